@@ -1,0 +1,41 @@
+"""Time, chance and identity: the only file that may read the machine's clock or its randomness.
+
+Everything else is handed a :class:`Machine`. Tests and the simulator hand in another one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+MICROSECOND = 1
+SECOND = 1_000_000
+
+
+class Machine:
+    """What the computer itself gives: a wall clock, a monotonic clock, chance, and fresh ids."""
+
+    def now(self) -> int:
+        """The wall clock in microseconds since 1970 (UTC). Only a store may call this."""
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> float:
+        """Seconds that never run backward, from an unknown start."""
+        return time.monotonic()
+
+    def random(self) -> float:
+        """A number from 0 up to but not including 1, for jitter."""
+        return random.random()
+
+    def new_id(self) -> bytes:
+        """A fresh UUIDv7 as 16 bytes: 48 bits of milliseconds, then chance (RFC 9562)."""
+        tail = bytearray(os.urandom(10))
+        tail[0] = 0x70 | (tail[0] & 0x0F)
+        tail[2] = 0x80 | (tail[2] & 0x3F)
+        return (time.time_ns() // 1_000_000).to_bytes(6, "big") + bytes(tail)
+
+
+def microseconds(seconds: float) -> int:
+    """Seconds as whole microseconds, rounded to the nearest."""
+    return round(seconds * SECOND)

@@ -1,0 +1,203 @@
+"""Everything that Perdure raises, drawn as one tree; each text ends with what to do next.
+
+::
+
+    PerdureError
+    ├── DefinitionError        a workflow or step is declared wrongly (raised when it is defined)
+    │   └── UnknownKind        no workflow of that name is known here
+    ├── InvalidInput           a value from outside was refused at the door; nothing was stored
+    │   ├── PayloadError       a value cannot be stored as a payload, or does not fit its type
+    │   ├── PayloadTooLarge    a payload is over its limit
+    │   ├── InvalidKey         a key or name is empty, too long or not printable
+    │   └── InvalidUrl         a store's URL cannot be understood
+    ├── KeyConflict            the key is taken by a process that was started with another input
+    ├── ProcessNotFound        no process has that id or key
+    ├── IllegalMove            the command does not fit the process's status
+    ├── ProcessError           what ``result()`` raises when the process did not complete
+    │   ├── ProcessFailed      the workflow raised
+    │   ├── ProcessCancelled   the process was cancelled or terminated
+    │   └── ProcessBroken      the process waits for a person
+    ├── StepError              a step failed for good (raised inside the workflow)
+    │   └── StepTimeout        an attempt ran over its deadline
+    ├── Permanent              raised *by a step*: do not try again
+    ├── WorkflowMisuse         workflow code did what only a step may do
+    ├── HistoryMisfit          the recorded history does not fit the code
+    └── StoreError             the store refused or could not be used
+        ├── StoreUnavailable   the store cannot be reached now; trying again later is right
+        ├── BadRecord          the database refused the data of a batch
+        ├── StoreReadOnly      the file or database cannot be written
+        ├── StoreFull          the disk or the database is full
+        ├── StoreTooNew        the database was made by a newer Perdure
+        └── StoreTooOld        the database must be migrated first
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BadRecord",
+    "DefinitionError",
+    "HistoryMisfit",
+    "IllegalMove",
+    "InvalidInput",
+    "InvalidKey",
+    "InvalidUrl",
+    "KeyConflict",
+    "PayloadError",
+    "PayloadTooLarge",
+    "PerdureError",
+    "Permanent",
+    "ProcessBroken",
+    "ProcessCancelled",
+    "ProcessError",
+    "ProcessFailed",
+    "ProcessNotFound",
+    "StepError",
+    "StepTimeout",
+    "StoreError",
+    "StoreFull",
+    "StoreReadOnly",
+    "StoreTooNew",
+    "StoreTooOld",
+    "StoreUnavailable",
+    "UnknownKind",
+    "WorkflowMisuse",
+]
+
+
+class PerdureError(Exception):
+    """The root of everything that Perdure raises on purpose."""
+
+
+class DefinitionError(PerdureError):
+    """A workflow or step is declared wrongly; raised when it is defined, not when it runs."""
+
+
+class UnknownKind(DefinitionError):
+    """No workflow of that name is known to this engine or worker."""
+
+
+class InvalidInput(PerdureError, ValueError):
+    """A value from outside was refused at the door; nothing was stored."""
+
+
+class PayloadError(InvalidInput):
+    """A value cannot be stored as a payload, or a stored one does not fit the type asked for."""
+
+
+class PayloadTooLarge(PayloadError):
+    """A payload is larger than its limit."""
+
+
+class InvalidKey(InvalidInput):
+    """A key or a name is empty, too long or not printable."""
+
+
+class InvalidUrl(InvalidInput):
+    """A store's URL cannot be understood."""
+
+
+class KeyConflict(PerdureError):
+    """The key belongs to a process that was started with another input."""
+
+
+class ProcessNotFound(PerdureError, LookupError):
+    """No process has that id or key."""
+
+
+class IllegalMove(PerdureError):
+    """The command does not fit the status that the process has."""
+
+
+class ProcessError(PerdureError):
+    """What ``result()`` raises when a process did not complete; ``type`` names the original error.
+
+    ``detail`` is what the process recorded: the error's text, at most 4 KiB of it.
+    """
+
+    def __init__(self, message: str, *, type: str = "", detail: str = "") -> None:
+        super().__init__(message)
+        self.type = type
+        self.detail = detail
+
+
+class ProcessFailed(ProcessError):
+    """The workflow raised an error and nothing caught it."""
+
+
+class ProcessCancelled(ProcessError):
+    """The process was cancelled or terminated."""
+
+
+class ProcessBroken(ProcessError):
+    """The process cannot go on without a person."""
+
+
+class StepError(PerdureError):
+    """A step failed for good; raised inside the workflow, where it may be caught.
+
+    ``step`` is the step's name, ``type`` the name of the error's class, ``attempts`` how often it was tried.
+    """
+
+    def __init__(self, message: str, *, step: str = "", type: str = "", attempts: int = 1) -> None:
+        super().__init__(message)
+        self.step = step
+        self.type = type
+        self.attempts = attempts
+
+
+class StepTimeout(StepError, TimeoutError):
+    """Every attempt of a step ran over its deadline, or its total time was spent."""
+
+
+class Permanent(PerdureError):
+    """Raised by a step's own code: this error will not go away, do not try again."""
+
+
+class WorkflowMisuse(PerdureError):
+    """Workflow code did what only a step may do (I/O, blocking, the wall clock, randomness)."""
+
+
+class HistoryMisfit(PerdureError):
+    """The recorded history does not fit the code; both sides are shown.
+
+    ``recorded`` says what the history holds, ``code`` what the code asked for at that place.
+    """
+
+    def __init__(self, recorded: str, code: str) -> None:
+        super().__init__(
+            f"the history recorded {recorded}, but the code {code}. "
+            "Bring back code that fits the history, then run `perdure retry`, or terminate the process."
+        )
+        self.recorded = recorded
+        self.code = code
+
+
+class StoreError(PerdureError):
+    """The store refused a request or could not be used."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached now; whether a write under way was applied is unknown.
+
+    Every write of the store protocol may be sent again unchanged: it is applied at most once.
+    """
+
+
+class BadRecord(StoreError):
+    """The database refused the data of a batch; nothing of the batch was applied."""
+
+
+class StoreReadOnly(StoreError):
+    """The file or the database cannot be written."""
+
+
+class StoreFull(StoreUnavailable):
+    """The disk or the database is full; work goes on by itself once there is room."""
+
+
+class StoreTooNew(StoreError):
+    """The database was made by a newer Perdure than this one."""
+
+
+class StoreTooOld(StoreError):
+    """The database must be migrated before it can be used."""

@@ -1,0 +1,1 @@
+"""Pure values and rules: no await, no clock, no SQL, no logging."""

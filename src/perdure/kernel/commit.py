@@ -1,0 +1,87 @@
+"""A commit: all that one transaction writes for one process; the only way state changes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from perdure.kernel.event import Event
+from perdure.kernel.process import Process
+
+
+class Commit(Struct, frozen=True, gc=False):
+    """What one transaction writes for one process, if its fence still fits the locked row.
+
+    The fence is ``token`` and ``version``: what the row must have. ``after`` is the row as it shall be, but for
+    ``inbox`` (which belongs to senders), ``changed_at`` (the store's now) and:
+
+    * ``lease`` > 0: the row stays owned by ``after.owner``, and its ``due_at`` becomes now + lease (microseconds);
+    * ``lease`` = 0: the row is free; ``due_at`` is ``after.due_at``, or now if there is an unheard message.
+
+    ``after.version`` is ``version`` + 1. ``after.token`` is ``token``, or ``token`` + 1 for a forcing command.
+    ``events`` continue the numbering of ``after.run``. ``consumed`` pairs message numbers with the number of the
+    event that records them; ``offered`` makes messages from that number on unconsumed again (a new run).
+    ``not_before`` is the latest due time of the timers fired: refused as ``EARLY`` by the store before that time.
+    """
+
+    token: int
+    version: int
+    after: Process
+    events: tuple[Event, ...] = ()
+    consumed: tuple[tuple[int, int], ...] = ()
+    lease: int = 0
+    not_before: int = 0
+    offered: int | None = None
+
+
+class Verdict(StrEnum):
+    """What became of a commit.
+
+    ``REFUSED``: the fence did not fit, a late answer. ``BUSY``: the row was locked by somebody else, try again.
+    ``READ_FIRST``: it would finish with unheard messages. ``EARLY``: a timer has not come due by the store's clock.
+    """
+
+    APPLIED = "applied"
+    REFUSED = "refused"
+    BUSY = "busy"
+    READ_FIRST = "read first"
+    EARLY = "early"
+
+
+class CommitAnswer(Struct, frozen=True, gc=False):
+    """The answer to one commit: ``inbox`` is the row's count of messages, ``now`` the store's time."""
+
+    verdict: Verdict
+    inbox: int = 0
+    now: int = 0
+
+
+class Start(Struct, frozen=True, gc=False):
+    """A new process to be stored, with the events of its first turn if the starter has run that already.
+
+    ``process.id`` is made by the caller; ``process.owner`` set means started as owned (``lease`` microseconds).
+    ``process.created_at`` and ``opened_at`` are the starter's turn time, or 0 and None for the store's now.
+    """
+
+    process: Process
+    events: tuple[Event, ...] = ()
+    lease: int = 0
+
+
+class StartVerdict(StrEnum):
+    """``CONFLICT``: the key is taken by another input. ``REFUSED``: the starting incarnation was ended."""
+
+    CREATED = "created"
+    EXISTS = "already exists"
+    CONFLICT = "conflict"
+    REFUSED = "refused"
+
+
+class StartAnswer(Struct, frozen=True, gc=False):
+    """The answer to one start: ``id`` is that of the process that has the key, new or old."""
+
+    verdict: StartVerdict
+    id: bytes
+    inbox: int = 0
+    now: int = 0

@@ -1,0 +1,57 @@
+"""An event: one fact in a process's history, numbered 1, 2, 3 … per run, appended and never altered."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from msgspec import Struct
+
+
+class EventType(IntEnum):
+    """What happened. The first group is delivered to the process's code again at replay."""
+
+    STEP_COMPLETED = 1
+    STEP_FAILED = 2
+    TIMER_FIRED = 3
+    MESSAGE_RECEIVED = 4
+
+    ATTEMPT_FAILED = 20
+    REVIVED = 21
+    RUN_OPENED = 22
+    HELD = 23
+    RESUMED = 24
+
+    COMPLETED = 40
+    FAILED = 41
+    CANCELLED = 42
+    BROKEN = 43
+    TERMINATED = 44
+    EXPIRED = 45
+
+
+DELIVERED = frozenset(
+    {EventType.STEP_COMPLETED, EventType.STEP_FAILED, EventType.TIMER_FIRED, EventType.MESSAGE_RECEIVED}
+)
+"""Events that open or belong to a turn; the others are evidence for people."""
+
+
+class Event(Struct, frozen=True, gc=False):
+    """One row of the table ``event``; its key is (process, run, number).
+
+    ``turn`` groups the events that were delivered together; ``at`` is the time of that turn. ``place`` and
+    ``name`` say which step, timer or message. ``message`` is the inbox number of a received message, whose payload
+    stays in the inbox. ``digest`` is that of the step's arguments. ``token`` and ``version`` name the commit that
+    wrote the event: together with the process id they are the commit's id.
+    """
+
+    number: int
+    turn: int
+    type: EventType
+    at: int
+    place: str = ""
+    name: str = ""
+    payload: bytes | None = None
+    digest: bytes | None = None
+    message: int | None = None
+    token: int = 0
+    version: int = 0

@@ -1,0 +1,49 @@
+"""A lease: owner, token and due time, a time-limited right to work on a row."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from perdure.kernel.event import Event
+from perdure.kernel.message import Message
+from perdure.kernel.process import Process
+
+
+class Claim(Struct, frozen=True, gc=False):
+    """A request for due processes of hosted (kind, code version) pairs, at most ``limit`` of them.
+
+    ``alone`` asks for suspects only (processes that died twice with their worker), otherwise they are left out.
+    ``only`` narrows the claim to one process, due or not. Refused as a whole if the incarnation was ended.
+    """
+
+    worker: bytes
+    hosted: tuple[tuple[str, str], ...]
+    limit: int
+    lease: int
+    alone: bool = False
+    only: bytes | None = None
+
+
+class Claimed(Struct, frozen=True, gc=False):
+    """A process in hand: the row after the claim, its run's events, and its unconsumed or referenced messages.
+
+    ``was_owned_by`` is the worker whose lease had lapsed, if any: the claim is a takeover.
+    """
+
+    process: Process
+    events: tuple[Event, ...]
+    messages: tuple[Message, ...]
+    was_owned_by: bytes | None = None
+
+
+class ClaimAnswer(Struct, frozen=True, gc=False):
+    """What was claimed; ``next_due_at`` is the earliest due time among hosted rows left, for the next look.
+
+    ``alive`` is false when the incarnation was ended. ``suspects`` says that suspects are due.
+    """
+
+    claimed: tuple[Claimed, ...]
+    now: int
+    next_due_at: int | None = None
+    alive: bool = True
+    suspects: bool = False

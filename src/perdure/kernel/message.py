@@ -1,0 +1,58 @@
+"""A message: something sent to a process, which waits in its inbox under a number of its own."""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+from msgspec import Struct
+
+
+class MessageType(IntEnum):
+    """What a message asks of the process that gets it."""
+
+    SIGNAL = 1
+    CANCEL = 2
+
+
+class Message(Struct, frozen=True, gc=False):
+    """One row of the table ``message``; its key is (process, number).
+
+    ``id`` is made by the sender, so that a resend is recognised. ``key`` is the sender's own de-duplication key,
+    unique per process. ``sender`` is JSON: who, why, origin. ``number`` and ``at`` are given by the store.
+    """
+
+    id: bytes
+    process: bytes
+    type: MessageType
+    name: str = ""
+    payload: bytes = b"null"
+    key: str | None = None
+    sender: bytes | None = None
+    number: int = 0
+    at: int = 0
+    consumed_run: int | None = None
+    consumed_by: int | None = None
+
+
+class SendVerdict(StrEnum):
+    """What became of a send. Only ``BUSY`` asks for another try, which the runtime makes by itself."""
+
+    DELIVERED = "delivered"
+    DUPLICATE = "duplicate"
+    FINISHED = "finished"
+    NOT_FOUND = "not found"
+    BUSY = "busy"
+
+
+class SendAnswer(Struct, frozen=True, gc=False):
+    """The answer to one send: ``number`` is the message's inbox number, ``process`` the id it went to.
+
+    A message to a finished process is recorded and answered ``FINISHED``. ``owner`` is the worker that has
+    the process in hand now, if any.
+    """
+
+    verdict: SendVerdict
+    process: bytes = b""
+    number: int = 0
+    owner: bytes | None = None
+    now: int = 0

@@ -1,0 +1,78 @@
+"""A process: one durable, long-running thing the business would name, as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Status(StrEnum):
+    """What a process is; "waiting" is not a status but *running*, due later."""
+
+    RUNNING = "running"
+    HELD = "held"
+    BROKEN = "broken"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+FINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+
+MOVES: Mapping[Status, frozenset[Status]] = {
+    Status.RUNNING: frozenset(Status),
+    Status.HELD: frozenset({Status.RUNNING, Status.HELD, Status.FAILED, Status.CANCELLED}),
+    Status.BROKEN: frozenset({Status.RUNNING, Status.BROKEN, Status.FAILED, Status.CANCELLED}),
+    Status.COMPLETED: frozenset(),
+    Status.FAILED: frozenset({Status.RUNNING}),
+    Status.CANCELLED: frozenset(),
+}
+"""The legal moves. A final status is left only by an operator's command that opens a new run."""
+
+
+class Process(Struct, frozen=True, gc=False):
+    """One row of the table ``process``. Times are microseconds since 1970 by the store's clock.
+
+    ``token`` fences: only the holder of the current one may commit. ``version`` counts the commits of the
+    process itself. ``inbox`` counts what was ever sent to it, ``seen`` the highest message number a commit recorded.
+    ``due_at`` is the time by which somebody must look again: the lease end of an owned row, ``None`` when finished.
+    ``reminder`` says that ``due_at`` is only a reminder for a sweep (an idle check, a held or broken row): no claim
+    takes such a row; a message to a running one clears it and makes the row due now.
+    """
+
+    id: bytes
+    kind: str
+    key: str | None
+    input: bytes
+    status: Status = Status.RUNNING
+    run: int = 1
+    version: int = 0
+    token: int = 0
+    owner: bytes | None = None
+    due_at: int | None = None
+    reminder: bool = False
+    inbox: int = 0
+    seen: int = 0
+    events: int = 0
+    awaiting: str | None = None
+    deaths: int = 0
+    alone_deaths: int = 0
+    deadline: int | None = None
+    priority: int = 4
+    attributes: bytes | None = None
+    state: bytes | None = None
+    progress: bytes | None = None
+    result: bytes | None = None
+    error: bytes | None = None
+    parent: bytes | None = None
+    code: str = ""
+    created_at: int = 0
+    opened_at: int | None = None
+    changed_at: int = 0
+
+    @property
+    def final(self) -> bool:
+        """Whether the process has ended: completed, failed or cancelled."""
+        return self.status in FINAL

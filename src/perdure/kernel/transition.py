@@ -1,0 +1,244 @@
+"""Transitions: what was, what came and what the code made of it, turned into the one commit to write.
+
+Nothing here reads a clock or waits: the times and the ids are handed in. Every function gives a
+:class:`~perdure.kernel.commit.Commit`; those for commands check :data:`~perdure.kernel.process.MOVES` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from perdure.errors import IllegalMove
+from perdure.kernel.commit import Commit
+from perdure.kernel.event import DELIVERED, Event, EventType
+from perdure.kernel.failure import Failure
+from perdure.kernel.outcome import Outcome
+from perdure.kernel.process import FINAL, MOVES, Process, Status
+from perdure.limits import ALONE_DEATHS, SUSPECT_DEATHS
+
+_LAST_EVENT = {
+    Status.COMPLETED: EventType.COMPLETED,
+    Status.FAILED: EventType.FAILED,
+    Status.CANCELLED: EventType.CANCELLED,
+    Status.BROKEN: EventType.BROKEN,
+    Status.HELD: EventType.HELD,
+}
+
+
+class Sender(Struct, frozen=True, omit_defaults=True):
+    """Who asks, why, and from where (``client``, ``cli``, ``supervisor``, …): recorded with every command."""
+
+    who: str = ""
+    why: str = ""
+    origin: str = ""
+
+    def encode(self) -> bytes:
+        """The sender as the JSON that is stored."""
+        return json.encode(self)
+
+
+def turn(
+    process: Process,
+    events: Sequence[Event],
+    outcome: Outcome,
+    *,
+    now: int,
+    lease: int,
+    idle_at: int,
+    consumed: tuple[tuple[int, int], ...] = (),
+    not_before: int = 0,
+    cleared: bool = False,
+) -> Commit:
+    """The commit that ends a turn: its events, and the row as the outcome leaves it.
+
+    ``lease`` is given to a row that stays busy; a row without timers is looked at again at ``idle_at``.
+    ``cleared`` says that what was in flight at a worker's death has been recorded: the deaths are forgotten.
+    """
+    status = outcome.status
+    written = tuple(events)
+    if status is not Status.RUNNING:
+        number = process.events + len(written) + 1
+        payload = None if status is Status.COMPLETED else outcome.error
+        written += (Event(number, 0, _LAST_EVENT[status], now, payload=payload),)
+    busy = outcome.busy and status is Status.RUNNING
+    due_at, reminder = _next_look(status, busy, outcome.wake_at, idle_at)
+    after = replace(
+        process,
+        status=status,
+        version=process.version + 1,
+        owner=process.owner if busy else None,
+        due_at=due_at,
+        reminder=reminder,
+        seen=consumed[-1][0] if consumed else process.seen,
+        events=process.events + len(written),
+        awaiting=outcome.awaiting,
+        deaths=0 if cleared else process.deaths,
+        alone_deaths=0 if cleared else process.alone_deaths,
+        state=outcome.state,
+        result=outcome.result,
+        error=outcome.error,
+    )
+    return Commit(
+        process.token, process.version, after, written, consumed, lease if busy else 0, not_before
+    )
+
+
+def _next_look(status: Status, busy: bool, wake_at: int | None, idle_at: int) -> tuple[int | None, bool]:
+    """When somebody must look again, and whether that is only a reminder (law: unfinished_is_due)."""
+    if status in FINAL or busy:
+        return None, False
+    if status is Status.RUNNING and wake_at is not None:
+        return wake_at, False
+    return idle_at, True
+
+
+def orphaned(process: Process, *, now: int, died: bool, worker: str, idle_at: int) -> Commit:
+    """Free what an ended worker held: new token, due now, the death counted if there is evidence of one.
+
+    A process that died too often while it ran alone is parked as broken, with the evidence (rule 13).
+    """
+    suspect = process.deaths >= SUSPECT_DEATHS
+    deaths = process.deaths + (died and not suspect)
+    alone = process.alone_deaths + (died and suspect)
+    evidence = {"worker": worker, "died": died, "deaths": deaths, "alone_deaths": alone}
+    revived = Event(process.events + 1, 0, EventType.REVIVED, now, payload=json.encode(evidence))
+    freed = replace(process, deaths=deaths, alone_deaths=alone)
+    if alone >= ALONE_DEATHS:
+        text = (
+            f"its worker died {deaths} times with neighbours and {alone} times while it ran alone; the last was {worker}. "
+            "Look at what its step does, then run `perdure retry` or `perdure terminate`."
+        )
+        failure = Failure(type="Poison", message=text)
+        return _forced(freed, Status.BROKEN, (revived,), now, error=failure.encode(), due_at=idle_at)
+    return _forced(freed, Status.RUNNING, (revived,), now, due_at=now, error=process.error)
+
+
+def released(process: Process, *, due_at: int) -> Commit:
+    """Hand a row back unchanged, due at ``due_at``; a release keeps the token (rule 10)."""
+    after = replace(process, version=process.version + 1, owner=None, due_at=due_at, reminder=False)
+    return Commit(process.token, process.version, after)
+
+
+def reminded(process: Process, *, idle_at: int) -> Commit:
+    """Move a reminder on, after somebody has looked."""
+    after = replace(process, version=process.version + 1, due_at=idle_at)
+    return Commit(process.token, process.version, after)
+
+
+def expired(process: Process, *, now: int) -> Commit:
+    """End a process that is over its deadline as failed; no turn is needed."""
+    _allow(process, Status.FAILED, "expire")
+    failure = Failure(type="DeadlineExceeded", message="the process ran over its deadline")
+    event = Event(process.events + 1, 0, EventType.EXPIRED, now, payload=failure.encode())
+    return _forced(process, Status.FAILED, (event,), now, error=failure.encode())
+
+
+def broken(process: Process, failure: Failure, *, now: int, idle_at: int) -> Commit:
+    """Park a process that cannot go on without a person, with what is known."""
+    _allow(process, Status.BROKEN, "park")
+    event = Event(process.events + 1, 0, EventType.BROKEN, now, payload=failure.encode())
+    return _forced(process, Status.BROKEN, (event,), now, error=failure.encode(), due_at=idle_at)
+
+
+def terminated(process: Process, sender: Sender, *, now: int) -> Commit:
+    """End a process at once, without its code: steps in flight are fenced off by the new token."""
+    _allow(process, Status.CANCELLED, "terminate")
+    why = f" because: {sender.why}" if sender.why else ""
+    failure = Failure(type="Terminated", message=f"terminated by {sender.who or 'somebody'}{why}")
+    event = Event(process.events + 1, 0, EventType.TERMINATED, now, payload=sender.encode())
+    return _forced(process, Status.CANCELLED, (event,), now, error=failure.encode())
+
+
+def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: int) -> Commit:
+    """Let a failed, broken or held process go on from its last good event.
+
+    A broken or held one goes on in its run. A failed one gets a new run with a copy of what happened before the
+    step that failed for good: that step gets fresh attempts under its old idempotency key, and messages that were
+    received after it are offered again (rule 21).
+    """
+    _allow(process, Status.RUNNING, "retry")
+    if process.status is Status.RUNNING:
+        raise IllegalMove(f"cannot retry a process that is {process.status}: it goes on by itself")
+    if process.status is not Status.FAILED:
+        event = Event(process.events + 1, 0, EventType.RESUMED, now, payload=sender.encode())
+        calm = replace(process, deaths=0, alone_deaths=0)
+        return _forced(calm, Status.RUNNING, (event,), now, due_at=now)
+    kept = _last_good(history)
+    events = _new_run(process, history, kept, sender, now)
+    seen = max((event.message or 0 for event in kept), default=0)
+    opened = replace(
+        process, run=process.run + 1, events=0, seen=seen, deaths=0, alone_deaths=0, deadline=None
+    )
+    commit = _forced(opened, Status.RUNNING, events, now, due_at=now)
+    return replace(commit, offered=seen + 1)
+
+
+def _last_good(history: Sequence[Event]) -> list[Event]:
+    """The delivered events (and failed attempts) before the last step that failed for good."""
+    failed = next((event for event in reversed(history) if event.type is EventType.STEP_FAILED), None)
+    kept = [event for event in history if event.type in DELIVERED or event.type is EventType.ATTEMPT_FAILED]
+    if failed is None:
+        return kept
+    return [
+        event
+        for event in kept
+        if event.number < failed.number
+        and not (event.type is EventType.ATTEMPT_FAILED and (event.name, event.place) == (failed.name, failed.place))
+    ]
+
+
+def _new_run(
+    process: Process, history: Sequence[Event], kept: Sequence[Event], sender: Sender, now: int
+) -> tuple[Event, ...]:
+    """The first events of a new run: who opened it, then the kept events under new numbers."""
+    moved = {event.number: number for number, event in enumerate(kept, 2)}
+    origins = [
+        [max((new for old, new in moved.items() if old <= last), default=1), run] for last, run in origins_of(history)
+    ]
+    origins.append([len(kept) + 1, process.run])
+    opening: dict[str, Any] = {"from_run": process.run, "kept": len(kept), "origins": origins}
+    payload = json.encode(opening | {"sender": sender})
+    opened = Event(1, 0, EventType.RUN_OPENED, now, payload=payload)
+    return (opened, *(replace(event, number=moved[event.number]) for event in kept))
+
+
+def origins_of(history: Sequence[Event]) -> list[tuple[int, int]]:
+    """Which run first asked for what: pairs (last event number, run), for the idempotency keys of a later run."""
+    if not history or history[0].type is not EventType.RUN_OPENED or history[0].payload is None:
+        return []
+    return [(last, run) for last, run in json.decode(history[0].payload)["origins"]]
+
+
+def _allow(process: Process, status: Status, verb: str) -> None:
+    if status not in MOVES[process.status]:
+        raise IllegalMove(f"cannot {verb} a process that is {process.status}; see its state with `perdure show`")
+
+
+def _forced(
+    process: Process,
+    status: Status,
+    events: tuple[Event, ...],
+    now: int,
+    *,
+    error: bytes | None = None,
+    due_at: int | None = None,
+) -> Commit:
+    """A commit that takes the row from whoever holds it: new token, no owner."""
+    after = replace(
+        process,
+        status=status,
+        version=process.version + 1,
+        token=process.token + 1,
+        owner=None,
+        due_at=due_at,
+        reminder=status in (Status.HELD, Status.BROKEN),
+        events=process.events + len(events),
+        awaiting=None,
+        error=error,
+        result=None,
+    )
+    return Commit(process.token, process.version, after, events)

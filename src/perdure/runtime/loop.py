@@ -1,0 +1,63 @@
+"""A loop: everything in the background does a bounded amount, then says how long to wait."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from perdure.errors import PerdureError
+
+log = logging.getLogger("perdure")
+
+
+class Loop:
+    """Calls ``tick`` again and again; ``tick`` answers how many seconds to wait, unless woken earlier.
+
+    An error of a tick is logged and the loop goes on after ``after_error`` seconds: nothing in the background may
+    end silently.
+    """
+
+    def __init__(self, name: str, tick: Callable[[], Awaitable[float]], *, after_error: float = 1.0) -> None:
+        self.name = name
+        self._tick = tick
+        self._after_error = after_error
+        self._woken: asyncio.Event | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin ticking on the running event loop."""
+        self._woken = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name=f"perdure {self.name}")
+
+    def wake(self) -> None:
+        """Tick again now, or once more if a tick is under way."""
+        if self._woken is not None:
+            self._woken.set()
+
+    async def stop(self) -> None:
+        """Stop at the next wait; a tick under way is finished first unless it waits for the store."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def _run(self) -> None:
+        assert self._woken is not None
+        while True:
+            self._woken.clear()
+            try:
+                wait = await self._tick()
+            except PerdureError as error:
+                log.warning("%s: %s", self.name, error)
+                wait = self._after_error
+            except Exception:
+                log.exception("%s: this must not happen; please report it", self.name)
+                wait = self._after_error
+            if wait <= 0:
+                await asyncio.sleep(0)
+                continue
+            timer = asyncio.get_running_loop().call_later(wait, self._woken.set)
+            await self._woken.wait()
+            timer.cancel()

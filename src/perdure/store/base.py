@@ -1,0 +1,119 @@
+"""The store protocol: what every database must do, in at most 18 methods, none optional.
+
+Three doors change processes: :meth:`Store.send` (with :meth:`Store.start`), :meth:`Store.claim` and
+:meth:`Store.commit`. Each takes a batch and answers each member by itself. Every write may be sent again
+unchanged after :class:`~perdure.errors.StoreUnavailable`: it is applied at most once and answered as the first time.
+
+The stores decide nothing: what a commit writes was computed by the kernel. They compare fences under the row's
+lock, give numbers and times, and keep the laws as constraints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
+from perdure.kernel.event import Event
+from perdure.kernel.lease import Claim, ClaimAnswer
+from perdure.kernel.message import Message, SendAnswer
+from perdure.kernel.process import Process, Status
+from perdure.kernel.worker import Beat, BeatAnswer, Worker
+
+
+class Overdue(StrEnum):
+    """The ways to be overdue that a sweep asks the store for; each is one named, indexed query."""
+
+    ORPHANED = "orphaned"  # owned by an incarnation that has ended
+    LAPSED = "lapsed"  # running, owned, lease end past (nobody here hosts its kind, or a claim would take it)
+    EXPIRED = "expired"  # unfinished and past its deadline
+    IDLE = "idle"  # rows whose reminder is due (idle, held or broken ones): a sweep looks at them, without a turn
+    OWNED = "owned"  # owned by the worker given as ``owner``
+    UNHOSTED = "unhosted"  # running, unowned, due for longer than a minute: no live worker takes it
+
+
+class Search(Struct, frozen=True, gc=False):
+    """What to look for; every field narrows. Times are microseconds. Newest first, by id, after ``before_id``."""
+
+    ids: tuple[bytes, ...] | None = None
+    kind: str | None = None
+    key: str | None = None
+    key_prefix: str | None = None
+    statuses: tuple[Status, ...] = ()
+    created_from: int | None = None
+    created_to: int | None = None
+    attributes: tuple[tuple[str, str], ...] = ()  # name and JSON text of the value, all must be equal
+    before_id: bytes | None = None
+    limit: int = 100
+
+
+class Pruned(Struct, frozen=True, gc=False):
+    """What one bounded pruning removed."""
+
+    processes: int
+    keys: int
+
+
+class Store(Protocol):
+    """Keeps the rows. All times are microseconds since 1970 by the store's own clock."""
+
+    url: str
+
+    async def open(self, *, migrate: bool = True) -> None:
+        """Connect; create or migrate the schema under a lock, or raise StoreTooOld if ``migrate`` is false."""
+
+    async def close(self) -> None:
+        """Let go of every connection, thread and lock. Safe to call twice."""
+
+    async def now(self) -> int:
+        """The store's time, which never runs backward."""
+
+    async def start(self, starts: Sequence[Start]) -> list[StartAnswer]:
+        """Store new processes. A second start with the same (kind, key) changes nothing (rule 24)."""
+
+    async def send(self, messages: Sequence[Message]) -> list[SendAnswer]:
+        """Put messages into inboxes, giving each its number; unowned running targets become due now."""
+
+    async def claim(self, claim: Claim) -> ClaimAnswer:
+        """Take due processes: new token, owner, lease; then, in a later statement, read what they hold."""
+
+    async def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
+        """Write commits, at most one per process, each accepted or refused by itself."""
+
+    async def enlist(self, worker: Worker, silence: int) -> Worker:
+        """Register a new incarnation and take its lock; the answer says whether the lock counts."""
+
+    async def beat(self, beat: Beat) -> BeatAnswer:
+        """Record a sign of life and prolong leases; never waits behind other writes."""
+
+    async def retire(self, worker: bytes, beats: int | None, died: bool) -> bool:
+        """End an incarnation once, if it has beaten no more than ``beats`` times. False: it lives, or had ended."""
+
+    async def workers(self, *, ended: bool = False) -> list[Worker]:
+        """The incarnations not ended (or the recently ended ones too), each with a look at its lock."""
+
+    async def overdue(self, what: Overdue, limit: int, owner: bytes | None = None) -> list[Process]:
+        """Rows that a sweep must look at, the longest overdue first."""
+
+    async def search(self, search: Search) -> list[Process]:
+        """Processes, newest first."""
+
+    async def count(self, search: Search) -> list[tuple[str, Status, int]]:
+        """How many processes there are by kind and status."""
+
+    async def history(
+        self, process: bytes, run: int, *, after: int = 0, limit: int = 1000, backward: bool = False
+    ) -> list[Event]:
+        """Events of one run with numbers above ``after`` (below it, newest first, if ``backward`` and not 0)."""
+
+    async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:
+        """For each (process, number): its messages with higher numbers, by process and number."""
+
+    async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
+        """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
+
+    def watch(self, due: Callable[[], None], done: Callable[[], None]) -> Callable[[], None]:
+        """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch."""

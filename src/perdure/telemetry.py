@@ -1,0 +1,73 @@
+"""Counters and durations of the engine, by name, in memory; exporters read :meth:`Telemetry.snapshot`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+COUNTERS = {
+    "starts": "processes started here",
+    "starts_existing": "starts answered with a process that was there already",
+    "turns": "turns run",
+    "commits": "commits applied",
+    "batches": "transactions that carried commits, starts or sends",
+    "commits_refused": "late answers refused by the fence",
+    "commits_busy": "commits set aside because the row was locked",
+    "commits_resent": "batches sent again because their outcome was unknown",
+    "claims": "processes claimed",
+    "takeovers": "processes claimed whose lease had lapsed",
+    "completed": "processes completed here",
+    "failed": "processes failed here",
+    "cancelled": "processes cancelled here",
+    "broken": "processes parked as broken here",
+    "held": "processes held here",
+    "steps": "step attempts started",
+    "step_failures": "step attempts that failed",
+    "step_timeouts": "step attempts that ran over their deadline",
+    "late_results": "results of steps that arrived after their attempt had ended",
+    "timers": "timers fired",
+    "messages": "messages delivered to processes",
+    "leases_lost": "processes dropped because their lease was lost or could not be renewed",
+    "workers_dead": "workers found dead (lock free, twice, without a beat)",
+    "workers_silent": "workers found silent (no beat in time)",
+    "orphans_freed": "processes freed from an ended worker",
+    "leases_lapsed": "processes freed whose lease had lapsed and whose kind nobody here hosts",
+    "processes_expired": "processes ended over their deadline",
+    "processes_idle": "idle processes looked at",
+    "records_unsound": "findings of the soundness check",
+    "processes_unhosted": "processes due that no live worker hosts",
+    "processes_pruned": "finished processes removed by retention",
+    "suspects_alone": "suspects run alone in a worker of their own",
+    "loops_blocked": "times that the event loop was found blocked",
+    "store_errors": "requests to the store that failed",
+}
+"""Every counter with its meaning; a test holds the names used in the code against this table."""
+
+
+class Telemetry:
+    """What one engine has counted and measured since it was made."""
+
+    def __init__(self) -> None:
+        self.counters: Counter[str] = Counter()
+        self.seconds: dict[str, list[float]] = {}
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Raise the counter ``name`` (one of :data:`COUNTERS`)."""
+        self.counters[name] += by
+
+    def took(self, name: str, seconds: float) -> None:
+        """Record that one ``name`` (claim, commit, start, send, beat, sweep) took so many seconds."""
+        entry = self.seconds.get(name)
+        if entry is None:
+            entry = self.seconds[name] = [0, 0.0, 0.0]
+        entry[0] += 1
+        entry[1] += seconds
+        entry[2] = max(entry[2], seconds)
+
+    def snapshot(self) -> dict[str, float]:
+        """Counters by name, and ``<name>_count``, ``<name>_seconds`` and ``<name>_seconds_max`` of durations."""
+        figures: dict[str, float] = dict(self.counters)
+        for name, (count, total, longest) in self.seconds.items():
+            figures[f"{name}_count"] = count
+            figures[f"{name}_seconds"] = total
+            figures[f"{name}_seconds_max"] = longest
+        return figures
