@@ -1,0 +1,101 @@
+"""A failure: an error as it is recorded, with texts cut to their limits and safe to show."""
+
+from __future__ import annotations
+
+import re
+import traceback
+
+import msgspec
+from msgspec import Struct
+
+from perdure.errors import PayloadError, Permanent, StepError, StepTimeout
+from perdure.limits import ERROR_TEXT_BYTES, NAME_BYTES, STACK_TEXT_BYTES
+
+_CUT = "… (cut)"
+# Control characters but line feed and tab, line separators, and marks that turn the direction of text.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
+    """Why something failed: ``type`` is the name of the error's class, ``message`` its text (at most 4 KiB).
+
+    ``attempts`` counts executions. ``trace`` is the end of the stack trace (at most 8 KiB).
+    """
+
+    type: str
+    message: str
+    attempts: int = 1
+    timeout: bool = False
+    permanent: bool = False
+    trace: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException, attempts: int = 1) -> Failure:
+        """The failure that records ``error``; never raises, whatever the error's own methods do."""
+        return cls(
+            type=safe_text(error.__class__.__name__, NAME_BYTES),
+            message=safe_text(_message(error), ERROR_TEXT_BYTES),
+            attempts=attempts,
+            timeout=isinstance(error, TimeoutError),
+            permanent=isinstance(error, Permanent),
+            trace=safe_text(_trace(error), STACK_TEXT_BYTES, keep_end=True),
+        )
+
+    def encode(self) -> bytes:
+        """The payload that records this failure."""
+        return _encode(self)
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Failure:
+        """The failure that a payload records; raises PayloadError if it records none."""
+        try:
+            return _decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise PayloadError(
+                f"a recorded failure cannot be read: {error}. Run `perdure history` to see its bytes."
+            ) from error
+
+    def as_step_error(self, step: str) -> StepError:
+        """The error that the workflow gets for the failed step."""
+        kind = StepTimeout if self.timeout else StepError
+        times = "once" if self.attempts == 1 else f"{self.attempts} times"
+        said = f"{self.type}: {self.message}" if self.message else self.type
+        return kind(
+            f"step {step!r} failed, tried {times}: {said}. "
+            "Catch this error in the workflow, or mend its cause and run `perdure retry`.",
+            step=step,
+            type=self.type,
+            attempts=self.attempts,
+        )
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Failure).decode
+
+
+def safe_text(text: str, limit: int, *, keep_end: bool = False) -> str:
+    """``text`` with control characters escaped, in at most ``limit`` bytes of UTF-8."""
+    text = text[-limit:] if keep_end else text[:limit]
+    cut = len(text) == limit
+    text = _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
+    raw = text.encode()
+    if len(raw) <= limit and not cut:
+        return text
+    room = limit - len(_CUT.encode())
+    if keep_end:
+        return _CUT + raw[-room:].decode(errors="ignore")
+    return raw[:room].decode(errors="ignore") + _CUT
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as second:
+        return f"(its text cannot be had: {second.__class__.__name__})"
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception as second:
+        return f"(no stack trace: {second.__class__.__name__})"

@@ -1,0 +1,56 @@
+"""Names: which keys and names are accepted, and how ids are written as text."""
+
+from __future__ import annotations
+
+from unicodedata import is_normalized
+from uuid import UUID
+
+from perdure.errors import InvalidKey
+from perdure.limits import KEY_BYTES, NAME_BYTES
+
+
+def check_key(key: str, what: str = "the key") -> str:
+    """``key`` if it is fit to name a process or a message; raises InvalidKey."""
+    return _check(key, what, KEY_BYTES)
+
+
+def check_name(name: str, what: str = "the name") -> str:
+    """``name`` if it is fit to name a kind, a step or a signal; raises InvalidKey."""
+    return _check(name, what, NAME_BYTES)
+
+
+def _check(text: str, what: str, limit: int) -> str:
+    if not isinstance(text, str):
+        raise InvalidKey(f"{what} is a value of type {type(text).__name__}. Pass a text.")
+    if text.isascii() and text.isprintable() and 0 < len(text) <= limit and text[0] != " " != text[-1]:
+        return text
+    if not text:
+        raise InvalidKey(f"{what} is empty. Pass a text of 1 to {limit} bytes.")
+    shown = ascii(text[:60])
+    for place, letter in enumerate(text):
+        if not letter.isprintable():
+            raise InvalidKey(
+                f"{what} {shown} holds the unprintable character U+{ord(letter):04X} at position {place}. Remove it."
+            )
+    if text[0] == " " or text[-1] == " ":
+        raise InvalidKey(f"{what} {shown} begins or ends with a space. Use text.strip().")
+    if not is_normalized("NFC", text):
+        raise InvalidKey(f"{what} {shown} is not in Unicode form NFC. Use unicodedata.normalize('NFC', text).")
+    size = len(text.encode())
+    if size > limit:
+        raise InvalidKey(f"{what} {shown} takes {size} bytes, over the limit of {limit}. Shorten it, or use its hash.")
+    return text
+
+
+def id_text(id: bytes) -> str:
+    """An id as people see it: ``0192f0c1-2b3c-7def-8123-456789abcdef``."""
+    text = id.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def id_bytes(text: str) -> bytes:
+    """The 16 bytes of an id given as text; raises InvalidKey."""
+    try:
+        return UUID(text).bytes
+    except (ValueError, AttributeError, TypeError):
+        raise InvalidKey(f"{text!r:.80} is not a process id. Copy it from `perdure ps`, or use the key.") from None

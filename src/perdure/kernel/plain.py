@@ -1,0 +1,216 @@
+"""A plain value: the tree of dicts, lists, texts and numbers that stands for a typed value in JSON.
+
+The walk that makes it is also the check at the door: whatever JSON would change, merge or lose in silence (NaN, keys
+that are no texts, subclasses, endless nesting) is refused here, with the path to it and what to do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import lru_cache
+from inspect import iscoroutine
+from math import isfinite
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from perdure.limits import INTEGER_DIGITS, PAYLOAD_DEPTH
+
+_INTEGER_BOUND = 10**INTEGER_DIGITS
+_to_json = msgspec.json.Encoder().encode
+
+SCALARS = frozenset({int, str, bool, float, type(None)})
+"""The types that are JSON already and come back as they were."""
+
+_BY_MSGSPEC = (datetime, date, time, timedelta, UUID, bytes, bytearray, memoryview)
+
+
+class Refused(Exception):
+    """Why a value is refused, and the path from the outermost value to the guilty one."""
+
+    def __init__(self, reason: str, remedy: str, *, too_large: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.remedy = remedy
+        self.too_large = too_large
+        self.path: list[str] = []
+
+    def text(self, what: str) -> str:
+        """The whole sentence, ending with what to do."""
+        where = f" at {''.join(reversed(self.path))}" if self.path else ""
+        return f"{what} cannot be stored: {self.reason}{where}. {self.remedy}"
+
+
+class Walk:
+    """One walk over one value; ``room`` bounds the nodes, so that shared parts cannot multiply without end."""
+
+    __slots__ = ("room",)
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def plain(self, value: Any, depth: int = 0) -> Any:
+        """The plain tree for ``value``, or :class:`Refused`. ``depth`` counts the containers around it."""
+        kind = type(value)
+        if kind is str or kind is bool or value is None:
+            return value
+        if kind is int:
+            if -_INTEGER_BOUND < value < _INTEGER_BOUND:
+                return value
+            raise Refused(f"an integer has more than {INTEGER_DIGITS:,} digits", "Store it as a text.")
+        if kind is float:
+            if isfinite(value):
+                return value
+            raise Refused(f"{value!r} is not a number in JSON", "Use None or a text instead.")
+        if depth >= PAYLOAD_DEPTH:
+            raise Refused(f"it is nested more than {PAYLOAD_DEPTH} levels deep", "Flatten it, or store it as a text.")
+        if kind is dict:
+            return self._object(value.items(), len(value), depth)
+        if kind is list or kind is tuple:
+            return self._array(value, len(value), depth)
+        return self._other(value, depth)
+
+    def _take(self, nodes: int) -> None:
+        self.room -= nodes + 1
+        if self.room < 0:
+            raise Refused("it is over the size limit", "Store it elsewhere and pass a reference.", too_large=True)
+
+    def _object(self, items: Iterable[tuple[Any, Any]], count: int, depth: int) -> dict[str, Any]:
+        self._take(count)
+        tree: dict[str, Any] = {}
+        key: Any = ""
+        try:
+            for key, item in items:
+                if type(key) is not str:
+                    raise Refused(f"the key {key!r:.80} is not a text", "Use str(key), or a list of pairs.")
+                tree[key] = self.plain(item, depth + 1)
+        except Refused as refusal:
+            refusal.path.append(f"[{key!r:.80}]")
+            raise
+        return tree
+
+    def _array(self, items: Iterable[Any], count: int, depth: int) -> list[Any]:
+        self._take(count)
+        tree: list[Any] = []
+        try:
+            for item in items:
+                tree.append(self.plain(item, depth + 1))
+        except Refused as refusal:
+            refusal.path.append(f"[{len(tree)}]")
+            raise
+        return tree
+
+    def _other(self, value: Any, depth: int) -> Any:
+        if isinstance(value, Enum):
+            return self.plain(value.value, depth)
+        if isinstance(value, _BY_MSGSPEC):
+            return _exact_text(value)
+        if type(value) is Decimal:
+            if value.is_finite():
+                return str(value)
+            raise Refused(f"{value!r} is not a number in JSON", "Use None or a text instead.")
+        if isinstance(value, set | frozenset):
+            # Sets iterate in another order in each OS process: order them, so that equal sets are equal bytes.
+            return sorted(self._array(value, len(value), depth), key=_to_json)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return self._array(value, len(value), depth)
+        kind: Any = type(value)
+        fields = fields_of(kind)
+        if fields is None:
+            raise Refused(f"it holds {_described(value)}", _remedy(value))
+        if isinstance(value, Struct) and value.__struct_config__.array_like:
+            array = [item for _, item in fields(value)]
+            return self._array(array, len(array), depth)
+        pairs = fields(value)
+        return self._object(pairs, len(pairs), depth)
+
+
+def _exact_text(value: Any) -> Any:
+    """The text of a date, time, id or some bytes."""
+    if isinstance(value, datetime | time):
+        offset = value.utcoffset()
+        if offset is not None and offset.total_seconds() % 60:
+            raise Refused(f"{value!r} has an offset of odd seconds, which its text cannot hold", "Use UTC.")
+    return msgspec.to_builtins(value)
+
+
+def _described(value: Any) -> str:
+    kind = type(value)
+    return f"a value of type {kind.__module__}.{kind.__qualname__}".replace("type builtins.", "type ")
+
+
+def _remedy(value: Any) -> str:
+    if iscoroutine(value):
+        return "It was probably not awaited: write `await`."
+    for base in (dict, list, tuple, str, int, float):
+        if isinstance(value, base):
+            return f"It would come back as {base.__name__}: convert it first with {base.__name__}(...)."
+    return (
+        "Use JSON values, dataclasses, msgspec Structs or pydantic models; "
+        "pass a reference (a path, an id) for anything else."
+    )
+
+
+Fields = Callable[[Any], list[tuple[str, Any]]]
+
+
+@lru_cache(maxsize=1024)
+def fields_of(kind: Any) -> Fields | None:
+    """How to list the (JSON name, value) pairs of an object of this class, or None if it has none that we know."""
+    if issubclass(kind, Struct):
+        return _struct_fields
+    if hasattr(kind, "model_validate_json") and hasattr(kind, "model_dump"):
+        return _model_fields
+    if dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+        return lambda value: [(name, getattr(value, name)) for name in names]
+    if hasattr(kind, "__attrs_attrs__"):
+        attributes = [attribute.name for attribute in kind.__attrs_attrs__]
+        return lambda value: [(name, getattr(value, name)) for name in attributes]
+    return None
+
+
+def _struct_fields(value: Struct) -> list[tuple[str, Any]]:
+    pairs = [
+        (encoded, item)
+        for name, encoded in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+        if (item := getattr(value, name)) is not UNSET
+    ]
+    config = value.__struct_config__
+    if config.tag is not None:
+        pairs.insert(0, (config.tag_field or "type", config.tag))
+    return pairs
+
+
+def _model_fields(value: Any) -> list[tuple[str, Any]]:
+    try:
+        tree = value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+    except Exception as error:  # the model's own serializers may raise anything
+        raise Refused(f"pydantic could not turn it into JSON ({error!s:.200})", "Mend the model.") from error
+    return list(tree.items()) if isinstance(tree, dict) else [("root", tree)]
+
+
+def same(value: Any, back: Any) -> bool:
+    """Whether ``back``, read from the store, is what ``value`` was: the same types and the same contents."""
+    kind: Any = type(value)
+    if kind is not type(back):
+        if kind is int and type(back) in (float, Decimal):
+            return bool(value == back)
+        return isinstance(value, Enum) and isinstance(value, int | str) and bool(value == back)
+    if kind is list or isinstance(value, tuple):
+        return len(value) == len(back) and all(map(same, value, back))
+    if kind is dict:
+        return len(value) == len(back) and all(key in back and same(item, back[key]) for key, item in value.items())
+    fields = None if kind in SCALARS else fields_of(kind)
+    if fields is None or fields is _model_fields:
+        return bool(value == back)
+    mine, theirs = fields(value), fields(back)
+    return len(mine) == len(theirs) and all(
+        name == other and same(item, read) for (name, item), (other, read) in zip(mine, theirs, strict=True)
+    )

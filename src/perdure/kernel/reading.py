@@ -1,0 +1,140 @@
+"""A reading: strict JSON turned into a typed value, or a refusal that says what does not fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import lru_cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+from msgspec.inspect import CustomType, Field, Type, type_info
+
+from perdure.errors import DefinitionError, PayloadError
+from perdure.kernel.plain import SCALARS, Refused, Walk, same
+from perdure.limits import PAYLOAD_DEPTH
+
+_to_json = msgspec.json.Encoder().encode
+_from_json = msgspec.json.Decoder().decode
+_NOT_SCALAR = frozenset(b"[{ \t\r\n")
+_Class = type
+
+
+def decode(raw: bytes, type: Any = Any, *, what: str = "the value") -> Any:
+    """The value that ``raw`` holds, as ``type``; raises PayloadError if it does not fit or is not strict JSON."""
+    try:
+        value = _from_json(raw) if type is Any else decoder(type)(raw)
+        if raw[0] in _NOT_SCALAR:
+            check_strict(raw, what)
+    except PayloadError:
+        raise
+    except Exception as error:  # a type's own __post_init__ or validator may raise anything
+        raise PayloadError(
+            f"{what} cannot be read as {named(type)}: {error!s:.500}. "
+            "Correct the value, or bring back a type that fits it."
+        ) from error
+    return value
+
+
+def check_strict(raw: bytes, what: str, depth: int = PAYLOAD_DEPTH) -> None:
+    """Raise PayloadError if an object in ``raw`` names a key twice or it is nested more than ``depth`` levels."""
+    objects = raw.count(b"{")
+    if objects + raw.count(b"[") > depth:
+        try:
+            Walk(len(raw) + 1).plain(_from_json(raw), PAYLOAD_DEPTH - depth)
+        except Refused as refusal:
+            raise PayloadError(refusal.text(what)) from None
+    # Our own JSON, read and written again, is itself; only foreign JSON needs the slow look for twin keys.
+    if objects and _to_json(_from_json(raw)) != raw:
+        json.loads(raw, object_pairs_hook=lambda pairs: _without_twins(pairs, what))
+
+
+def _without_twins(pairs: list[tuple[str, Any]], what: str) -> dict[str, Any]:
+    tree = dict(pairs)
+    if len(tree) < len(pairs):
+        names = [name for name, _ in pairs]
+        twin = next(name for name in names if names.count(name) > 1)
+        raise PayloadError(f"{what} names the key {twin!r:.80} twice in one object. Keep one of the two.")
+    return tree
+
+
+def check_comes_back(value: Any, raw: bytes, type: Any, what: str) -> None:
+    """Raise PayloadError unless ``raw`` read as ``type`` is what ``value`` was."""
+    check_same(value, decode(raw, type, what=what), type, what)
+
+
+def check_same(value: Any, back: Any, type: Any, what: str) -> None:
+    """Raise PayloadError unless ``back``, read as ``type``, is what ``value`` was."""
+    if not same(value, back):
+        raise PayloadError(
+            f"{what} would not come back from the store as it was: {value!r:.200} would be {back!r:.200}. "
+            f"Annotate the exact type where it is declared (now {named(type)}), or convert the value first."
+        )
+
+
+@lru_cache(maxsize=512)
+def decoder(type: Any) -> Callable[[bytes], Any]:
+    """The reader for one type; raises TypeError if nothing of that type can be read from JSON."""
+    return msgspec.json.Decoder(type, dec_hook=_read_model).decode
+
+
+def _read_model(kind: Any, tree: Any) -> Any:
+    """Read what msgspec does not know: models with ``model_validate_json`` (pydantic)."""
+    validate = getattr(kind, "model_validate_json", None)
+    if validate is not None:
+        return validate(_to_json(tree))
+    if kind is object:
+        return tree
+    raise TypeError(f"{named(kind)} cannot be read from JSON")
+
+
+def checked_type(type: Any, what: str) -> Any:
+    """``type``, or DefinitionError if no value of that type can be read from JSON."""
+    try:
+        decoder(type)
+        strange = _strange(type_info(type), set())
+    except (TypeError, ValueError, NameError) as error:
+        raise DefinitionError(f"{what} cannot be read from JSON: {error}. Annotate a simpler type.") from error
+    if strange is not None:
+        raise DefinitionError(
+            f"{what} is annotated {named(strange)}, which cannot be read from JSON. "
+            "Use JSON values, dataclasses, msgspec Structs or pydantic models."
+        )
+    return type
+
+
+def _strange(node: Any, seen: set[int]) -> Any:
+    """The first type inside a described type that nobody can read, or None."""
+    if id(node) in seen:
+        return None
+    seen.add(id(node))
+    if isinstance(node, CustomType):
+        known = node.cls is object or hasattr(node.cls, "model_validate_json")
+        return None if known else node.cls
+    for part in [getattr(node, name) for name in node.__struct_fields__]:
+        for one in part if isinstance(part, tuple) else (part,):
+            if isinstance(one, Type | Field):
+                strange = _strange(one, seen)
+                if strange is not None:
+                    return strange
+    return None
+
+
+@lru_cache(maxsize=512)
+def plain_kinds(type: Any) -> frozenset[Any]:
+    """The plain classes whose values come back from ``type`` as they were, without a look."""
+    if type is Any or type is object:
+        return SCALARS
+    if type in SCALARS:
+        return frozenset({type})
+    if type is None:
+        return frozenset({NoneType})
+    if get_origin(type) in (Union, UnionType):
+        return frozenset(kind for one in get_args(type) for kind in plain_kinds(one))
+    return frozenset()
+
+
+def named(type: Any) -> str:
+    """A type as its user wrote it."""
+    return type.__qualname__ if isinstance(type, _Class) else str(type).replace("typing.", "")
