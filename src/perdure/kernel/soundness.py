@@ -1,0 +1,261 @@
+"""Soundness: the laws of the design as pure checks of one process's record, each under the law's own name.
+
+The same names stand in the schema as constraints and in the simulator as invariants. A check reads the row, the
+events of its run, all its messages and the time, and yields a sentence for each thing that must not be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from perdure.clock import SECOND
+from perdure.kernel.event import DELIVERED, Event, EventType
+from perdure.kernel.finding import Finding
+from perdure.kernel.message import Message
+from perdure.kernel.process import FINAL, Process, Status
+from perdure.limits import ALONE_DEATHS
+
+CLOCK_SLACK = SECOND
+"""How far a turn's time, carried by a worker, may run before the store's (microseconds)."""
+
+IMPLIED: dict[EventType, Status] = {
+    EventType.REVIVED: Status.RUNNING,
+    EventType.RUN_OPENED: Status.RUNNING,
+    EventType.RESUMED: Status.RUNNING,
+    EventType.HELD: Status.HELD,
+    EventType.BROKEN: Status.BROKEN,
+    EventType.COMPLETED: Status.COMPLETED,
+    EventType.FAILED: Status.FAILED,
+    EventType.EXPIRED: Status.FAILED,
+    EventType.CANCELLED: Status.CANCELLED,
+    EventType.TERMINATED: Status.CANCELLED,
+}
+"""The status that a process has after an event; the other events change none."""
+
+LAST = frozenset(type for type, status in IMPLIED.items() if status in FINAL)
+"""The events that end a run: nothing may follow them."""
+
+_RECORDED_WITH_SENDER = frozenset({EventType.RUN_OPENED, EventType.RESUMED, EventType.TERMINATED})
+_RESULTS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED})
+
+
+class Record(Struct, frozen=True):
+    """All that is stored about one process: its row, the events of its run, every message sent to it."""
+
+    process: Process
+    events: tuple[Event, ...]
+    messages: tuple[Message, ...]
+    now: int
+
+
+class Folded(Struct, frozen=True):
+    """What a history implies about its row: the status, how many events, the highest message received."""
+
+    status: Status
+    events: int
+    seen: int
+
+
+def fold(events: Sequence[Event]) -> Folded:
+    """What the row must say after these events of one run (S6)."""
+    status = Status.RUNNING
+    seen = 0
+    for event in events:
+        status = IMPLIED.get(event.type, status)
+        if event.type is EventType.REVIVED and _alone_deaths(event) >= ALONE_DEATHS:
+            status = Status.BROKEN
+        seen = max(seen, event.message or 0)
+    return Folded(status, len(events), seen)
+
+
+def _alone_deaths(event: Event) -> int:
+    evidence: Any = msgspec.json.decode(event.payload) if event.payload else None
+    count = evidence.get("alone_deaths") if isinstance(evidence, dict) else None
+    return count if isinstance(count, int) else 0
+
+
+def unsound(process: Process, events: Sequence[Event], messages: Sequence[Message], now: int) -> list[Finding]:
+    """Every law that the record of ``process`` breaks. ``events`` are those of its run, ``messages`` are all.
+
+    ``now`` is the store's time; the three must have been read at one state of the row.
+    """
+    record = Record(
+        process,
+        tuple(sorted(events, key=lambda event: event.number)),
+        tuple(sorted(messages, key=lambda message: message.number)),
+        now,
+    )
+    return [Finding(law.__name__, process.id, text) for law in LAWS for text in law(record)]
+
+
+def unfinished_is_due(record: Record) -> Iterator[str]:
+    """Law 1: a process has a due time exactly while it is unfinished."""
+    process = record.process
+    if process.final and process.due_at is not None:
+        yield f"it is {process.status} and still has a due time"
+    if not process.final and process.due_at is None:
+        yield f"it is {process.status} and nobody will ever look at it: it has no due time"
+    if process.status in (Status.HELD, Status.BROKEN) and not process.reminder:
+        yield f"it is {process.status} and its due time is not marked as a reminder: no sweep would find it"
+
+
+def one_owner(record: Record) -> Iterator[str]:
+    """Law 2: only a running row has an owner, and tokens and versions never fall along a history."""
+    process = record.process
+    if process.owner is not None and process.status is not Status.RUNNING:
+        yield f"it is {process.status} and has an owner"
+    if process.owner is not None and process.reminder:
+        yield "it has an owner, and its lease end is marked as a reminder"
+    if process.token < 0 or process.version < 0:
+        yield f"its token {process.token} or version {process.version} is negative"
+    for one, other in pairwise(record.events):
+        if other.token < one.token or other.version < one.version:
+            yield (
+                f"event {other.number} was written by an older owner (token {other.token}, version {other.version}) "
+                f"than event {one.number} before it (token {one.token}, version {one.version})"
+            )
+        if other.version == one.version and other.token != one.token:
+            yield f"events {one.number} and {other.number} have one version, {one.version}, and two tokens"
+    for event in record.events:
+        if event.token > process.token or event.version > process.version:
+            yield (
+                f"event {event.number} has token {event.token} and version {event.version}, "
+                f"the row only {process.token} and {process.version}"
+            )
+
+
+def one_transaction(record: Record) -> Iterator[str]:
+    """Law 3: the row, its events and its messages tell one story, since they were written together."""
+    process = record.process
+    folded = fold(record.events)
+    if folded.status is not process.status:
+        yield f"the row says {process.status}, its history says {folded.status}"
+    if folded.seen != process.seen:
+        yield f"the row has seen message {process.seen}, its history message {folded.seen}"
+    received = {event.number: event.message for event in record.events if event.type is EventType.MESSAGE_RECEIVED}
+    consumed = {message.number for message in record.messages if message.consumed_by is not None}
+    for message in record.messages:
+        if message.consumed_run == process.run and received.get(message.consumed_by or 0) != message.number:
+            yield f"message {message.number} names event {message.consumed_by}, which does not record it"
+        if message.number > process.seen and message.number in consumed:
+            yield f"message {message.number} is consumed, but the row has seen only {process.seen}"
+    for number, taken in received.items():
+        if taken not in consumed:
+            yield f"event {number} records message {taken}, which is not there or not consumed"
+    revivals = sum(event.type is EventType.REVIVED for event in record.events)
+    if process.deaths + process.alone_deaths > revivals:
+        yield f"it counts {process.deaths} + {process.alone_deaths} deaths and records only {revivals} revivals"
+
+
+def history_is_gapless(record: Record) -> Iterator[str]:
+    """Law 4: events are numbered 1, 2, 3 … and the row counts them."""
+    process = record.process
+    for place, event in enumerate(record.events, 1):
+        if event.number != place:
+            yield f"event {place} of run {process.run} is missing: number {event.number} stands in its place"
+            break
+    if process.events != len(record.events):
+        yield f"the row counts {process.events} events, its history has {len(record.events)}"
+
+
+def result_once(record: Record) -> Iterator[str]:
+    """Law 5: a step's result and a timer are recorded at most once per run, a message is consumed at most once."""
+    results = Counter((event.name, event.place) for event in record.events if event.type in _RESULTS)
+    for (name, place), times in results.items():
+        if times > 1:
+            yield f"step {name!r} at {place!r} has {times} results"
+    timers = Counter(event.place for event in record.events if event.type is EventType.TIMER_FIRED)
+    for place, times in timers.items():
+        if times > 1:
+            yield f"the timer at {place!r} fired {times} times"
+    taken = Counter(event.message for event in record.events if event.type is EventType.MESSAGE_RECEIVED)
+    for number, times in taken.items():
+        if times > 1:
+            yield f"message {number} was received {times} times"
+    for message in record.messages:
+        if (message.consumed_run is None) != (message.consumed_by is None):
+            yield f"message {message.number} is half consumed"
+
+
+def nothing_unheard(record: Record) -> Iterator[str]:
+    """Law 6: a running process that nobody owns and that has unseen messages is due now."""
+    process = record.process
+    if process.inbox <= process.seen or process.status is not Status.RUNNING or process.owner is not None:
+        return
+    due = process.due_at is not None and process.due_at <= max(record.now, process.changed_at)
+    if process.reminder or not due:
+        yield f"messages {process.seen + 1} to {process.inbox} are unheard, and nobody is told to look"
+
+
+def no_early_timer(record: Record) -> Iterator[str]:
+    """Law 7: the times of turns never run backward, nor before the store's clock."""
+    process = record.process
+    latest = max(record.now, process.changed_at) + CLOCK_SLACK
+    turns = [event for event in record.events if event.type in DELIVERED]
+    for event in turns:
+        if event.at > latest:
+            yield f"event {event.number} is of {event.at}, which has not come yet: it is {record.now}"
+        if process.opened_at is not None and event.at < process.opened_at:
+            yield f"event {event.number} is older than the process's first turn"
+    for one, other in pairwise(turns):
+        if other.turn < one.turn or other.at < one.at:
+            yield f"event {other.number} belongs to an earlier turn than event {one.number} before it"
+        if other.turn == one.turn and other.at != one.at:
+            yield f"events {one.number} and {other.number} are of one turn and of two times"
+
+
+def accepted_is_kept(record: Record) -> Iterator[str]:
+    """Law 8: every message that was ever accepted is there, numbered 1, 2, 3 … as the row counts them."""
+    process = record.process
+    numbers = [message.number for message in record.messages]
+    if numbers != list(range(1, process.inbox + 1)):
+        missing = sorted(set(range(1, process.inbox + 1)) - set(numbers))
+        yield f"{process.inbox} messages were accepted, {len(numbers)} are there; missing: {missing[:10]}"
+    if not 0 <= process.seen <= process.inbox:
+        yield f"it has seen message {process.seen} of {process.inbox}"
+    for message in record.messages:
+        if message.process != process.id:
+            yield f"message {message.number} is addressed to another process"
+
+
+def operators_use_the_front_door(record: Record) -> Iterator[str]:
+    """Law 9: a person's command is recorded with who, why and origin."""
+    for event in record.events:
+        if event.type in _RECORDED_WITH_SENDER and event.payload is None:
+            yield f"event {event.number} ({event.type.name.lower()}) does not say who asked for it"
+
+
+def finished_is_final(record: Record) -> Iterator[str]:
+    """Law 10: nothing happens after the end of a run, and an ended process is owned and awaited by nobody."""
+    process = record.process
+    for event in record.events[:-1]:
+        if event.type in LAST:
+            yield f"event {event.number} ended the run ({event.type.name.lower()}), and more events follow"
+    if process.final and process.reminder:
+        yield f"it is {process.status} and somebody is still to be reminded"
+    if (process.result is not None) != (process.status is Status.COMPLETED):
+        yield f"it is {process.status} and has {'a' if process.result is not None else 'no'} result"
+    if process.error is None and process.status in (Status.FAILED, Status.BROKEN):
+        yield f"it is {process.status} and does not say why"
+
+
+Law = Callable[[Record], Iterator[str]]
+
+LAWS: tuple[Law, ...] = (
+    unfinished_is_due,
+    one_owner,
+    one_transaction,
+    history_is_gapless,
+    result_once,
+    nothing_unheard,
+    no_early_timer,
+    accepted_is_kept,
+    operators_use_the_front_door,
+    finished_is_final,
+)
