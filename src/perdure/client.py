@@ -1,0 +1,293 @@
+"""The client: starts processes, asks after them, and sends them what people and programs want of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from perdure import limits
+from perdure.authoring.registry import Registry
+from perdure.authoring.workflow import Workflow
+from perdure.clock import Machine, microseconds
+from perdure.errors import (
+    IllegalMove,
+    KeyConflict,
+    ProcessBroken,
+    ProcessCancelled,
+    ProcessFailed,
+    ProcessNotFound,
+    StoreUnavailable,
+)
+from perdure.handle import Handle
+from perdure.kernel import transition
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
+from perdure.kernel.event import Event
+from perdure.kernel.failure import Failure
+from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
+from perdure.kernel.names import check_key, check_name, id_bytes, id_text
+from perdure.kernel.payload import decode, encode
+from perdure.kernel.process import Process, Status
+from perdure.results import Results
+from perdure.store.base import Search, Store
+from perdure.view import ProcessView, view
+
+Answered = Callable[[Any], None]
+Reference = bytes | str
+"""A process: its id as bytes or as text."""
+
+
+class Doors(Protocol):
+    """Where records are handed in to be written in batches; the committer of the engine."""
+
+    def start(self, start: Start, answered: Answered) -> None:
+        """Have a new process stored."""
+
+    def send(self, message: Message, answered: Answered) -> None:
+        """Have a message sent."""
+
+    def commit(self, commit: Commit, answered: Answered) -> None:
+        """Have a commit written."""
+
+
+class Client:
+    """Everything that can be asked of processes from outside; works in a web process that runs no work."""
+
+    def __init__(self, store: Store, doors: Doors, registry: Registry, machine: Machine) -> None:
+        self.store = store
+        self.doors = doors
+        self.registry = registry
+        self.machine = machine
+        self.results = Results(store)
+        self.eager: Callable[[Process, Workflow], asyncio.Future[StartAnswer] | None] = lambda process, workflow: None
+        self.in_hand: Callable[[bytes], bool] = lambda id: False
+        self.sent: Callable[[SendAnswer], None] = lambda answer: None
+        self.taken: Callable[[bytes], None] = lambda id: None
+
+    # -- starting ------------------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        workflow: Workflow | str,
+        *args: Any,
+        key: str | None = None,
+        deadline: float | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Handle[Any]:
+        """Start a process; once this has answered, a crash of anything cannot lose it.
+
+        ``key`` is the caller's own id, unique per kind: a second start with the same input answers the same process
+        with ``created`` false; with another input it raises KeyConflict. ``deadline`` in seconds from now ends the
+        process as failed if it is not finished by then. ``attributes`` can be searched for.
+        """
+        flow = self.registry.find(workflow)
+        process = self._fresh(flow, args, kwargs, key, deadline, attributes)
+        answer = await self._begin(process, flow)
+        return self._handle(flow, process, answer)
+
+    async def start_many(
+        self, workflow: Workflow | str, calls: Iterable[Sequence[Any]], *, keys: Iterable[str | None] | None = None
+    ) -> list[Handle[Any]]:
+        """Start many processes of one kind, each with its own arguments; all go in as few transactions as possible."""
+        flow = self.registry.find(workflow)
+        every = [tuple(args) for args in calls]
+        names = list(keys) if keys is not None else [None] * len(every)
+        if len(names) != len(every):
+            raise KeyConflict(f"{len(every)} calls but {len(names)} keys: give one key, or None, for each call")
+        fresh = [self._fresh(flow, args, {}, key, None, None) for args, key in zip(every, names, strict=True)]
+        answers = await asyncio.gather(*(self._begin(process, flow) for process in fresh))
+        return [self._handle(flow, process, answer) for process, answer in zip(fresh, answers, strict=True)]
+
+    def _fresh(
+        self,
+        workflow: Workflow,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        key: str | None,
+        deadline: float | None,
+        attributes: Mapping[str, Any] | None,
+    ) -> Process:
+        if key is not None:
+            check_key(key)
+        seconds = workflow.deadline if deadline is None else deadline
+        described = None
+        if attributes is not None:
+            described = encode(dict(attributes), limit=limits.ATTRIBUTES_BYTES, what="the attributes")
+        return Process(
+            id=self.machine.new_id(),
+            kind=workflow.name,
+            key=key,
+            input=workflow.shape.encode(args, kwargs),
+            code=workflow.version,
+            deadline=None if seconds is None else -microseconds(seconds),
+            attributes=described,
+        )
+
+    async def _begin(self, process: Process, workflow: Workflow) -> StartAnswer:
+        if process.deadline is not None:
+            process = replace(process, deadline=await self.store.now() - process.deadline)
+        eager = self.eager(process, workflow)
+        if eager is not None:
+            return await eager
+        return await _answer(lambda answered: self.doors.start(Start(process), answered))
+
+    def _handle(self, workflow: Workflow, process: Process, answer: StartAnswer) -> Handle[Any]:
+        if answer.verdict is StartVerdict.CONFLICT:
+            raise KeyConflict(
+                f"the key {process.key!r} of kind {process.kind!r} belongs to process {id_text(answer.id)}, "
+                "which was started with another input; use another key, or the same input"
+            )
+        if answer.verdict is StartVerdict.REFUSED:
+            raise StoreUnavailable("this worker was just ended by others; nothing was started, try again")
+        created = answer.verdict is StartVerdict.CREATED
+        return Handle(
+            self, answer.id, process.kind, process.key, created=created, result_type=workflow.shape.result_type
+        )
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    async def handle(self, workflow: Workflow | str, key: str) -> Handle[Any]:
+        """The handle of the process with that key; raises ProcessNotFound."""
+        kind = workflow if isinstance(workflow, str) else workflow.name
+        found = await self.store.search(Search(kind=kind, key=key, limit=1))
+        if not found:
+            raise ProcessNotFound(f"no process of kind {kind!r} has the key {key!r}; `perdure ps` lists what there is")
+        return self.handle_of(found[0])
+
+    def handle_of(self, process: Process) -> Handle[Any]:
+        """A handle for a row at hand."""
+        known = self.registry.kinds.get(process.kind)
+        type = Any if known is None else known.shape.result_type
+        return Handle(self, process.id, process.kind, process.key, created=False, result_type=type)
+
+    async def row(self, process: Reference) -> Process:
+        """The stored row of a process; raises ProcessNotFound."""
+        id = process if isinstance(process, bytes) else id_bytes(process)
+        found = await self.store.search(Search(ids=(id,), limit=1))
+        if not found:
+            raise ProcessNotFound(f"no process has the id {id_text(id)}; `perdure ps` lists what there is")
+        return found[0]
+
+    async def result(self, process: Reference, *, timeout: float | None = None, type: Any = Any) -> Any:
+        """Wait for the end of a process and give its result, decoded to ``type``."""
+        id = process if isinstance(process, bytes) else id_bytes(process)
+        here = self.in_hand(id)
+        if not here:
+            await self.row(id)
+        async with asyncio.timeout(timeout):
+            ended = await self.results.wait(id, here=here)
+        if ended.status is Status.COMPLETED:
+            return decode(ended.result or b"null", type)
+        failure = Failure(type="Unknown", message="") if ended.error is None else Failure.decode(ended.error)
+        error = {Status.FAILED: ProcessFailed, Status.CANCELLED: ProcessCancelled}.get(ended.status, ProcessBroken)
+        text = f"{ended.kind} {ended.key or id_text(id)} {ended.status}: {failure.type}: {failure.message}"
+        raise error(text.rstrip(": "), type=failure.type, detail=failure.message)
+
+    async def status(self, process: Reference) -> ProcessView:
+        """One process as it is now, for people."""
+        row = await self.row(process)
+        return view(row, await self.store.now(), await self._worker_names())
+
+    async def list(self, search: Search | None = None) -> Sequence[ProcessView]:
+        """Processes that fit the search, newest first."""
+        rows = await self.store.search(search or Search())
+        now, names = await self.store.now(), await self._worker_names()
+        return [view(row, now, names) for row in rows]
+
+    async def count(self, search: Search | None = None) -> dict[str, dict[str, int]]:
+        """How many processes there are: by kind, then by status."""
+        counts: dict[str, dict[str, int]] = {}
+        for kind, status, number in await self.store.count(search or Search()):
+            counts.setdefault(kind, {})[status.value] = number
+        return counts
+
+    async def history(
+        self, process: Reference, run: int | None = None, *, after: int = 0, limit: int = 1000, backward: bool = False
+    ) -> Sequence[Event]:
+        """Events of one run of a process (default the present run)."""
+        row = await self.row(process)
+        return await self.store.history(row.id, run or row.run, after=after, limit=limit, backward=backward)
+
+    async def _worker_names(self) -> dict[bytes, str]:
+        return {worker.id: worker.name for worker in await self.store.workers(ended=True)}
+
+    # -- telling -------------------------------------------------------------------------------------------------
+
+    async def signal(
+        self, process: Reference, name: str, value: object = None, *, key: str | None = None
+    ) -> SendVerdict:
+        """Send a signal with a value; it waits in the inbox until the process receives it."""
+        check_name(name, "the signal's name")
+        if key is not None:
+            check_key(key, "the signal's key")
+        raw = encode(value, what=f"the value of signal {name!r}")
+        return await self._send(process, MessageType.SIGNAL, name, raw, key, None)
+
+    async def cancel(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> SendVerdict:
+        """Ask a process to cancel; recorded with who, why and origin."""
+        sender = transition.Sender(who, why, origin).encode()
+        return await self._send(process, MessageType.CANCEL, "cancel", sender, None, sender)
+
+    async def _send(
+        self, process: Reference, type: MessageType, name: str, raw: bytes, key: str | None, sender: bytes | None
+    ) -> SendVerdict:
+        id = process if isinstance(process, bytes) else id_bytes(process)
+        message = Message(self.machine.new_id(), id, type, name, raw, key, sender)
+        answer: SendAnswer = await _answer(lambda answered: self.doors.send(message, answered))
+        if answer.verdict is SendVerdict.NOT_FOUND:
+            raise ProcessNotFound(f"no process has the id {id_text(id)}; nothing was sent")
+        self.sent(answer)
+        return answer.verdict
+
+    async def terminate(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> None:
+        """End a process at once, whoever holds it; its steps in flight are fenced off."""
+        sender = transition.Sender(who, why, origin)
+
+        async def ended(row: Process) -> Commit:
+            return transition.terminated(row, sender, now=await self.store.now())
+
+        await self._command(process, ended)
+
+    async def retry(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> None:
+        """Let a failed, broken or held process go on from its last good event."""
+        sender = transition.Sender(who, why, origin)
+
+        async def retried(row: Process) -> Commit:
+            history = await self.store.history(row.id, row.run, limit=row.events)
+            return transition.retried(row, history, sender, now=await self.store.now())
+
+        await self._command(process, retried)
+
+    async def _command(self, process: Reference, decide: Callable[[Process], Any]) -> None:
+        """Read the row, let the kernel decide, write if nobody was quicker; else look again."""
+        for _ in range(limits.COMMAND_TRIES):
+            row = await self.row(process)
+            commit: Commit = await decide(row)
+            answer: CommitAnswer = await _answer(lambda answered, c=commit: self.doors.commit(c, answered))
+            if answer.verdict is Verdict.APPLIED:
+                self.taken(row.id)
+                if commit.after.final:
+                    self.results.ended(commit.after)
+                return
+        raise IllegalMove(
+            f"process {id_text(row.id)} kept changing while the command was decided; nothing was done, try again"
+        )
+
+
+async def _answer(ask: Callable[[Answered], None]) -> Any:
+    """The answer to one record handed in; an exception among answers is raised."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def answered(answer: Any) -> None:
+        if future.done():
+            return
+        if isinstance(answer, BaseException):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+    ask(answered)
+    return await future

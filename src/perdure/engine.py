@@ -1,0 +1,190 @@
+"""The engine: a client, and with ``work=True`` a worker too, on one store. The only file that knows everybody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from perdure.authoring.registry import Registry
+from perdure.authoring.workflow import Workflow
+from perdure.client import Client
+from perdure.clock import Machine
+from perdure.errors import PerdureError
+from perdure.kernel.commit import StartAnswer
+from perdure.kernel.message import SendAnswer
+from perdure.kernel.process import Process
+from perdure.runtime.committer import Committer
+from perdure.runtime.pace import Pace
+from perdure.runtime.store_time import StoreTime
+from perdure.runtime.worker import Worker
+from perdure.store.base import Store
+from perdure.store.open import store_for
+from perdure.telemetry import Telemetry
+
+
+class Engine(Client):
+    """Opens a store and, with ``work=True``, works on its processes::
+
+        async with Engine("sqlite:///shop.db", work=True) as engine:
+            handle = await engine.start(order, "A-17", 1299, key="order/A-17")
+            print(await handle.result())
+
+    Without ``work`` it is a client only: it starts, asks and tells, and runs nothing. ``workflows`` are hosted
+    besides those defined in this program. ``migrate=False`` refuses an older database instead of migrating it.
+    Raises StoreError (StoreUnavailable, StoreTooNew, StoreReadOnly, …) when it is entered.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        work: bool = False,
+        workflows: Iterable[Workflow] = (),
+        pace: Pace | None = None,
+        migrate: bool = True,
+        registry: Registry | None = None,
+        machine: Machine | None = None,
+        store: Store | None = None,
+        alone: bool = False,
+    ) -> None:
+        self.machine = machine or Machine()
+        self.telemetry = Telemetry()
+        self.pace = pace or Pace()
+        registry = registry if registry is not None else Registry.of_program()
+        for workflow in workflows:
+            registry.add(workflow)
+        store = store or store_for(url, self.machine)
+        self.committer = Committer(store, self.machine, self.telemetry)
+        super().__init__(store, self.committer, registry, self.machine)
+        self.worker: Worker | None = None
+        self._work = work
+        self._alone = alone
+        self._migrate = migrate
+        self._unwatch: Callable[[], None] = lambda: None
+        self._stopping: asyncio.Event | None = None
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Open the store and begin to work."""
+        await self.store.open(migrate=self._migrate)
+        try:
+            await self._begin_work()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop gracefully: see :meth:`close`."""
+        await self.close()
+
+    async def _begin_work(self) -> None:
+        self._stopping = asyncio.Event()
+        self.committer.open()
+        self.results.loop.start()
+        if self._work:
+            time = StoreTime(self.machine)
+            time.heard(await self.store.now())
+            self.committer.heard = lambda now, sent: time.heard(now)
+            self.worker = Worker(
+                self.store, self.registry, self.committer, time, self.machine, self.telemetry, self.pace,
+                alone=self._alone,
+            )  # fmt: skip
+            self.worker.on_end(self.results.ended)
+            await self.worker.start()
+            self.eager = self._start_here
+            self.in_hand = self.worker.scheduler.hand.__contains__
+            self.sent = self._sent
+            self.taken = self._taken
+        self._unwatch = self.store.watch(self._due, self.results.hint)
+
+    async def close(self, seconds: float | None = None) -> None:
+        """Stop: steps in flight get ``seconds`` (default of the pace) to finish, the rest is handed back."""
+        self._unwatch()
+        worker, self.worker = self.worker, None
+        self.eager = lambda process, workflow: None
+        if worker is not None:
+            await worker.stop(self.pace.stop_seconds if seconds is None else seconds)
+        await self.committer.close()
+        await self.results.loop.stop()
+        if worker is not None:
+            try:
+                await worker.retire()
+            except PerdureError:
+                pass  # the store is away: our beats end, and our rows lapse
+        await self.store.close()
+
+    def stop_soon(self) -> None:
+        """Ask :meth:`run` or :meth:`until_idle` to return."""
+        if self._stopping is not None:
+            self._stopping.set()
+
+    async def run(self) -> None:
+        """Work until :meth:`stop_soon` is called."""
+        assert self._stopping is not None, "enter the engine first"
+        await self._stopping.wait()
+
+    async def until_idle(self) -> None:
+        """Work until a process was claimed and everything in hand is out of hand again, or :meth:`stop_soon`."""
+        assert self._stopping is not None and self.worker is not None, "enter the engine first"
+        intake = self.worker.intake
+        claimed = asyncio.create_task(intake.claimed_any.wait())
+        stopped = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait([claimed, stopped], timeout=self.pace.lease_seconds, return_when=asyncio.FIRST_COMPLETED)
+        self.worker.scheduler.emptied.clear()
+        while self.worker.busy and not stopped.done():
+            emptied = asyncio.create_task(self.worker.scheduler.emptied.wait())
+            await asyncio.wait([emptied, stopped], return_when=asyncio.FIRST_COMPLETED)
+            emptied.cancel()
+        claimed.cancel()
+        stopped.cancel()
+
+    def metrics(self) -> dict[str, float]:
+        """Counters and durations since this engine was made; the names are in ``perdure.telemetry``."""
+        figures = self.telemetry.snapshot()
+        figures["in_hand"] = 0 if self.worker is None else self.worker.busy
+        return figures
+
+    # -- between client and worker -------------------------------------------------------------------------------
+
+    def _start_here(self, process: Process, workflow: Workflow) -> asyncio.Future[StartAnswer] | None:
+        """Start a process as owned by our own worker, if it has room: no claim, no wake-up."""
+        worker = self.worker
+        if worker is None or worker.scheduler.draining or worker.busy >= self.pace.in_flight or self._alone:
+            return None
+        future: asyncio.Future[StartAnswer] = asyncio.get_running_loop().create_future()
+        worker.scheduler.start(process, workflow, lambda answer: _settle(future, answer))
+        return future
+
+    def _sent(self, answer: SendAnswer) -> None:
+        worker = self.worker
+        if worker is not None:
+            worker.hint()
+
+    def _taken(self, id: bytes) -> None:
+        """A forcing command of ours took a row: drop it here at once, without waiting for the fence."""
+        worker = self.worker
+        if worker is None:
+            return
+        activation = worker.scheduler.hand.get(id)
+        if activation is not None:
+            worker.scheduler.drop(activation)
+        worker.hint()
+
+    def _due(self) -> None:
+        if self.worker is not None:
+            self.worker.hint()
+
+
+def _settle(future: asyncio.Future[Any], answer: Any) -> None:
+    if future.done():
+        return
+    if isinstance(answer, BaseException):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)

@@ -1,0 +1,75 @@
+"""A handle: one durable process as a client holds it, by its id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from perdure.kernel.event import Event
+from perdure.kernel.message import SendVerdict
+from perdure.kernel.names import id_text
+from perdure.view import ProcessView
+
+if TYPE_CHECKING:
+    from perdure.client import Client
+
+Result = TypeVar("Result")
+
+
+class Handle(Generic[Result]):
+    """What ``start`` answers. ``created`` is false if a process with that key existed already.
+
+    A handle holds no connection and no memory of the process; any number may exist for one process.
+    """
+
+    __slots__ = ("_client", "_type", "created", "id_bytes", "key", "kind")
+
+    def __init__(
+        self, client: Client, id_bytes: bytes, kind: str, key: str | None, *, created: bool, result_type: Any = Any
+    ) -> None:
+        self._client = client
+        self._type = result_type
+        self.id_bytes = id_bytes
+        self.kind = kind
+        self.key = key
+        self.created = created
+
+    @property
+    def id(self) -> str:
+        """The process's id as text."""
+        return id_text(self.id_bytes)
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.kind} {self.key or self.id}>"
+
+    async def result(self, timeout: float | None = None) -> Result:
+        """Wait for the end and give the result. ``timeout`` in seconds raises TimeoutError; the process goes on.
+
+        Raises ProcessFailed, ProcessCancelled or ProcessBroken if it did not complete.
+        """
+        value: Result = await self._client.result(self.id_bytes, timeout=timeout, type=self._type)
+        return value
+
+    async def status(self) -> ProcessView:
+        """The process as it is now, with its next mover."""
+        return await self._client.status(self.id_bytes)
+
+    async def history(self, run: int | None = None, *, after: int = 0, limit: int = 1000) -> Sequence[Event]:
+        """Events of a run (default the present one) with numbers above ``after``, at most ``limit``."""
+        return await self._client.history(self.id_bytes, run, after=after, limit=limit)
+
+    async def signal(self, name: str, value: object = None, *, key: str | None = None) -> SendVerdict:
+        """Send a signal; ``key`` makes a repeat with the same key count once."""
+        return await self._client.signal(self.id_bytes, name, value, key=key)
+
+    async def cancel(self, *, who: str = "", why: str = "") -> SendVerdict:
+        """Ask the process to cancel: its code gets CancelledError where it waits, and may clean up."""
+        return await self._client.cancel(self.id_bytes, who=who, why=why)
+
+    async def terminate(self, *, who: str = "", why: str = "") -> None:
+        """End the process at once, without its code. Raises IllegalMove if it has ended."""
+        await self._client.terminate(self.id_bytes, who=who, why=why)
+
+    async def retry(self, *, who: str = "", why: str = "") -> None:
+        """Let a failed, broken or held process go on from its last good event."""
+        await self._client.retry(self.id_bytes, who=who, why=why)

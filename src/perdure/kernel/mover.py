@@ -1,0 +1,51 @@
+"""The next mover: who will move a process next, since when it waits, and until when; what ``show`` tells people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct, json
+
+from perdure.kernel.failure import Failure
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Process, Status
+
+
+class Mover(Struct, frozen=True):
+    """``who`` is one of worker, timer, message, person, nobody; times are microseconds by the store's clock."""
+
+    who: str
+    text: str
+    since: int
+    until: int | None = None
+
+
+def next_mover(process: Process, now: int, workers: Mapping[bytes, str]) -> Mover:
+    """Why the process does not move, or what moves it: derived from the row alone."""
+    if process.final:
+        return Mover("nobody", f"it has {_ENDED[process.status]}", process.changed_at)
+    if process.status in (Status.BROKEN, Status.HELD):
+        why = Failure.decode(process.error).message if process.error is not None else "no reason was recorded"
+        return Mover("person", f"it is {process.status}: {why}", process.changed_at, process.due_at)
+    if process.owner is not None:
+        return _in_hand(process, now, workers)
+    if process.reminder:
+        return Mover("message", f"it waits for {process.awaiting or 'a message'}", process.changed_at, process.due_at)
+    due_at = process.due_at or now
+    if due_at <= now:
+        return Mover("worker", f"it is due and waits for a worker that hosts {process.kind!r}", due_at)
+    return Mover("timer", f"it waits for {process.awaiting or 'its timer'}", process.changed_at, due_at)
+
+
+def _in_hand(process: Process, now: int, workers: Mapping[bytes, str]) -> Mover:
+    owner = process.owner or b""
+    name = workers.get(owner, id_text(owner))
+    if process.due_at is not None and process.due_at <= now:
+        text = f"its worker {name} let the lease lapse; the next worker takes it over"
+        return Mover("worker", text, process.changed_at, process.due_at)
+    steps = ", ".join(json.decode(process.progress)) if process.progress is not None else ""
+    text = f"worker {name} has it in hand" + (f", running {steps}" if steps else "")
+    return Mover("worker", text, process.changed_at, process.due_at)
+
+
+_ENDED = {Status.COMPLETED: "completed", Status.FAILED: "failed", Status.CANCELLED: "been cancelled"}

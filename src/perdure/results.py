@@ -1,0 +1,67 @@
+"""Results: who in this OS process waits for which durable process to end."""
+
+from __future__ import annotations
+
+import asyncio
+
+from perdure import limits
+from perdure.kernel.process import Process, Status
+from perdure.loop import Loop
+from perdure.store.base import Search, Store
+
+
+class Results:
+    """Waiters by process id. Ends committed here are told at once; others are looked up, many in one query."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.loop = Loop("results", self._tick)
+        self._waiters: dict[bytes, list[asyncio.Future[Process]]] = {}
+        self._hinted = False
+        self._wait = limits.POLL_SECONDS
+
+    async def wait(self, id: bytes, *, here: bool) -> Process:
+        """The process once it has ended or is broken. ``here``: it is in hand in this OS process, so no look now."""
+        future: asyncio.Future[Process] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(id, []).append(future)
+        if not here:
+            self.hint()
+        try:
+            return await future
+        finally:
+            waiters = self._waiters.get(id, [])
+            if future in waiters:
+                waiters.remove(future)
+                if not waiters:
+                    del self._waiters[id]
+
+    def ended(self, process: Process) -> None:
+        """A process has ended (or is broken): tell those who wait for it."""
+        for future in self._waiters.pop(process.id, ()):
+            if not future.done():
+                future.set_result(process)
+
+    def hint(self) -> None:
+        """Something may have ended elsewhere: look now."""
+        self._hinted = True
+        self._wait = limits.RESULT_FIRST_SECONDS
+        self.loop.wake()
+
+    async def _tick(self) -> float:
+        self._hinted = False
+        waited = list(self._waiters)
+        for first in range(0, len(waited), limits.LIST_ROWS):
+            ids = tuple(waited[first : first + limits.LIST_ROWS])
+            found = await self.store.search(Search(ids=ids, statuses=SETTLED, limit=len(ids)))
+            for process in found:
+                self.ended(process)
+        if self._hinted:
+            return 0.0
+        if not self._waiters:
+            return limits.IDLE_WAIT_SECONDS
+        self._wait = min(self._wait * 2, limits.POLL_SECONDS)
+        return self._wait
+
+
+SETTLED = (Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.BROKEN)
+"""The statuses that answer a wait for the result."""

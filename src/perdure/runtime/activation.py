@@ -1,0 +1,263 @@
+"""An activation: one process in hand, its code in memory, and what has happened but is not yet written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from perdure.authoring.turn_loop import Ask, TurnLoop
+from perdure.kernel.attempt import FailedAttempt, decode_attempt
+from perdure.kernel.commit import Commit
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.failure import Failure
+from perdure.kernel.message import Message
+from perdure.kernel.outcome import Outcome
+from perdure.kernel.process import Process, Status
+from perdure.kernel.transition import origins_of
+
+if TYPE_CHECKING:
+    from perdure.authoring.workflow import Workflow
+    from perdure.runtime.agent import Execution
+
+Input = tuple[EventType, Any, bytes | None]
+"""What opens a turn: (STEP_COMPLETED or STEP_FAILED, the ask, payload) or (MESSAGE_RECEIVED, the message, None)."""
+
+Slot = tuple[str, str]
+"""A step's identity in its process: its name and its place."""
+
+
+class Activation:
+    """One process in hand. ``process`` is the row as last committed; everything else is what came since."""
+
+    __slots__ = (
+        "alarm",
+        "asked",
+        "at",
+        "attempts",
+        "commit",
+        "consumed",
+        "events",
+        "gone",
+        "heard",
+        "in_flight",
+        "inherited",
+        "inputs",
+        "lease_end",
+        "loop",
+        "not_before",
+        "number",
+        "origins",
+        "process",
+        "queued",
+        "releasing",
+        "resumed",
+        "retries",
+        "turns",
+        "unheard",
+        "workflow",
+    )
+
+    def __init__(self, process: Process, workflow: Workflow, loop: TurnLoop) -> None:
+        self.process = process
+        self.workflow = workflow
+        self.loop = loop
+        self.number = process.events
+        self.turns = 0
+        self.at = 0
+        self.events: list[Event] = []
+        self.consumed: list[tuple[int, int]] = []
+        self.not_before = 0
+        self.inputs: list[Input] = []
+        self.asked: list[Ask] = []  # wait for the commit of the turn that asked for them
+        self.releasing: list[Ask] = []  # that commit is in flight, or just applied
+        self.in_flight: dict[Slot, Execution] = {}
+        self.attempts: dict[Slot, FailedAttempt] = {}
+        self.retries: dict[Slot, asyncio.TimerHandle] = {}
+        self.origins: dict[Slot, int] | None = None
+        self.inherited: set[Slot] | None = None
+        self.commit: Commit | None = None
+        self.heard = process.seen
+        self.unheard = False
+        self.queued = False
+        self.gone = False
+        self.alarm: tuple[int, asyncio.TimerHandle] | None = None
+        self.resumed = 0
+        self.lease_end = 0.0
+
+    # -- turns -------------------------------------------------------------------------------------------------
+
+    def begin(self, now: int) -> None:
+        """Run the first turn at the process's opening time."""
+        args, kwargs = self.workflow.shape.decode(self.process.input)
+        self.loop.begin(self.workflow.function, args, kwargs)
+        self.at = now
+        self.loop.run(now)
+
+    def turn(self, now: int) -> None:
+        """Run one turn: the timers that are due, then what has come in, as events; then the code until it waits."""
+        loop = self.loop
+        now = max(now, self.at)
+        self.at = now
+        self.turns += 1
+        for when, place in loop.due_timers(now):
+            self.not_before = max(self.not_before, when)
+            self._record(EventType.TIMER_FIRED, place, "timer")
+            loop.timer_fired(place)
+        inputs, self.inputs = self.inputs, []
+        for type, subject, payload in inputs:
+            if type is EventType.MESSAGE_RECEIVED:
+                self._receive(subject)
+            elif (subject.name, subject.place) in loop.open:
+                self._answer(type, subject, payload)
+        loop.run(now)
+
+    def _answer(self, type: EventType, ask: Ask, payload: bytes | None) -> None:
+        self._record(type, ask.place, ask.name, payload, ask.digest)
+        self.forget(ask)
+        if type is EventType.STEP_COMPLETED:
+            self.loop.step_done(ask.place, ask.name, ask.digest, payload)
+        else:
+            self.loop.step_failed(ask.place, ask.name, ask.digest, payload)
+
+    def _receive(self, message: Message) -> None:
+        self._record(EventType.MESSAGE_RECEIVED, "", message.name, None, None, message.number)
+        self.consumed.append((message.number, self.number))
+        self.loop.message(message.type, message.name, message.payload, message.number)
+
+    def _record(
+        self,
+        type: EventType,
+        place: str,
+        name: str,
+        payload: bytes | None = None,
+        digest: bytes | None = None,
+        message: int | None = None,
+    ) -> None:
+        self.number += 1
+        self.events.append(Event(self.number, self.turns, type, self.at, place, name, payload, digest, message))
+
+    def note(self, type: EventType, now: int, payload: bytes, *, name: str = "", place: str = "") -> None:
+        """Record evidence for people (a failed attempt, a revival): it belongs to no turn and is not replayed."""
+        self.number += 1
+        self.events.append(Event(self.number, 0, type, now, place, name, payload))
+
+    def forget(self, ask: Ask) -> None:
+        """Let go of everything kept for a step that has been answered or dropped."""
+        slot = (ask.name, ask.place)
+        self.attempts.pop(slot, None)
+        retry = self.retries.pop(slot, None)
+        if retry is not None:
+            retry.cancel()
+        if self.inherited:
+            self.inherited.discard(slot)
+
+    # -- replay ------------------------------------------------------------------------------------------------
+
+    def replay(self, events: Sequence[Event], messages: Sequence[Message]) -> None:
+        """Arrive where the history ends: deliver its turns at their own times, in the recorded order."""
+        letters = {message.number: message for message in messages}
+        origins = origins_of(events)
+        self.begin(self.process.opened_at or 0)
+        self._stamp(origins, 0)
+        turn = 0
+        last = 0
+        for event in events:
+            if event.turn == 0:
+                self._recall(event)
+                continue
+            if event.turn != turn:
+                self._replayed(turn, last, origins)
+                turn, self.at = event.turn, event.at
+            self._deliver(event, letters)
+            last = event.number
+        self._replayed(turn, last, origins)
+        self.turns = turn
+        self.loop.asks.clear()
+        self.loop.dropped.clear()
+        self.asked = list(self.loop.open.values())
+        self.attempts = {slot: tried for slot, tried in self.attempts.items() if slot in self.loop.open}
+        if self.process.deaths:
+            self.inherited = set(self.loop.open)
+
+    def _replayed(self, turn: int, last: int, origins: Sequence[tuple[int, int]]) -> None:
+        if turn:
+            self.loop.run(self.at)
+            self._stamp(origins, last)
+
+    def _stamp(self, origins: Sequence[tuple[int, int]], last: int) -> None:
+        """Note for the steps just asked for in which run they were first asked for (rule 21)."""
+        if origins:
+            run = next((run for upto, run in origins if last <= upto), self.process.run)
+            stamps = self.origins = self.origins or {}
+            for ask in self.loop.asks:
+                stamps.setdefault((ask.name, ask.place), run)
+        self.loop.asks.clear()
+
+    def _deliver(self, event: Event, letters: dict[int, Message]) -> None:
+        loop = self.loop
+        if event.type is EventType.STEP_COMPLETED:
+            loop.step_done(event.place, event.name, event.digest, event.payload)
+        elif event.type is EventType.STEP_FAILED:
+            loop.step_failed(event.place, event.name, event.digest, event.payload)
+        elif event.type is EventType.TIMER_FIRED:
+            loop.timer_fired(event.place)
+        elif event.message is not None:
+            message = letters[event.message]
+            loop.message(message.type, message.name, message.payload, message.number)
+
+    def _recall(self, event: Event) -> None:
+        if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
+            self.attempts[event.name, event.place] = decode_attempt(event.payload)
+        elif event.type is EventType.RESUMED:
+            self.resumed = event.number
+
+    # -- what is left --------------------------------------------------------------------------------------------
+
+    def key_run(self, ask: Ask) -> int:
+        """The run that the step's idempotency key carries: the one in which it was first asked for."""
+        if self.origins is None:
+            return self.process.run
+        return self.origins.get((ask.name, ask.place), self.process.run)
+
+    def outcome(self, now: int, hold: int) -> Outcome:
+        """What the turns so far leave behind, if they were written now."""
+        loop = self.loop
+        if loop.finished:
+            return self._ending()
+        wake_at = None
+        busy = bool(self.in_flight or self.asked or self.releasing or self.inputs)
+        if not busy:
+            timer = loop.next_timer()
+            times = [self.attempts[slot].retry_at for slot in self.retries]
+            if timer is not None:
+                times.append(timer[0])
+            wake_at = min(times, default=None)
+            busy = wake_at is not None and wake_at - now <= hold
+        awaiting = None if busy else loop.awaiting()
+        return Outcome(Status.RUNNING, busy, wake_at, awaiting, loop.state)
+
+    def _ending(self) -> Outcome:
+        loop = self.loop
+        if loop.cancelled:
+            return Outcome(Status.CANCELLED, state=loop.state)
+        failure = loop.failure()
+        if failure is not None:
+            return Outcome(Status.FAILED, state=loop.state, error=Failure.of(failure).encode())
+        try:
+            return Outcome(Status.COMPLETED, state=loop.state, result=loop.result_payload())
+        except ValueError as error:
+            return Outcome(Status.FAILED, state=loop.state, error=Failure.of(error).encode())
+
+    def drop(self) -> None:
+        """Let go: steps are cancelled, the code's memory is evicted; nothing that it does now counts (rule 20)."""
+        self.gone = True
+        for execution in list(self.in_flight.values()):
+            execution.stop()
+        self.in_flight.clear()
+        for retry in self.retries.values():
+            retry.cancel()
+        self.retries.clear()
+        if self.alarm is not None:
+            self.alarm[1].cancel()
+        self.loop.evict()

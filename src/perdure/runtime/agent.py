@@ -1,0 +1,236 @@
+"""The agent: runs steps, each attempt until its answer or its deadline, and never says a word after that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+from perdure import limits
+from perdure.authoring.step import ATTEMPT, Attempt
+from perdure.authoring.turn_loop import Ask
+from perdure.clock import SECOND, Machine, microseconds
+from perdure.kernel import payload
+from perdure.kernel.attempt import FailedAttempt
+from perdure.kernel.event import EventType
+from perdure.kernel.failure import Failure
+from perdure.kernel.names import id_text
+from perdure.runtime.store_time import StoreTime
+from perdure.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from perdure.runtime.activation import Activation
+
+log = logging.getLogger("perdure")
+
+class Execution:
+    """One attempt of one step, under way. After :meth:`stop` or its deadline nothing of it counts."""
+
+    __slots__ = (
+        "activation", "agent", "ask", "attempt", "deadline", "number", "over", "since", "started", "task", "timer",
+    )  # fmt: skip
+
+    def __init__(self, agent: Agent, activation: Activation, ask: Ask, number: int, since: int) -> None:
+        self.agent = agent
+        self.activation = activation
+        self.ask = ask
+        self.number = number
+        self.since = since
+        self.over = False
+        self.task: asyncio.Future[Any] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.started = 0.0
+        self.deadline = 0.0
+        self.attempt: Attempt | None = None
+
+    def stop(self) -> None:
+        """Silence this attempt and cancel it: its process was dropped, or its code wants it no more."""
+        self.over = True
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.task is not None:
+            self.task.cancel()
+
+    def extend(self) -> None:
+        """A heartbeat: the step's time starts again."""
+        self.deadline = self.agent.loop.time() + (self.ask.step.timeout or limits.STEP_TIMEOUT_SECONDS)
+
+
+class Agent:
+    """Runs attempts on the event loop (async steps) or in threads (sync steps), and retries by their policy.
+
+    ``answered`` is told of a step that is over, ``tried`` of a failed attempt that another will follow, ``due`` that
+    the wait before an attempt has passed.
+    """
+
+    def __init__(self, telemetry: Telemetry, time: StoreTime, machine: Machine) -> None:
+        self.telemetry = telemetry
+        self.time = time
+        self.machine = machine
+        self.loop = asyncio.get_running_loop()
+        self.answered: Callable[[Activation, EventType, Ask, bytes | None], None]
+        self.tried: Callable[[Activation, Ask, FailedAttempt], None]
+        self.due: Callable[[Activation, Ask], None]
+        self._threads: ThreadPoolExecutor | None = None
+        self._running: set[asyncio.Future[Any]] = set()
+
+    def begin(self, activation: Activation, ask: Ask) -> None:
+        """Start the next attempt of a step, now or when its retry is due."""
+        slot = (ask.name, ask.place)
+        tried = activation.attempts.get(slot)
+        now = self.time.now()
+        if tried is None:
+            execution = Execution(self, activation, ask, 1, now)
+        elif tried.retry_at > now:
+            delay = (tried.retry_at - now) / SECOND
+            activation.retries[slot] = self.loop.call_later(delay, self._retry, activation, ask)
+            return
+        else:
+            execution = Execution(self, activation, ask, tried.attempt + 1, tried.since)
+        activation.in_flight[slot] = execution
+        self._start(execution)
+
+    def _retry(self, activation: Activation, ask: Ask) -> None:
+        activation.retries.pop((ask.name, ask.place), None)
+        if not activation.gone:
+            self.due(activation, ask)
+
+    def _start(self, execution: Execution) -> None:
+        self.telemetry.counters["steps"] += 1
+        step = execution.ask.step
+        execution.started = self.loop.time()
+        execution.deadline = execution.started + (step.timeout or limits.STEP_TIMEOUT_SECONDS)
+        execution.attempt = self._attempt(execution)
+        call = self._call if step.is_async else self._call_in_thread
+        task = execution.task = self.loop.create_task(call(execution))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        execution.timer = self.loop.call_at(execution.deadline, self._deadline, execution)
+
+    def _ended(self, execution: Execution, result: bytes | None, error: BaseException | None) -> None:
+        """An attempt has answered or failed: the answer counts, or the policy plans the next attempt."""
+        activation, ask = execution.activation, execution.ask
+        activation.in_flight.pop((ask.name, ask.place), None)
+        if activation.gone:
+            return
+        if error is None:
+            self.answered(activation, EventType.STEP_COMPLETED, ask, result)
+            return
+        self.telemetry.counters["step_failures"] += 1
+        failure = Failure.of(error, execution.number)
+        retry_at = self._retry_at(execution, error)
+        if retry_at is None:
+            self.answered(activation, EventType.STEP_FAILED, ask, failure.encode())
+        else:
+            self.tried(activation, ask, FailedAttempt(execution.number, execution.since, retry_at, failure))
+
+    def _retry_at(self, execution: Execution, error: BaseException) -> int | None:
+        """When the next attempt may begin, or None if the policy gives up."""
+        policy = execution.ask.step.retry
+        if not policy.retries(error):
+            return None
+        now = self.time.now()
+        spent = (now - execution.since) / SECOND
+        delay = policy.next_delay(execution.number, spent, self.machine.random())
+        return None if delay is None else now + microseconds(delay)
+
+    async def close(self) -> None:
+        """Cancel what still runs and wait a moment for it; threads cannot be stopped, only left behind."""
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=1.0)
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _call(self, execution: Execution) -> None:
+        ask = execution.ask
+        ATTEMPT.set(execution.attempt)
+        try:
+            value = await ask.step.function(*ask.args, **ask.kwargs)
+        except asyncio.CancelledError as error:
+            self._failed(execution, error)
+        except (KeyboardInterrupt, SystemExit) as error:
+            self._failed(execution, RuntimeError(f"the step raised {type(error).__name__}: a step may not end its worker"))
+        except BaseException as error:  # a step may raise anything; its worker must live
+            self._failed(execution, error)
+        else:
+            self._completed(execution, value)
+
+    async def _call_in_thread(self, execution: Execution) -> None:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(limits.STEP_THREADS, thread_name_prefix="perdure step")
+        ask = execution.ask
+        context = copy_context()
+        context.run(ATTEMPT.set, execution.attempt)
+
+        def call() -> tuple[Any, BaseException | None]:
+            try:
+                return context.run(ask.step.function, *ask.args, **ask.kwargs), None
+            except BaseException as error:
+                return None, error
+
+        try:
+            value, error = await self.loop.run_in_executor(self._threads, call)
+        except asyncio.CancelledError as cancelled:
+            self._failed(execution, cancelled)
+            return
+        if error is None:
+            self._completed(execution, value)
+        elif isinstance(error, KeyboardInterrupt | SystemExit):
+            self._failed(execution, RuntimeError(f"the step raised {type(error).__name__}"))
+        else:
+            self._failed(execution, error)
+
+    def _completed(self, execution: Execution, value: Any) -> None:
+        if self._silenced(execution):
+            return
+        try:
+            result = payload.encode(value, what=f"the result of step {execution.ask.name!r}")
+        except ValueError as error:
+            self._ended(execution, None, error)
+        else:
+            self._ended(execution, result, None)
+
+    def _failed(self, execution: Execution, error: BaseException) -> None:
+        if not self._silenced(execution):
+            self._ended(execution, None, error)
+
+    def _silenced(self, execution: Execution) -> bool:
+        if execution.over:
+            self.telemetry.counters["late_results"] += 1
+            return True
+        execution.over = True
+        if execution.timer is not None:
+            execution.timer.cancel()
+        return False
+
+    def _deadline(self, execution: Execution) -> None:
+        """At its deadline an attempt is cancelled and falls silent, unless heartbeats have moved the deadline."""
+        if execution.over:
+            return
+        if execution.deadline > self.loop.time() + 0.001:
+            execution.timer = self.loop.call_at(execution.deadline, self._deadline, execution)
+            return
+        self.telemetry.counters["step_timeouts"] += 1
+        seconds = self.loop.time() - execution.started
+        execution.stop()
+        self._ended(execution, None, TimeoutError(f"the attempt ran over its deadline after {seconds:.3g} s"))
+
+    def _attempt(self, execution: Execution) -> Attempt:
+        activation = execution.activation
+        process = activation.process
+        ask = execution.ask
+        key = f"{id_text(process.id)}/{activation.key_run(ask)}/{ask.name}:{ask.place}"
+        return Attempt(
+            process=process,
+            step=ask.name,
+            number=execution.number,
+            idempotency_key=key,
+            extend=execution.extend,
+            loop=self.loop,
+        )

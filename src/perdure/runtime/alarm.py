@@ -1,0 +1,44 @@
+"""An alarm: while a process is in hand its timers fire from memory, never before their time by the store's clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from perdure.clock import SECOND
+from perdure.runtime.activation import Activation
+from perdure.runtime.store_time import StoreTime
+
+LATE_SECONDS = 0.0005
+"""The monotonic clock and the event loop are finer than this; asking a little later avoids asking twice."""
+
+
+class Alarms:
+    """One alarm per process in hand, for its earliest timer; a timer that was cancelled meanwhile never fires."""
+
+    def __init__(self, time: StoreTime, ring: Callable[[Activation], None]) -> None:
+        self._time = time
+        self._ring = ring
+        self._loop = asyncio.get_running_loop()
+
+    def set(self, activation: Activation) -> None:
+        """Set the process's alarm to its earliest timer, if it has one."""
+        timer = activation.loop.next_timer()
+        if timer is None or (activation.alarm is not None and activation.alarm[0] == timer[0]):
+            return
+        if activation.alarm is not None:
+            activation.alarm[1].cancel()
+        delay = max(0.0, (timer[0] - self._time.now()) / SECOND) + LATE_SECONDS
+        activation.alarm = timer[0], self._loop.call_later(delay, self._due, activation)
+
+    def _due(self, activation: Activation) -> None:
+        activation.alarm = None
+        if activation.gone:
+            return
+        timer = activation.loop.next_timer()
+        if timer is None:
+            return
+        if timer[0] > self._time.now():
+            self.set(activation)
+        else:
+            self._ring(activation)

@@ -1,0 +1,195 @@
+"""The committer: one per engine; while a transaction is in flight, what arrives meanwhile goes into the next.
+
+There is no timer and no window: when nothing is in flight, a record is written at once (group commit, DESIGN 4).
+A batch whose outcome is unknown is sent again, the same records in the same order: every door of the store applies
+a record at most once (rule 5). A batch that the database refuses is halved until the guilty record stands alone
+(rule 6). A commit whose row was locked is set aside and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from perdure import limits
+from perdure.clock import Machine
+from perdure.errors import BadRecord, StoreError, StoreUnavailable
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, Verdict
+from perdure.kernel.message import Message, SendAnswer, SendVerdict
+from perdure.store.base import Store
+from perdure.telemetry import Telemetry
+
+log = logging.getLogger("perdure")
+
+Record = TypeVar("Record", Start, Commit, Message)
+Answered = Callable[[Any], None]
+"""Called with the record's answer, or with the exception if it can never be applied."""
+
+
+class Committer:
+    """Batches starts, commits and sends into as few transactions as there is time for."""
+
+    def __init__(self, store: Store, machine: Machine, telemetry: Telemetry) -> None:
+        self.store = store
+        self.machine = machine
+        self.telemetry = telemetry
+        self.heard: Callable[[int, float], None] = lambda now, sent: None
+        self._starts: deque[tuple[Start, Answered]] = deque()
+        self._commits: deque[tuple[Commit, Answered]] = deque()
+        self._sends: deque[tuple[Message, Answered]] = deque()
+        self._waiting: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+
+    def open(self) -> None:
+        """Begin writing on the running event loop."""
+        self._closing = False
+        self._task = asyncio.create_task(self._run(), name="perdure committer")
+
+    async def close(self) -> None:
+        """Write what has gathered, then stop. What cannot be written any more is left to recovery."""
+        self._closing = True
+        self._wake()
+        task, self._task = self._task, None
+        if task is None:
+            return
+        done, _ = await asyncio.wait([task], timeout=limits.STOP_SECONDS)
+        if not done:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def commit(self, commit: Commit, answered: Answered) -> None:
+        """Have a commit written; ``answered`` gets its CommitAnswer, or BadRecord if the database refuses it."""
+        self._commits.append((commit, answered))
+        self._wake()
+
+    def start(self, start: Start, answered: Answered) -> None:
+        """Have a new process stored; ``answered`` gets its StartAnswer, or BadRecord."""
+        self._starts.append((start, answered))
+        self._wake()
+
+    def send(self, message: Message, answered: Answered) -> None:
+        """Have a message sent; ``answered`` gets its SendAnswer, or BadRecord."""
+        self._sends.append((message, answered))
+        self._wake()
+
+    def _wake(self) -> None:
+        waiting = self._waiting
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    async def _run(self) -> None:
+        while True:
+            if not (self._starts or self._commits or self._sends):
+                if self._closing:
+                    return
+                self._waiting = asyncio.get_running_loop().create_future()
+                await self._waiting
+                self._waiting = None
+            await self._write(self._starts, self.store.start)
+            await self._write(self._commits, self.store.commit)
+            await self._write(self._sends, self.store.send)
+
+    async def _write(
+        self, queue: deque[tuple[Record, Answered]], door: Callable[[Sequence[Record]], Awaitable[list[Any]]]
+    ) -> None:
+        if not queue:
+            return
+        batch = _take(queue)
+        try:
+            answers = await self._resolved([record for record, _ in batch], door)
+        except StoreError as error:
+            for _, answered in batch:
+                answered(error)
+            return
+        again: list[tuple[Record, Answered]] = []
+        for (record, answered), answer in zip(batch, answers, strict=True):
+            if _set_aside(answer):
+                again.append((record, answered))
+            else:
+                answered(answer)
+        if again:
+            self._later(queue, again)
+
+    async def _resolved(
+        self, records: list[Record], door: Callable[[Sequence[Record]], Awaitable[list[Any]]]
+    ) -> list[Any]:
+        """The answers to a batch, however long the store is away; guilty records get their BadRecord alone."""
+        wait = limits.RECONNECT_FIRST_SECONDS
+        while True:
+            sent = self.machine.monotonic()
+            try:
+                answers = await door(records)
+            except StoreUnavailable as error:
+                # If we die here the batch is applied or not; its processes are claimed and replayed either way.
+                self.telemetry.count("commits_resent")
+                self.telemetry.count("store_errors")
+                if self._closing:
+                    raise
+                log.warning("the store cannot be reached; %d records wait to be sent again: %s", len(records), error)
+                await asyncio.sleep(wait * (0.5 + self.machine.random()))
+                wait = min(wait * 2, limits.RECONNECT_CAP_SECONDS)
+                continue
+            except BadRecord as error:
+                if len(records) == 1:
+                    return [error]
+                half = len(records) // 2
+                return await self._resolved(records[:half], door) + await self._resolved(records[half:], door)
+            self.telemetry.count("batches")
+            self.telemetry.took(door.__name__, self.machine.monotonic() - sent)
+            self._hear(answers, sent)
+            return answers
+
+    def _hear(self, answers: Sequence[CommitAnswer | StartAnswer | SendAnswer], sent: float) -> None:
+        if answers and answers[0].now:
+            self.heard(answers[0].now, sent)
+
+    def _later(self, queue: deque[tuple[Record, Answered]], again: list[tuple[Record, Answered]]) -> None:
+        """Put records back after a moment: their rows are locked by somebody, or their timers are not due yet."""
+        self.telemetry.count("commits_busy", len(again))
+
+        def put_back() -> None:
+            queue.extend(again)
+            self._wake()
+
+        asyncio.get_running_loop().call_later(0.005 + 0.01 * self.machine.random(), put_back)
+
+
+def _set_aside(answer: Any) -> bool:
+    if isinstance(answer, CommitAnswer):
+        return answer.verdict is Verdict.BUSY or answer.verdict is Verdict.EARLY
+    return isinstance(answer, SendAnswer) and answer.verdict is SendVerdict.BUSY
+
+
+def _take(queue: deque[tuple[Record, Answered]]) -> list[tuple[Record, Answered]]:
+    """Up to 1,000 records and 8 MiB of them, in order, at most one commit per process (rules 2 and 6)."""
+    batch: list[tuple[Record, Answered]] = []
+    taken: set[bytes] = set()
+    left: list[tuple[Record, Answered]] = []
+    size = 0
+    while queue and len(batch) < limits.BATCH_RECORDS and size < limits.BATCH_BYTES:
+        entry = queue.popleft()
+        record = entry[0]
+        if isinstance(record, Commit):
+            if record.after.id in taken:
+                left.append(entry)
+                continue
+            taken.add(record.after.id)
+        size += _bytes(record)
+        batch.append(entry)
+    queue.extendleft(reversed(left))
+    return batch
+
+
+def _bytes(record: Start | Commit | Message) -> int:
+    if isinstance(record, Message):
+        return len(record.payload)
+    row = record.process if isinstance(record, Start) else record.after
+    size = len(row.input) if isinstance(record, Start) else len(row.result or b"") + len(row.state or b"")
+    for event in record.events:
+        if event.payload is not None:
+            size += len(event.payload)
+    return size

@@ -1,0 +1,65 @@
+"""The inbox reader: fetches messages that processes in hand have not heard, many processes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perdure import limits
+from perdure.kernel.message import Message
+from perdure.runtime.activation import Activation
+from perdure.loop import Loop
+from perdure.runtime.scheduler import Scheduler
+from perdure.store.base import Store
+
+TOLD_SECONDS = 0.25
+"""A process whose last commit was answered this recently has been told of its messages by that answer."""
+
+
+class InboxReader:
+    """Reads for those whose commit told of unheard messages; on a hint, and once a second, for all in hand."""
+
+    def __init__(self, store: Store, scheduler: Scheduler) -> None:
+        self.store = store
+        self.scheduler = scheduler
+        self.loop = Loop("inbox", self._tick)
+        self._wanted: list[Activation] = []
+        self._hinted = False
+
+    def want(self, activation: Activation) -> None:
+        """The process is known to have unheard messages: it waits for them before it goes on."""
+        self._wanted.append(activation)
+        self.loop.wake()
+
+    def hint(self) -> None:
+        """Something was sent to somebody: look whether it was for a process in hand."""
+        self._hinted = True
+        self.loop.wake()
+
+    async def _tick(self) -> float:
+        wanted, self._wanted = self._wanted, []
+        self._hinted = False
+        known = set(map(id, wanted))
+        told = self.scheduler.time.monotonic() + self.scheduler.lease_seconds - TOLD_SECONDS
+        idle = [
+            activation
+            for activation in self.scheduler.hand.values()
+            if activation.commit is None and activation.lease_end < told and id(activation) not in known
+        ]
+        try:
+            await self._read([*wanted, *idle])
+        except BaseException:
+            self._wanted = wanted + self._wanted
+            raise
+        return 0.0 if self._wanted or self._hinted else limits.POLL_SECONDS
+
+    async def _read(self, activations: Sequence[Activation]) -> None:
+        for first in range(0, len(activations), limits.BATCH_RECORDS):
+            some = activations[first : first + limits.BATCH_RECORDS]
+            messages = await self.store.messages([(a.process.id, a.heard) for a in some])
+            found: dict[bytes, list[Message]] = {}
+            for message in messages:
+                found.setdefault(message.process, []).append(message)
+            for activation in some:
+                mine = found.get(activation.process.id, [])
+                if activation.unheard or mine:
+                    self.scheduler.heard(activation, mine)

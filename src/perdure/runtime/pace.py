@@ -1,0 +1,32 @@
+"""The pace of a worker: how long leases last, how often it beats, how much it holds, how long things are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perdure import limits
+from perdure.errors import DefinitionError
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What may be set for one worker; the defaults are those of ``limits``. Raises DefinitionError on nonsense."""
+
+    lease_seconds: float = limits.LEASE_SECONDS
+    beat_seconds: float = limits.BEAT_SECONDS
+    in_flight: int = limits.IN_FLIGHT_PROCESSES
+    stop_seconds: float = limits.STOP_SECONDS
+    retention_seconds: float = limits.RETENTION_SECONDS
+    key_retention_seconds: float = limits.KEY_RETENTION_SECONDS
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, with the reason."""
+        if not 0 < self.beat_seconds * 2 <= self.lease_seconds:
+            raise DefinitionError(
+                f"beat_seconds={self.beat_seconds} and lease_seconds={self.lease_seconds}: "
+                "a lease must last at least two beats; make the lease longer or the beats more frequent"
+            )
+        if self.in_flight < 1:
+            raise DefinitionError(f"in_flight={self.in_flight}: a worker must hold at least one process")
+        if min(self.stop_seconds, self.retention_seconds, self.key_retention_seconds) < 0:
+            raise DefinitionError("stop_seconds, retention_seconds and key_retention_seconds may not be negative")

@@ -1,0 +1,100 @@
+"""The pulse: a worker's beats, the leases they prolong, and letting go before a lease ends.
+
+The beat runs on the worker's event loop: a blocked loop falls silent, as it should.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import json
+
+from perdure import limits
+from perdure.clock import microseconds
+from perdure.errors import StoreUnavailable
+from perdure.kernel.worker import Beat, Renewal
+from perdure.runtime.activation import Activation
+from perdure.runtime.incarnation import Incarnation
+from perdure.loop import Loop
+from perdure.runtime.scheduler import Scheduler
+from perdure.store.base import Store
+
+
+class Pulse:
+    """Beats every few seconds; renews the rows that will lapse soon, so that short processes never pay for it."""
+
+    def __init__(self, incarnation: Incarnation, store: Store, scheduler: Scheduler, *, beat: float) -> None:
+        self.incarnation = incarnation
+        self.store = store
+        self.scheduler = scheduler
+        self.beat_seconds = beat
+        self.silence = microseconds(scheduler.lease_seconds)
+        self.ended: Callable[[], None] = lambda: None
+        self.loop = Loop("pulse", self._tick, after_error=beat / 6)
+        self.guard = Loop("lease guard", self._guard)
+        self._reported: dict[bytes, bytes] = {}
+
+    async def _tick(self) -> float:
+        renewals = tuple(self._renewal(activation) for activation in self._lapsing())
+        sent = self.scheduler.time.monotonic()
+        try:
+            answer = await self.store.beat(Beat(self.incarnation.id, renewals, self.scheduler.lease, self.silence))
+        except StoreUnavailable:
+            self.scheduler.telemetry.count("store_errors")
+            raise
+        self.scheduler.telemetry.took("beat", self.scheduler.time.monotonic() - sent)
+        self.scheduler.time.heard(answer.now)
+        if not answer.alive:
+            self.ended()
+            return self.beat_seconds
+        lost = set(answer.lost)
+        for renewal in renewals:
+            activation = self.scheduler.hand.get(renewal.process)
+            if activation is None or activation.process.token != renewal.token:
+                continue
+            if renewal.process in lost:
+                self._lose(activation)
+            else:
+                activation.lease_end = max(activation.lease_end, sent + self.scheduler.lease_seconds)
+        return self.beat_seconds
+
+    def _lapsing(self) -> list[Activation]:
+        """Those in hand whose lease has less than two thirds left; nobody past its deadline is renewed (rule 14)."""
+        soon = self.scheduler.time.monotonic() + self.scheduler.lease_seconds * 2 / 3
+        now = self.scheduler.time.now()
+        return [
+            activation
+            for activation in self.scheduler.hand.values()
+            if activation.lease_end < soon
+            and (activation.process.deadline is None or activation.process.deadline > now)
+        ]
+
+    def _renewal(self, activation: Activation) -> Renewal:
+        """The renewal of one row, with what its steps have reported if that has changed."""
+        steps = {}
+        for (name, place), execution in activation.in_flight.items():
+            steps[f"{name}:{place}"] = {
+                "attempt": execution.number,
+                "since": execution.since,
+                "reported": execution.reported(),
+            }
+        progress = json.encode(steps) if steps else None
+        if progress == activation.process.progress or progress == self._reported.get(activation.process.id):
+            progress = None
+        elif progress is not None:
+            self._reported[activation.process.id] = progress
+        return Renewal(activation.process.id, activation.process.token, progress)
+
+    async def _guard(self) -> float:
+        """Stop the steps of rows whose lease is about to end: nobody acts on a lease it may have lost (R4)."""
+        hand = self.scheduler.hand
+        self._reported = {id: seen for id, seen in self._reported.items() if id in hand}
+        margin = min(limits.LEASE_MARGIN_SECONDS, self.scheduler.lease_seconds / 4)
+        edge = self.scheduler.time.monotonic() + margin
+        for activation in [a for a in hand.values() if a.lease_end < edge]:
+            self._lose(activation)
+        return margin / 3
+
+    def _lose(self, activation: Activation) -> None:
+        self.scheduler.telemetry.count("leases_lost")
+        self.scheduler.drop(activation)

@@ -1,0 +1,404 @@
+"""The scheduler: gives due processes their turns, has each turn committed, and releases what it asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure import limits
+from perdure.authoring.registry import Registry
+from perdure.authoring.turn_loop import Ask, TurnLoop
+from perdure.authoring.workflow import Workflow
+from perdure.clock import Machine, microseconds
+from perdure.errors import BadRecord, HistoryMisfit, StoreError
+from perdure.kernel import transition
+from perdure.kernel.attempt import FailedAttempt
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
+from perdure.kernel.event import EventType
+from perdure.kernel.failure import Failure
+from perdure.kernel.lease import Claimed
+from perdure.kernel.message import Message
+from perdure.kernel.names import id_text
+from perdure.kernel.outcome import Outcome
+from perdure.kernel.process import Process, Status
+from perdure.runtime.activation import Activation
+from perdure.runtime.agent import Agent
+from perdure.runtime.alarm import Alarms
+from perdure.runtime.committer import Committer
+from perdure.runtime.incarnation import Incarnation
+from perdure.runtime.store_time import StoreTime
+from perdure.telemetry import Telemetry
+
+log = logging.getLogger("perdure")
+
+TURNS_PER_PASS = 200
+
+
+class Scheduler:
+    """Holds the processes in hand. ``ended`` is told of every process whose end was committed here.
+
+    ``waiting`` is told the due time of every row that was let go, so that the claims look again in time.
+    """
+
+    def __init__(
+        self,
+        incarnation: Incarnation,
+        registry: Registry,
+        committer: Committer,
+        time: StoreTime,
+        machine: Machine,
+        telemetry: Telemetry,
+        *,
+        lease: float = limits.LEASE_SECONDS,
+    ) -> None:
+        self.incarnation = incarnation
+        self.registry = registry
+        self.committer = committer
+        self.time = time
+        self.machine = machine
+        self.telemetry = telemetry
+        self.lease_seconds = lease
+        self.lease = microseconds(lease)
+        self.hold = microseconds(limits.HOLD_SECONDS)
+        self.hand: dict[bytes, Activation] = {}
+        self.alarms = Alarms(time, self._ring)
+        self.agent = Agent(telemetry, time, machine)
+        self.agent.answered = self._step_answered
+        self.agent.tried = self._step_tried
+        self.agent.due = self._step_due
+        self.ended: Callable[[Process], None] = lambda process: None
+        self.waiting: Callable[[int], None] = lambda due_at: None
+        self.unheard: Callable[[Activation], None] = lambda activation: None
+        self._loop = asyncio.get_running_loop()
+        self.draining = False
+        self.emptied = asyncio.Event()
+        self._ready: list[Activation] = []
+        self._scheduled = False
+
+    # -- taking processes in hand ------------------------------------------------------------------------------
+
+    def start(self, process: Process, workflow: Workflow, answered: Callable[[Any], None]) -> None:
+        """Run the first turn of a process that is started here and store both in one insert (rule 16).
+
+        What the turn asked for is released when the insert has been committed. ``answered`` gets the StartAnswer.
+        """
+        now = self.time.now()
+        process = replace(process, owner=self.incarnation.id, token=1, created_at=now, opened_at=now)
+        activation = Activation(process, workflow, TurnLoop(process.id, process.id))
+        activation.begin(now)
+        self._gather(activation)
+        commit = self._commit(activation, activation.outcome(now, self.hold))
+        activation.commit = commit
+        sent = self.time.monotonic()
+
+        def stored(answer: StartAnswer | StoreError) -> None:
+            activation.commit = None
+            if isinstance(answer, StartAnswer) and answer.verdict is StartVerdict.CREATED:
+                self.telemetry.counters["starts"] += 1
+                self.telemetry.counters["turns"] += 1
+                self.hand[process.id] = activation
+                activation.lease_end = sent + self.lease_seconds
+                answered(answer)
+                self._applied(activation, commit, answer.inbox)
+                return
+            # Somebody else has the key, or nothing could be stored: what the turn did in memory is void.
+            activation.drop()
+            self.telemetry.counters["starts_existing"] += 1
+            answered(answer)
+
+        self.committer.start(Start(commit.after, commit.events, commit.lease), stored)
+
+    def adopt(self, claimed: Claimed, sent: float) -> None:
+        """Take a claimed process in hand: replay what happened, deliver what is unheard, go on."""
+        process = claimed.process
+        workflow = self.registry.kinds[process.kind]
+        activation = Activation(process, workflow, TurnLoop(process.id, process.id))
+        activation.lease_end = sent + self.lease_seconds
+        self.hand[process.id] = activation
+        self.telemetry.counters["claims"] += 1
+        now = self.time.now()
+        try:
+            activation.replay(claimed.events, claimed.messages)
+        except HistoryMisfit as misfit:
+            self._park(activation, misfit)
+            return
+        except Exception as error:  # code or a payload that cannot be opened: a person must see it
+            log.exception("process %s could not be replayed", id_text(process.id))
+            self._park(activation, error)
+            return
+        if claimed.was_owned_by is not None:
+            self.telemetry.counters["takeovers"] += 1
+            evidence = b'{"worker":"%s","lease":"lapsed"}' % id_text(claimed.was_owned_by).encode()
+            activation.note(EventType.REVIVED, now, evidence)
+        self.hear(activation, [m for m in claimed.messages if m.number > process.seen])
+        if activation.inputs or activation.loop.due_timers(now):
+            self.feed(activation)
+        else:
+            self._settle(activation)
+
+    def hear(self, activation: Activation, messages: Sequence[Message]) -> None:
+        """Put messages into the process's next turn, each once, in the order of their numbers."""
+        for message in messages:
+            if message.number > activation.heard:
+                activation.heard = message.number
+                activation.inputs.append((EventType.MESSAGE_RECEIVED, message, None))
+                self.telemetry.counters["messages"] += 1
+
+    def drop(self, activation: Activation) -> None:
+        """Let a process go without writing: its lease is lost, or was refused (rule 17)."""
+        activation.drop()
+        if self.hand.get(activation.process.id) is activation:
+            del self.hand[activation.process.id]
+            if not self.hand:
+                self.emptied.set()
+
+    def drain(self) -> None:
+        """Begin no more steps; a process without steps in flight is handed back at once."""
+        self.draining = True
+        for activation in list(self.hand.values()):
+            if not activation.in_flight:
+                self.hand_back(activation)
+
+    def hand_back(self, activation: Activation) -> None:
+        """Release a process that is stopped in the middle: somebody else goes on at once."""
+        if not activation.gone and activation.commit is None:
+            self.drop(activation)
+            self._write(activation, transition.released(activation.process, due_at=self.time.now()))
+
+    # -- turns -------------------------------------------------------------------------------------------------
+
+    def feed(self, activation: Activation) -> None:
+        """Have the process's next turn run soon, with whatever is in its inputs by then."""
+        if activation.queued or activation.gone:
+            return
+        activation.queued = True
+        self._ready.append(activation)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._pass)
+
+    def _pass(self) -> None:
+        """Run the turns that are ready, a bounded number, then let the event loop breathe."""
+        ready, self._ready = self._ready[:TURNS_PER_PASS], self._ready[TURNS_PER_PASS:]
+        self._scheduled = bool(self._ready)
+        for activation in ready:
+            activation.queued = False
+            if not activation.gone:
+                self._turn(activation)
+        if self._scheduled:
+            self._loop.call_soon(self._pass)
+
+    def _turn(self, activation: Activation) -> None:
+        self.telemetry.counters["turns"] += 1
+        try:
+            activation.turn(self.time.now())
+        except HistoryMisfit as misfit:
+            self._park(activation, misfit)
+            return
+        self._gather(activation)
+        self._settle(activation)
+
+    def _gather(self, activation: Activation) -> None:
+        """Collect what the code asked for and what it no longer wants."""
+        loop = activation.loop
+        if loop.asks:
+            if activation.origins is not None:
+                run = activation.process.run
+                for ask in loop.asks:
+                    activation.origins.setdefault((ask.name, ask.place), run)
+            activation.asked += loop.asks
+            loop.asks.clear()
+        if loop.dropped:
+            for ask in loop.dropped:
+                execution = activation.in_flight.pop((ask.name, ask.place), None)
+                if execution is not None:
+                    execution.stop()
+                activation.forget(ask)
+            loop.dropped.clear()
+            activation.asked = [ask for ask in activation.asked if (ask.name, ask.place) in loop.open]
+            activation.releasing = [ask for ask in activation.releasing if (ask.name, ask.place) in loop.open]
+
+    def _settle(self, activation: Activation) -> None:
+        """Write what has happened, or release what was asked for if there is nothing to write."""
+        if activation.commit is not None or activation.gone or activation.unheard:
+            return
+        if activation.releasing:
+            self._release(activation)
+        loop = activation.loop
+        written = not activation.events and not loop.finished and loop.state == activation.process.state
+        if written and activation.asked:
+            activation.releasing, activation.asked = activation.asked, []
+            self._release(activation)
+        if activation.gone:
+            return
+        now = max(self.time.now(), activation.at)
+        outcome = activation.outcome(now, self.hold)
+        if outcome.status is Status.RUNNING:
+            if activation.number - activation.resumed >= limits.HISTORY_HOLD_EVENTS:
+                outcome = self._too_long(activation, outcome)
+            elif outcome.busy:
+                self.alarms.set(activation)
+                if written:
+                    return
+        self._write(activation, self._commit(activation, outcome))
+
+    def _commit(self, activation: Activation, outcome: Outcome) -> Commit:
+        cleared = activation.inherited is not None and not activation.inherited
+        commit = transition.turn(
+            activation.process,
+            activation.events,
+            outcome,
+            now=activation.at,
+            lease=self.lease,
+            idle_at=self.time.idle_at(activation.workflow.idle or limits.IDLE_CHECK_SECONDS),
+            consumed=tuple(activation.consumed),
+            not_before=activation.not_before,
+            cleared=cleared,
+        )
+        if cleared:
+            activation.inherited = None
+        activation.releasing, activation.asked = activation.asked, []
+        activation.events = []
+        activation.consumed = []
+        activation.not_before = 0
+        activation.number = commit.after.events
+        return commit
+
+    # -- commits -----------------------------------------------------------------------------------------------
+
+    def _write(self, activation: Activation, commit: Commit) -> None:
+        activation.commit = commit
+        sent = self.time.monotonic()
+
+        def answered(answer: CommitAnswer | StoreError) -> None:
+            self._answered(activation, commit, answer, sent)
+
+        self.committer.commit(commit, answered)
+
+    def _answered(
+        self, activation: Activation, commit: Commit, answer: CommitAnswer | StoreError, sent: float
+    ) -> None:
+        activation.commit = None
+        if isinstance(answer, CommitAnswer):
+            if answer.verdict is Verdict.APPLIED:
+                self.telemetry.counters["commits"] += 1
+                if not activation.gone:
+                    activation.lease_end = sent + self.lease_seconds
+                    self._applied(activation, commit, answer.inbox)
+                return
+            if answer.verdict is Verdict.READ_FIRST and not activation.gone:
+                self._unwrite(activation, commit)
+                self._listen(activation)
+                return
+            self.telemetry.counters["commits_refused"] += 1
+            if not activation.gone:
+                log.info("process %s: a late answer was refused", id_text(activation.process.id))
+                self.drop(activation)
+            return
+        if activation.gone:
+            return
+        log.error("process %s: its commit was not written: %s", id_text(activation.process.id), answer)
+        if isinstance(answer, BadRecord):
+            self._park(activation, answer)
+        else:
+            self.drop(activation)
+
+    def _applied(self, activation: Activation, commit: Commit, inbox: int) -> None:
+        process = activation.process = commit.after
+        if process.owner is None:
+            # If we die here the row is free and due at its time; nobody waits for us.
+            self.drop(activation)
+            if process.due_at is None or process.status is not Status.RUNNING:
+                self.telemetry.counters[process.status.value] += 1
+                self.ended(process)
+            else:
+                self.waiting(self.time.now() if inbox > process.seen else process.due_at)
+            return
+        if inbox > activation.heard:
+            self._listen(activation)  # rule 18: unheard messages open the next turn before outputs are released
+        else:
+            self._settle(activation)
+
+    def _unwrite(self, activation: Activation, commit: Commit) -> None:
+        """A finishing commit was answered "read first": take its events back, without the ending."""
+        activation.events = list(commit.events[:-1])
+        activation.consumed = list(commit.consumed)
+        activation.not_before = commit.not_before
+        activation.number = commit.after.events - 1
+
+    def _listen(self, activation: Activation) -> None:
+        activation.unheard = True
+        self.unheard(activation)
+
+    def heard(self, activation: Activation, messages: Sequence[Message]) -> None:
+        """The messages that a process had not heard have been read: they open its next turn."""
+        activation.unheard = False
+        if activation.gone:
+            return
+        self.hear(activation, messages)
+        if activation.inputs:
+            self.feed(activation)
+        else:
+            self._settle(activation)
+
+    # -- steps and timers --------------------------------------------------------------------------------------
+
+    def _release(self, activation: Activation) -> None:
+        """Let what was asked for begin: only after the commit that holds the reason for it."""
+        if self.draining:
+            if not activation.in_flight:
+                self.hand_back(activation)
+            return
+        released, activation.releasing = activation.releasing, []
+        for ask in released:
+            if (ask.name, ask.place) in activation.loop.open:
+                self.agent.begin(activation, ask)
+
+    def _step_answered(self, activation: Activation, type: EventType, ask: Ask, payload: bytes | None) -> None:
+        """A step is over, well or badly: its answer opens the next turn."""
+        activation.inputs.append((type, ask, payload))
+        self.feed(activation)
+
+    def _step_tried(self, activation: Activation, ask: Ask, tried: FailedAttempt) -> None:
+        """An attempt failed and another will follow, once the failure is in the history."""
+        activation.attempts[ask.name, ask.place] = tried
+        now = max(self.time.now(), activation.at)
+        activation.note(EventType.ATTEMPT_FAILED, now, tried.encode(), name=ask.name, place=ask.place)
+        self._step_due(activation, ask)
+
+    def _step_due(self, activation: Activation, ask: Ask) -> None:
+        """Another attempt may begin: at once if nothing is to be written first."""
+        activation.asked.append(ask)
+        self._settle(activation)
+
+    def _ring(self, activation: Activation) -> None:
+        """The earliest timer of a process in hand is due by the store's clock."""
+        if not activation.gone:
+            self.telemetry.counters["timers"] += 1
+            self.feed(activation)
+
+    # -- processes that cannot go on -----------------------------------------------------------------------------
+
+    def _too_long(self, activation: Activation, outcome: Outcome) -> Outcome:
+        """A history at its limit is held until a person decides."""
+        text = f"the history has {activation.number} events; start a fresh process, or go on with `perdure retry`"
+        failure = Failure(type="HistoryTooLong", message=text)
+        return replace(outcome, status=Status.HELD, busy=False, error=failure.encode())
+
+    def _park(self, activation: Activation, error: BaseException) -> None:
+        """Park a process as broken with what is known; what it did not write is void."""
+        process = activation.process
+        self.drop(activation)
+        failure = Failure.of(error)
+        commit = transition.broken(process, failure, now=self.time.now(), idle_at=self.time.idle_at())
+
+        def answered(answer: Any) -> None:
+            if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
+                self.telemetry.counters["broken"] += 1
+                self.ended(commit.after)
+
+        self.committer.commit(commit, answered)

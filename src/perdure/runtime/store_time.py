@@ -1,0 +1,44 @@
+"""The store's time between two answers: the last answer, carried on by the monotonic clock.
+
+It is a lower bound (an answer is already old when it arrives), so nothing is early by it. The store has the last
+word: a timer recorded too soon is refused (law ``no_early_timer``).
+"""
+
+from __future__ import annotations
+
+from perdure import limits
+from perdure.clock import SECOND, Machine, microseconds
+
+
+class StoreTime:
+    """An estimate of the store's clock that never runs ahead of it and never backward."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._offset: float | None = None
+        self._last = 0
+
+    def heard(self, now: int) -> None:
+        """Take the store's time from an answer that has just arrived."""
+        offset = now - self._machine.monotonic() * SECOND
+        if self._offset is None or offset > self._offset:
+            self._offset = offset
+
+    def corrected(self, now: int) -> None:
+        """Take the store's time from a beat: also corrects an estimate that has drifted ahead."""
+        self._offset = now - self._machine.monotonic() * SECOND
+
+    def now(self) -> int:
+        """Microseconds since 1970 by the store's clock, a little late at most."""
+        assert self._offset is not None, "the store has not answered yet"
+        self._last = max(self._last, int(self._offset + self._machine.monotonic() * SECOND))
+        return self._last
+
+    def idle_at(self, seconds: float = limits.IDLE_CHECK_SECONDS) -> int:
+        """The store's time about ``seconds`` from now, spread by jitter so that reminders do not come in one heap."""
+        spread = 1 + limits.IDLE_CHECK_JITTER * (2 * self._machine.random() - 1)
+        return self.now() + microseconds(seconds * spread)
+
+    def monotonic(self) -> float:
+        """Seconds of the monotonic clock."""
+        return self._machine.monotonic()

@@ -1,0 +1,92 @@
+"""The supervisor: finds what is overdue and issues the ordinary command that frees it. Every worker hosts one.
+
+Two supervisors at work at once do no harm: whatever they write is fenced, so each finding is counted once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from perdure import limits
+from perdure.kernel.finding import Finding
+from perdure.loop import Loop
+from perdure.runtime.sweeps import (
+    finished_long_ago,
+    lease_lapsed,
+    nobody_hosts,
+    owner_gone,
+    process_idle,
+    process_overdue,
+    record_unsound,
+    worker_dead,
+    worker_silent,
+)
+from perdure.runtime.ward import Ward
+
+log = logging.getLogger("perdure")
+
+
+class Supervisor:
+    """Runs every sweep at its own pace, a bounded batch at a time; a full batch is followed by the next at once."""
+
+    def __init__(self, ward: Ward) -> None:
+        self.ward = ward
+        ward.found = self._report
+        self._looks = worker_dead.Looks()
+        self._place = record_unsound.Place()
+        self._connected: float | None = None
+        self.loops = [
+            self._loop("worker_dead", self._probe, worker_dead.SECONDS, worker_dead.COUNTER),
+            *(
+                self._loop(module.__name__.rpartition(".")[2], lambda sweep=module.sweep: sweep(ward), module.SECONDS, module.COUNTER)
+                for module in (
+                    worker_silent,
+                    owner_gone,
+                    lease_lapsed,
+                    process_overdue,
+                    process_idle,
+                    nobody_hosts,
+                    finished_long_ago,
+                )
+            ),
+            self._loop(
+                "record_unsound",
+                lambda: record_unsound.sweep(ward, self._place),
+                record_unsound.SECONDS,
+                record_unsound.COUNTER,
+            ),
+        ]
+
+    def start(self) -> None:
+        """Begin all sweeps."""
+        for loop in self.loops:
+            loop.start()
+
+    async def stop(self) -> None:
+        """Stop all sweeps; what they left undone, the next supervisor finds again."""
+        for loop in self.loops:
+            await loop.stop()
+
+    def _loop(self, name: str, sweep: Callable[[], Awaitable[int]], seconds: float, counter: str) -> Loop:
+        async def tick() -> float:
+            started = self.ward.time.monotonic()
+            found = await sweep()
+            self.ward.telemetry.took("sweep", self.ward.time.monotonic() - started)
+            if found:
+                self.ward.telemetry.count(counter, found)
+            full = found >= limits.SWEEP_ROWS
+            return 0.0 if full else seconds * (0.9 + 0.2 * self.ward.machine.random())
+
+        return Loop(f"sweep {name}", tick)
+
+    async def _probe(self) -> int:
+        """Look for the dead, after a grace that begins anew when our own connection came back (rule 12)."""
+        connected = getattr(self.ward.store, "connected_at", None)
+        if connected is not None and self.ward.time.monotonic() - connected < limits.PROBE_GRACE_SECONDS:
+            self._looks.free.clear()
+            return 0
+        return await worker_dead.sweep(self.ward, self._looks)
+
+    def _report(self, finding: Finding) -> None:
+        log.warning("%s: %s", finding.law, finding.text)

@@ -1,0 +1,29 @@
+"""Sweep: leases that lapsed although the owner still beats, of kinds that no claim took over within a while.
+
+A worker that hosts the kind takes such a row by an ordinary claim; this sweep frees those that nobody here hosts,
+so that the row stops naming an owner who does nothing.
+"""
+
+from __future__ import annotations
+
+from perdure.kernel import transition
+from perdure.limits import SWEEP_ROWS
+from perdure.runtime.ward import Ward
+from perdure.store.base import Overdue
+
+SECONDS = 5.0
+COUNTER = "leases_lapsed"
+
+
+async def sweep(ward: Ward) -> int:
+    """Free lapsed rows of kinds not hosted here; the late owner is fenced off by the new token."""
+    rows = await ward.store.overdue(Overdue.LAPSED, SWEEP_ROWS)
+    hosted = set(ward.registry.hosted)
+    now = ward.time.now()
+    return await ward.write(
+        [
+            transition.orphaned(row, now=now, died=False, worker="lease lapsed", idle_at=ward.time.idle_at())
+            for row in rows
+            if (row.kind, row.code) not in hosted
+        ]
+    )

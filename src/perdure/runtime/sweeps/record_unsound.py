@@ -1,0 +1,40 @@
+"""Sweep: records that break a law. The constraints should make this impossible; this looks whether they did.
+
+A few unfinished processes per round are read with their histories, in the order of their ids, round and round.
+"""
+
+from __future__ import annotations
+
+from perdure.kernel.process import FINAL, Status
+from perdure.kernel.soundness import unsound
+from perdure.runtime.ward import Ward
+from perdure.store.base import Search
+
+SECONDS = 60.0
+COUNTER = "records_unsound"
+ROWS = 20
+OPEN = tuple(status for status in Status if status not in FINAL)
+
+
+class Place:
+    """Where the last round ended."""
+
+    def __init__(self) -> None:
+        self.before: bytes | None = None
+
+
+async def sweep(ward: Ward, place: Place) -> int:
+    """Check the next few unfinished processes; each finding is reported and counted."""
+    rows = await ward.store.search(Search(statuses=OPEN, before_id=place.before, limit=ROWS))
+    place.before = rows[-1].id if len(rows) == ROWS else None
+    found = 0
+    for row in rows:
+        events = await ward.store.history(row.id, row.run, limit=row.events)
+        messages = await ward.store.messages([(row.id, 0)])
+        fresh = await ward.store.search(Search(ids=(row.id,)))
+        if not fresh or fresh[0].version != row.version or fresh[0].inbox != row.inbox:
+            continue  # it moved while we read: the next round will see it
+        for finding in unsound(row, events, messages, ward.time.now()):
+            ward.found(finding)
+            found += 1
+    return found

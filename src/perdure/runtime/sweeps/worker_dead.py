@@ -1,0 +1,44 @@
+"""Sweep: workers whose lock is free: their OS process is gone. Seen within a second, on double evidence (rule 12)."""
+
+from __future__ import annotations
+
+import logging
+
+from perdure.kernel.names import id_text
+from perdure.limits import PROBE_SECONDS
+from perdure.runtime.sweeps import owner_gone
+from perdure.runtime.ward import Ward
+
+log = logging.getLogger("perdure")
+
+SECONDS = PROBE_SECONDS
+COUNTER = "workers_dead"
+
+
+class Looks:
+    """What the last look saw: the beats of every worker whose lock was free then."""
+
+    def __init__(self) -> None:
+        self.free: dict[bytes, int] = {}
+
+
+async def sweep(ward: Ward, looks: Looks) -> int:
+    """End incarnations whose lock was free at two looks with no beat between them, and free what they held."""
+    free = {
+        worker.id: worker
+        for worker in await ward.store.workers()
+        if worker.locked and worker.lock_free and worker.id != ward.incarnation.id
+    }
+    twice = [worker for worker in free.values() if looks.free.get(worker.id) == worker.beats]
+    looks.free = {worker.id: worker.beats for worker in free.values()}
+    ended = 0
+    for worker in twice:
+        if await ward.store.retire(worker.id, worker.beats, died=True):
+            log.warning("worker %s (%s) is dead: its lock is free and it beats no more", worker.name, id_text(worker.id))
+            ended += 1
+    if ended:
+        freed = await owner_gone.sweep(ward)
+        while freed:
+            ward.telemetry.count(owner_gone.COUNTER, freed)
+            freed = await owner_gone.sweep(ward)
+    return ended

@@ -1,0 +1,30 @@
+"""Sweep: workers whose beat is overdue: hung, cut off, or on a machine gone dark. They are ended."""
+
+from __future__ import annotations
+
+import logging
+
+from perdure.kernel.names import id_text
+from perdure.runtime.sweeps import owner_gone
+from perdure.runtime.ward import Ward
+
+log = logging.getLogger("perdure")
+
+SECONDS = 1.0
+COUNTER = "workers_silent"
+
+
+async def sweep(ward: Ward) -> int:
+    """End silent incarnations, by compare-and-set on their beats, and free what they held."""
+    now = ward.time.now()
+    ended = 0
+    for worker in await ward.store.workers():
+        if worker.id == ward.incarnation.id or worker.due_at is None or worker.due_at > now:
+            continue
+        # A silent worker may still live: its death is not evidenced, so nobody becomes a suspect by it (rule 13).
+        if await ward.store.retire(worker.id, worker.beats, died=False):
+            log.warning("worker %s (%s) has fallen silent and was ended", worker.name, id_text(worker.id))
+            ended += 1
+    if ended:
+        ward.telemetry.count(owner_gone.COUNTER, await owner_gone.sweep(ward))
+    return ended

@@ -1,0 +1,169 @@
+"""A worker: one OS process of ours. It hosts a scheduler with its agent, and a supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+
+from msgspec import json
+
+from perdure import limits
+from perdure.authoring.registry import Registry
+from perdure.clock import Machine, microseconds
+from perdure.kernel import transition
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Process
+from perdure.kernel.worker import Worker as WorkerRow
+from perdure.runtime.committer import Committer
+from perdure.runtime.inbox import InboxReader
+from perdure.runtime.incarnation import Incarnation
+from perdure.runtime.intake import Intake
+from perdure.runtime.pace import Pace
+from perdure.runtime.pulse import Pulse
+from perdure.runtime.scheduler import Scheduler
+from perdure.runtime.solitary import Solitary
+from perdure.runtime.store_time import StoreTime
+from perdure.runtime.supervisor import Supervisor
+from perdure.runtime.ward import Ward
+from perdure.runtime.watchdog import Watchdog
+from perdure.store.base import Overdue, Store
+from perdure.telemetry import Telemetry
+
+log = logging.getLogger("perdure")
+
+
+class Worker:
+    """Everything that one worker runs, started and stopped together.
+
+    ``ended`` is told of every process whose end this worker committed. ``alone`` makes it a solitary worker:
+    it runs one suspect and nothing else, no supervisor either.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        committer: Committer,
+        time: StoreTime,
+        machine: Machine,
+        telemetry: Telemetry,
+        pace: Pace,
+        *,
+        alone: bool = False,
+    ) -> None:
+        self.store = store
+        self.registry = registry
+        self.machine = machine
+        self.telemetry = telemetry
+        self.pace = pace
+        self.time = time
+        self.incarnation = Incarnation(machine.new_id())
+        self.scheduler = Scheduler(
+            self.incarnation, registry, committer, time, machine, telemetry, lease=pace.lease_seconds
+        )
+        self.inbox = InboxReader(store, self.scheduler)
+        self.intake = Intake(self.incarnation, store, registry, self.scheduler)
+        self.pulse = Pulse(self.incarnation, store, self.scheduler, beat=pace.beat_seconds)
+        self.ward = Ward(
+            self.incarnation,
+            store,
+            registry,
+            committer,
+            time,
+            machine,
+            telemetry,
+            retention=pace.retention_seconds,
+            key_retention=pace.key_retention_seconds,
+        )
+        self.supervisor = Supervisor(self.ward)
+        self.solitary = Solitary(store.url, registry, pace, telemetry)
+        self.watchdog = Watchdog(machine, telemetry)
+        self.alone = alone
+        self._ending: asyncio.Task[None] | None = None
+
+    def on_end(self, ended: Callable[[Process], None]) -> None:
+        """Have ``ended`` called with every process that this worker brought to an end (or parked)."""
+        self.scheduler.ended = ended
+
+    async def start(self) -> None:
+        """Enlist, then begin to beat, to claim and to sweep."""
+        await self._enlist()
+        self.scheduler.unheard = self.inbox.want
+        self.scheduler.waiting = self.intake.waiting
+        self.intake.reconcile = self.reconcile
+        self.intake.ended = self.pulse.ended = self._ended
+        self.intake.suspects = self.solitary.wanted
+        self.intake.capacity = self.pace.in_flight
+        self.pulse.loop.start()
+        self.pulse.guard.start()
+        self.inbox.loop.start()
+        if self.alone:
+            self.intake.alone, self.intake.capacity = True, 1
+        else:
+            self.supervisor.start()
+            self.solitary.loop.start()
+        self.intake.loop.start()
+        self.watchdog.start()
+
+    def hint(self) -> None:
+        """Work may be due, or a message may have come: look now."""
+        self.intake.loop.wake()
+        self.inbox.hint()
+
+    @property
+    def busy(self) -> int:
+        """How many processes are in hand."""
+        return len(self.scheduler.hand)
+
+    async def drain(self, seconds: float) -> None:
+        """Stop taking work; let steps in flight finish for up to so many seconds, then hand the rest back."""
+        self.scheduler.drain()
+        await self.intake.loop.stop()
+        end = self.machine.monotonic() + seconds
+        while self.scheduler.hand and self.machine.monotonic() < end:
+            await asyncio.sleep(0.01)
+        for activation in list(self.scheduler.hand.values()):
+            self.scheduler.hand_back(activation)
+
+    async def stop(self, seconds: float) -> None:
+        """Drain, end all loops, and retire the incarnation."""
+        self.watchdog.stop()
+        await self.drain(seconds)
+        await self.supervisor.stop()
+        await self.solitary.stop()
+        for loop in (self.inbox.loop, self.pulse.guard, self.pulse.loop):
+            await loop.stop()
+        await self.scheduler.agent.close()
+
+    async def retire(self) -> None:
+        """Say goodbye to the store: whatever this incarnation still owned is free at once."""
+        await self.store.retire(self.incarnation.id, None, died=False)
+
+    async def _enlist(self) -> None:
+        name = f"{socket.gethostname()}:{os.getpid()}"
+        hosts = json.encode(sorted(self.registry.hosted))
+        row = WorkerRow(self.incarnation.id, name, hosts)
+        await self.store.enlist(row, microseconds(self.pace.lease_seconds))
+        self.time.heard(await self.store.now())
+
+    def _ended(self) -> None:
+        """Others have ended this incarnation: drop everything in hand and go on under a new id (rule 11)."""
+        if self._ending is None or self._ending.done():
+            self._ending = asyncio.create_task(self._renew(), name="perdure new incarnation")
+
+    async def _renew(self) -> None:
+        log.warning("worker %s was ended by others; it goes on as a new incarnation", id_text(self.incarnation.id))
+        for activation in list(self.scheduler.hand.values()):
+            self.scheduler.drop(activation)
+        self.incarnation.id = self.machine.new_id()
+        await self._enlist()
+        self.intake.loop.wake()
+
+    async def reconcile(self) -> int:
+        """Free rows that this worker owns but does not hold: a claim whose answer never came (rule 5)."""
+        rows = await self.store.overdue(Overdue.OWNED, limits.SWEEP_ROWS, owner=self.incarnation.id)
+        lost = [row for row in rows if row.id not in self.scheduler.hand]
+        return await self.ward.write([transition.released(row, due_at=self.time.now()) for row in lost])

@@ -1,0 +1,84 @@
+"""A view: one process for people, with times as datetimes and payloads as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from perdure.kernel.failure import Failure
+from perdure.kernel.mover import next_mover
+from perdure.kernel.names import id_text
+from perdure.kernel.payload import decode
+from perdure.kernel.process import Process, Status
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def instant(microseconds: int | None) -> datetime | None:
+    """A stored time as an aware datetime in UTC."""
+    return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessView:
+    """What ``status`` and ``list`` answer. ``mover`` says who moves it next (worker, timer, message, person,
+    nobody), ``waiting`` why it does not move, ``since`` and ``until`` the times of that.
+    """
+
+    id: str
+    kind: str
+    key: str | None
+    status: Status
+    run: int
+    mover: str
+    waiting: str
+    since: datetime | None
+    until: datetime | None
+    created_at: datetime | None
+    changed_at: datetime | None
+    deadline: datetime | None
+    events: int
+    unheard: int
+    deaths: int
+    input: Any
+    result: Any
+    error: Failure | None
+    state: Any
+    progress: Any
+    attributes: Any
+    code: str
+    owner: str | None
+
+
+def view(process: Process, now: int, workers: dict[bytes, str]) -> ProcessView:
+    """The view of a row at a time by the store's clock; ``workers`` names the owners."""
+    def value(raw: bytes | None) -> Any:
+        return None if raw is None else decode(raw)
+
+    mover = next_mover(process, now, workers)
+    return ProcessView(
+        id=id_text(process.id),
+        kind=process.kind,
+        key=process.key,
+        status=process.status,
+        run=process.run,
+        mover=mover.who,
+        waiting=mover.text,
+        since=instant(mover.since),
+        until=instant(mover.until),
+        created_at=instant(process.created_at),
+        changed_at=instant(process.changed_at),
+        deadline=instant(process.deadline),
+        events=process.events,
+        unheard=process.inbox - process.seen,
+        deaths=process.deaths + process.alone_deaths,
+        input=value(process.input),
+        result=value(process.result),
+        error=None if process.error is None else Failure.decode(process.error),
+        state=value(process.state),
+        progress=value(process.progress),
+        attributes=value(process.attributes),
+        code=process.code,
+        owner=None if process.owner is None else workers.get(process.owner, id_text(process.owner)),
+    )
