@@ -1,0 +1,105 @@
+"""An ask: a step that a turn has asked for; what is to be run, and the future that the workflow awaits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from perdure.errors import WorkflowMisuse
+
+if TYPE_CHECKING:
+    from perdure.authoring.step import Step
+    from perdure.authoring.turn_loop import TurnLoop
+
+R = TypeVar("R")
+
+
+class Ask(asyncio.Future[R]):
+    """One call of a step inside a turn. It may be awaited, or passed un-awaited as an argument of another step.
+
+    ``place`` and ``name`` say which call it is; ``raw`` is the payload of the arguments and ``digest`` its short name.
+    ``raw`` is empty as long as a promise among the arguments is unresolved: only then is the step asked for.
+    """
+
+    __slots__ = ("args", "digest", "kwargs", "name", "number", "place", "raw", "step")
+
+    number: int
+    place: str
+    name: str
+    step: Step[Any, Any]
+    raw: bytes
+    digest: bytes
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+
+    @property
+    def future(self) -> Ask[R]:
+        """What the workflow awaits: the ask itself."""
+        return self
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Take the ask back: the step is not started, or is cancelled if it runs."""
+        if not super().cancel(msg):
+            return False
+        if self.raw:
+            turn_loop(self).take_back(self)
+        return True
+
+    def set_result(self, result: R, /) -> None:
+        """Refused: only the recorded result of the step counts."""
+        raise WorkflowMisuse(f"the result of step {self.name!r} comes from running it. Do not set it by hand.")
+
+    def set_exception(self, exception: Any, /) -> None:
+        """Refused: only the recorded failure of the step counts."""
+        raise WorkflowMisuse(f"the failure of step {self.name!r} comes from running it. Do not set it by hand.")
+
+
+def turn_loop(future: asyncio.Future[Any]) -> TurnLoop:
+    """The loop that the future belongs to."""
+    return future.get_loop()  # type: ignore[return-value]
+
+
+resolve: Callable[[Ask[Any], Any], None] = asyncio.Future.set_result
+"""Give an ask its recorded result."""
+
+fail: Callable[[Ask[Any], BaseException], None] = asyncio.Future.set_exception
+"""Give an ask its recorded failure."""
+
+
+def promises(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Ask[Any]]:
+    """The asks among the arguments of a call."""
+    return [value for value in (*args, *kwargs.values()) if type(value) is Ask]
+
+
+def when_resolved(ask: Ask[Any], waits: list[Ask[Any]]) -> None:
+    """Make the ask once every promise among its arguments is resolved; the first failed one fails it alike."""
+    open = len(waits)
+
+    def resolved(promise: asyncio.Future[Any]) -> None:
+        nonlocal open
+        open -= 1
+        if ask.done():
+            return
+        if promise.cancelled():
+            ask.cancel()
+        elif (error := promise.exception()) is not None:
+            fail(ask, error)
+        elif open == 0:
+            substitute(ask)
+
+    for promise in waits:
+        promise.add_done_callback(resolved)
+
+
+def substitute(ask: Ask[Any]) -> None:
+    """Put the promised values among the arguments and make the ask; an unfit value fails it."""
+    args = [value.result() if type(value) is Ask else value for value in ask.args]
+    kwargs = {name: value.result() if type(value) is Ask else value for name, value in ask.kwargs.items()}
+    try:
+        turn_loop(ask).put(ask, args, kwargs)
+    except ValueError as error:
+        fail(ask, error)

@@ -1,0 +1,86 @@
+"""An attempt: what a running step may know about itself, and how it tells that it is alive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from perdure.kernel import payload
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Process
+from perdure.limits import ATTRIBUTES_BYTES
+
+_NOBODY = Process(id=bytes(16), kind="", key=None, input=b"[]")
+
+
+class Attempt:
+    """One execution of a step. ``number`` counts from 1; every attempt has the same ``idempotency_key``.
+
+    ``last_progress`` is the value that an earlier attempt, or this one, reported last.
+    """
+
+    __slots__ = ("_extend", "_left", "_loop", "_process", "idempotency_key", "last_progress", "number", "step")
+
+    def __init__(
+        self,
+        process: Process = _NOBODY,
+        step: str = "",
+        number: int = 1,
+        idempotency_key: str = "",
+        extend: Callable[[], None] | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        left: Callable[[], float] | None = None,
+        last_progress: Any = None,
+    ) -> None:
+        self._process = process
+        self.step = step
+        self.number = number
+        self.idempotency_key = idempotency_key or f"{id_text(process.id)}/{process.run}/{step or 'step'}:1"
+        self._extend = extend
+        self._loop = loop
+        self._left = left
+        self.last_progress = last_progress
+
+    @property
+    def process(self) -> str:
+        """The id of the process, as text."""
+        return id_text(self._process.id)
+
+    @property
+    def kind(self) -> str:
+        """The name of the workflow."""
+        return self._process.kind
+
+    @property
+    def key(self) -> str | None:
+        """The process's key, given by whoever started it."""
+        return self._process.key
+
+    def remaining(self) -> float:
+        """Seconds until this attempt's deadline; infinite if it has none."""
+        return float("inf") if self._left is None else self._left()
+
+    def heartbeat(self, progress: Any = None) -> None:
+        """Tell that the step is alive, which starts its timeout anew, and optionally how far it has come.
+
+        Callable from every thread. ``progress`` is any payload; raises PayloadError if it cannot be one.
+        """
+        if progress is not None:
+            raw = payload.encode(progress, limit=ATTRIBUTES_BYTES, what="the progress")
+            self.last_progress = payload.decode(raw)
+        if self._extend is None:
+            return
+        if self._loop is None or asyncio._get_running_loop() is self._loop:
+            self._extend()
+        else:
+            self._loop.call_soon_threadsafe(self._extend)
+
+
+ATTEMPT: ContextVar[Attempt | None] = ContextVar("perdure attempt", default=None)
+
+
+def attempt() -> Attempt:
+    """The attempt that is running; outside of one, a neutral one with which unit tests work."""
+    return ATTEMPT.get() or Attempt()

@@ -1,0 +1,157 @@
+"""A registry: the workflows that an engine or worker knows, by name."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from perdure.authoring.workflow import Workflow
+from perdure.errors import DefinitionError, UnknownKind
+
+
+class Registry:
+    """The workflows known here. ``kinds`` holds them by name, ``sources`` the modules and files that define them."""
+
+    def __init__(self, *members: Workflow[Any, Any] | ModuleType | str) -> None:
+        self.kinds: dict[str, Workflow[Any, Any]] = {}
+        self.sources: list[str] = []
+        for member in members:
+            self.add(member)
+
+    @property
+    def hosted(self) -> tuple[tuple[str, str], ...]:
+        """The (kind, version) pairs of which this registry can run processes."""
+        return tuple((kind, workflow.version) for kind, workflow in self.kinds.items())
+
+    def add(self, member: Workflow[Any, Any] | ModuleType | str) -> None:
+        """Add a workflow, every workflow of a module, or a module by name; raises DefinitionError."""
+        if isinstance(member, str):
+            self.load(member)
+        elif isinstance(member, ModuleType):
+            self._add_all(workflows_of(vars(member).values()), f"module {member.__name__!r}")
+        elif isinstance(member, Workflow):
+            self._add(member)
+        else:
+            raise DefinitionError(f"{member!r:.200} is no workflow. Add a function marked @workflow, or a module.")
+
+    def load(self, source: str) -> None:
+        """Import ``shop``, ``shop:orders`` (one name of it) or ``path/shop.py``, and add what it defines."""
+        name, _, part = source.partition(":") if not source.endswith(".py") else (source, "", "")
+        module = _module(name)
+        if not part:
+            self.add(module)
+            return
+        found: Any = module
+        for attribute in part.split("."):
+            try:
+                found = getattr(found, attribute)
+            except AttributeError:
+                near = _near(attribute, vars(found) if hasattr(found, "__dict__") else ())
+                raise DefinitionError(f"module {name!r} has no {part!r}.{near}") from None
+        if isinstance(found, Registry):
+            self._add_all(found.kinds.values(), source)
+        elif isinstance(found, list | tuple | set | dict):
+            self._add_all(workflows_of(found.values() if isinstance(found, dict) else found), source)
+        else:
+            self.add(found)
+
+    def find(self, kind: str | Workflow[Any, Any]) -> Workflow[Any, Any]:
+        """The workflow of that name, or the given one once it is known; raises UnknownKind with near matches."""
+        if isinstance(kind, Workflow):
+            self.add(kind)
+            return kind
+        try:
+            return self.kinds[kind]
+        except KeyError:
+            near = _near(kind, self.kinds)
+            raise UnknownKind(
+                f"no workflow {kind!r} is known here.{near} Import its module, and give it to the engine or worker."
+            ) from None
+
+    def _add_all(self, workflows: Iterable[Workflow[Any, Any]], source: str) -> None:
+        found = list(workflows)
+        if not found:
+            raise DefinitionError(f"{source} defines no workflow. Mark an `async def` with @workflow.")
+        for workflow in found:
+            self._add(workflow)
+
+    def _add(self, workflow: Workflow[Any, Any]) -> None:
+        known = self.kinds.get(workflow.name)
+        if known is workflow:
+            return
+        if known is not None:
+            raise DefinitionError(
+                f"two workflows are called {workflow.name!r}: {_where(known)} and {_where(workflow)}. "
+                "Give one of them another name with @workflow(name=...)."
+            )
+        self.kinds[workflow.name] = workflow
+        source = _source(workflow)
+        if source not in self.sources:
+            self.sources.append(source)
+
+
+def workflows_of(members: Iterable[Any]) -> Iterable[Workflow[Any, Any]]:
+    """The workflows among ``members``."""
+    return (member for member in members if isinstance(member, Workflow))
+
+
+def _module(name: str) -> ModuleType:
+    if name.endswith(".py") or "/" in name:
+        return _file_module(Path(name))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise DefinitionError(
+                f"there is no module {name!r}. Run from the directory that holds it, or install it; "
+                "a file is named by its path, like ./shop.py."
+            ) from None
+        raise DefinitionError(f"module {name!r} does not import: {error}. Install what it needs.") from error
+    except (Exception, SystemExit) as error:
+        raise DefinitionError(
+            f"module {name!r} does not import: {type(error).__name__}: {error}. Correct it first."
+        ) from error
+
+
+def _file_module(path: Path) -> ModuleType:
+    full = path.resolve()
+    if not full.is_file():
+        raise DefinitionError(f"there is no file {path}. Give the path of a Python file, or the name of a module.")
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file is not None and Path(file) == full and module.__name__ != "__main__":
+            return module
+    spec = importlib.util.spec_from_file_location(full.stem, full)
+    if spec is None or spec.loader is None:
+        raise DefinitionError(f"{path} is no Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(full.stem, module)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        sys.modules.pop(full.stem, None)
+        raise DefinitionError(f"{path} does not import: {type(error).__name__}: {error}. Correct it first.") from error
+    return module
+
+
+def _source(workflow: Workflow[Any, Any]) -> str:
+    name = workflow.function.__module__
+    if name != "__main__":
+        return name
+    return str(Path(workflow.function.__code__.co_filename).resolve())
+
+
+def _where(workflow: Workflow[Any, Any]) -> str:
+    code = workflow.function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, known, 3)
+    return f" Did you mean {', '.join(map(repr, near))}?" if near else ""

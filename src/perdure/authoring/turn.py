@@ -1,0 +1,79 @@
+"""In a turn: what workflow code may ask of its own process: time, chance, identity, signals and state."""
+
+from __future__ import annotations
+
+from asyncio import _get_running_loop
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+from uuid import UUID
+
+from perdure.authoring.turn_loop import TurnLoop
+from perdure.clock import Machine
+from perdure.errors import WorkflowMisuse
+from perdure.kernel import payload
+from perdure.kernel.names import check_name, id_text
+
+if TYPE_CHECKING:
+    from random import Random
+
+T = TypeVar("T")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_machine = Machine()
+
+
+def _loop() -> TurnLoop | None:
+    loop = _get_running_loop()
+    return loop if type(loop) is TurnLoop else None
+
+
+def _loop_for(what: str) -> TurnLoop:
+    loop = _loop()
+    if loop is None:
+        raise WorkflowMisuse(f"{what}() belongs in a workflow, and none is running here. Call it from workflow code.")
+    return loop
+
+
+def now() -> datetime:
+    """The turn's time (UTC), the same at every replay; outside of a workflow the machine's."""
+    loop = _loop()
+    return _EPOCH + timedelta(microseconds=_machine.now() if loop is None else loop.now)
+
+
+def random() -> Random:
+    """The process's own source of chance, the same at every replay."""
+    return _loop_for("random").chance
+
+
+def uuid() -> UUID:
+    """A fresh UUID (version 4), the same at every replay; outside of a workflow a new one each time."""
+    loop = _loop()
+    if loop is None:
+        return UUID(bytes=_machine.new_id(), version=4)
+    place = loop.place(" uuid").encode()
+    return UUID(bytes=blake2b(place, digest_size=16, key=loop.seed[:64]).digest(), version=4)
+
+
+def process_id() -> str:
+    """The id of the running process, as text."""
+    return id_text(_loop_for("process_id").process_id)
+
+
+@overload
+async def receive(name: str, type: type[T], *, timeout: float | None = None) -> T: ...
+@overload
+async def receive(name: str, type: Any = Any, *, timeout: float | None = None) -> Any: ...
+async def receive(name: str, type: Any = Any, *, timeout: float | None = None) -> Any:
+    """The next signal of that name, as ``type``, in the order in which signals were sent.
+
+    Raises TimeoutError if none comes within ``timeout`` seconds, PayloadError if it does not fit the type.
+    """
+    return await _loop_for("receive").mailbox(check_name(name, "the name of the signal")).take(type, timeout)
+
+
+def set_state(value: Any) -> None:
+    """Show ``value`` as the process's state, in place of what was set before; raises PayloadError."""
+    raw = payload.encode(value, what="the state")
+    loop = _loop()
+    if loop is not None and not loop.dead:
+        loop.state = raw
