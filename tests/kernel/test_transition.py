@@ -1,0 +1,186 @@
+"""Transitions: pure decisions, each a claim about the one commit that they give."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import json
+from msgspec.structs import replace
+
+from perdure.errors import IllegalMove
+from perdure.kernel import transition
+from perdure.kernel.commit import Commit
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.failure import Failure
+from perdure.kernel.outcome import Outcome
+from perdure.kernel.process import FINAL, Process, Status
+from perdure.kernel.soundness import unsound
+from perdure.kernel.transition import Sender
+from perdure.limits import ALONE_DEATHS, SUSPECT_DEATHS
+
+NOW = 1_700_000_000_000_000
+ID = bytes(range(16))
+WORKER = b"w" * 16
+ANNA = Sender("anna", "the bank was down", "cli")
+
+
+def in_hand(**changes: object) -> Process:
+    process = Process(
+        ID, "order", None, b"[]", owner=WORKER, token=3, version=5, due_at=NOW + 1, created_at=NOW - 9, opened_at=NOW - 9
+    )
+    return replace(process, **changes)
+
+
+def turned(outcome: Outcome, *events: Event, process: Process | None = None) -> Commit:
+    return transition.turn(process or in_hand(), events, outcome, now=NOW, lease=15, idle_at=NOW + 100)
+
+
+def test_a_busy_turn_keeps_its_owner_and_asks_for_a_lease() -> None:
+    commit = turned(Outcome(busy=True))
+    assert (commit.after.owner, commit.lease, commit.after.due_at) == (WORKER, 15, None)
+
+
+def test_a_turn_without_work_lets_go_and_is_due_at_its_timer() -> None:
+    commit = turned(Outcome(wake_at=NOW + 7))
+    assert (commit.after.owner, commit.lease, commit.after.due_at, commit.after.reminder) == (None, 0, NOW + 7, False)
+
+
+def test_a_turn_that_only_waits_for_a_message_leaves_a_reminder() -> None:
+    commit = turned(Outcome(awaiting="signal approval"))
+    assert (commit.after.due_at, commit.after.reminder) == (NOW + 100, True)
+
+
+@pytest.mark.parametrize("status", sorted(FINAL))
+def test_an_ending_turn_is_due_never_again_and_ends_with_its_fact(status: Status) -> None:
+    commit = turned(Outcome(status, error=b"{}"), Event(1, 1, EventType.STEP_COMPLETED, NOW, "1", "pay"))
+    assert commit.after.due_at is None and commit.after.owner is None and commit.lease == 0
+    assert [event.number for event in commit.events] == [1, 2]
+    assert commit.events[-1].type.name == status.name
+
+
+def test_a_turn_raises_the_version_and_keeps_the_token() -> None:
+    commit = turned(Outcome(busy=True))
+    assert (commit.token, commit.version) == (3, 5)
+    assert (commit.after.token, commit.after.version) == (3, 6)
+
+
+def test_an_orphan_is_freed_with_a_new_token_and_its_death_is_counted() -> None:
+    commit = transition.orphaned(in_hand(), now=NOW, died=True, worker="w", idle_at=NOW + 100)
+    after = commit.after
+    assert (after.token, after.owner, after.due_at, after.deaths, after.status) == (4, None, NOW, 1, Status.RUNNING)
+    assert commit.events[0].type is EventType.REVIVED
+
+
+def test_rule_13_a_silent_worker_makes_nobody_a_suspect() -> None:
+    commit = transition.orphaned(in_hand(), now=NOW, died=False, worker="w", idle_at=NOW + 100)
+    assert (commit.after.deaths, commit.after.alone_deaths) == (0, 0)
+
+
+def test_rule_13_a_death_among_neighbours_never_parks() -> None:
+    process = in_hand()
+    for _ in range(SUSPECT_DEATHS):
+        process = transition.orphaned(process, now=NOW, died=True, worker="w", idle_at=NOW + 100).after
+        assert process.status is Status.RUNNING
+    assert (process.deaths, process.alone_deaths) == (SUSPECT_DEATHS, 0)
+
+
+def test_rule_13_too_many_deaths_alone_park_with_the_evidence() -> None:
+    process = in_hand(deaths=SUSPECT_DEATHS, alone_deaths=ALONE_DEATHS - 1)
+    commit = transition.orphaned(process, now=NOW, died=True, worker="box:17", idle_at=NOW + 100)
+    assert commit.after.status is Status.BROKEN and commit.after.reminder
+    assert commit.after.error is not None and "box:17" in Failure.decode(commit.after.error).message
+
+
+def test_rule_13_deaths_are_forgotten_when_what_was_in_flight_is_recorded() -> None:
+    process = in_hand(deaths=2, alone_deaths=1)
+    commit = transition.turn(process, (), Outcome(busy=True), now=NOW, lease=1, idle_at=NOW, cleared=True)
+    assert (commit.after.deaths, commit.after.alone_deaths) == (0, 0)
+
+
+def test_rule_10_a_release_keeps_the_token() -> None:
+    commit = transition.released(in_hand(), due_at=NOW)
+    assert (commit.after.token, commit.after.owner, commit.after.due_at) == (3, None, NOW)
+
+
+def test_rule_22_terminating_needs_no_turn_and_makes_a_new_token() -> None:
+    commit = transition.terminated(in_hand(), ANNA, now=NOW)
+    assert (commit.after.status, commit.after.token, commit.after.owner) == (Status.CANCELLED, 4, None)
+    assert json.decode(commit.events[-1].payload or b"")["who"] == "anna"
+
+
+@pytest.mark.parametrize("status", [Status.COMPLETED, Status.CANCELLED])
+def test_finished_is_final_for_terminate_retry_expire_and_park(status: Status) -> None:
+    done = in_hand(status=status, owner=None, due_at=None)
+    for command in (
+        lambda: transition.terminated(done, ANNA, now=NOW),
+        lambda: transition.retried(done, [], ANNA, now=NOW),
+        lambda: transition.expired(done, now=NOW),
+        lambda: transition.broken(done, Failure("X", "x"), now=NOW, idle_at=NOW),
+    ):
+        with pytest.raises(IllegalMove):
+            command()
+
+
+def test_a_running_process_is_not_retried() -> None:
+    with pytest.raises(IllegalMove, match="goes on by itself"):
+        transition.retried(in_hand(), [], ANNA, now=NOW)
+
+
+def failed_history() -> list[Event]:
+    return [
+        Event(1, 1, EventType.STEP_COMPLETED, NOW, "1", "reserve", b"1"),
+        Event(2, 2, EventType.MESSAGE_RECEIVED, NOW, "", "go", message=1),
+        Event(3, 0, EventType.ATTEMPT_FAILED, NOW, "1", "charge", b"{}"),
+        Event(4, 3, EventType.STEP_FAILED, NOW, "1", "charge", b"{}"),
+        Event(5, 4, EventType.MESSAGE_RECEIVED, NOW, "", "late", message=2),
+        Event(6, 5, EventType.STEP_COMPLETED, NOW, "1", "refund", b"1"),
+        Event(7, 0, EventType.FAILED, NOW),
+    ]
+
+
+def failed() -> Process:
+    return in_hand(status=Status.FAILED, owner=None, due_at=None, events=7, inbox=2, seen=2, error=b"{}")
+
+
+def test_rule_21_a_retry_opens_a_new_run_with_what_was_good_before_the_failure() -> None:
+    commit = transition.retried(failed(), failed_history(), ANNA, now=NOW)
+    assert commit.after.run == 2 and commit.after.status is Status.RUNNING and commit.after.due_at == NOW
+    assert [(event.number, event.type.name) for event in commit.events] == [
+        (1, "RUN_OPENED"), (2, "STEP_COMPLETED"), (3, "MESSAGE_RECEIVED"),
+    ]  # fmt: skip
+    assert commit.after.events == 3
+
+
+def test_rule_21_messages_received_after_the_failure_are_offered_again() -> None:
+    commit = transition.retried(failed(), failed_history(), ANNA, now=NOW)
+    assert (commit.after.seen, commit.offered) == (1, 2)
+
+
+def test_rule_21_a_retry_remembers_in_which_run_each_step_was_first_asked_for() -> None:
+    once = transition.retried(failed(), failed_history(), ANNA, now=NOW)
+    assert transition.origins_of(once.events) == [(3, 1)]
+    history = [*once.events, Event(4, 9, EventType.STEP_COMPLETED, NOW, "1", "charge", b"1"),
+               Event(5, 10, EventType.STEP_FAILED, NOW, "1", "ship", b"{}")]  # fmt: skip
+    again = replace(once.after, status=Status.FAILED, due_at=None, events=5, inbox=2)
+    twice = transition.retried(again, history, ANNA, now=NOW)
+    assert transition.origins_of(twice.events) == [(3, 1), (4, 2)]
+
+
+def test_a_broken_process_goes_on_in_its_run() -> None:
+    process = in_hand(status=Status.BROKEN, owner=None, reminder=True, deaths=2, alone_deaths=3, events=4)
+    commit = transition.retried(process, [], ANNA, now=NOW)
+    assert (commit.after.run, commit.after.status, commit.after.deaths) == (1, Status.RUNNING, 0)
+    assert commit.events == (Event(5, 0, EventType.RESUMED, NOW, payload=ANNA.encode()),)
+
+
+def test_every_transition_leaves_a_sound_row() -> None:
+    commits = [
+        turned(Outcome(wake_at=NOW + 1)),
+        turned(Outcome(Status.FAILED, error=b"{}")),
+        transition.orphaned(in_hand(), now=NOW, died=True, worker="w", idle_at=NOW + 5),
+        transition.terminated(in_hand(), ANNA, now=NOW),
+        transition.expired(in_hand(), now=NOW),
+        transition.broken(in_hand(), Failure("X", "x"), now=NOW, idle_at=NOW + 5),
+        transition.released(in_hand(), due_at=NOW),
+    ]
+    for commit in commits:
+        assert unsound(commit.after, commit.events, (), NOW) == [], commit
