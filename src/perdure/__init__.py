@@ -1,0 +1,56 @@
+"""Perdure runs durable processes that right themselves: plain asyncio that survives crashes.
+
+Everything that an application needs stands here; every error is in :mod:`perdure.errors`, what tests need in
+:mod:`perdure.testing`.
+"""
+
+from perdure import errors
+from perdure.authoring.step import attempt, step
+from perdure.authoring.workflow import now, process_id, random, receive, set_state, uuid, workflow
+from perdure.engine import Engine
+from perdure.errors import (
+    KeyConflict,
+    PerdureError,
+    Permanent,
+    ProcessBroken,
+    ProcessCancelled,
+    ProcessError,
+    ProcessFailed,
+    StepError,
+    StepTimeout,
+    StoreUnavailable,
+)
+from perdure.handle import Handle
+from perdure.kernel.policy import Retry
+from perdure.kernel.process import Status
+from perdure.runtime.pace import Pace
+from perdure.store.base import Search
+
+__all__ = [
+    "Engine",
+    "Handle",
+    "KeyConflict",
+    "Pace",
+    "PerdureError",
+    "Permanent",
+    "ProcessBroken",
+    "ProcessCancelled",
+    "ProcessError",
+    "ProcessFailed",
+    "Retry",
+    "Search",
+    "Status",
+    "StepError",
+    "StepTimeout",
+    "StoreUnavailable",
+    "attempt",
+    "errors",
+    "now",
+    "process_id",
+    "random",
+    "receive",
+    "set_state",
+    "step",
+    "uuid",
+    "workflow",
+]
