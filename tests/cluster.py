@@ -20,7 +20,7 @@ from pathlib import Path
 
 OLDEST = 13
 ADVICE = (
-    "No PostgreSQL server programs were found (initdb, pg_ctl, postgres; version 13 or later). Install them with one of\n"
+    "No PostgreSQL server programs were found (initdb, pg_ctl, postgres; 13 or later). Install them with one of\n"
     "    apt-get install postgresql pgbouncer        (Debian, Ubuntu; as root)\n"
     "    dnf install postgresql-server pgbouncer     (Fedora)\n"
     "    brew install postgresql pgbouncer           (macOS)\n"
@@ -114,8 +114,8 @@ class Cluster:
     def run(self, program: str, *arguments: str) -> str:
         """Run one of the server's programs as its user and give back what it says; RuntimeError if it fails."""
         answer = subprocess.run(
-            [self.bin / program, *arguments], capture_output=True, text=True, check=False, cwd="/", stdin=subprocess.DEVNULL,
-            user=self.user, extra_groups=[] if self.user else None, env={**os.environ, "PGPASSWORD": self.password},
+            [self.bin / program, *arguments], capture_output=True, text=True, check=False, cwd="/",
+            stdin=subprocess.DEVNULL, user=self.user, extra_groups=[] if self.user else None, env={**os.environ, "PGPASSWORD": self.password},
         )  # fmt: skip
         if answer.returncode:
             raise RuntimeError(f"{program} failed: {answer.stdout}{answer.stderr}{self.log()}")
@@ -175,8 +175,11 @@ class Cluster:
         )
         if probe.returncode == 0:
             return found
-        shutil.copytree(found.parent, self.folder / "programs", symlinks=True)
-        return self.folder / "programs" / "bin"
+        package, rooms = found.parents[1], self.folder / "programs"
+        shutil.copytree(found.parent, rooms / package.name / found.parent.name, symlinks=True)
+        for libraries in package.parent.glob(f"{package.name}.libs"):
+            shutil.copytree(libraries, rooms / libraries.name, symlinks=True)
+        return rooms / package.name / found.parent.name / "bin"
 
 
 if __name__ == "__main__":

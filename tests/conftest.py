@@ -1,4 +1,4 @@
-"""What every test may ask for: a fresh SQLite file, a fresh PostgreSQL database, the same behind a pooler, or each store."""
+"""What every test may ask for: a fresh SQLite file, a fresh PostgreSQL database, direct or pooled, or each store."""
 
 from __future__ import annotations
 
