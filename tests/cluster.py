@@ -114,9 +114,16 @@ class Cluster:
     def run(self, program: str, *arguments: str) -> str:
         """Run one of the server's programs as its user and give back what it says; RuntimeError if it fails."""
         answer = subprocess.run(
-            [self.bin / program, *arguments], capture_output=True, text=True, check=False, cwd="/",
-            stdin=subprocess.DEVNULL, user=self.user, extra_groups=[] if self.user else None, env={**os.environ, "PGPASSWORD": self.password},
-        )  # fmt: skip
+            [self.bin / program, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            user=self.user,
+            extra_groups=[] if self.user else None,
+            env={**os.environ, "PGPASSWORD": self.password},
+        )
         if answer.returncode:
             raise RuntimeError(f"{program} failed: {answer.stdout}{answer.stderr}{self.log()}")
         return answer.stdout
