@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from perdure import limits
+from perdure.answer import asked
 from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import Workflow
 from perdure.clock import Machine, microseconds
@@ -30,7 +31,7 @@ from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.names import check_key, check_name, id_bytes, id_text
 from perdure.kernel.payload import decode, encode
 from perdure.kernel.process import Process, Status
-from perdure.results import Results
+from perdure.results import SETTLED, Results
 from perdure.store.base import Search, Store
 from perdure.view import ProcessView, view
 
@@ -61,7 +62,9 @@ class Client:
         self.registry = registry
         self.machine = machine
         self.results = Results(store)
-        self.eager: Callable[[Process, Workflow], asyncio.Future[StartAnswer] | None] = lambda process, workflow: None
+        self.eager: Callable[[Process, Workflow[Any, Any]], asyncio.Future[StartAnswer] | None] = (
+            lambda process, workflow: None
+        )
         self.in_hand: Callable[[bytes], bool] = lambda id: False
         self.sent: Callable[[SendAnswer], None] = lambda answer: None
         self.taken: Callable[[bytes], None] = lambda id: None
@@ -70,7 +73,7 @@ class Client:
 
     async def start(
         self,
-        workflow: Workflow | str,
+        workflow: Workflow[Any, Any] | str,
         *args: Any,
         key: str | None = None,
         deadline: float | None = None,
@@ -89,7 +92,11 @@ class Client:
         return self._handle(flow, process, answer)
 
     async def start_many(
-        self, workflow: Workflow | str, calls: Iterable[Sequence[Any]], *, keys: Iterable[str | None] | None = None
+        self,
+        workflow: Workflow[Any, Any] | str,
+        calls: Iterable[Sequence[Any]],
+        *,
+        keys: Iterable[str | None] | None = None,
     ) -> list[Handle[Any]]:
         """Start many processes of one kind, each with its own arguments; all go in as few transactions as possible."""
         flow = self.registry.find(workflow)
@@ -103,7 +110,7 @@ class Client:
 
     def _fresh(
         self,
-        workflow: Workflow,
+        workflow: Workflow[Any, Any],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         key: str | None,
@@ -126,15 +133,16 @@ class Client:
             attributes=described,
         )
 
-    async def _begin(self, process: Process, workflow: Workflow) -> StartAnswer:
+    async def _begin(self, process: Process, workflow: Workflow[Any, Any]) -> StartAnswer:
         if process.deadline is not None:
             process = replace(process, deadline=await self.store.now() - process.deadline)
         eager = self.eager(process, workflow)
         if eager is not None:
             return await eager
-        return await _answer(lambda answered: self.doors.start(Start(process), answered))
+        answer: StartAnswer = await asked(self.doors.start, Start(process))
+        return answer
 
-    def _handle(self, workflow: Workflow, process: Process, answer: StartAnswer) -> Handle[Any]:
+    def _handle(self, workflow: Workflow[Any, Any], process: Process, answer: StartAnswer) -> Handle[Any]:
         if answer.verdict is StartVerdict.CONFLICT:
             raise KeyConflict(
                 f"the key {process.key!r} of kind {process.kind!r} belongs to process {id_text(answer.id)}, "
@@ -149,7 +157,7 @@ class Client:
 
     # -- asking --------------------------------------------------------------------------------------------------
 
-    async def handle(self, workflow: Workflow | str, key: str) -> Handle[Any]:
+    async def handle(self, workflow: Workflow[Any, Any] | str, key: str) -> Handle[Any]:
         """The handle of the process with that key; raises ProcessNotFound."""
         kind = workflow if isinstance(workflow, str) else workflow.name
         found = await self.store.search(Search(kind=kind, key=key, limit=1))
@@ -175,10 +183,10 @@ class Client:
         """Wait for the end of a process and give its result, decoded to ``type``."""
         id = process if isinstance(process, bytes) else id_bytes(process)
         here = self.in_hand(id)
-        if not here:
-            await self.row(id)
-        async with asyncio.timeout(timeout):
-            ended = await self.results.wait(id, here=here)
+        ended = None if here else await self.row(id)
+        if ended is None or ended.status not in SETTLED:
+            async with asyncio.timeout(timeout):
+                ended = await self.results.wait(id, here=here)
         if ended.status is Status.COMPLETED:
             return decode(ended.result or b"null", type)
         failure = Failure(type="Unknown", message="") if ended.error is None else Failure.decode(ended.error)
@@ -236,7 +244,7 @@ class Client:
     ) -> SendVerdict:
         id = process if isinstance(process, bytes) else id_bytes(process)
         message = Message(self.machine.new_id(), id, type, name, raw, key, sender)
-        answer: SendAnswer = await _answer(lambda answered: self.doors.send(message, answered))
+        answer: SendAnswer = await asked(self.doors.send, message)
         if answer.verdict is SendVerdict.NOT_FOUND:
             raise ProcessNotFound(f"no process has the id {id_text(id)}; nothing was sent")
         self.sent(answer)
@@ -266,7 +274,7 @@ class Client:
         for _ in range(limits.COMMAND_TRIES):
             row = await self.row(process)
             commit: Commit = await decide(row)
-            answer: CommitAnswer = await _answer(lambda answered, c=commit: self.doors.commit(c, answered))
+            answer: CommitAnswer = await asked(self.doors.commit, commit)
             if answer.verdict is Verdict.APPLIED:
                 self.taken(row.id)
                 if commit.after.final:
@@ -275,19 +283,3 @@ class Client:
         raise IllegalMove(
             f"process {id_text(row.id)} kept changing while the command was decided; nothing was done, try again"
         )
-
-
-async def _answer(ask: Callable[[Answered], None]) -> Any:
-    """The answer to one record handed in; an exception among answers is raised."""
-    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def answered(answer: Any) -> None:
-        if future.done():
-            return
-        if isinstance(answer, BaseException):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
-
-    ask(answered)
-    return await future

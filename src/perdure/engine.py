@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
+from perdure.answer import to_future
 from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import Workflow
 from perdure.client import Client
@@ -31,8 +32,8 @@ class Engine(Client):
             handle = await engine.start(order, "A-17", 1299, key="order/A-17")
             print(await handle.result())
 
-    Without ``work`` it is a client only: it starts, asks and tells, and runs nothing. ``workflows`` are hosted
-    besides those defined in this program. ``migrate=False`` refuses an older database instead of migrating it.
+    Without ``work`` it is a client only: it starts, asks and tells, and runs nothing. ``workflows`` are those
+    it hosts (default: all that this program has defined, and whatever is started here). ``migrate=False`` refuses an older database instead of migrating it.
     Raises StoreError (StoreUnavailable, StoreTooNew, StoreReadOnly, …) when it is entered.
     """
 
@@ -41,7 +42,7 @@ class Engine(Client):
         url: str,
         *,
         work: bool = False,
-        workflows: Iterable[Workflow] = (),
+        workflows: Iterable[Workflow[Any, Any]] | None = None,
         pace: Pace | None = None,
         migrate: bool = True,
         registry: Registry | None = None,
@@ -52,9 +53,8 @@ class Engine(Client):
         self.machine = machine or Machine()
         self.telemetry = Telemetry()
         self.pace = pace or Pace()
-        registry = registry if registry is not None else Registry.of_program()
-        for workflow in workflows:
-            registry.add(workflow)
+        if registry is None:
+            registry = Registry.of_program() if workflows is None else Registry(*workflows)
         store = store or store_for(url, self.machine)
         self.committer = Committer(store, self.machine, self.telemetry)
         super().__init__(store, self.committer, registry, self.machine)
@@ -95,7 +95,7 @@ class Engine(Client):
                 self.store, self.registry, self.committer, time, self.machine, self.telemetry, self.pace,
                 alone=self._alone,
             )  # fmt: skip
-            self.worker.on_end(self.results.ended)
+            self.worker.on_end(self.results.ended, self.results.parted)
             await self.worker.start()
             self.eager = self._start_here
             self.in_hand = self.worker.scheduler.hand.__contains__
@@ -111,7 +111,7 @@ class Engine(Client):
         if worker is not None:
             await worker.stop(self.pace.stop_seconds if seconds is None else seconds)
         await self.committer.close()
-        await self.results.loop.stop()
+        await self.results.close()
         if worker is not None:
             try:
                 await worker.retire()
@@ -152,13 +152,13 @@ class Engine(Client):
 
     # -- between client and worker -------------------------------------------------------------------------------
 
-    def _start_here(self, process: Process, workflow: Workflow) -> asyncio.Future[StartAnswer] | None:
+    def _start_here(self, process: Process, workflow: Workflow[Any, Any]) -> asyncio.Future[StartAnswer] | None:
         """Start a process as owned by our own worker, if it has room: no claim, no wake-up."""
         worker = self.worker
         if worker is None or worker.scheduler.draining or worker.busy >= self.pace.in_flight or self._alone:
             return None
         future: asyncio.Future[StartAnswer] = asyncio.get_running_loop().create_future()
-        worker.scheduler.start(process, workflow, lambda answer: _settle(future, answer))
+        worker.scheduler.start(process, workflow, to_future(future))
         return future
 
     def _sent(self, answer: SendAnswer) -> None:
@@ -179,12 +179,3 @@ class Engine(Client):
     def _due(self) -> None:
         if self.worker is not None:
             self.worker.hint()
-
-
-def _settle(future: asyncio.Future[Any], answer: Any) -> None:
-    if future.done():
-        return
-    if isinstance(answer, BaseException):
-        future.set_exception(answer)
-    else:
-        future.set_result(answer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from perdure import limits
+from perdure.errors import PerdureError
 from perdure.kernel.process import Process, Status
 from perdure.loop import Loop
 from perdure.store.base import Search, Store
@@ -17,14 +18,18 @@ class Results:
         self.store = store
         self.loop = Loop("results", self._tick)
         self._waiters: dict[bytes, list[asyncio.Future[Process]]] = {}
+        self._away: set[bytes] = set()
         self._hinted = False
         self._wait = limits.POLL_SECONDS
 
     async def wait(self, id: bytes, *, here: bool) -> Process:
-        """The process once it has ended or is broken. ``here``: it is in hand in this OS process, so no look now."""
+        """The process once it has ended or is broken. ``here``: it is in hand in this OS process,
+        which tells of its end without a look at the store.
+        """
         future: asyncio.Future[Process] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(id, []).append(future)
         if not here:
+            self._away.add(id)
             self.hint()
         try:
             return await future
@@ -34,22 +39,40 @@ class Results:
                 waiters.remove(future)
                 if not waiters:
                     del self._waiters[id]
+                    self._away.discard(id)
 
     def ended(self, process: Process) -> None:
         """A process has ended (or is broken): tell those who wait for it."""
+        self._away.discard(process.id)
         for future in self._waiters.pop(process.id, ()):
             if not future.done():
                 future.set_result(process)
 
+    def parted(self, id: bytes) -> None:
+        """A process has left our hands without an end: whoever waits for it is told by looking from now on."""
+        if id in self._waiters:
+            self._away.add(id)
+            self.loop.wake()
+
+    async def close(self) -> None:
+        """Stop looking; whoever still waits gets an error: the process goes on, elsewhere or later."""
+        await self.loop.stop()
+        for futures in self._waiters.values():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(PerdureError("the engine was closed; ask another engine for the result"))
+
     def hint(self) -> None:
         """Something may have ended elsewhere: look now."""
+        if not self._away:
+            return
         self._hinted = True
         self._wait = limits.RESULT_FIRST_SECONDS
         self.loop.wake()
 
     async def _tick(self) -> float:
         self._hinted = False
-        waited = list(self._waiters)
+        waited = sorted(self._away)
         for first in range(0, len(waited), limits.LIST_ROWS):
             ids = tuple(waited[first : first + limits.LIST_ROWS])
             found = await self.store.search(Search(ids=ids, statuses=SETTLED, limit=len(ids)))
@@ -57,7 +80,7 @@ class Results:
                 self.ended(process)
         if self._hinted:
             return 0.0
-        if not self._waiters:
+        if not self._away:
             return limits.IDLE_WAIT_SECONDS
         self._wait = min(self._wait * 2, limits.POLL_SECONDS)
         return self._wait

@@ -53,6 +53,7 @@ class ProcessView:
 
 def view(process: Process, now: int, workers: dict[bytes, str]) -> ProcessView:
     """The view of a row at a time by the store's clock; ``workers`` names the owners."""
+
     def value(raw: bytes | None) -> Any:
         return None if raw is None else decode(raw)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from perdure.authoring.workflow import Workflow
+from perdure.authoring.workflow import DEFINED, Workflow
 from perdure.errors import DefinitionError, UnknownKind
 
 
@@ -21,8 +21,18 @@ class Registry:
     def __init__(self, *members: Workflow[Any, Any] | ModuleType | str) -> None:
         self.kinds: dict[str, Workflow[Any, Any]] = {}
         self.sources: list[str] = []
+        self._implied: set[str] = set()
         for member in members:
             self.add(member)
+
+    @classmethod
+    def of_program(cls) -> Registry:
+        """Every workflow that this program has defined so far; one that is added by hand replaces its namesake."""
+        registry = cls()
+        for workflow in list(DEFINED.values()):
+            registry._add(workflow)
+        registry._implied = set(registry.kinds)
+        return registry
 
     @property
     def hosted(self) -> tuple[tuple[str, str], ...]:
@@ -85,11 +95,12 @@ class Registry:
         known = self.kinds.get(workflow.name)
         if known is workflow:
             return
-        if known is not None:
+        if known is not None and workflow.name not in self._implied:
             raise DefinitionError(
                 f"two workflows are called {workflow.name!r}: {_where(known)} and {_where(workflow)}. "
                 "Give one of them another name with @workflow(name=...)."
             )
+        self._implied.discard(workflow.name)
         self.kinds[workflow.name] = workflow
         source = _source(workflow)
         if source not in self.sources:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from functools import update_wrapper
 from inspect import iscoroutinefunction
 from typing import Any, Generic, ParamSpec, TypeVar, overload
+from weakref import WeakValueDictionary
 
 from perdure.authoring.definition import name_of
 from perdure.authoring.turn import now, process_id, random, receive, set_state, uuid
@@ -17,6 +18,9 @@ __all__ = ["Workflow", "now", "process_id", "random", "receive", "set_state", "u
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+DEFINED: WeakValueDictionary[str, Workflow[Any, Any]] = WeakValueDictionary()
+"""Every workflow of this program by name, the one defined last; what an engine hosts unless it is told otherwise."""
 
 
 class Workflow(Generic[P, R]):
@@ -46,6 +50,7 @@ class Workflow(Generic[P, R]):
         self.idle = _seconds("idle", idle, self.name)
         self.shape = CallShape(function)
         update_wrapper(self, function)
+        DEFINED[self.name] = self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         return self.function(*args, **kwargs)

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec import json
+
 from perdure.authoring.turn_loop import Ask, TurnLoop
 from perdure.kernel.attempt import FailedAttempt, decode_attempt
 from perdure.kernel.commit import Commit
@@ -58,7 +60,7 @@ class Activation:
         "workflow",
     )
 
-    def __init__(self, process: Process, workflow: Workflow, loop: TurnLoop) -> None:
+    def __init__(self, process: Process, workflow: Workflow[Any, Any], loop: TurnLoop) -> None:
         self.process = process
         self.workflow = workflow
         self.loop = loop
@@ -69,8 +71,8 @@ class Activation:
         self.consumed: list[tuple[int, int]] = []
         self.not_before = 0
         self.inputs: list[Input] = []
-        self.asked: list[Ask] = []  # wait for the commit of the turn that asked for them
-        self.releasing: list[Ask] = []  # that commit is in flight, or just applied
+        self.asked: list[Ask[Any]] = []  # wait for the commit of the turn that asked for them
+        self.releasing: list[Ask[Any]] = []  # that commit is in flight, or just applied
         self.in_flight: dict[Slot, Execution] = {}
         self.attempts: dict[Slot, FailedAttempt] = {}
         self.retries: dict[Slot, asyncio.TimerHandle] = {}
@@ -112,7 +114,7 @@ class Activation:
                 self._answer(type, subject, payload)
         loop.run(now)
 
-    def _answer(self, type: EventType, ask: Ask, payload: bytes | None) -> None:
+    def _answer(self, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
         self._record(type, ask.place, ask.name, payload, ask.digest)
         self.forget(ask)
         if type is EventType.STEP_COMPLETED:
@@ -142,7 +144,7 @@ class Activation:
         self.number += 1
         self.events.append(Event(self.number, 0, type, now, place, name, payload))
 
-    def forget(self, ask: Ask) -> None:
+    def forget(self, ask: Ask[Any]) -> None:
         """Let go of everything kept for a step that has been answered or dropped."""
         slot = (ask.name, ask.place)
         self.attempts.pop(slot, None)
@@ -214,11 +216,17 @@ class Activation:
 
     # -- what is left --------------------------------------------------------------------------------------------
 
-    def key_run(self, ask: Ask) -> int:
+    def key_run(self, ask: Ask[Any]) -> int:
         """The run that the step's idempotency key carries: the one in which it was first asked for."""
         if self.origins is None:
             return self.process.run
         return self.origins.get((ask.name, ask.place), self.process.run)
+
+    def last_progress(self, ask: Ask[Any]) -> Any:
+        """What an earlier attempt of the step reported, as the row keeps it."""
+        if self.process.progress is None:
+            return None
+        return json.decode(self.process.progress).get(f"{ask.name}:{ask.place}", {}).get("reported")
 
     def outcome(self, now: int, hold: int) -> Outcome:
         """What the turns so far leave behind, if they were written now."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perdure")
 
+
 class Execution:
     """One attempt of one step, under way. After :meth:`stop` or its deadline nothing of it counts."""
 
@@ -33,7 +34,7 @@ class Execution:
         "activation", "agent", "ask", "attempt", "deadline", "number", "over", "since", "started", "task", "timer",
     )  # fmt: skip
 
-    def __init__(self, agent: Agent, activation: Activation, ask: Ask, number: int, since: int) -> None:
+    def __init__(self, agent: Agent, activation: Activation, ask: Ask[Any], number: int, since: int) -> None:
         self.agent = agent
         self.activation = activation
         self.ask = ask
@@ -54,6 +55,14 @@ class Execution:
         if self.task is not None:
             self.task.cancel()
 
+    def left(self) -> float:
+        """Seconds until the deadline of this attempt."""
+        return self.deadline - self.agent.loop.time()
+
+    def reported(self) -> Any:
+        """The progress that the step has reported in this attempt, or None."""
+        return None if self.attempt is None else self.attempt.last_progress
+
     def extend(self) -> None:
         """A heartbeat: the step's time starts again."""
         self.deadline = self.agent.loop.time() + (self.ask.step.timeout or limits.STEP_TIMEOUT_SECONDS)
@@ -71,13 +80,13 @@ class Agent:
         self.time = time
         self.machine = machine
         self.loop = asyncio.get_running_loop()
-        self.answered: Callable[[Activation, EventType, Ask, bytes | None], None]
-        self.tried: Callable[[Activation, Ask, FailedAttempt], None]
-        self.due: Callable[[Activation, Ask], None]
+        self.answered: Callable[[Activation, EventType, Ask[Any], bytes | None], None]
+        self.tried: Callable[[Activation, Ask[Any], FailedAttempt], None]
+        self.due: Callable[[Activation, Ask[Any]], None]
         self._threads: ThreadPoolExecutor | None = None
         self._running: set[asyncio.Future[Any]] = set()
 
-    def begin(self, activation: Activation, ask: Ask) -> None:
+    def begin(self, activation: Activation, ask: Ask[Any]) -> None:
         """Start the next attempt of a step, now or when its retry is due."""
         slot = (ask.name, ask.place)
         tried = activation.attempts.get(slot)
@@ -93,7 +102,7 @@ class Agent:
         activation.in_flight[slot] = execution
         self._start(execution)
 
-    def _retry(self, activation: Activation, ask: Ask) -> None:
+    def _retry(self, activation: Activation, ask: Ask[Any]) -> None:
         activation.retries.pop((ask.name, ask.place), None)
         if not activation.gone:
             self.due(activation, ask)
@@ -155,7 +164,9 @@ class Agent:
         except asyncio.CancelledError as error:
             self._failed(execution, error)
         except (KeyboardInterrupt, SystemExit) as error:
-            self._failed(execution, RuntimeError(f"the step raised {type(error).__name__}: a step may not end its worker"))
+            self._failed(
+                execution, RuntimeError(f"the step raised {type(error).__name__}: a step may not end its worker")
+            )
         except BaseException as error:  # a step may raise anything; its worker must live
             self._failed(execution, error)
         else:
@@ -233,4 +244,6 @@ class Agent:
             idempotency_key=key,
             extend=execution.extend,
             loop=self.loop,
+            left=execution.left,
+            last_progress=activation.last_progress(ask),
         )

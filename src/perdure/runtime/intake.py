@@ -68,9 +68,7 @@ class Intake:
     async def claim(self, limit: int) -> ClaimAnswer:
         """Claim up to ``limit`` processes and take them in hand."""
         sent = self.scheduler.time.monotonic()
-        claim = Claim(
-            self.incarnation.id, self.registry.hosted, limit, self.scheduler.lease, alone=self.alone
-        )
+        claim = Claim(self.incarnation.id, self.registry.hosted, limit, self.scheduler.lease, alone=self.alone)
         answer = await self.store.claim(claim)
         self.scheduler.telemetry.took("claim", self.scheduler.time.monotonic() - sent)
         self.scheduler.time.heard(answer.now)

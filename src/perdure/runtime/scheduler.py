@@ -30,12 +30,11 @@ from perdure.runtime.agent import Agent
 from perdure.runtime.alarm import Alarms
 from perdure.runtime.committer import Committer
 from perdure.runtime.incarnation import Incarnation
+from perdure.runtime.ready import Ready
 from perdure.runtime.store_time import StoreTime
 from perdure.telemetry import Telemetry
 
 log = logging.getLogger("perdure")
-
-TURNS_PER_PASS = 200
 
 
 class Scheduler:
@@ -71,17 +70,16 @@ class Scheduler:
         self.agent.tried = self._step_tried
         self.agent.due = self._step_due
         self.ended: Callable[[Process], None] = lambda process: None
+        self.parted: Callable[[bytes], None] = lambda id: None
         self.waiting: Callable[[int], None] = lambda due_at: None
         self.unheard: Callable[[Activation], None] = lambda activation: None
-        self._loop = asyncio.get_running_loop()
         self.draining = False
         self.emptied = asyncio.Event()
-        self._ready: list[Activation] = []
-        self._scheduled = False
+        self.feed = Ready(self._turn).put
 
     # -- taking processes in hand ------------------------------------------------------------------------------
 
-    def start(self, process: Process, workflow: Workflow, answered: Callable[[Any], None]) -> None:
+    def start(self, process: Process, workflow: Workflow[Any, Any], answered: Callable[[Any], None]) -> None:
         """Run the first turn of a process that is started here and store both in one insert (rule 16).
 
         What the turn asked for is released when the insert has been committed. ``answered`` gets the StartAnswer.
@@ -153,6 +151,7 @@ class Scheduler:
         activation.drop()
         if self.hand.get(activation.process.id) is activation:
             del self.hand[activation.process.id]
+            self.parted(activation.process.id)
             if not self.hand:
                 self.emptied.set()
 
@@ -171,33 +170,12 @@ class Scheduler:
 
     # -- turns -------------------------------------------------------------------------------------------------
 
-    def feed(self, activation: Activation) -> None:
-        """Have the process's next turn run soon, with whatever is in its inputs by then."""
-        if activation.queued or activation.gone:
-            return
-        activation.queued = True
-        self._ready.append(activation)
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._pass)
-
-    def _pass(self) -> None:
-        """Run the turns that are ready, a bounded number, then let the event loop breathe."""
-        ready, self._ready = self._ready[:TURNS_PER_PASS], self._ready[TURNS_PER_PASS:]
-        self._scheduled = bool(self._ready)
-        for activation in ready:
-            activation.queued = False
-            if not activation.gone:
-                self._turn(activation)
-        if self._scheduled:
-            self._loop.call_soon(self._pass)
-
     def _turn(self, activation: Activation) -> None:
         self.telemetry.counters["turns"] += 1
         try:
             activation.turn(self.time.now())
-        except HistoryMisfit as misfit:
-            self._park(activation, misfit)
+        except Exception as error:  # a misfit, or code that runs in a circle: a person must see it
+            self._park(activation, error)
             return
         self._gather(activation)
         self._settle(activation)
@@ -279,9 +257,7 @@ class Scheduler:
 
         self.committer.commit(commit, answered)
 
-    def _answered(
-        self, activation: Activation, commit: Commit, answer: CommitAnswer | StoreError, sent: float
-    ) -> None:
+    def _answered(self, activation: Activation, commit: Commit, answer: CommitAnswer | StoreError, sent: float) -> None:
         activation.commit = None
         if isinstance(answer, CommitAnswer):
             if answer.verdict is Verdict.APPLIED:
@@ -311,11 +287,11 @@ class Scheduler:
         process = activation.process = commit.after
         if process.owner is None:
             # If we die here the row is free and due at its time; nobody waits for us.
-            self.drop(activation)
-            if process.due_at is None or process.status is not Status.RUNNING:
+            if process.status is not Status.RUNNING:
                 self.telemetry.counters[process.status.value] += 1
                 self.ended(process)
-            else:
+            self.drop(activation)
+            if process.status is Status.RUNNING and process.due_at is not None:
                 self.waiting(self.time.now() if inbox > process.seen else process.due_at)
             return
         if inbox > activation.heard:
@@ -358,19 +334,19 @@ class Scheduler:
             if (ask.name, ask.place) in activation.loop.open:
                 self.agent.begin(activation, ask)
 
-    def _step_answered(self, activation: Activation, type: EventType, ask: Ask, payload: bytes | None) -> None:
+    def _step_answered(self, activation: Activation, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
         """A step is over, well or badly: its answer opens the next turn."""
         activation.inputs.append((type, ask, payload))
         self.feed(activation)
 
-    def _step_tried(self, activation: Activation, ask: Ask, tried: FailedAttempt) -> None:
+    def _step_tried(self, activation: Activation, ask: Ask[Any], tried: FailedAttempt) -> None:
         """An attempt failed and another will follow, once the failure is in the history."""
         activation.attempts[ask.name, ask.place] = tried
         now = max(self.time.now(), activation.at)
         activation.note(EventType.ATTEMPT_FAILED, now, tried.encode(), name=ask.name, place=ask.place)
         self._step_due(activation, ask)
 
-    def _step_due(self, activation: Activation, ask: Ask) -> None:
+    def _step_due(self, activation: Activation, ask: Ask[Any]) -> None:
         """Another attempt may begin: at once if nothing is to be written first."""
         activation.asked.append(ask)
         self._settle(activation)

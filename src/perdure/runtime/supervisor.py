@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
+from types import ModuleType
 
 from perdure import limits
 from perdure.kernel.finding import Finding
@@ -26,6 +28,17 @@ from perdure.runtime.ward import Ward
 
 log = logging.getLogger("perdure")
 
+PLAIN: tuple[ModuleType, ...] = (
+    worker_silent,
+    owner_gone,
+    lease_lapsed,
+    process_overdue,
+    process_idle,
+    nobody_hosts,
+    finished_long_ago,
+)
+"""The sweeps that need nothing but the ward."""
+
 
 class Supervisor:
     """Runs every sweep at its own pace, a bounded batch at a time; a full batch is followed by the next at once."""
@@ -37,25 +50,9 @@ class Supervisor:
         self._place = record_unsound.Place()
         self._connected: float | None = None
         self.loops = [
-            self._loop("worker_dead", self._probe, worker_dead.SECONDS, worker_dead.COUNTER),
-            *(
-                self._loop(module.__name__.rpartition(".")[2], lambda sweep=module.sweep: sweep(ward), module.SECONDS, module.COUNTER)
-                for module in (
-                    worker_silent,
-                    owner_gone,
-                    lease_lapsed,
-                    process_overdue,
-                    process_idle,
-                    nobody_hosts,
-                    finished_long_ago,
-                )
-            ),
-            self._loop(
-                "record_unsound",
-                lambda: record_unsound.sweep(ward, self._place),
-                record_unsound.SECONDS,
-                record_unsound.COUNTER,
-            ),
+            self._loop(worker_dead, self._probe),
+            self._loop(record_unsound, lambda: record_unsound.sweep(ward, self._place)),
+            *(self._loop(sweep, partial(sweep.sweep, ward)) for sweep in PLAIN),
         ]
 
     def start(self) -> None:
@@ -68,17 +65,20 @@ class Supervisor:
         for loop in self.loops:
             await loop.stop()
 
-    def _loop(self, name: str, sweep: Callable[[], Awaitable[int]], seconds: float, counter: str) -> Loop:
+    def _loop(self, sweep: ModuleType, round: Callable[[], Awaitable[int]]) -> Loop:
+        seconds: float = sweep.SECONDS
+        counter: str = sweep.COUNTER
+
         async def tick() -> float:
             started = self.ward.time.monotonic()
-            found = await sweep()
+            found = await round()
             self.ward.telemetry.took("sweep", self.ward.time.monotonic() - started)
             if found:
                 self.ward.telemetry.count(counter, found)
             full = found >= limits.SWEEP_ROWS
             return 0.0 if full else seconds * (0.9 + 0.2 * self.ward.machine.random())
 
-        return Loop(f"sweep {name}", tick)
+        return Loop(f"sweep {sweep.__name__.rpartition('.')[2]}", tick)
 
     async def _probe(self) -> int:
         """Look for the dead, after a grace that begins anew when our own connection came back (rule 12)."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from perdure.answer import asked
 from perdure.authoring.registry import Registry
 from perdure.clock import Machine
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
@@ -46,11 +46,7 @@ class Ward:
 
     async def write(self, commits: Sequence[Commit]) -> int:
         """Have commits written; the answer is how many applied. A lost race is nobody's fault and not counted."""
-        loop = asyncio.get_running_loop()
-        answers: list[asyncio.Future[Any]] = []
-        for commit in commits:
-            answer = loop.create_future()
-            answers.append(answer)
-            self.committer.commit(commit, lambda given, answer=answer: answer.done() or answer.set_result(given))
-        given = await asyncio.gather(*answers)
+        given = await asyncio.gather(
+            *(asked(self.committer.commit, commit) for commit in commits), return_exceptions=True
+        )
         return sum(isinstance(one, CommitAnswer) and one.verdict is Verdict.APPLIED for one in given)

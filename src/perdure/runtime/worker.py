@@ -84,9 +84,12 @@ class Worker:
         self.alone = alone
         self._ending: asyncio.Task[None] | None = None
 
-    def on_end(self, ended: Callable[[Process], None]) -> None:
-        """Have ``ended`` called with every process that this worker brought to an end (or parked)."""
+    def on_end(self, ended: Callable[[Process], None], parted: Callable[[bytes], None]) -> None:
+        """Have ``ended`` called with every process brought to an end (or parked) here, ``parted`` with every other id
+        that leaves our hands.
+        """
         self.scheduler.ended = ended
+        self.scheduler.parted = parted
 
     async def start(self) -> None:
         """Enlist, then begin to beat, to claim and to sweep."""

@@ -34,7 +34,9 @@ async def sweep(ward: Ward, looks: Looks) -> int:
     ended = 0
     for worker in twice:
         if await ward.store.retire(worker.id, worker.beats, died=True):
-            log.warning("worker %s (%s) is dead: its lock is free and it beats no more", worker.name, id_text(worker.id))
+            log.warning(
+                "worker %s (%s) is dead: its lock is free and it beats no more", worker.name, id_text(worker.id)
+            )
             ended += 1
     if ended:
         freed = await owner_gone.sweep(ward)

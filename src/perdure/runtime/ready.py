@@ -1,0 +1,42 @@
+"""The ready queue: processes whose next turn can run, a bounded number between two breaths of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from perdure.runtime.activation import Activation
+
+TURNS_PER_PASS = 200
+
+
+class Ready:
+    """First in, first out; a process waits in it once, whatever arrives for it meanwhile."""
+
+    def __init__(self, turn: Callable[[Activation], None]) -> None:
+        self._turn = turn
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[Activation] = deque()
+        self._scheduled = False
+
+    def put(self, activation: Activation) -> None:
+        """Have the process's next turn run soon, with whatever is in its inputs by then."""
+        if activation.queued or activation.gone:
+            return
+        activation.queued = True
+        self._queue.append(activation)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._pass)
+
+    def _pass(self) -> None:
+        queue = self._queue
+        for _ in range(min(len(queue), TURNS_PER_PASS)):
+            activation = queue.popleft()
+            activation.queued = False
+            if not activation.gone:
+                self._turn(activation)
+        self._scheduled = bool(queue)
+        if queue:
+            self._loop.call_soon(self._pass)
