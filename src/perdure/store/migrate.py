@@ -1,0 +1,61 @@
+"""Migrations: the numbered steps that bring a database's schema to the one this Perdure works with.
+
+The steps of a database lie in ``sql/<database>/migrations`` as ``001_what_it_does.sql``. They are applied in order,
+each in a transaction of its own together with the note that it was applied, so that a kill in the middle loses at most
+the step under way and the next opener goes on from there.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+from msgspec import Struct
+
+from perdure.errors import StoreTooNew, StoreTooOld
+
+_NAME = re.compile(r"(\d+)_([a-z0-9_]+)\.sql")
+
+
+class Step(Struct, frozen=True):
+    """One numbered change of the schema."""
+
+    number: int
+    name: str
+    sql: str
+
+
+@cache
+def steps(database: str) -> tuple[Step, ...]:
+    """All steps for ``sqlite`` or ``postgres``, numbered 1, 2, 3 …; ValueError if one is missing or there twice."""
+    folder = files("perdure.store").joinpath("sql", database, "migrations")
+    found = []
+    for file in folder.iterdir():
+        match = _NAME.fullmatch(file.name)
+        if match:
+            found.append(Step(int(match[1]), match[2].replace("_", " "), file.read_text(encoding="utf-8")))
+    found.sort(key=lambda step: step.number)
+    if [step.number for step in found] != list(range(1, len(found) + 1)):
+        raise ValueError(f"the migrations of {database} are not numbered 1, 2, 3 …; rename them")
+    return tuple(found)
+
+
+def pending(database: str, reached: int, *, migrate: bool) -> tuple[Step, ...]:
+    """The steps that a database which has ``reached`` that number still needs.
+
+    Raises StoreTooNew if it knows steps that this Perdure does not, StoreTooOld if steps are needed and
+    ``migrate`` is false.
+    """
+    known = steps(database)
+    if reached > len(known):
+        raise StoreTooNew(
+            f"the database is at schema version {reached}, this Perdure knows only {len(known)}: "
+            "upgrade Perdure on this machine to the version that the other workers run"
+        )
+    left = known[reached:]
+    if left and not migrate:
+        raise StoreTooOld(
+            f"the database is at schema version {reached}, this Perdure needs {len(known)}: run `perdure migrate` first"
+        )
+    return left

@@ -1,0 +1,187 @@
+"""The store on PostgreSQL: many machines, one schema, one round trip for a batch.
+
+Four connections, each for one purpose: one writes (starts, sends, claims, commits), one is kept for beats, one reads,
+and one listens and holds the worker's lock. With ``pooler=transaction`` in the URL the last one is not there: hints
+and instant evidence of death need a session of one's own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from perdure.clock import Machine
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
+from perdure.kernel.event import Event
+from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
+from perdure.kernel.message import Message, SendAnswer
+from perdure.kernel.process import Process, Status
+from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.store import postgres_row as row
+from perdure.store.base import Overdue, Pruned, Search
+from perdure.store.postgres_link import Link
+from perdure.store.postgres_presence import Presence
+from perdure.store.postgres_schema import prepare, queries
+from perdure.store.postgres_url import address_of
+
+
+class PostgresStore:
+    """The store protocol on PostgreSQL 13 and later; what each method promises stands in ``store/base.py``."""
+
+    def __init__(self, url: str, *, machine: Machine | None = None) -> None:
+        self.url = url
+        self._address = address_of(url)
+        machine = machine or Machine()
+        sql = queries(self._address.schema)
+        self._writes = Link(self._address, machine, sql, "writes")
+        self._beats = Link(self._address, machine, sql, "beats")
+        self._reads = Link(self._address, machine, sql, "reads")
+        self._presence = Presence(self._address, machine, sql)
+
+    @property
+    def connected_at(self) -> float | None:
+        """When the session that looks after locks came back (monotonic); None while it is lost or behind a pooler."""
+        return self._presence.connected_at
+
+    async def open(self, *, migrate: bool = True) -> None:
+        """Connect; create or migrate the schema under a lock, or raise StoreTooOld if ``migrate`` is false."""
+        await prepare(self._address, migrate=migrate)
+        for link in (self._writes, self._beats, self._reads):
+            await link.open()
+        if not self._address.pooled:
+            await self._presence.open()
+
+    async def close(self) -> None:
+        """Let go of every connection and lock. Safe to call twice."""
+        for link in (self._writes, self._beats, self._reads):
+            await link.close()
+        await self._presence.close()
+
+    async def now(self) -> int:
+        """The store's time, which never runs backward."""
+        now: int = (await self._reads.row("now"))["now"]
+        return now
+
+    async def start(self, starts: Sequence[Start]) -> list[StartAnswer]:
+        """Store new processes. A second start with the same (kind, key) changes nothing (rule 24)."""
+        if not starts:
+            return []
+        return row.start_answers(starts, await self._writes.row("start", *row.start_columns(starts)))
+
+    async def send(self, messages: Sequence[Message]) -> list[SendAnswer]:
+        """Put messages into inboxes, giving each its number; unowned running targets become due now."""
+        if not messages:
+            return []
+        return row.send_answers(messages, await self._writes.row("send", *row.send_columns(messages)))
+
+    async def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
+        """Write commits, at most one per process, each accepted or refused by itself."""
+        if not commits:
+            return []
+        return row.commit_answers(commits, await self._writes.row("commit", *row.commit_columns(commits)))
+
+    async def claim(self, claim: Claim) -> ClaimAnswer:
+        """Take due processes: new token, owner, lease; then, in a later statement, read what they hold."""
+        kinds = [kind for kind, _ in claim.hosted]
+        codes = [code for _, code in claim.hosted]
+        rows = await self._writes.rows(
+            "claim", claim.worker, kinds, codes, claim.limit, claim.lease, claim.alone, claim.only
+        )
+        now, next_due_at, alive, suspects = rows[0][:4]
+        taken = [(one[4], row.process_of(one[5:])) for one in rows if one[5] is not None]
+        events, messages = await self._held([process for _, process in taken])
+        claimed = tuple(
+            Claimed(process, tuple(events[process.id]), tuple(messages[process.id]), before)
+            for before, process in taken
+        )
+        return ClaimAnswer(claimed, now, next_due_at, alive, suspects)
+
+    async def _held(
+        self, claimed: Sequence[Process]
+    ) -> tuple[defaultdict[bytes, list[Event]], defaultdict[bytes, list[Message]]]:
+        """The histories and inboxes of claimed rows; what came in after the claim is fenced off or read later."""
+        events: defaultdict[bytes, list[Event]] = defaultdict(list)
+        messages: defaultdict[bytes, list[Message]] = defaultdict(list)
+        lived = [process for process in claimed if process.events]
+        if lived:
+            columns = [one.id for one in lived], [one.run for one in lived], [one.events for one in lived]
+            for found in await self._writes.rows("claimed_events", *columns):
+                events[found[0]].append(row.event_of(found))
+        asked = [process for process in claimed if process.inbox]
+        if asked:
+            inboxes = {process.id: process.inbox for process in asked}
+            wants = [one.id for one in asked], [one.run for one in asked]
+            for found in await self._writes.rows("claimed_messages", *wants):
+                message = row.message_of(found)
+                if message.number <= inboxes[message.process]:
+                    messages[message.process].append(message)
+        return events, messages
+
+    async def enlist(self, worker: Worker, silence: int) -> Worker:
+        """Register a new incarnation and take its lock; the answer says whether the lock counts."""
+        locked = not self._address.pooled and await self._presence.hold(worker.id)
+        # If we die here the lock is free and nobody knows of it: no row, no death.
+        found = await self._writes.row("enlist", worker.id, worker.name, worker.hosts, silence, locked)
+        return replace(worker, started_at=found["started_at"], due_at=found["due_at"], locked=locked)
+
+    async def beat(self, beat: Beat) -> BeatAnswer:
+        """Record a sign of life and prolong leases; never waits behind other writes."""
+        asked = beat.renewals or None
+        found = await self._beats.row(
+            "beat",
+            beat.worker,
+            beat.lease,
+            beat.silence,
+            asked and [one.process for one in asked],
+            asked and [one.token for one in asked],
+            asked and row.sparse([one.progress for one in asked]),
+        )
+        return BeatAnswer(found["alive"], found["now"], tuple(found["lost"] or ()))
+
+    async def retire(self, worker: bytes, beats: int | None, died: bool) -> bool:
+        """End an incarnation once, if it has beaten no more than ``beats`` times. False: it lives, or had ended."""
+        ended: bool = (await self._writes.row("retire", worker, beats, died))["ended"]
+        if ended:
+            await self._presence.free(worker)
+        return ended
+
+    async def workers(self, *, ended: bool = False) -> list[Worker]:
+        """The incarnations not ended (or the recently ended ones too), each with a look at its lock."""
+        return [row.worker_of(found) for found in await self._reads.rows("workers", ended)]
+
+    async def overdue(self, what: Overdue, limit: int, owner: bytes | None = None) -> list[Process]:
+        """Rows that a sweep must look at, the longest overdue first."""
+        return [row.process_of(found[:]) for found in await self._reads.rows("overdue", what, limit, owner)]
+
+    async def search(self, search: Search) -> list[Process]:
+        """Processes, newest first."""
+        found = await self._reads.rows("search", *row.search_columns(search), search.before_id, search.limit)
+        return [row.process_of(one[:]) for one in found]
+
+    async def count(self, search: Search) -> list[tuple[str, Status, int]]:
+        """How many processes there are by kind and status."""
+        found = await self._reads.rows("count", *row.search_columns(search))
+        return [(one["kind"], row.STATUSES[one["status"]], one["processes"]) for one in found]
+
+    async def history(
+        self, process: bytes, run: int, *, after: int = 0, limit: int = 1000, backward: bool = False
+    ) -> list[Event]:
+        """Events of one run with numbers above ``after`` (below it, newest first, if ``backward`` and not 0)."""
+        query = "history_backward" if backward else "history"
+        return [row.event_of(found) for found in await self._reads.rows(query, process, run, after, limit)]
+
+    async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:
+        """For each (process, number): its messages with higher numbers, by process and number."""
+        columns = [process for process, _ in wants], [number for _, number in wants]
+        return [row.message_of(found) for found in await self._reads.rows("messages", *columns)]
+
+    async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
+        """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
+        found = await self._writes.row("prune", finished, keys, limit)
+        return Pruned(found["processes"], found["forgotten"])
+
+    def watch(self, due: Callable[[], None], done: Callable[[], None]) -> Callable[[], None]:
+        """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch."""
+        return self._presence.watch(due, done)

@@ -1,0 +1,66 @@
+"""What PostgreSQL's errors mean to the store, told by SQLSTATE alone, never by text (which holds data)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import asyncpg
+
+from perdure.errors import BadRecord, StoreError, StoreFull, StoreReadOnly, StoreTooOld, StoreUnavailable
+
+RETRY_NOW = frozenset({"40001", "40P01"})
+"""A clash with another transaction: nothing was applied, the same statement is sent again at once."""
+
+RECONNECT = frozenset({"25006"})
+"""After these the connection is dropped, because another server may be the right one by now (a fail-over)."""
+
+_AGAIN = "it is tried again by itself"
+
+MEANINGS: Mapping[str, tuple[type[StoreError], str]] = {
+    "08": (StoreUnavailable, f"the connection to PostgreSQL failed; {_AGAIN}"),
+    "0A000": (StoreUnavailable, f"the schema changed under a prepared statement; {_AGAIN}"),
+    "22": (BadRecord, "PostgreSQL refused the data of a record; mend or leave out the value that it names"),
+    "23": (BadRecord, "a record would break a law of the store; this is a defect, please report it with this text"),
+    "25006": (StoreReadOnly, "this PostgreSQL server only reads; point the URL at the primary server"),
+    "28": (StoreError, "PostgreSQL refused the login; check user and password in the URL, and pg_hba.conf"),
+    "3D000": (StoreError, "the database does not exist; create it with `createdb`, or mend the URL"),
+    "3F000": (StoreTooOld, "the schema is missing; run `perdure migrate`"),
+    "40": (StoreUnavailable, f"other transactions were in the way for too long; {_AGAIN}"),
+    "42501": (StoreError, "the user may not do this; GRANT it CREATE on the database, or the schema to work in"),
+    "42883": (StoreTooOld, "a function of Perdure is missing; run `perdure migrate`"),
+    "42P01": (StoreTooOld, "a table of Perdure is missing; run `perdure migrate`"),
+    "53": (StoreUnavailable, f"PostgreSQL has run out of connections or memory; {_AGAIN}"),
+    "53100": (StoreFull, "the disk of PostgreSQL is full; make room, then work goes on by itself"),
+    "54": (BadRecord, "a record is too large for PostgreSQL; make the value smaller"),
+    "55P03": (StoreUnavailable, f"somebody holds a lock on a whole table; {_AGAIN}"),
+    "57": (StoreUnavailable, f"PostgreSQL stops, starts or cancelled the statement; {_AGAIN}"),
+    "58": (StoreUnavailable, f"PostgreSQL cannot read or write its files; look at its log; {_AGAIN}"),
+}
+"""SQLSTATE or its class (first two characters) to the error that the store raises. The longer one wins."""
+
+
+def retries(error: BaseException) -> bool:
+    """Whether the very same statement should be sent again now."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in RETRY_NOW
+
+
+def reconnects(error: BaseException) -> bool:
+    """Whether the connection is no use any more although it still stands."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in RECONNECT
+
+
+def translated(error: BaseException, where: str) -> StoreError:
+    """The store's own error for one that the driver raised; ``where`` names the database for people."""
+    if isinstance(error, StoreError):
+        return error
+    if isinstance(error, asyncpg.PostgresError):
+        state = error.sqlstate or ""
+        kind, advice = MEANINGS.get(state) or MEANINGS.get(state[:2]) or (StoreError, "look at PostgreSQL's log")
+        return kind(f"{where}: {error} (SQLSTATE {state}); {advice}")
+    if isinstance(error, (asyncpg.InterfaceError, OverflowError, UnicodeError, TypeError)) and _is_about_a_value(error):
+        return BadRecord(f"{where}: a value cannot be sent to PostgreSQL: {error}; mend or leave out the value")
+    return StoreUnavailable(f"{where}: PostgreSQL cannot be reached ({error or type(error).__name__}); {_AGAIN}")
+
+
+def _is_about_a_value(error: BaseException) -> bool:
+    return not isinstance(error, asyncpg.InterfaceError) or isinstance(error, ValueError)

@@ -1,0 +1,148 @@
+"""A worker's presence on PostgreSQL: one connection that listens for hints and holds the locks that prove life.
+
+While its session stands, the advisory locks of the incarnations enlisted here are taken; the system frees them when
+this OS process dies. It exists on direct connections only: behind a transaction pooler there is no session to hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import asyncpg
+
+from perdure.clock import Machine
+from perdure.errors import StoreError
+from perdure.store.postgres_error import translated
+from perdure.store.postgres_link import Backoff, connect, ended
+from perdure.store.postgres_url import Address
+
+
+def worker_lock(worker: bytes) -> int:
+    """The advisory lock of an incarnation: the last 8 bytes of its id, which are chance."""
+    return int.from_bytes(worker[8:], "big", signed=True)
+
+
+class Presence:
+    """Keeps its connection alive by itself from :meth:`open` to :meth:`close`.
+
+    ``connected_at`` is the monotonic time at which the connection was last established, None while it is lost.
+    """
+
+    def __init__(self, address: Address, machine: Machine, queries: Mapping[str, str]) -> None:
+        self.connected_at: float | None = None
+        self._address = address
+        self._machine = machine
+        self._queries = queries
+        self._held: set[int] = set()
+        self._watches: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        self._turn = asyncio.Lock()
+        self._lost = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Connect and listen; raises StoreError if that fails the first time."""
+        try:
+            await self._establish()
+        except Exception as error:
+            raise translated(error, self._address.shown) from error
+        self._task = asyncio.create_task(self._keep(), name="perdure presence")
+
+    async def close(self) -> None:
+        """Stop listening and free all locks."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        connection, self._connection = self._connection, None
+        self._held.clear()
+        self.connected_at = None
+        if connection is not None:
+            connection.remove_termination_listener(self._ended)
+            await ended(connection)
+
+    def watch(self, due: Callable[[], None], done: Callable[[], None]) -> Callable[[], None]:
+        """Call ``due`` and ``done`` as hints arrive; the answer stops it."""
+        entry = (due, done)
+        self._watches.append(entry)
+
+        def stop() -> None:
+            if entry in self._watches:
+                self._watches.remove(entry)
+
+        return stop
+
+    async def hold(self, worker: bytes) -> bool:
+        """Take the lock of an incarnation and keep it over reconnects; false if it cannot be had now."""
+        lock = worker_lock(worker)
+        async with self._turn:
+            if lock in self._held:
+                return True
+            if not await self._asked("hold_lock", lock):
+                return False
+            self._held.add(lock)
+            return True
+
+    async def free(self, worker: bytes) -> None:
+        """Let go of an incarnation's lock, if it is held here."""
+        lock = worker_lock(worker)
+        async with self._turn:
+            if lock in self._held:
+                self._held.discard(lock)
+                await self._asked("free_lock", lock)
+
+    async def _asked(self, query: str, lock: int) -> bool:
+        connection = self._connection
+        if connection is None or connection.is_closed():
+            return False
+        try:
+            answer: bool = await connection.fetchval(self._queries[query], lock)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            connection.terminate()
+            return False
+        return answer
+
+    async def _keep(self) -> None:
+        backoff = Backoff(self._machine)
+        while True:
+            await self._lost.wait()
+            self.connected_at = None
+            try:
+                await self._establish()
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, StoreError):
+                self._lost.set()
+                await asyncio.sleep(backoff.failed())
+                continue
+            backoff.reset()
+            for channel in ("due", "done"):
+                self._hint(channel)  # whatever was told meanwhile was missed
+
+    async def _establish(self) -> None:
+        connection = await connect(self._address, "presence")
+        self._lost.clear()
+        connection.add_termination_listener(self._ended)
+        try:
+            for channel in ("due", "done"):
+                await connection.add_listener(f"{self._address.schema}_{channel}", self._heard)
+            async with self._turn:
+                for lock in self._held:
+                    if not await connection.fetchval(self._queries["hold_lock"], lock):
+                        # The server still keeps the lost session: come back until it has let go of the lock.
+                        raise StoreError("the lock is still held by the session that was lost; it is tried again")
+                self._connection = connection
+        except BaseException:
+            connection.terminate()
+            raise
+        self.connected_at = self._machine.monotonic()
+
+    def _ended(self, connection: Any) -> None:
+        self._lost.set()
+
+    def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:
+        self._hint(channel.rpartition("_")[2])
+
+    def _hint(self, channel: str) -> None:
+        for due, done in tuple(self._watches):
+            (due if channel == "due" else done)()

@@ -1,0 +1,83 @@
+"""The schema of a PostgreSQL store: its name put into the SQL, and its migrations applied under a lock."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+
+import asyncpg
+
+from perdure.store.migrate import Step, pending
+from perdure.store.postgres_error import translated
+from perdure.store.postgres_link import connect, ended
+from perdure.store.postgres_url import Address
+from perdure.store.query import load
+
+_INSTALLS = re.compile(r"^-- installs: (.+)$", re.MULTILINE)
+_SCHEMA = re.compile(r"\bperdure(?=\.|;)")
+_CHANNEL = re.compile(r"'perdure_(?=due'|done')")
+
+
+def named(sql: str, schema: str) -> str:
+    """SQL written for the schema ``perdure``, turned to another one; notification channels carry its name too."""
+    return _CHANNEL.sub(f"'{schema}_", _SCHEMA.sub(f'"{schema}"', sql))
+
+
+@cache
+def queries(schema: str) -> Mapping[str, str]:
+    """The named queries for a schema of that name."""
+    return MappingProxyType({name: named(sql, schema) for name, sql in load("postgres").items()})
+
+
+def script(step: Step, schema: str) -> str:
+    """All statements of one migration: its own, then the functions that it installs, in the order given."""
+    folder = files("perdure.store").joinpath("sql", "postgres", "functions")
+    names = " ".join(_INSTALLS.findall(step.sql)).split()
+    parts = [step.sql, *(folder.joinpath(f"{name}.sql").read_text(encoding="utf-8") for name in names)]
+    return named("\n".join(parts), schema)
+
+
+def schema_lock(schema: str) -> int:
+    """The advisory lock under which a schema of that name is changed."""
+    digest = hashlib.blake2b(f"perdure schema {schema}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+async def prepare(address: Address, *, migrate: bool) -> None:
+    """Bring the schema up to date, or find it so. Many may do this at once, and any may be killed at any point."""
+    try:
+        connection = await connect(address, "migration")
+    except Exception as error:
+        raise translated(error, address.shown) from error
+    try:
+        while pending("postgres", await _reached(connection, address.schema), migrate=migrate):
+            await _apply_next(connection, address.schema)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        raise translated(error, address.shown) from error
+    finally:
+        await ended(connection)
+
+
+async def _reached(connection: asyncpg.Connection[asyncpg.Record], schema: str) -> int:
+    sql = queries(schema)
+    if not await connection.fetchval(sql["there_is_a_schema"], f'"{schema}".migration'):
+        return 0
+    reached: int = await connection.fetchval(sql["last_migration"])
+    return reached
+
+
+async def _apply_next(connection: asyncpg.Connection[asyncpg.Record], schema: str) -> None:
+    """Apply one step in a transaction of its own, unless somebody else has done it while we waited for the lock."""
+    sql = queries(schema)
+    async with connection.transaction():
+        await connection.fetchval(sql["lock_schema"], schema_lock(schema))
+        await connection.execute(sql["create_schema"])
+        left = pending("postgres", await connection.fetchval(sql["last_migration"]), migrate=True)
+        if left:
+            await connection.execute(script(left[0], schema))
+            await connection.execute(sql["record_migration"], left[0].number, left[0].name)
+        # If we die here the whole step is rolled back and the lock is free: the next opener applies it.

@@ -1,0 +1,50 @@
+"""The address of a PostgreSQL store: the URL taken apart, and what Perdure itself reads from it."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from perdure.errors import InvalidUrl
+
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+_EXAMPLE = "write it as postgresql://user:password@host:5432/database?schema=perdure&pooler=transaction"
+
+
+class Address(Struct, frozen=True):
+    """Where a store lies. ``dsn`` is for the driver; ``pooled`` says that a transaction pooler stands between."""
+
+    dsn: str
+    schema: str
+    pooled: bool
+    shown: str
+
+
+def address_of(url: str) -> Address:
+    """Take a store's URL apart; InvalidUrl if it cannot be understood."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError as error:
+        raise InvalidUrl(f"the store's URL cannot be read ({error}); {_EXAMPLE}") from None
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise InvalidUrl(f"{parts.scheme or 'nothing'}:// is not a PostgreSQL address; {_EXAMPLE}")
+    if not parts.path.strip("/") and not any(name in ("dbname", "database") for name, _ in options):
+        raise InvalidUrl(f"the store's URL names no database; {_EXAMPLE}")
+    own = {"schema": "perdure", "pooler": ""}
+    left = []
+    for name, value in options:
+        if name in own:
+            own[name] = value
+        else:
+            left.append((name, value))
+    if not _SCHEMA.fullmatch(own["schema"]):
+        raise InvalidUrl("schema= takes at most 40 lower-case letters, digits and _, and no digit first; " + _EXAMPLE)
+    if own["pooler"] not in ("", "transaction"):
+        raise InvalidUrl("pooler= knows only the value transaction; leave it out for a direct connection; " + _EXAMPLE)
+    dsn = urlunsplit(parts._replace(query=urlencode(left)))
+    shown = f"{parts.hostname or 'the local socket'}{f':{port}' if port else ''}{parts.path}"
+    return Address(dsn, own["schema"], own["pooler"] == "transaction", shown)

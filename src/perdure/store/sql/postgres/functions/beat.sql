@@ -1,0 +1,39 @@
+-- A sign of life: count it, raise the clock's high-water mark, prolong the leases asked for (rules 6, 11, 15).
+-- A row that somebody holds at this moment is passed by: its lease is prolonged by the next beat, it is not lost.
+CREATE OR REPLACE FUNCTION perdure.beat(
+    worker uuid, lease bigint, silence bigint, r_process uuid[], r_token int[], r_progress bytea[],
+    OUT now bigint, OUT alive boolean, OUT lost uuid[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz := perdure.now();
+BEGIN
+    now := perdure.micros(t);
+    UPDATE perdure.worker w SET beats = w.beats + 1, due_at = t + silence * interval '1 microsecond'
+    WHERE w.id = worker AND w.ended_at IS NULL;
+    alive := FOUND;
+    UPDATE perdure.clock c SET high_water = t
+    WHERE c.one AND c.high_water < t - interval '1 second'
+      AND EXISTS (SELECT FROM perdure.clock k WHERE k.one FOR NO KEY UPDATE SKIP LOCKED);
+    IF NOT alive OR r_process IS NULL THEN
+        RETURN;
+    END IF;
+    WITH free AS MATERIALIZED (
+        SELECT u.id, u.token, u.progress, u.n
+        FROM unnest(r_process, r_token, r_progress) WITH ORDINALITY AS u(id, token, progress, n)
+        JOIN perdure.process p ON p.id = u.id
+        WHERE p.owner = worker AND p.token = u.token
+        ORDER BY u.id
+        FOR NO KEY UPDATE OF p SKIP LOCKED
+    )
+    UPDATE perdure.process p SET due_at = greatest(p.due_at, t + lease * interval '1 microsecond'),
+        progress = coalesce(f.progress, p.progress)
+    FROM free f WHERE p.id = f.id AND p.owner = worker AND p.token = f.token;
+    SELECT array_agg(u.id ORDER BY u.n) INTO lost
+    FROM unnest(r_process, r_token) WITH ORDINALITY AS u(id, token, n)
+    LEFT JOIN perdure.process p ON p.id = u.id
+    WHERE p.id IS NULL OR p.owner IS DISTINCT FROM worker OR p.token <> u.token;
+END
+$$;

@@ -1,0 +1,125 @@
+-- The tables of Perdure, their indexes, and the laws that SQL can say, each as a constraint with the law's name.
+
+CREATE TYPE perdure.status AS ENUM ('running', 'held', 'broken', 'completed', 'failed', 'cancelled');
+
+-- The store's clock: its high-water mark, so that time does not run backward after a fail-over, and a test's time.
+CREATE TABLE perdure.clock (
+    one        boolean PRIMARY KEY DEFAULT true CONSTRAINT one_clock CHECK (one),
+    high_water timestamptz NOT NULL DEFAULT '-infinity',
+    fake       timestamptz
+) WITH (fillfactor = 10);
+INSERT INTO perdure.clock DEFAULT VALUES;
+
+-- Columns stand by alignment (16, 8, 4, 2, 1 bytes, then the variable ones), so that a row carries no padding.
+CREATE TABLE perdure.process (
+    id           uuid PRIMARY KEY,
+    created_at   timestamptz NOT NULL,
+    opened_at    timestamptz,
+    changed_at   timestamptz NOT NULL,
+    due_at       timestamptz,
+    deadline     timestamptz,
+    status       perdure.status NOT NULL,
+    run          int NOT NULL,
+    version      int NOT NULL,
+    token        int NOT NULL,
+    inbox        int NOT NULL,
+    seen         int NOT NULL,
+    events       int NOT NULL,
+    deaths       smallint NOT NULL,
+    alone_deaths smallint NOT NULL,
+    priority     smallint NOT NULL,
+    reminder     boolean NOT NULL,
+    owner        uuid,
+    parent       uuid,
+    kind         text COLLATE "C" NOT NULL,
+    key          text COLLATE "C",
+    code         text COLLATE "C" NOT NULL,
+    awaiting     text COLLATE "C",
+    input        bytea NOT NULL,
+    state        bytea,
+    progress     bytea,
+    result       bytea,
+    error        bytea,
+    attributes   jsonb,
+    CONSTRAINT unfinished_is_due CHECK ((due_at IS NULL) = (status IN ('completed', 'failed', 'cancelled'))),
+    CONSTRAINT one_owner CHECK (owner IS NULL OR (status = 'running' AND NOT reminder)),
+    CONSTRAINT priority_is_0_to_9 CHECK (priority BETWEEN 0 AND 9),
+    CONSTRAINT nothing_unheard CHECK (
+        inbox <= seen OR status <> 'running' OR owner IS NOT NULL OR (due_at <= changed_at AND NOT reminder)
+    )
+);
+
+-- What a claim may take, one seek per (kind, code, priority). Suspects (deaths >= 2) stand apart.
+CREATE INDEX process_due ON perdure.process (kind, code, priority, due_at, id)
+    WHERE status = 'running' AND owner IS NULL AND NOT reminder AND deaths < 2;
+CREATE INDEX process_suspect ON perdure.process (kind, code, priority, due_at, id)
+    WHERE status = 'running' AND owner IS NULL AND NOT reminder AND deaths >= 2;
+-- Who owns what, and which leases have lapsed (a seek per owner). Leases given together are equal, so it stays small.
+CREATE INDEX process_lease ON perdure.process (owner, due_at) WHERE owner IS NOT NULL;
+CREATE INDEX process_reminder ON perdure.process (due_at) WHERE reminder;
+CREATE INDEX process_deadline ON perdure.process (deadline) WHERE deadline IS NOT NULL AND due_at IS NOT NULL;
+CREATE INDEX process_finished ON perdure.process (changed_at) WHERE due_at IS NULL;
+CREATE INDEX process_attributes ON perdure.process USING gin (attributes jsonb_path_ops)
+    WITH (fastupdate = off) WHERE attributes IS NOT NULL;
+CREATE UNIQUE INDEX process_key ON perdure.process (kind, key) WHERE key IS NOT NULL;
+
+CREATE TABLE perdure.event (
+    process uuid NOT NULL,
+    at      timestamptz NOT NULL,
+    run     int NOT NULL,
+    number  int NOT NULL,
+    turn    int NOT NULL,
+    token   int NOT NULL,
+    version int NOT NULL,
+    message int,
+    type    smallint NOT NULL,
+    place   text COLLATE "C" NOT NULL,
+    name    text COLLATE "C" NOT NULL,
+    digest  bytea,
+    payload bytea,
+    CONSTRAINT result_once PRIMARY KEY (process, run, number),
+    CONSTRAINT history_is_gapless CHECK (number >= 1)
+);
+
+CREATE TABLE perdure.message (
+    process      uuid NOT NULL,
+    id           uuid NOT NULL,
+    at           timestamptz NOT NULL,
+    number       int NOT NULL,
+    consumed_run int,
+    consumed_by  int,
+    type         smallint NOT NULL,
+    name         text COLLATE "C" NOT NULL,
+    key          text COLLATE "C",
+    sender       bytea,
+    payload      bytea NOT NULL,
+    PRIMARY KEY (process, number),
+    CONSTRAINT numbers_begin_at_1 CHECK (number >= 1),
+    CONSTRAINT result_once CHECK ((consumed_run IS NULL) = (consumed_by IS NULL))
+);
+CREATE UNIQUE INDEX message_id ON perdure.message (process, id);
+CREATE UNIQUE INDEX message_key ON perdure.message (process, key) WHERE key IS NOT NULL;
+
+CREATE TABLE perdure.worker (
+    id         uuid PRIMARY KEY,
+    started_at timestamptz NOT NULL,
+    due_at     timestamptz,
+    ended_at   timestamptz,
+    beats      bigint NOT NULL,
+    locked     boolean NOT NULL,
+    died       boolean NOT NULL,
+    name       text COLLATE "C" NOT NULL,
+    hosts      bytea NOT NULL,
+    CONSTRAINT unfinished_is_due CHECK ((due_at IS NULL) = (ended_at IS NOT NULL))
+) WITH (fillfactor = 50);
+
+-- Keys outlive processes: what pruning leaves of a process that had a key, until the key's own retention ends.
+CREATE TABLE perdure.key_kept (
+    kind    text COLLATE "C" NOT NULL,
+    key     text COLLATE "C" NOT NULL,
+    process uuid NOT NULL,
+    due_at  timestamptz NOT NULL,
+    digest  bytea NOT NULL,
+    PRIMARY KEY (kind, key)
+);
+CREATE INDEX key_kept_due ON perdure.key_kept (due_at);
