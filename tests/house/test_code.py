@@ -1,0 +1,133 @@
+"""What no line of the package may do: SQL text in Python, code from stored values, the machine's clock and chance."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perdure import telemetry
+from tests.house.tree import PACKAGE, Module, modules, planted
+
+SQL = re.compile(
+    r"\bSELECT\s+(\*|\w+\s*\(|.*\bFROM\b)|\bINSERT\s+(OR\s+\w+\s+)?INTO\b|\bUPDATE\s+[\w.]+\s+SET\b|\bDELETE\s+FROM\b"
+    r"|\b(CREATE|DROP|ALTER)\s+(TEMP\s+|UNIQUE\s+)?(TABLE|INDEX|SCHEMA|FUNCTION|VIEW|TRIGGER)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+SEARCH_BUILDER = "src/perdure/store/sqlite_search.py"
+"""The one file that may build SQL text."""
+
+CODE_FROM_VALUES = frozenset({"eval", "exec", "compile", "__import__"})
+NO_MODULES = frozenset({"pickle", "marshal", "shelve", "dill", "cloudpickle"})
+MACHINE = {
+    "time": {"time", "time_ns", "monotonic", "monotonic_ns"},
+    "datetime": {"now", "utcnow", "today"},
+    "date": {"today"},
+    "uuid": {"uuid1", "uuid4", "uuid6", "uuid7"},
+    "random": {"random", "randint", "randrange", "choice", "choices", "shuffle", "sample", "uniform", "seed"},
+    "os": {"urandom", "getrandom"},
+    "secrets": {"token_bytes", "token_hex", "token_urlsafe", "randbelow", "choice"},
+}
+
+
+def sql_texts(module: Module) -> Iterator[str]:
+    """String constants, docstrings left out, that are SQL."""
+    prose = {id(n.value) for n in ast.walk(module.tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            if SQL.search(node.value):
+                yield f"{module.name}:{node.lineno} holds SQL: {node.value.strip()[:60]!r}"
+
+
+def code_from_values(module: Module) -> Iterator[str]:
+    """Ways to run code because of stored values."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CODE_FROM_VALUES:
+            yield f"{module.name}:{node.lineno} calls {node.func.id}"
+        imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        imported += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        for name in imported:
+            if name.split(".")[0] in NO_MODULES:
+                yield f"{module.name}:{getattr(node, 'lineno', 0)} imports {name}"
+
+
+def machine_calls(module: Module) -> Iterator[str]:
+    """Calls of the machine's own clock or chance; a mere mention, to replace or refuse them, is no call."""
+    imported = {
+        (alias.asname or alias.name): f"{node.module}.{alias.name}"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom) and node.module in MACHINE
+        for alias in node.names
+    }
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        called = imported.get(called, called)
+        owner, _, name = called.rpartition(".")
+        if name in MACHINE.get(owner.rpartition(".")[2], ()):
+            yield f"{module.name}:{node.lineno} calls {called}; it is handed in (perdure.clock)"
+
+
+def test_no_sql_text_stands_in_python() -> None:
+    assert [found for module in modules("src") if module.name != SEARCH_BUILDER for found in sql_texts(module)] == []
+
+
+def test_no_code_runs_because_of_stored_values() -> None:
+    assert [found for module in modules("src", "examples") for found in code_from_values(module)] == []
+
+
+def test_time_chance_and_identity_are_handed_in() -> None:
+    package = [module for module in modules("src") if module.path != PACKAGE / "clock.py"]
+    assert [found for module in package for found in machine_calls(module)] == []
+
+
+def test_forbidden_code_is_found_where_it_is_planted() -> None:
+    assert list(sql_texts(planted('q = "select * from process"')))
+    assert list(sql_texts(planted('q = f"DELETE FROM {table}"')))
+    assert not list(sql_texts(planted('q = "select an order, update it"')))
+    assert list(code_from_values(planted("import pickle")))
+    assert list(code_from_values(planted("eval(x)")))
+    assert list(machine_calls(planted("import time\ntime.time()")))
+    assert list(machine_calls(planted("from uuid import uuid4 as u\nu()")))
+    assert list(machine_calls(planted("import datetime\ndatetime.datetime.now()")))
+
+
+def counter_names(module: Module) -> Iterator[tuple[str, str]]:
+    """(where, name) for every counter named in the code."""
+    for node in ast.walk(module.tree):
+        called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "count"
+        if called and ast.unparse(node.func.value).endswith("telemetry") and isinstance(node.args[0], ast.Constant):
+            yield f"{module.name}:{node.lineno}", str(node.args[0].value)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COUNTER":
+            yield f"{module.name}:{node.lineno}", str(ast.literal_eval(node.value))
+
+
+def test_every_counter_in_the_code_is_in_the_table_of_counters() -> None:
+    named = [pair for module in modules("src") for pair in counter_names(module)]
+    assert [pair for pair in named if pair[1] not in telemetry.COUNTERS] == []
+
+
+def test_every_counter_of_the_table_is_counted_somewhere() -> None:
+    texts = "\n".join(module.text for module in modules("src") if module.path != PACKAGE / "telemetry.py")
+    assert [name for name in telemetry.COUNTERS if not re.search(rf"[\"']{name}[\"']", texts)] == []
+
+
+def test_every_default_has_its_unit_in_its_name_and_is_used() -> None:
+    units = re.compile(r"_(SECONDS|BYTES|EVENTS|PROCESSES|ROWS|RECORDS|DIGITS|DEPTH|DEATHS|THREADS|JITTER)$")
+    (limits,) = (module for module in modules("src") if module.path == PACKAGE / "limits.py")
+    others = "\n".join(module.text for module in modules("src") if module is not limits)
+    assert [name for name in limits.names() if not units.search(name)] == []
+    assert [name for name in limits.names() if not re.search(rf"\b{name}\b", others)] == []
+
+
+def bare_asserts(module: Module) -> Iterator[str]:
+    """Asserts, which vanish under ``python -O``."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Assert):
+            yield f"{module.name}:{node.lineno} asserts"
+
+
+def test_no_bare_assert_guards_anything_in_the_package() -> None:
+    package = [m for m in modules("src") if "testing" not in m.path.parts]
+    assert [found for module in package for found in bare_asserts(module)] == []
