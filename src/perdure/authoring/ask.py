@@ -77,22 +77,22 @@ def promises(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Ask[Any]]:
 
 def when_resolved(ask: Ask[Any], waits: list[Ask[Any]]) -> None:
     """Make the ask once every promise among its arguments is resolved; the first failed one fails it alike."""
-    open = len(waits)
 
     def resolved(promise: asyncio.Future[Any]) -> None:
-        nonlocal open
-        open -= 1
-        if ask.done():
+        if ask.done() or ask.raw:
             return
         if promise.cancelled():
             ask.cancel()
         elif (error := promise.exception()) is not None:
             fail(ask, error)
-        elif open == 0:
+        elif all(wait.done() for wait in waits):
             substitute(ask)
 
     for promise in waits:
-        promise.add_done_callback(resolved)
+        if promise.done():
+            resolved(promise)
+        else:
+            promise.add_done_callback(resolved)
 
 
 def substitute(ask: Ask[Any]) -> None:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perdure")
 
-_STUBBORN: list[Any] = []
 _CLOSE_TRIES = 100
+_stubborn: list[Any] = []
 
 
 def wind_up(loop: TurnLoop) -> bool:
@@ -22,7 +22,7 @@ def wind_up(loop: TurnLoop) -> bool:
 
     Tasks made by somebody's clean-up are left alone until those that were told to end have ended.
     """
-    pending = [task for task in loop._tasks if not task.done()]
+    pending = [task for task in loop.tasks if not task.done()]
     if any(task.told for task in pending):
         return False
     if pending:
@@ -30,66 +30,89 @@ def wind_up(loop: TurnLoop) -> bool:
             task.told = True
             task.cancel()
         return True
-    agens = [agen for agen in loop._agens if agen.ag_frame is not None]
-    loop._agens.clear()
-    if agens:
-        loop.create_task(_close_all(agens), name="clean-up").told = True
+    generators = [generator for generator in loop.generators if generator.ag_frame is not None]
+    loop.generators.clear()
+    if generators:
+        loop.make_task(_close_all(loop, generators), ".end").told = True
         return True
     _finish(loop)
     return False
 
 
-async def _close_all(agens: list[Any]) -> None:
-    for agen in agens:
-        await agen.aclose()
+async def _close_all(loop: TurnLoop, generators: list[Any]) -> None:
+    """Let the clean-up of unfinished generators run, oldest first; it may await steps."""
+    for generator in generators:
+        try:
+            await generator.aclose()
+        except Exception as error:
+            loop.call_exception_handler({"message": f"an error while closing {generator!r}", "exception": error})
 
 
 def _finish(loop: TurnLoop) -> None:
     loop.finished = True
+    root, loop.root = loop.root, None  # the root knows its loop: without this cut only the collector could free both
+    if root is not None:
+        loop.cancelled = root.cancelled()
+        loop.error = None if loop.cancelled else root.exception()
+        loop.result = None if loop.cancelled or loop.error else root.result()
+    if loop.open:
+        _drop_unawaited(loop)
+    if loop.tasks:
+        _hear_failures(loop)
+    for trouble in loop.troubles:
+        log.error("process %s: %s", id_text(loop.process_id), trouble["message"], exc_info=trouble.get("exception"))
+    loop.troubles.clear()
+    loop.timers.clear()
+    loop.ready.clear()
+
+
+def _drop_unawaited(loop: TurnLoop) -> None:
     for ask in list(loop.open.values()):
         ask.cancel()
-        loop.troubles.append({"message": f"step {ask.name!r} at place {ask.place} was asked for but never awaited"})
-    loop.timers.clear()
-    for task in loop._tasks:
-        if task._log_traceback:  # type: ignore[attr-defined]
-            loop.troubles.append({"message": "a task failed and nobody awaited it", "exception": task.exception()})
-    for trouble in loop.troubles:
-        error = trouble.get("exception")
-        log.error("process %s: %s", id_text(loop.process_id), trouble["message"], exc_info=error)
-    loop.troubles.clear()
-    loop._tasks.clear()
-    loop._ready.clear()
+        loop.troubles.append(
+            {"message": f"step {ask.name!r} at place {ask.place} was never awaited: it is dropped at the return"}
+        )
+
+
+def _hear_failures(loop: TurnLoop) -> None:
+    for task in loop.tasks:
+        if task.failed_unheard:
+            loop.troubles.append(
+                {"message": f"{task.get_name()} failed and nobody awaited it", "exception": task.exception()}
+            )
+    loop.tasks.clear()
 
 
 def evict(loop: TurnLoop) -> None:
     """End the code of a dead loop: its coroutines are closed, and whatever they still ask for is void."""
-    loop._ready.clear()
+    loop.ready.clear()
     asks = list(loop.open.values())
     loop.open.clear()
     for ask in asks:
         asyncio.Future.cancel(ask)
-    for task in (*reversed(loop._tasks), loop._root):
+    root, loop.root = loop.root, None
+    for task in (*reversed(loop.tasks), root):
         if task is not None and not task.done():
             close(task.get_coro())
+    loop.tasks.clear()
+    loop.generators.clear()
     loop.asks.clear()
     loop.dropped.clear()
     loop.timers.clear()
     loop.mailboxes.clear()
     loop.troubles.clear()
-    loop._tasks.clear()
-    loop._agens.clear()
 
 
 def close(coroutine: Any) -> None:
-    """Close a coroutine whose clean-up may await: each such await is refused until it has ended."""
+    """Close a coroutine whose clean-up may await: each such await is refused, until it has ended."""
     for _ in range(_CLOSE_TRIES):
         try:
             coroutine.close()
         except KeyboardInterrupt:
             raise
-        except BaseException:
+        except BaseException:  # what the clean-up of the dead raises counts as little as what it does
             if coroutine.cr_frame is None:
                 return
         else:
             return
-    _STUBBORN.append(coroutine)
+    _stubborn.append(coroutine)  # it catches everything for ever: freeing it would only run it again

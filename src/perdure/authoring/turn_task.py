@@ -9,20 +9,26 @@ from typing import Any
 class TurnTask(asyncio.Task[Any]):
     """A task whose hash is the number of its creation, so that sets of tasks iterate alike in every life.
 
-    ``branch`` is "" for the root, ".2" for the second task that it created, ".2.1" for that one's first.
+    ``branch`` is "" for the root, ".2" for the second task that it created, ".2.1" for that one's first; ``counts``
+    counts what was asked for, by name. ``told`` says that it was told to end after the workflow's return.
     """
 
     __slots__ = ("branch", "children", "counts", "number", "prefix", "told")
 
-    number: int
     branch: str
-    prefix: str
     children: int
     counts: dict[str, int]
+    number: int
+    prefix: str
     told: bool
 
     def __hash__(self) -> int:
         return self.number
+
+    @property
+    def failed_unheard(self) -> bool:
+        """Whether it has failed and nobody has retrieved its error."""
+        return bool(self._log_traceback)
 
 
 class TurnFuture(asyncio.Future[Any]):

@@ -1,0 +1,245 @@
+"""A bare loop: what asyncio itself needs of an event loop: a ready queue, timers, futures and tasks, all deterministic."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
+from itertools import repeat
+from types import BuiltinFunctionType
+from typing import Any, cast
+
+from perdure.authoring.ask import Ask
+from perdure.authoring.closed_loop import ClosedLoop
+from perdure.authoring.timer import Timer, Timers
+from perdure.authoring.turn_task import TurnFuture, TurnTask
+from perdure.errors import WorkflowMisuse
+from perdure.limits import TURN_CALLS
+
+if sys.version_info >= (3, 12):
+    current_task = asyncio.current_task
+else:  # the same, without a Python call
+    current_task = asyncio.tasks._current_tasks.get
+
+_TIMER = " timer"  # no step has a name that begins with a space
+_SPARE_TASKS = 8
+
+
+class Call(list[Any]):
+    """Something to be called in this turn: callback, arguments, context. Like :class:`asyncio.Handle`."""
+
+    __slots__ = ()
+
+    def cancel(self) -> None:
+        """Let it not be called."""
+        self[:] = [_nothing, (), Context()]
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self[0] is _nothing
+
+
+def _nothing() -> None:
+    return None
+
+
+class BareLoop(ClosedLoop):
+    """The part of the turn loop that asyncio uses. Time stands still during a turn; ``now`` is microseconds.
+
+    Everything that could be put into a set has a creation number as its hash, so that asyncio's sets iterate alike in
+    every life of a process. ``tasks`` holds the tasks made by the code, ``generators`` its asynchronous generators.
+    """
+
+    __slots__ = (
+        "_spare", "dead", "eager", "generators", "now", "numbers", "process_id", "ready", "root", "tasks", "timers",
+        "troubles",
+    )  # fmt: skip
+
+    get_debug = bool  # a callable that answers False, faster than a function would
+
+    def __init__(self, process_id: bytes) -> None:
+        self.process_id = process_id
+        self.now = 0
+        # Low bits count; high bits keep the hashes of different processes apart, the same in every life.
+        self.numbers = int.from_bytes(process_id[-6:], "big") << 12
+        self.ready: deque[Any] = deque()
+        self.timers = Timers()
+        self.root: TurnTask | None = None
+        self.tasks: list[TurnTask] = []
+        self._spare = _SPARE_TASKS
+        self.generators: list[Any] = []
+        self.troubles: list[dict[str, Any]] = []
+        self.dead = False
+        self.eager = False
+
+    def drain(self) -> None:
+        """Call what is ready, first in first out, until nothing is."""
+        ready = self.ready
+        popleft = ready.popleft
+        for _ in repeat(None, TURN_CALLS):
+            if not ready:
+                return
+            callback, args, context = popleft()
+            try:
+                context.run(callback, *args)
+            except KeyboardInterrupt:
+                raise  # for the worker, not for the process: this turn does not count
+            except SystemExit:
+                pass  # the task that raised it has failed with it
+            except BaseException as error:
+                self.call_exception_handler({"message": f"an error in the callback {callback!r}", "exception": error})
+        raise WorkflowMisuse(
+            f"a turn made {TURN_CALLS:,} calls without waiting for anything. "
+            "Wait for a step, a timer or a signal instead of turning in a circle."
+        )
+
+    def place(self, name: str) -> str:
+        """The next place of that name in the branch that runs now."""
+        task = current_task(cast(Any, self))
+        if type(task) is not TurnTask:
+            task = self.asker(task)
+        counts = task.counts
+        counts[name] = count = counts.get(name, 0) + 1
+        return task.prefix + str(count)
+
+    def asker(self, task: Any) -> TurnTask:
+        """Who asks if no task of ours runs: a plain callback counts as the root; the dead may ask for nothing."""
+        if self.dead or self.root is None:
+            raise GeneratorExit
+        if task is not None:
+            raise WorkflowMisuse("a task was made by asyncio.Task(). Use asyncio.create_task() or a TaskGroup.")
+        return self.root
+
+    # -- time ----------------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        """The turn's time in seconds since 1970."""
+        return self.now / 1_000_000
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> Call | None:
+        """Call it in this turn, after what is ready already."""
+        if self.dead:
+            return None
+        if context is not None and type(callback) is BuiltinFunctionType:  # a C task resumes itself: it wants no handle
+            self.ready.append((callback, args, context))
+            return None
+        call = Call((callback, args, context or copy_context()))
+        self.ready.append(call)
+        return call
+
+    def call_later(
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> Timer | Call | None:
+        """Open a timer that fires ``delay`` seconds from the turn's time; no delay means in this turn."""
+        due = self.now if delay <= 0 else max(self.now + round(delay * 1_000_000), self.now + 1)
+        return self._timer(due, callback, args, context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> Timer | Call | None:
+        """Open a timer that fires at ``when``, in seconds of :meth:`time`; a past time means in this turn."""
+        due = self.now if when <= self.time() else max(round(when * 1_000_000), self.now + 1)
+        return self._timer(due, callback, args, context)
+
+    def _timer(self, due: int, callback: Callable[..., Any], args: Any, context: Context | None) -> Timer | Call | None:
+        if due <= self.now:
+            return self.call_soon(callback, *args, context=context)
+        place = self.place(_TIMER)
+        self.numbers += 1
+        timer = Timer(self.timers, due, self.numbers, place, callback, args, context or copy_context())
+        self.timers.add(timer)
+        return timer
+
+    # -- futures and tasks -----------------------------------------------------------------------------------------
+
+    def create_future(self) -> TurnFuture:
+        """A future whose hash is the number of its creation."""
+        if self.dead:
+            raise GeneratorExit
+        future = TurnFuture(loop=cast(Any, self))
+        future.number = self.numbers = self.numbers + 1
+        return future
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, Any] | Ask[Any],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+        eager_start: bool | None = None,
+    ) -> asyncio.Future[Any]:
+        """A task with a branch of its own: the n-th that its creator has made. A step is its own task."""
+        if isinstance(coro, Ask):
+            return coro
+        parent = current_task(cast(Any, self))
+        if type(parent) is not TurnTask:
+            try:
+                parent = self.asker(parent)
+            except BaseException:
+                coro.close()
+                raise
+        parent.children += 1
+        branch = f"{parent.branch}.{parent.children}"
+        if len(self.tasks) >= self._spare:
+            self.tasks = [task for task in self.tasks if not task.done() or task.failed_unheard]
+            self._spare = 2 * len(self.tasks) + _SPARE_TASKS
+        return self.make_task(coro, branch, name, context, self.eager if eager_start is None else eager_start)
+
+    def make_task(
+        self,
+        coro: Coroutine[Any, Any, Any],
+        branch: str,
+        name: str | None = None,
+        context: Context | None = None,
+        eager: bool = False,
+    ) -> TurnTask:
+        """A task for the branch of that name."""
+        task = TurnTask.__new__(TurnTask)
+        task.branch = branch
+        task.prefix = f"{branch}:" if branch else ""
+        task.children = 0
+        task.counts = {}
+        task.told = False
+        task.number = self.numbers = self.numbers + 1
+        if branch:
+            self.tasks.append(task)
+        settings = {"eager_start": True} if eager else {}
+        TurnTask.__init__(task, coro, loop=cast(Any, self), name=name or f"task{branch}", context=context, **settings)
+        return task
+
+    def set_task_factory(self, factory: Any) -> None:
+        """Only asyncio's own factories are accepted: the default, and the eager one."""
+        if factory is not None and factory is not getattr(asyncio, "eager_task_factory", None):
+            raise WorkflowMisuse("a turn makes its own tasks. Use None or asyncio.eager_task_factory.")
+        self.eager = factory is not None
+
+    def get_task_factory(self) -> Any:
+        """The factory last set."""
+        return getattr(asyncio, "eager_task_factory", None) if self.eager else None
+
+    # -- the rest of an event loop's face ----------------------------------------------------------------------------
+
+    def is_running(self) -> bool:
+        """Whether a turn of this loop is running in this thread."""
+        return asyncio._get_running_loop() is cast(Any, self)
+
+    def is_closed(self) -> bool:
+        """Whether the process was dropped from memory."""
+        return self.dead
+
+    def set_debug(self, enabled: bool) -> None:
+        """Ignored: a turn has no slow callbacks to report."""
+
+    def get_exception_handler(self) -> None:
+        """None: errors that nobody retrieves are logged when the process ends."""
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """The same as :meth:`call_exception_handler`."""
+        self.call_exception_handler(context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep an error that nobody retrieves; it is logged at one fixed point, when the process ends (rule 20)."""
+        if not self.dead:
+            self.troubles.append(context)
