@@ -19,9 +19,10 @@ def forbidden_names(module: Module) -> Iterator[str]:
     if FORBIDDEN.union(PLURALS) & set(words(module.path.stem)):
         yield f"{module.name} is named by a forbidden word"
     for node in ast.walk(module.tree):
-        if isinstance(node, DefinitionNode) and not hasattr(AbstractEventLoop, node.name):
-            if FORBIDDEN.union(PLURALS) & set(words(node.name)):
-                yield f"{module.name}:{node.lineno} {node.name} is named by a forbidden word"
+        if not isinstance(node, DefinitionNode) or hasattr(AbstractEventLoop, node.name):
+            continue
+        if FORBIDDEN.union(PLURALS) & set(words(node.name)):
+            yield f"{module.name}:{node.lineno} {node.name} is named by a forbidden word"
 
 
 def first_sentence_faults(module: Module) -> Iterator[str]:

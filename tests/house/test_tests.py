@@ -1,0 +1,74 @@
+"""Tests are sentences; nobody sleeps in them, and nobody mocks a store of ours."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tests.house.tree import FunctionNode, Module, modules, planted, words
+
+SENTENCE_WORDS = 4
+FOLDERS = ("tests", "src/perdure/testing")
+
+
+def short_names(module: Module) -> Iterator[str]:
+    """Tests whose names claim nothing."""
+    for node in module.functions():
+        if node.name.startswith("test_") and len(words(node.name)) < SENTENCE_WORDS:
+            yield f"{module.name}:{node.lineno} {node.name} is no sentence"
+
+
+def sleeps(module: Module) -> Iterator[str]:
+    """Sleeping in a test itself; code under test that sleeps stands in functions of its own."""
+    for test in module.functions():
+        if not test.name.startswith("test_"):
+            continue
+        for node in _own(test):
+            if not isinstance(node, ast.Call) or ast.unparse(node.func) not in ("time.sleep", "asyncio.sleep", "sleep"):
+                continue
+            if not (node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0):
+                yield f"{module.name}:{node.lineno} {test.name} sleeps"
+
+
+def _own(function: FunctionNode) -> Iterator[ast.AST]:
+    """The nodes of a function without those of functions inside it."""
+    waiting: list[ast.AST] = list(function.body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, FunctionNode | ast.Lambda | ast.ClassDef):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def mocks(module: Module) -> Iterator[str]:
+    """Stand-ins for our own stores: there are two real ones, and they are quick."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom | ast.Import) and "mock" in ast.unparse(node):
+            yield f"{module.name}:{node.lineno} imports a mock"
+
+
+def test_every_test_is_a_sentence() -> None:
+    assert [found for module in modules(*FOLDERS) for found in short_names(module)] == []
+
+
+def test_nobody_sleeps_in_a_test() -> None:
+    assert [found for module in modules(*FOLDERS) for found in sleeps(module)] == []
+
+
+def test_nobody_mocks_anything_of_ours() -> None:
+    assert [found for module in modules(*FOLDERS) for found in mocks(module)] == []
+
+
+def test_no_two_tests_of_a_file_or_suite_share_a_name() -> None:
+    for module in modules(*FOLDERS):
+        for scope in [module.tree, *module.classes()]:
+            names = [node.name for node in scope.body if isinstance(node, FunctionNode)]
+            doubled = {name for name in names if name.startswith("test_") and names.count(name) > 1}
+            assert not doubled, module.name
+
+
+def test_sleeping_nameless_and_mocking_tests_are_found() -> None:
+    assert list(short_names(planted("def test_it(): ...")))
+    assert list(sleeps(planted("async def test_x():\n    await asyncio.sleep(0.1)\n")))
+    assert not list(sleeps(planted("async def test_x():\n    async def flow(): await asyncio.sleep(9)\n")))
+    assert list(mocks(planted("from unittest.mock import Mock")))
