@@ -75,8 +75,8 @@ _decode = msgspec.json.Decoder(Failure).decode
 
 def safe_text(text: str, limit: int, *, keep_end: bool = False) -> str:
     """``text`` with control characters escaped, in at most ``limit`` bytes of UTF-8."""
+    cut = len(text) > limit
     text = text[-limit:] if keep_end else text[:limit]
-    cut = len(text) == limit
     text = _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
     raw = text.encode()
     if len(raw) <= limit and not cut:

@@ -6,6 +6,7 @@ from unicodedata import is_normalized
 from uuid import UUID
 
 from perdure.errors import InvalidKey
+from perdure.kernel.plain import shown
 from perdure.limits import KEY_BYTES, NAME_BYTES
 
 
@@ -53,4 +54,4 @@ def id_bytes(text: str) -> bytes:
     try:
         return UUID(text).bytes
     except (ValueError, AttributeError, TypeError):
-        raise InvalidKey(f"{text!r:.80} is not a process id. Copy it from `perdure ps`, or use the key.") from None
+        raise InvalidKey(f"{shown(text)} is not a process id. Copy it from `perdure ps`, or use the key.") from None

@@ -7,6 +7,7 @@ is read back before it is accepted, so that a process finds after a crash exactl
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Never, NoReturn, get_type_hints
@@ -16,7 +17,8 @@ from msgspec import UNSET, Raw
 from msgspec.structs import astuple
 
 from perdure.errors import DefinitionError, InvalidInput, PayloadError, PayloadTooLarge
-from perdure.kernel.plain import SCALARS, Refused, Walk
+from perdure.kernel.names import check_name
+from perdure.kernel.plain import SCALARS, Refused, Walk, shown
 from perdure.kernel.reading import (
     check_comes_back,
     check_same,
@@ -26,14 +28,15 @@ from perdure.kernel.reading import (
     decoder,
     plain_kinds,
 )
-from perdure.limits import INTEGER_DIGITS, PAYLOAD_BYTES, PAYLOAD_DEPTH
+from perdure.limits import ATTRIBUTES_BYTES, INTEGER_DIGITS, PAYLOAD_BYTES, PAYLOAD_DEPTH
 
-__all__ = ["CallShape", "decode", "digest", "encode"]
+__all__ = ["CallShape", "decode", "digest", "encode", "encode_attributes"]
 
 _to_json = msgspec.json.Encoder().encode
 _sorted_json = msgspec.json.Encoder(order="deterministic").encode
 _from_json = msgspec.json.Decoder().decode
 _parts = msgspec.json.Decoder(dict[str, Raw]).decode
+_PLACE = re.compile(r"(?<=at `)\$\[(\d+)\](.*)")
 _KNOWN_AT_MOST = 256
 _NONE: dict[str, Any] = {}
 
@@ -48,7 +51,7 @@ def encode(value: Any, *, type: Any = Unchecked, limit: int = PAYLOAD_BYTES, wha
     With ``type``, the value must come back from it as it was; without, its reader must ask for the fitting type.
     """
     kind = value.__class__
-    if kind in SCALARS and (type is Unchecked or type is kind or kind in plain_kinds(type)):
+    if kind in SCALARS and (type is kind or type is Unchecked or kind in plain_kinds(type)):
         if kind is str and len(value) > limit:
             raise _too_large(what, len(value), limit)
         try:
@@ -75,6 +78,20 @@ def _write(value: Any, limit: int, what: str) -> bytes:
     if len(raw) > limit:
         raise _too_large(what, len(raw), limit)
     return raw
+
+
+def encode_attributes(attributes: Mapping[str, Any]) -> bytes:
+    """The JSON of search attributes: names with single values that every database can index and compare alike."""
+    for name, value in attributes.items():
+        check_name(name, "the name of an attribute")
+        kind = type(value)
+        fits = kind in SCALARS and not (kind is str and "\0" in value) and not (kind is int and abs(value) >= 2**63)
+        if not fits:
+            raise PayloadError(
+                f"attribute {name!r} is {shown(value)}, which not every database can compare. "
+                "Use a text without NUL, a bool, a number below 2**63, or None."
+            )
+    return encode(dict(attributes), limit=ATTRIBUTES_BYTES, what="the attributes")
 
 
 def digest(raw: bytes) -> bytes:
@@ -112,7 +129,18 @@ class CallShape:
     Raises DefinitionError if the signature has ``*args`` or ``**kwargs``, or a type that JSON cannot hold.
     """
 
-    __slots__ = ("name", "result_type", "_signature", "_types", "_order", "_fewest", "_plain", "_known", "_array")
+    __slots__ = (
+        "_array",
+        "_fewest",
+        "_known",
+        "_order",
+        "_plain",
+        "_result_kinds",
+        "_signature",
+        "_types",
+        "name",
+        "result_type",
+    )
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name: str = getattr(function, "__qualname__", repr(function))
@@ -134,12 +162,13 @@ class CallShape:
         result = hints.get("return", Any)
         if result in (Never, NoReturn):
             result = None
-        self.result_type: Any = checked_type(result, f"the result of {self.name}")
+        self.result_type: Any = checked_type(result, self._result)
+        self._result_kinds = plain_kinds(result)
         self._plain = {name: plain_kinds(type) for name, type in self._types.items()}
         self._known: dict[tuple[type, ...], bool] = {}
         fields = [(f"_{place}", self._types[name], UNSET) for place, name in enumerate(self._order)]
         array = msgspec.defstruct("Arguments", fields, array_like=True, forbid_unknown_fields=True, gc=False)
-        self._array = decoder(array)
+        self._array = decoder.__wrapped__(array)  # a type of its own: not worth a place in the cache
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any] = _NONE) -> bytes:
         """The payload of a call; raises InvalidInput if it does not fit the signature, PayloadError if not JSON."""
@@ -156,30 +185,46 @@ class CallShape:
 
     def decode(self, raw: bytes) -> tuple[list[Any], dict[str, Any]]:
         """The arguments that ``raw`` holds, typed by the signature; raises PayloadError if they do not fit it."""
+        call = self._read(raw)
+        if len(raw) > PAYLOAD_DEPTH or b"{" in raw:
+            check_strict(raw, self._what, PAYLOAD_DEPTH + 2)
+        return call
+
+    def _read(self, raw: bytes) -> tuple[list[Any], dict[str, Any]]:
         try:
             if raw[:1] == b"[":
-                positional = list(astuple(self._array(raw)))
-                while positional and positional[-1] is UNSET:
-                    positional.pop()
+                positional = [value for value in astuple(self._array(raw)) if value is not UNSET]
                 named: dict[str, Any] = {}
             else:
-                positional, named = self._decode_names(raw)
+                positional, named = self._read_names(raw)
             if named or len(positional) < self._fewest:
                 self._signature.bind(*positional, **named)
-            if b"{" in raw or len(raw) > PAYLOAD_DEPTH:
-                check_strict(raw, self._what, PAYLOAD_DEPTH + 2)
         except PayloadError:
             raise
         except Exception as error:  # a type's own __post_init__ or validator may raise anything
+            said = _PLACE.sub(lambda found: self._order[int(found[1])] + found[2], f"{error!s:.500}")
             raise PayloadError(
-                f"{self._what} do not fit its signature {self._signature}: {error!s:.500}. "
+                f"{self._what} do not fit its signature {self._signature}: {said}. "
                 "Correct them, or bring back code that fits them."
             ) from error
         return positional, named
 
+    def encode_result(self, value: Any, *, limit: int = PAYLOAD_BYTES) -> bytes:
+        """The payload of a result; raises PayloadError if it would not come back as the annotation says."""
+        type = Unchecked if value.__class__ in self._result_kinds else self.result_type
+        return encode(value, type=type, limit=limit, what=self._result)
+
+    def decode_result(self, raw: bytes) -> Any:
+        """The result that ``raw`` holds, typed by the annotation; raises PayloadError if it does not fit it."""
+        return decode(raw, self.result_type, what=self._result)
+
     def digest(self, raw: bytes) -> bytes:
         """Eight bytes that name these arguments; the order of an object's keys does not count."""
         return digest(raw)
+
+    @property
+    def _result(self) -> str:
+        return f"the result of {self.name}"
 
     @property
     def _what(self) -> str:
@@ -208,7 +253,7 @@ class CallShape:
             if len(self._known) < _KNOWN_AT_MOST and len(kinds) >= self._fewest:
                 self._known[kinds] = float in kinds
             return raw, positional, named
-        back, back_named = self.decode(raw)
+        back, back_named = self._read(raw)
         for name, value, read in zip(self._order, positional, back, strict=False):
             self._compare(name, value, read)
         for name, value in named.items():
@@ -251,7 +296,7 @@ class CallShape:
             positional.append(bound.pop(name))
         return positional, bound
 
-    def _decode_names(self, raw: bytes) -> tuple[list[Any], dict[str, Any]]:
+    def _read_names(self, raw: bytes) -> tuple[list[Any], dict[str, Any]]:
         parts = _parts(raw)
         array = parts.pop("", None)
         positional: list[Any] = []
@@ -259,7 +304,7 @@ class CallShape:
             positional = [value for value in astuple(self._array(bytes(array))) if value is not UNSET]
         unknown = sorted(parts.keys() - self._types.keys())
         if unknown:
-            raise ValueError(f"there is no parameter {unknown[0]!r:.80}")
+            raise ValueError(f"there is no parameter {shown(unknown[0])}")
         return positional, {
             name: decode(bytes(part), self._types[name], what=f"argument {name!r} of {self.name}")
             for name, part in parts.items()

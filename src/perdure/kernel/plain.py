@@ -14,6 +14,7 @@ from enum import Enum
 from functools import lru_cache
 from inspect import iscoroutine
 from math import isfinite
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -22,12 +23,14 @@ from msgspec import UNSET, Struct
 
 from perdure.limits import INTEGER_DIGITS, PAYLOAD_DEPTH
 
-_INTEGER_BOUND = 10**INTEGER_DIGITS
+# The reader of JSON counts the minus sign as a digit.
+_INTEGERS_FROM, _INTEGERS_TO = -(10 ** (INTEGER_DIGITS - 1)), 10**INTEGER_DIGITS
 _to_json = msgspec.json.Encoder().encode
 
 SCALARS = frozenset({int, str, bool, float, type(None)})
 """The types that are JSON already and come back as they were."""
 
+_SAFE = frozenset({str, bool, type(None)})
 _BY_MSGSPEC = (datetime, date, time, timedelta, UUID, bytes, bytearray, memoryview)
 
 
@@ -61,13 +64,13 @@ class Walk:
         if kind is str or kind is bool or value is None:
             return value
         if kind is int:
-            if -_INTEGER_BOUND < value < _INTEGER_BOUND:
+            if _INTEGERS_FROM < value < _INTEGERS_TO:
                 return value
             raise Refused(f"an integer has more than {INTEGER_DIGITS:,} digits", "Store it as a text.")
         if kind is float:
             if isfinite(value):
                 return value
-            raise Refused(f"{value!r} is not a number in JSON", "Use None or a text instead.")
+            raise Refused(f"{shown(value)} is not a number in JSON", "Use None or a text instead.")
         if depth >= PAYLOAD_DEPTH:
             raise Refused(f"it is nested more than {PAYLOAD_DEPTH} levels deep", "Flatten it, or store it as a text.")
         if kind is dict:
@@ -88,10 +91,10 @@ class Walk:
         try:
             for key, item in items:
                 if type(key) is not str:
-                    raise Refused(f"the key {key!r:.80} is not a text", "Use str(key), or a list of pairs.")
-                tree[key] = self.plain(item, depth + 1)
+                    raise Refused(f"the key {shown(key)} is not a text", "Use str(key), or a list of pairs.")
+                tree[key] = item if type(item) in _SAFE else self.plain(item, depth + 1)
         except Refused as refusal:
-            refusal.path.append(f"[{key!r:.80}]")
+            refusal.path.append(f"[{shown(key)}]")
             raise
         return tree
 
@@ -99,35 +102,45 @@ class Walk:
         self._take(count)
         tree: list[Any] = []
         try:
-            for item in items:
-                tree.append(self.plain(item, depth + 1))
+            for item in items:  # one by one: the length of the tree is the path to a guilty one
+                tree.append(item if type(item) in _SAFE else self.plain(item, depth + 1))  # noqa: PERF401
         except Refused as refusal:
             refusal.path.append(f"[{len(tree)}]")
             raise
         return tree
 
     def _other(self, value: Any, depth: int) -> Any:
+        kind: Any = type(value)
+        layout = layout_of(kind)
+        if layout is not None:
+            return self._fields(value, layout, depth)
         if isinstance(value, Enum):
             return self.plain(value.value, depth)
         if isinstance(value, _BY_MSGSPEC):
             return _exact_text(value)
-        if type(value) is Decimal:
+        if kind is Decimal:
             if value.is_finite():
                 return str(value)
-            raise Refused(f"{value!r} is not a number in JSON", "Use None or a text instead.")
+            raise Refused(f"{shown(value)} is not a number in JSON", "Use None or a text instead.")
         if isinstance(value, set | frozenset):
             # Sets iterate in another order in each OS process: order them, so that equal sets are equal bytes.
             return sorted(self._array(value, len(value), depth), key=_to_json)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return self._array(value, len(value), depth)
-        kind: Any = type(value)
-        fields = fields_of(kind)
-        if fields is None:
-            raise Refused(f"it holds {_described(value)}", _remedy(value))
-        if isinstance(value, Struct) and value.__struct_config__.array_like:
-            array = [item for _, item in fields(value)]
-            return self._array(array, len(array), depth)
-        pairs = fields(value)
+        if is_model(kind):
+            return self.plain(_model_tree(value), depth)
+        raise Refused(f"it holds {_described(value)}", _remedy(value))
+
+    def _fields(self, value: Any, layout: Layout, depth: int) -> Any:
+        try:
+            items = layout.read(value)
+        except AttributeError as error:
+            raise Refused(f"a field has no value ({error!s:.200})", "Give it one.") from None
+        pairs = [pair for pair in zip(layout.names, items, strict=True) if pair[1] is not UNSET]
+        if layout.tag is not None:
+            pairs.insert(0, layout.tag)
+        if layout.array:
+            return self._array([item for _, item in pairs], len(pairs), depth)
         return self._object(pairs, len(pairs), depth)
 
 
@@ -136,8 +149,17 @@ def _exact_text(value: Any) -> Any:
     if isinstance(value, datetime | time):
         offset = value.utcoffset()
         if offset is not None and offset.total_seconds() % 60:
-            raise Refused(f"{value!r} has an offset of odd seconds, which its text cannot hold", "Use UTC.")
+            raise Refused(f"{shown(value)} has an offset of odd seconds, which its text cannot hold", "Use UTC.")
     return msgspec.to_builtins(value)
+
+
+def shown(value: Any, letters: int = 80) -> str:
+    """The start of ``repr(value)``; never raises, whatever the value's own methods do."""
+    try:
+        text = repr(value)
+    except Exception:  # an integer with too many digits, or a broken __repr__
+        return f"a value of type {type(value).__qualname__}"
+    return text if len(text) <= letters else text[:letters] + "…"
 
 
 def _described(value: Any) -> str:
@@ -157,60 +179,65 @@ def _remedy(value: Any) -> str:
     )
 
 
-Fields = Callable[[Any], list[tuple[str, Any]]]
+class Layout(Struct, frozen=True):
+    """How the objects of one class are written: the JSON names of their fields, and how to read those."""
+
+    names: tuple[str, ...]
+    read: Callable[[Any], tuple[Any, ...]]
+    array: bool = False
+    tag: tuple[str, Any] | None = None
 
 
 @lru_cache(maxsize=1024)
-def fields_of(kind: Any) -> Fields | None:
-    """How to list the (JSON name, value) pairs of an object of this class, or None if it has none that we know."""
+def layout_of(kind: Any) -> Layout | None:
+    """The layout of a dataclass, a msgspec Struct or an attrs class; None if ``kind`` is none of these, or an Enum."""
     if issubclass(kind, Struct):
-        return _struct_fields
-    if hasattr(kind, "model_validate_json") and hasattr(kind, "model_dump"):
-        return _model_fields
+        config = kind.__struct_config__
+        tag = None if config.tag is None else (config.tag_field or "type", config.tag)
+        return Layout(kind.__struct_encode_fields__, _reader(kind.__struct_fields__), config.array_like, tag)
+    if issubclass(kind, Enum):
+        return None
     if dataclasses.is_dataclass(kind):
-        names = [field.name for field in dataclasses.fields(kind)]
-        return lambda value: [(name, getattr(value, name)) for name in names]
-    if hasattr(kind, "__attrs_attrs__"):
-        attributes = [attribute.name for attribute in kind.__attrs_attrs__]
-        return lambda value: [(name, getattr(value, name)) for name in attributes]
-    return None
+        names = tuple(field.name for field in dataclasses.fields(kind))
+    elif hasattr(kind, "__attrs_attrs__"):
+        names = tuple(attribute.name for attribute in kind.__attrs_attrs__)
+    else:
+        return None
+    return Layout(names, _reader(names))
 
 
-def _struct_fields(value: Struct) -> list[tuple[str, Any]]:
-    pairs = [
-        (encoded, item)
-        for name, encoded in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
-        if (item := getattr(value, name)) is not UNSET
-    ]
-    config = value.__struct_config__
-    if config.tag is not None:
-        pairs.insert(0, (config.tag_field or "type", config.tag))
-    return pairs
+def _reader(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: tuple(getattr(value, name) for name in names)
 
 
-def _model_fields(value: Any) -> list[tuple[str, Any]]:
+def is_model(kind: Any) -> bool:
+    """Whether ``kind`` is a pydantic model, told by its methods: pydantic itself is not needed."""
+    return hasattr(kind, "model_validate_json") and hasattr(kind, "model_dump")
+
+
+def _model_tree(value: Any) -> Any:
     try:
-        tree = value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+        return value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
     except Exception as error:  # the model's own serializers may raise anything
         raise Refused(f"pydantic could not turn it into JSON ({error!s:.200})", "Mend the model.") from error
-    return list(tree.items()) if isinstance(tree, dict) else [("root", tree)]
 
 
 def same(value: Any, back: Any) -> bool:
     """Whether ``back``, read from the store, is what ``value`` was: the same types and the same contents."""
-    kind: Any = type(value)
-    if kind is not type(back):
+    kind: Any = value.__class__
+    if kind is not back.__class__:
         if kind is int and type(back) in (float, Decimal):
             return bool(value == back)
         return isinstance(value, Enum) and isinstance(value, int | str) and bool(value == back)
+    if kind in SCALARS:
+        return bool(value == back)
     if kind is list or isinstance(value, tuple):
         return len(value) == len(back) and all(map(same, value, back))
     if kind is dict:
         return len(value) == len(back) and all(key in back and same(item, back[key]) for key, item in value.items())
-    fields = None if kind in SCALARS else fields_of(kind)
-    if fields is None or fields is _model_fields:
+    layout = layout_of(kind)
+    if layout is None:
         return bool(value == back)
-    mine, theirs = fields(value), fields(back)
-    return len(mine) == len(theirs) and all(
-        name == other and same(item, read) for (name, item), (other, read) in zip(mine, theirs, strict=True)
-    )
+    return all(map(same, layout.read(value), layout.read(back)))

@@ -7,6 +7,7 @@ from math import isfinite
 from typing import Any, ClassVar
 
 from perdure.errors import DefinitionError, InvalidInput, Permanent, WorkflowMisuse
+from perdure.kernel.plain import shown
 
 HOPELESS = (Permanent, DefinitionError, InvalidInput, WorkflowMisuse)
 """Errors that another attempt cannot cure; no policy retries them."""
@@ -89,7 +90,9 @@ def _check_number(name: str, value: Any, low: float, high: float | None) -> None
 
 
 def _wrong(name: str, value: Any, rule: str) -> DefinitionError:
-    return DefinitionError(f"Retry({name}={value!r}) makes no sense: {name} must be {rule}. Correct the declaration.")
+    return DefinitionError(
+        f"Retry({name}={shown(value)}) makes no sense: {name} must be {rule}. Correct the declaration."
+    )
 
 
 Retry.NONE = Retry(attempts=1)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.inspect import CustomType, Field, Type, type_info
 
 from perdure.errors import DefinitionError, PayloadError
-from perdure.kernel.plain import SCALARS, Refused, Walk, same
+from perdure.kernel.plain import SCALARS, Refused, Walk, same, shown
 from perdure.limits import PAYLOAD_DEPTH
 
 _to_json = msgspec.json.Encoder().encode
@@ -23,18 +23,20 @@ _Class = type
 
 def decode(raw: bytes, type: Any = Any, *, what: str = "the value") -> Any:
     """The value that ``raw`` holds, as ``type``; raises PayloadError if it does not fit or is not strict JSON."""
+    value = _read(raw, type, what)
+    if raw[0] in _NOT_SCALAR:
+        check_strict(raw, what)
+    return value
+
+
+def _read(raw: bytes, type: Any, what: str) -> Any:
     try:
-        value = _from_json(raw) if type is Any else decoder(type)(raw)
-        if raw[0] in _NOT_SCALAR:
-            check_strict(raw, what)
-    except PayloadError:
-        raise
+        return _from_json(raw) if type is Any else decoder(type)(raw)
     except Exception as error:  # a type's own __post_init__ or validator may raise anything
         raise PayloadError(
             f"{what} cannot be read as {named(type)}: {error!s:.500}. "
             "Correct the value, or bring back a type that fits it."
         ) from error
-    return value
 
 
 def check_strict(raw: bytes, what: str, depth: int = PAYLOAD_DEPTH) -> None:
@@ -55,20 +57,20 @@ def _without_twins(pairs: list[tuple[str, Any]], what: str) -> dict[str, Any]:
     if len(tree) < len(pairs):
         names = [name for name, _ in pairs]
         twin = next(name for name in names if names.count(name) > 1)
-        raise PayloadError(f"{what} names the key {twin!r:.80} twice in one object. Keep one of the two.")
+        raise PayloadError(f"{what} names the key {shown(twin)} twice in one object. Keep one of the two.")
     return tree
 
 
 def check_comes_back(value: Any, raw: bytes, type: Any, what: str) -> None:
-    """Raise PayloadError unless ``raw`` read as ``type`` is what ``value`` was."""
-    check_same(value, decode(raw, type, what=what), type, what)
+    """Raise PayloadError unless ``raw``, which was just written, read as ``type`` is what ``value`` was."""
+    check_same(value, _read(raw, type, what), type, what)
 
 
 def check_same(value: Any, back: Any, type: Any, what: str) -> None:
     """Raise PayloadError unless ``back``, read as ``type``, is what ``value`` was."""
     if not same(value, back):
         raise PayloadError(
-            f"{what} would not come back from the store as it was: {value!r:.200} would be {back!r:.200}. "
+            f"{what} would not come back from the store as it was: {shown(value, 200)} would be {shown(back, 200)}. "
             f"Annotate the exact type where it is declared (now {named(type)}), or convert the value first."
         )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -54,6 +53,13 @@ class Record(Struct, frozen=True):
     now: int
 
 
+class _Evidence(Struct):
+    alone_deaths: int = 0
+
+
+_evidence = msgspec.json.Decoder(_Evidence).decode
+
+
 class Folded(Struct, frozen=True):
     """What a history implies about its row: the status, how many events, the highest message received."""
 
@@ -75,9 +81,10 @@ def fold(events: Sequence[Event]) -> Folded:
 
 
 def _alone_deaths(event: Event) -> int:
-    evidence: Any = msgspec.json.decode(event.payload) if event.payload else None
-    count = evidence.get("alone_deaths") if isinstance(evidence, dict) else None
-    return count if isinstance(count, int) else 0
+    try:
+        return _evidence(event.payload or b"{}").alone_deaths
+    except msgspec.DecodeError:
+        return 0
 
 
 def unsound(process: Process, events: Sequence[Event], messages: Sequence[Message], now: int) -> list[Finding]:

@@ -1,0 +1,89 @@
+"""Names: which keys are accepted, alike on every store, and how ids are written."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.clock import Machine
+from perdure.errors import InvalidKey
+from perdure.kernel.names import check_key, check_name, id_bytes, id_text
+from perdure.limits import KEY_BYTES
+
+
+@pytest.mark.parametrize(
+    "key", ["order/A-17", "x", "two words", "Übergröße", "順番", "مفتاح", "😀", "a" * KEY_BYTES, "é" * 127]
+)
+def test_a_printable_key_is_accepted_unchanged(key: str) -> None:
+    assert check_key(key) is key
+    assert check_name(key) is key
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("", "is empty"),
+        (" a", "space"),
+        ("a ", "space"),
+        (" ", "space"),
+        ("a\0b", r"U\+0000"),
+        ("a\nb", r"U\+000A"),
+        ("a\x7fb", r"U\+007F"),
+        ("a\u200bb", r"U\+200B"),
+        ("\u202eabc", r"U\+202E"),
+        ("a\u00a0b", r"U\+00A0"),
+        ("a\ud800", r"U\+D800"),
+        ("e\u0301", "NFC"),
+        ("\u212b", "NFC"),
+        ("a" * (KEY_BYTES + 1), "256 bytes"),
+        ("é" * 128, "256 bytes"),
+        ("x" * 1001, "1001 bytes"),
+        (b"a", "type bytes"),
+        (None, "type NoneType"),
+        (17, "type int"),
+    ],
+)
+def test_a_key_that_people_or_databases_could_mistake_is_refused_with_what_to_do(key: Any, reason: str) -> None:
+    for check in (check_key, check_name):
+        with pytest.raises(InvalidKey, match=reason) as caught:
+            check(key, "the key of the order")
+        assert str(caught.value).startswith("the key of the order ")
+        assert str(caught.value).endswith(".")
+        assert str(caught.value).isprintable()
+
+
+@given(st.text())
+def test_an_accepted_key_is_normal_printable_and_short_and_no_other_is_refused(key: str) -> None:
+    fit = (
+        len(key) > 0
+        and key.isprintable()
+        and key == key.strip()
+        and unicodedata.normalize("NFC", key) == key
+        and len(key.encode()) <= KEY_BYTES
+    )
+    try:
+        assert check_key(key) == key
+        assert fit
+    except InvalidKey:
+        assert not fit
+
+
+@given(st.binary(min_size=16, max_size=16))
+def test_an_id_is_written_as_a_uuid_and_read_back(id: bytes) -> None:
+    assert id_text(id) == str(UUID(bytes=id))
+    assert id_bytes(id_text(id)) == id
+
+
+def test_fresh_ids_sort_by_time_and_are_version_7() -> None:
+    assert UUID(id_text(Machine().new_id())).version == 7
+
+
+@pytest.mark.parametrize("text", ["", "A-17", "0192f0c1", b"x", None, 5, "g" * 32])
+def test_what_is_no_id_is_refused_with_what_to_do(text: Any) -> None:
+    with pytest.raises(InvalidKey, match=r"`perdure ps`, or use the key\.$"):
+        id_bytes(text)
