@@ -185,8 +185,11 @@ class Client:
         here = self.in_hand(id)
         ended = None if here else await self.row(id)
         if ended is None or ended.status not in SETTLED:
-            async with asyncio.timeout(timeout):
+            if timeout is None:
                 ended = await self.results.wait(id, here=here)
+            else:
+                async with asyncio.timeout(timeout):
+                    ended = await self.results.wait(id, here=here)
         if ended.status is Status.COMPLETED:
             return decode(ended.result or b"null", type)
         failure = Failure(type="Unknown", message="") if ended.error is None else Failure.decode(ended.error)
@@ -225,14 +228,23 @@ class Client:
     # -- telling -------------------------------------------------------------------------------------------------
 
     async def signal(
-        self, process: Reference, name: str, value: object = None, *, key: str | None = None
+        self,
+        process: Reference,
+        name: str,
+        value: object = None,
+        *,
+        key: str | None = None,
+        who: str = "",
+        why: str = "",
+        origin: str = "client",
     ) -> SendVerdict:
-        """Send a signal with a value; it waits in the inbox until the process receives it."""
+        """Send a signal with a value; it waits in the inbox until the process receives it. A person is recorded."""
         check_name(name, "the signal's name")
         if key is not None:
             check_key(key, "the signal's key")
         raw = encode(value, what=f"the value of signal {name!r}")
-        return await self._send(process, MessageType.SIGNAL, name, raw, key, None)
+        sender = transition.Sender(who, why, origin).encode() if who or why else None
+        return await self._send(process, MessageType.SIGNAL, name, raw, key, sender)
 
     async def cancel(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> SendVerdict:
         """Ask a process to cancel; recorded with who, why and origin."""

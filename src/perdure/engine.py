@@ -64,6 +64,7 @@ class Engine(Client):
         self._migrate = migrate
         self._unwatch: Callable[[], None] = lambda: None
         self._stopping: asyncio.Event | None = None
+        self._closing: Worker | None = None
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -85,8 +86,9 @@ class Engine(Client):
 
     async def _begin_work(self) -> None:
         self._stopping = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self.committer.open()
-        self.results.loop.start()
+        self.results.open()
         if self._work:
             time = StoreTime(self.machine)
             time.heard(await self.store.now())
@@ -107,6 +109,7 @@ class Engine(Client):
         """Stop: steps in flight get ``seconds`` (default of the pace) to finish, the rest is handed back."""
         self._unwatch()
         worker, self.worker = self.worker, None
+        self._closing = worker
         self.eager = lambda process, workflow: None
         if worker is not None:
             await worker.stop(self.pace.stop_seconds if seconds is None else seconds)
@@ -123,6 +126,11 @@ class Engine(Client):
         """Ask :meth:`run` or :meth:`until_idle` to return."""
         if self._stopping is not None:
             self._stopping.set()
+
+    def hurry(self) -> None:
+        """While :meth:`close` waits for steps: wait no longer, hand everything back now."""
+        if self._closing is not None:
+            self._closing.hurried = True
 
     async def run(self) -> None:
         """Work until :meth:`stop_soon` is called."""
@@ -157,7 +165,7 @@ class Engine(Client):
         worker = self.worker
         if worker is None or worker.scheduler.draining or worker.busy >= self.pace.in_flight or self._alone:
             return None
-        future: asyncio.Future[StartAnswer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[StartAnswer] = self._loop.create_future()
         worker.scheduler.start(process, workflow, to_future(future))
         return future
 

@@ -82,6 +82,7 @@ class Worker:
         self.solitary = Solitary(store.url, registry, pace, telemetry)
         self.watchdog = Watchdog(machine, telemetry)
         self.alone = alone
+        self.hurried = False
         self._ending: asyncio.Task[None] | None = None
 
     def on_end(self, ended: Callable[[Process], None], parted: Callable[[bytes], None]) -> None:
@@ -126,7 +127,7 @@ class Worker:
         self.scheduler.drain()
         await self.intake.loop.stop()
         end = self.machine.monotonic() + seconds
-        while self.scheduler.hand and self.machine.monotonic() < end:
+        while self.scheduler.hand and self.machine.monotonic() < end and not self.hurried:
             await asyncio.sleep(0.01)
         for activation in list(self.scheduler.hand.values()):
             self.scheduler.hand_back(activation)
