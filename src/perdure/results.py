@@ -18,6 +18,7 @@ class Results:
         self.store = store
         self.loop = Loop("results", self._tick)
         self._waiters: dict[bytes, list[asyncio.Future[Process]]] = {}
+        self.outer: asyncio.AbstractEventLoop | None = None
         self._away: set[bytes] = set()
         self._hinted = False
         self._wait = limits.POLL_SECONDS
@@ -26,7 +27,8 @@ class Results:
         """The process once it has ended or is broken. ``here``: it is in hand in this OS process,
         which tells of its end without a look at the store.
         """
-        future: asyncio.Future[Process] = asyncio.get_running_loop().create_future()
+        assert self.outer is not None, "the engine is not open"
+        future: asyncio.Future[Process] = self.outer.create_future()
         self._waiters.setdefault(id, []).append(future)
         if not here:
             self._away.add(id)
@@ -40,6 +42,11 @@ class Results:
                 if not waiters:
                     del self._waiters[id]
                     self._away.discard(id)
+
+    def open(self) -> None:
+        """Begin to look, on the running event loop."""
+        self.outer = asyncio.get_running_loop()
+        self.loop.start()
 
     def ended(self, process: Process) -> None:
         """A process has ended (or is broken): tell those who wait for it."""

@@ -78,9 +78,10 @@ class Attempt:
             self._loop.call_soon_threadsafe(self._extend)
 
 
-ATTEMPT: ContextVar[Attempt | None] = ContextVar("perdure attempt", default=None)
+ATTEMPT: ContextVar[Callable[[], Attempt]] = ContextVar("perdure attempt", default=Attempt)
+"""Gives the attempt that runs in this context; it is made only when a step asks for it."""
 
 
 def attempt() -> Attempt:
     """The attempt that is running; outside of one, a neutral one with which unit tests work."""
-    return ATTEMPT.get() or Attempt()
+    return ATTEMPT.get()()

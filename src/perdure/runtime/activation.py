@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import json
@@ -14,13 +15,14 @@ from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
-from perdure.kernel.outcome import Outcome
+from perdure.kernel.outcome import STILL_BUSY, Outcome
 from perdure.kernel.process import Process, Status
 from perdure.kernel.transition import origins_of
 
 if TYPE_CHECKING:
     from perdure.authoring.workflow import Workflow
     from perdure.runtime.agent import Execution
+    from perdure.runtime.store_time import StoreTime
 
 Input = tuple[EventType, Any, bytes | None]
 """What opens a turn: (STEP_COMPLETED or STEP_FAILED, the ask, payload) or (MESSAGE_RECEIVED, the message, None)."""
@@ -28,12 +30,16 @@ Input = tuple[EventType, Any, bytes | None]
 Slot = tuple[str, str]
 """A step's identity in its process: its name and its place."""
 
+NOTHING: Any = MappingProxyType({})
+"""Stands in for a dict until there is something to keep: thousands of activations are alive at once."""
+
 
 class Activation:
     """One process in hand. ``process`` is the row as last committed; everything else is what came since."""
 
     __slots__ = (
         "alarm",
+        "answer",
         "asked",
         "at",
         "attempts",
@@ -54,6 +60,7 @@ class Activation:
         "queued",
         "releasing",
         "resumed",
+        "sent",
         "retries",
         "turns",
         "unheard",
@@ -68,14 +75,14 @@ class Activation:
         self.turns = 0
         self.at = 0
         self.events: list[Event] = []
-        self.consumed: list[tuple[int, int]] = []
+        self.consumed: tuple[tuple[int, int], ...] = ()
         self.not_before = 0
         self.inputs: list[Input] = []
         self.asked: list[Ask[Any]] = []  # wait for the commit of the turn that asked for them
         self.releasing: list[Ask[Any]] = []  # that commit is in flight, or just applied
         self.in_flight: dict[Slot, Execution] = {}
-        self.attempts: dict[Slot, FailedAttempt] = {}
-        self.retries: dict[Slot, asyncio.TimerHandle] = {}
+        self.attempts: dict[Slot, FailedAttempt] = NOTHING
+        self.retries: dict[Slot, asyncio.TimerHandle] = NOTHING
         self.origins: dict[Slot, int] | None = None
         self.inherited: set[Slot] | None = None
         self.commit: Commit | None = None
@@ -86,6 +93,8 @@ class Activation:
         self.alarm: tuple[int, asyncio.TimerHandle] | None = None
         self.resumed = 0
         self.lease_end = 0.0
+        self.sent = 0.0
+        self.answer: Callable[[Activation, Any], None]
 
     # -- turns -------------------------------------------------------------------------------------------------
 
@@ -124,7 +133,7 @@ class Activation:
 
     def _receive(self, message: Message) -> None:
         self._record(EventType.MESSAGE_RECEIVED, "", message.name, None, None, message.number)
-        self.consumed.append((message.number, self.number))
+        self.consumed += ((message.number, self.number),)
         self.loop.message(message.type, message.name, message.payload, message.number)
 
     def _record(
@@ -147,12 +156,24 @@ class Activation:
     def forget(self, ask: Ask[Any]) -> None:
         """Let go of everything kept for a step that has been answered or dropped."""
         slot = (ask.name, ask.place)
-        self.attempts.pop(slot, None)
-        retry = self.retries.pop(slot, None)
-        if retry is not None:
-            retry.cancel()
+        if slot in self.attempts:
+            del self.attempts[slot]
+        if slot in self.retries:
+            self.retries.pop(slot).cancel()
         if self.inherited:
             self.inherited.discard(slot)
+
+    def tried(self, slot: Slot, failed: FailedAttempt) -> None:
+        """Keep what is known of a step's last failed attempt."""
+        if self.attempts is NOTHING:
+            self.attempts = {}
+        self.attempts[slot] = failed
+
+    def wait(self, slot: Slot, retry: asyncio.TimerHandle) -> None:
+        """Keep the timer of a step's next attempt."""
+        if self.retries is NOTHING:
+            self.retries = {}
+        self.retries[slot] = retry
 
     # -- replay ------------------------------------------------------------------------------------------------
 
@@ -210,7 +231,7 @@ class Activation:
 
     def _recall(self, event: Event) -> None:
         if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
-            self.attempts[event.name, event.place] = decode_attempt(event.payload)
+            self.tried((event.name, event.place), decode_attempt(event.payload))
         elif event.type is EventType.RESUMED:
             self.resumed = event.number
 
@@ -228,22 +249,20 @@ class Activation:
             return None
         return json.decode(self.process.progress).get(f"{ask.name}:{ask.place}", {}).get("reported")
 
-    def outcome(self, now: int, hold: int) -> Outcome:
+    def outcome(self, time: StoreTime, hold: int) -> Outcome:
         """What the turns so far leave behind, if they were written now."""
         loop = self.loop
         if loop.finished:
             return self._ending()
-        wake_at = None
-        busy = bool(self.in_flight or self.asked or self.releasing or self.inputs)
-        if not busy:
-            timer = loop.next_timer()
-            times = [self.attempts[slot].retry_at for slot in self.retries]
-            if timer is not None:
-                times.append(timer[0])
-            wake_at = min(times, default=None)
-            busy = wake_at is not None and wake_at - now <= hold
-        awaiting = None if busy else loop.awaiting()
-        return Outcome(Status.RUNNING, busy, wake_at, awaiting, loop.state)
+        if self.in_flight or self.asked or self.releasing or self.inputs:
+            return STILL_BUSY if loop.state is None else Outcome(busy=True, state=loop.state)
+        timer = loop.next_timer()
+        times = [self.attempts[slot].retry_at for slot in self.retries]
+        if timer is not None:
+            times.append(timer[0])
+        wake_at = min(times, default=None)
+        busy = wake_at is not None and wake_at - time.now() <= hold
+        return Outcome(Status.RUNNING, busy, wake_at, None if busy else loop.awaiting(), loop.state)
 
     def _ending(self) -> Outcome:
         loop = self.loop
@@ -257,6 +276,10 @@ class Activation:
         except ValueError as error:
             return Outcome(Status.FAILED, state=loop.state, error=Failure.of(error).encode())
 
+    def answered(self, answer: Any) -> None:
+        """The commit in flight has been answered."""
+        self.answer(self, answer)
+
     def drop(self) -> None:
         """Let go: steps are cancelled, the code's memory is evicted; nothing that it does now counts (rule 20)."""
         self.gone = True
@@ -265,7 +288,7 @@ class Activation:
         self.in_flight.clear()
         for retry in self.retries.values():
             retry.cancel()
-        self.retries.clear()
+        self.retries = NOTHING
         if self.alarm is not None:
             self.alarm[1].cancel()
         self.loop.evict()

@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perdure")
 
+PATROLLED_SECONDS = 30.0
+"""Deadlines from this length on are looked after by a patrol, shorter ones by a timer of their own."""
+PATROL_SECONDS = 0.5
+
 
 class Execution:
     """One attempt of one step, under way. After :meth:`stop` or its deadline nothing of it counts."""
 
-    __slots__ = (
-        "activation", "agent", "ask", "attempt", "deadline", "number", "over", "since", "started", "task", "timer",
-    )  # fmt: skip
+    __slots__ = ("activation", "agent", "ask", "attempt", "deadline", "number", "over", "since", "started", "task")
 
     def __init__(self, agent: Agent, activation: Activation, ask: Ask[Any], number: int, since: int) -> None:
         self.agent = agent
@@ -42,18 +44,31 @@ class Execution:
         self.since = since
         self.over = False
         self.task: asyncio.Future[Any] | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.started = 0.0
-        self.deadline = 0.0
+        self.started = agent.loop.time()
+        self.deadline = self.started + ask.step.timeout
         self.attempt: Attempt | None = None
+
+    def current(self) -> Attempt:
+        """What the step may know about this attempt; made when it asks for it."""
+        if self.attempt is None:
+            activation, ask = self.activation, self.ask
+            key = f"{id_text(activation.process.id)}/{activation.key_run(ask)}/{ask.name}:{ask.place}"
+            self.attempt = Attempt(
+                process=activation.process,
+                step=ask.name,
+                number=self.number,
+                idempotency_key=key,
+                extend=self.extend,
+                loop=self.agent.loop,
+                left=self.left,
+                last_progress=activation.last_progress(ask),
+            )
+        return self.attempt
 
     def stop(self) -> None:
         """Silence this attempt and cancel it: its process was dropped, or its code wants it no more."""
         self.over = True
-        if self.timer is not None:
-            self.timer.cancel()
-        if self.task is not None:
-            self.task.cancel()
+        self.agent.silence(self)
 
     def left(self) -> float:
         """Seconds until the deadline of this attempt."""
@@ -65,7 +80,7 @@ class Execution:
 
     def extend(self) -> None:
         """A heartbeat: the step's time starts again."""
-        self.deadline = self.agent.loop.time() + (self.ask.step.timeout or limits.STEP_TIMEOUT_SECONDS)
+        self.deadline = self.agent.loop.time() + self.ask.step.timeout
 
 
 class Agent:
@@ -84,7 +99,9 @@ class Agent:
         self.tried: Callable[[Activation, Ask[Any], FailedAttempt], None]
         self.due: Callable[[Activation, Ask[Any]], None]
         self._threads: ThreadPoolExecutor | None = None
-        self._running: set[asyncio.Future[Any]] = set()
+        self._running: set[Execution] = set()
+        self._silent: set[asyncio.Future[Any]] = set()
+        self._patrol: asyncio.TimerHandle | None = None
 
     def begin(self, activation: Activation, ask: Ask[Any]) -> None:
         """Start the next attempt of a step, now or when its retry is due."""
@@ -95,29 +112,33 @@ class Agent:
             execution = Execution(self, activation, ask, 1, now)
         elif tried.retry_at > now:
             delay = (tried.retry_at - now) / SECOND
-            activation.retries[slot] = self.loop.call_later(delay, self._retry, activation, ask)
+            activation.wait(slot, self.loop.call_later(delay, self._retry, activation, ask))
             return
         else:
             execution = Execution(self, activation, ask, tried.attempt + 1, tried.since)
         activation.in_flight[slot] = execution
-        self._start(execution)
+        self.telemetry.counters["steps"] += 1
+        call = self._call if ask.step.is_async else self._call_in_thread
+        execution.task = self.loop.create_task(call(execution))
+        self._running.add(execution)
+        if ask.step.timeout < PATROLLED_SECONDS:
+            self.loop.call_at(execution.deadline, self._deadline, execution)
+        elif self._patrol is None:
+            self._patrol = self.loop.call_later(PATROL_SECONDS, self._look)
+
+    def silence(self, execution: Execution) -> None:
+        """Cancel an attempt that counts no more, and keep hold of it until it has ended."""
+        self._running.discard(execution)
+        task = execution.task
+        if task is not None and not task.done():
+            self._silent.add(task)
+            task.add_done_callback(self._silent.discard)
+            task.cancel()
 
     def _retry(self, activation: Activation, ask: Ask[Any]) -> None:
         activation.retries.pop((ask.name, ask.place), None)
         if not activation.gone:
             self.due(activation, ask)
-
-    def _start(self, execution: Execution) -> None:
-        self.telemetry.counters["steps"] += 1
-        step = execution.ask.step
-        execution.started = self.loop.time()
-        execution.deadline = execution.started + (step.timeout or limits.STEP_TIMEOUT_SECONDS)
-        execution.attempt = self._attempt(execution)
-        call = self._call if step.is_async else self._call_in_thread
-        task = execution.task = self.loop.create_task(call(execution))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        execution.timer = self.loop.call_at(execution.deadline, self._deadline, execution)
 
     def _ended(self, execution: Execution, result: bytes | None, error: BaseException | None) -> None:
         """An attempt has answered or failed: the answer counts, or the policy plans the next attempt."""
@@ -148,17 +169,18 @@ class Agent:
 
     async def close(self) -> None:
         """Cancel what still runs and wait a moment for it; threads cannot be stopped, only left behind."""
-        running = list(self._running)
-        for task in running:
-            task.cancel()
-        if running:
-            await asyncio.wait(running, timeout=1.0)
+        for execution in list(self._running):
+            execution.stop()
+        if self._patrol is not None:
+            self._patrol.cancel()
+        if self._silent:
+            await asyncio.wait(list(self._silent), timeout=1.0)
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _call(self, execution: Execution) -> None:
         ask = execution.ask
-        ATTEMPT.set(execution.attempt)
+        ATTEMPT.set(execution.current)
         try:
             value = await ask.step.function(*ask.args, **ask.kwargs)
         except asyncio.CancelledError as error:
@@ -177,7 +199,7 @@ class Agent:
             self._threads = ThreadPoolExecutor(limits.STEP_THREADS, thread_name_prefix="perdure step")
         ask = execution.ask
         context = copy_context()
-        context.run(ATTEMPT.set, execution.attempt)
+        context.run(ATTEMPT.set, execution.current)
 
         def call() -> tuple[Any, BaseException | None]:
             try:
@@ -216,34 +238,24 @@ class Agent:
             self.telemetry.counters["late_results"] += 1
             return True
         execution.over = True
-        if execution.timer is not None:
-            execution.timer.cancel()
+        self._running.discard(execution)
         return False
+
+    def _look(self) -> None:
+        """Look after the attempts with long deadlines, all at once: a timer for each would cost every step."""
+        now = self.loop.time()
+        for execution in [execution for execution in self._running if execution.deadline <= now]:
+            self._deadline(execution)
+        self._patrol = self.loop.call_later(PATROL_SECONDS, self._look) if self._running else None
 
     def _deadline(self, execution: Execution) -> None:
         """At its deadline an attempt is cancelled and falls silent, unless heartbeats have moved the deadline."""
         if execution.over:
             return
         if execution.deadline > self.loop.time() + 0.001:
-            execution.timer = self.loop.call_at(execution.deadline, self._deadline, execution)
+            self.loop.call_at(execution.deadline, self._deadline, execution)
             return
         self.telemetry.counters["step_timeouts"] += 1
         seconds = self.loop.time() - execution.started
         execution.stop()
         self._ended(execution, None, TimeoutError(f"the attempt ran over its deadline after {seconds:.3g} s"))
-
-    def _attempt(self, execution: Execution) -> Attempt:
-        activation = execution.activation
-        process = activation.process
-        ask = execution.ask
-        key = f"{id_text(process.id)}/{activation.key_run(ask)}/{ask.name}:{ask.place}"
-        return Attempt(
-            process=process,
-            step=ask.name,
-            number=execution.number,
-            idempotency_key=key,
-            extend=execution.extend,
-            loop=self.loop,
-            left=execution.left,
-            last_progress=activation.last_progress(ask),
-        )

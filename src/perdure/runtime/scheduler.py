@@ -89,26 +89,28 @@ class Scheduler:
         activation = Activation(process, workflow, TurnLoop(process.id, process.id))
         activation.begin(now)
         self._gather(activation)
-        commit = self._commit(activation, activation.outcome(now, self.hold))
+        commit = self._commit(activation, activation.outcome(self.time, self.hold))
         activation.commit = commit
-        sent = self.time.monotonic()
+        activation.sent = self.time.monotonic()
 
         def stored(answer: StartAnswer | StoreError) -> None:
-            activation.commit = None
-            if isinstance(answer, StartAnswer) and answer.verdict is StartVerdict.CREATED:
-                self.telemetry.counters["starts"] += 1
-                self.telemetry.counters["turns"] += 1
-                self.hand[process.id] = activation
-                activation.lease_end = sent + self.lease_seconds
-                answered(answer)
-                self._applied(activation, commit, answer.inbox)
-                return
-            # Somebody else has the key, or nothing could be stored: what the turn did in memory is void.
-            activation.drop()
-            self.telemetry.counters["starts_existing"] += 1
+            self._stored(activation, commit, answer)
             answered(answer)
 
         self.committer.start(Start(commit.after, commit.events, commit.lease), stored)
+
+    def _stored(self, activation: Activation, commit: Commit, answer: StartAnswer | StoreError) -> None:
+        activation.commit = None
+        if isinstance(answer, StartAnswer) and answer.verdict is StartVerdict.CREATED:
+            self.telemetry.counters["starts"] += 1
+            self.telemetry.counters["turns"] += 1
+            self.hand[activation.process.id] = activation
+            activation.lease_end = activation.sent + self.lease_seconds
+            self._applied(activation, commit, answer.inbox)
+        else:
+            # Somebody else has the key, or nothing could be stored: what the turn did in memory is void.
+            activation.drop()
+            self.telemetry.counters["starts_existing"] += 1
 
     def adopt(self, claimed: Claimed, sent: float) -> None:
         """Take a claimed process in hand: replay what happened, deliver what is unheard, go on."""
@@ -213,8 +215,7 @@ class Scheduler:
             self._release(activation)
         if activation.gone:
             return
-        now = max(self.time.now(), activation.at)
-        outcome = activation.outcome(now, self.hold)
+        outcome = activation.outcome(self.time, self.hold)
         if outcome.status is Status.RUNNING:
             if activation.number - activation.resumed >= limits.HISTORY_HOLD_EVENTS:
                 outcome = self._too_long(activation, outcome)
@@ -232,8 +233,8 @@ class Scheduler:
             outcome,
             now=activation.at,
             lease=self.lease,
-            idle_at=self.time.idle_at(activation.workflow.idle or limits.IDLE_CHECK_SECONDS),
-            consumed=tuple(activation.consumed),
+            idle_at=0 if outcome.busy else self.time.idle_at(activation.workflow.idle or limits.IDLE_CHECK_SECONDS),
+            consumed=activation.consumed,
             not_before=activation.not_before,
             cleared=cleared,
         )
@@ -241,7 +242,7 @@ class Scheduler:
             activation.inherited = None
         activation.releasing, activation.asked = activation.asked, []
         activation.events = []
-        activation.consumed = []
+        activation.consumed = ()
         activation.not_before = 0
         activation.number = commit.after.events
         return commit
@@ -250,20 +251,19 @@ class Scheduler:
 
     def _write(self, activation: Activation, commit: Commit) -> None:
         activation.commit = commit
-        sent = self.time.monotonic()
+        activation.sent = self.time.monotonic()
+        activation.answer = self._answered
+        self.committer.commit(commit, activation.answered)
 
-        def answered(answer: CommitAnswer | StoreError) -> None:
-            self._answered(activation, commit, answer, sent)
-
-        self.committer.commit(commit, answered)
-
-    def _answered(self, activation: Activation, commit: Commit, answer: CommitAnswer | StoreError, sent: float) -> None:
+    def _answered(self, activation: Activation, answer: CommitAnswer | StoreError) -> None:
+        commit = activation.commit
+        assert commit is not None
         activation.commit = None
         if isinstance(answer, CommitAnswer):
             if answer.verdict is Verdict.APPLIED:
                 self.telemetry.counters["commits"] += 1
                 if not activation.gone:
-                    activation.lease_end = sent + self.lease_seconds
+                    activation.lease_end = activation.sent + self.lease_seconds
                     self._applied(activation, commit, answer.inbox)
                 return
             if answer.verdict is Verdict.READ_FIRST and not activation.gone:
@@ -302,7 +302,7 @@ class Scheduler:
     def _unwrite(self, activation: Activation, commit: Commit) -> None:
         """A finishing commit was answered "read first": take its events back, without the ending."""
         activation.events = list(commit.events[:-1])
-        activation.consumed = list(commit.consumed)
+        activation.consumed = commit.consumed
         activation.not_before = commit.not_before
         activation.number = commit.after.events - 1
 
@@ -341,7 +341,7 @@ class Scheduler:
 
     def _step_tried(self, activation: Activation, ask: Ask[Any], tried: FailedAttempt) -> None:
         """An attempt failed and another will follow, once the failure is in the history."""
-        activation.attempts[ask.name, ask.place] = tried
+        activation.tried((ask.name, ask.place), tried)
         now = max(self.time.now(), activation.at)
         activation.note(EventType.ATTEMPT_FAILED, now, tried.encode(), name=ask.name, place=ask.place)
         self._step_due(activation, ask)
