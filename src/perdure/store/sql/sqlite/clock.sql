@@ -1,0 +1,13 @@
+-- name: tick
+-- First in every write transaction: raises the mark of the clock, leaves hints, and tells who is alive.
+UPDATE clock SET at = max(at, ?1), due_hints = due_hints + ?2, done_hints = done_hints + ?3
+RETURNING at, (SELECT json_group_array(hex(id)) FROM worker WHERE ended_at IS NULL)
+
+-- name: clock_mark
+SELECT at FROM clock
+
+-- name: clock_hints
+SELECT due_hints, done_hints FROM clock
+
+-- name: leave_due_hint
+UPDATE clock SET due_hints = due_hints + 1

@@ -1,0 +1,45 @@
+-- name: look_at_fences
+-- Which commits of a batch do not simply fit: their rows are gone, have another fence, or have had messages.
+-- Read under the write lock, which is every row's lock (rule 1).
+WITH given (n, id, token, version) AS (VALUES /* each */ (?, ?, ?, ?) /* end */)
+SELECT json_group_array(json_array(given.n, process.token, process.version, process.inbox))
+FROM given LEFT JOIN process ON process.id = given.id
+WHERE given.n IS NOT NULL
+AND (process.token IS NOT given.token OR process.version IS NOT given.version OR process.inbox > 0)
+
+-- name: read_row_and_event
+-- For a commit whose fence does not fit: the row as it is, and the first event that the commit would have written.
+SELECT p.head, p.body, e.head, e.body
+FROM packed_process AS p
+LEFT JOIN packed_event AS e ON e.process = p.id AND e.run = ?2 AND e.number = ?3
+WHERE p.id = ?1
+
+-- name: update_processes
+-- An insert that always meets its row, because the fences were looked at under the same lock. Kind and input stand for
+-- columns that are never changed here, like key, inbox, parent and created_at.
+INSERT INTO process (
+    id, status, run, version, token, owner, due_at, reminder, seen, events, awaiting, deaths, alone_deaths, deadline,
+    priority, attributes, state, progress, result, error, code, opened_at, changed_at, inbox, created_at, kind, input
+)
+SELECT *, 0, '', x'' FROM (VALUES
+    /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */
+)
+WHERE column2 IS NOT NULL
+ON CONFLICT (id) DO UPDATE SET
+    status = excluded.status, run = excluded.run, version = excluded.version, token = excluded.token,
+    owner = excluded.owner, due_at = excluded.due_at, reminder = excluded.reminder, seen = excluded.seen,
+    events = excluded.events, awaiting = excluded.awaiting, deaths = excluded.deaths,
+    alone_deaths = excluded.alone_deaths, deadline = excluded.deadline, priority = excluded.priority,
+    attributes = excluded.attributes, state = excluded.state, progress = excluded.progress, result = excluded.result,
+    error = excluded.error, code = excluded.code, opened_at = excluded.opened_at, changed_at = excluded.changed_at
+
+-- name: offer_messages
+-- A new run is offered messages again, from a number on.
+WITH given (process, number) AS (VALUES /* each */ (?, ?) /* end */)
+UPDATE message SET consumed_run = NULL, consumed_by = NULL
+FROM given WHERE message.process = given.process AND message.number >= given.number
+
+-- name: consume_messages
+WITH given (process, number, run, event) AS (VALUES /* each */ (?, ?, ?, ?) /* end */)
+UPDATE message SET consumed_run = given.run, consumed_by = given.event
+FROM given WHERE message.process = given.process AND message.number = given.number AND message.consumed_by IS NULL

@@ -1,0 +1,245 @@
+"""The SQLite store: one file (or memory), one writer thread a store object, several workers on one file."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from perdure.clock import SECOND, Machine
+from perdure.errors import StoreError
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
+from perdure.kernel.event import Event
+from perdure.kernel.lease import Claim, ClaimAnswer
+from perdure.kernel.message import Message, SendAnswer
+from perdure.kernel.process import Process, Status
+from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.store import (
+    sqlite_claim,
+    sqlite_commit,
+    sqlite_row,
+    sqlite_schema,
+    sqlite_search,
+    sqlite_send,
+    sqlite_start,
+    sqlite_sweep,
+    sqlite_worker,
+)
+from perdure.store.base import Overdue, Pruned, Search
+from perdure.store.sqlite_clock import SqliteClock
+from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite_file import read_url
+from perdure.store.sqlite_lane import Lane
+from perdure.store.sqlite_lock import IncarnationLocks
+from perdure.store.sqlite_watch import Watch
+from perdure.store.sqlite_writer import Writer
+
+_OLDEST = (3, 38, 0)
+_LAST = (1 << 63) - 1
+
+
+class SqliteStore:
+    """Keeps the rows in a SQLite database. See :class:`perdure.store.base.Store` for what the methods promise."""
+
+    def __init__(self, url: str, *, machine: Machine | None = None) -> None:
+        self.url = url
+        self._file = read_url(url)
+        self._machine = machine or Machine()
+        self._clock = SqliteClock(self._machine)
+        self._locks = IncarnationLocks(self._file.locks)
+        writing = Lane("perdure sqlite writer", self._connect)
+        # A database in memory has one connection only: what is read waits there behind what is written.
+        self._reader = writing if self._file.path is None else Lane("perdure sqlite reader", self._connect)
+        self._writer = Writer(self._machine, self._clock, writing)
+        self._watch = Watch(self._writer.hints, self._connect_watch)
+
+    # -- opening and closing -----------------------------------------------------------------------------------
+
+    async def open(self, *, migrate: bool = True) -> None:
+        """Connect; create or migrate the schema under the write lock, or raise StoreTooOld if ``migrate`` is false."""
+        if sqlite3.sqlite_version_info < _OLDEST:
+            raise StoreError(f"this Python has SQLite {sqlite3.sqlite_version}; use one with SQLite 3.38 or newer")
+        self._file.prepare()
+        self._writer.open()
+        if self._reader is not self._writer.lane:
+            self._reader.open()
+        try:
+            await self._writer.lane.run(lambda connection: self._prepare(connection, migrate))
+            living = await self._reader.run(lambda connection: sqlite_worker.workers(connection, False))
+            self._locks.sweep({worker.id for worker in living})
+        except BaseException:
+            await self.close()
+            raise
+
+    def _prepare(self, connection: Connection, migrate: bool) -> None:
+        """Bring the schema up, and see now rather than later whether the file can be written."""
+        sqlite_schema.prepare(connection, self._writer, migrate=migrate)
+        (stored,) = self._writer.locked(connection, lambda: connection.one("clock_mark"))
+        self._clock.saw(stored)
+
+    def _connect(self) -> Connection:
+        connection = Connection(self._file)
+        connection.raw.create_function("same_json", 2, sqlite_search.same_json, deterministic=True)
+        return connection
+
+    def _connect_watch(self) -> sqlite3.Connection | None:
+        if self._file.path is None:
+            return None
+        return sqlite3.connect(self._file.path, timeout=0, isolation_level=None)
+
+    async def close(self) -> None:
+        """Let go of every connection, thread and lock. Safe to call twice."""
+        self._watch.close()
+        if self._writer.lane.is_open and self._clock.mark > self._clock.stored:
+            with contextlib.suppress(StoreError):
+                await self._writer.write(lambda transaction: None)
+        if self._reader is not self._writer.lane:
+            await self._reader.close()
+        await self._writer.close()
+        self._locks.close()
+
+    async def now(self) -> int:
+        """The store's time, which never runs backward, not even over a new opening."""
+        (stored,) = await self._reader.run(lambda connection: connection.one("clock_mark"))
+        now = self._clock.saw(stored)
+        if now - stored > SECOND:
+            return await self._writer.write(lambda transaction: transaction.now)
+        return now
+
+    # -- the three doors ---------------------------------------------------------------------------------------
+
+    async def start(self, starts: Sequence[Start]) -> list[StartAnswer]:
+        """Store new processes. A second start with the same (kind, key) changes nothing (rule 24)."""
+        if not starts:
+            return []
+        for start in starts:
+            if start.process.attributes is not None:
+                sqlite_row.check_attributes(start.process.attributes)
+        due = any(start.process.owner is None for start in starts)
+        try:
+            first_try = sqlite_start.start if sqlite_start.looking_up(starts) else sqlite_start.start_unseen
+            answers = await self._writer.write_all(starts, first_try, due=due)
+        except sqlite_start.Collision:
+            answers = await self._writer.write_all(starts, sqlite_start.start, due=due)
+        self._watch.tell(due, False)
+        return answers
+
+    async def send(self, messages: Sequence[Message]) -> list[SendAnswer]:
+        """Put messages into inboxes, giving each its number; unowned running targets become due now."""
+        if not messages:
+            return []
+        answers = await self._writer.write_all(messages, sqlite_send.send, due=True)
+        self._watch.tell(True, False)
+        return answers
+
+    async def claim(self, claim: Claim) -> ClaimAnswer:
+        """Take due processes: new token, owner, lease; then, in later statements, read what they hold."""
+        if claim.only is None:
+            work = await self._writer.lane.run(lambda connection: sqlite_claim.look(connection, self._clock, claim))
+            if work.none():
+                return work.answer(())
+        return await self._writer.write(lambda transaction: sqlite_claim.claim(transaction, self._clock, claim))
+
+    async def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
+        """Write commits, at most one per process, each accepted or refused by itself."""
+        if not commits:
+            return []
+        soon = self._clock.now() + SECOND
+        due = done = False
+        for commit in commits:
+            after = commit.after
+            if after.attributes is not None:
+                sqlite_row.check_attributes(after.attributes)
+            if after.due_at is None:
+                done = done or after.opened_at != after.created_at
+            elif not commit.lease and not after.reminder and after.due_at <= soon:
+                due = True
+        answers = await self._writer.write_all(commits, sqlite_commit.commit, due=due, done=done)
+        self._watch.tell(due or self._writer.take_left(), done)
+        return answers
+
+    # -- workers -----------------------------------------------------------------------------------------------
+
+    async def enlist(self, worker: Worker, silence: int) -> Worker:
+        """Register a new incarnation and take its lock; the answer says whether the lock counts."""
+        locked = await self._reader.run(lambda connection: self._locks.take(worker.id))
+        # If we die here the lock file is free and belongs to nobody: the next opening removes it.
+        kept = await self._writer.write(lambda transaction: sqlite_worker.enlist(transaction, worker, silence, locked))
+        if kept.ended_at is not None:
+            self._locks.remove(worker.id)
+        return kept
+
+    async def beat(self, beat: Beat) -> BeatAnswer:
+        """Record a sign of life and prolong leases; goes first in the writer's queue (rule 25)."""
+        return await self._writer.write(lambda transaction: sqlite_worker.beat(transaction, beat), urgent=True)
+
+    async def retire(self, worker: bytes, beats: int | None, died: bool) -> bool:
+        """End an incarnation once, if it has beaten no more than ``beats`` times. False: it lives, or had ended."""
+        ended = await self._writer.write(
+            lambda transaction: sqlite_worker.retire(transaction, worker, beats, died), urgent=True
+        )
+        if ended:
+            self._locks.remove(worker)
+        return ended
+
+    async def workers(self, *, ended: bool = False) -> list[Worker]:
+        """The incarnations not ended (or the recently ended ones too), each with a look at its lock."""
+
+        def look(connection: Connection) -> list[Worker]:
+            return [
+                replace(worker, lock_free=worker.locked and worker.ended_at is None and self._locks.free(worker.id))
+                for worker in sqlite_worker.workers(connection, ended)
+            ]
+
+        return await self._reader.run(look)
+
+    # -- sweeps and queries ------------------------------------------------------------------------------------
+
+    async def overdue(self, what: Overdue, limit: int, owner: bytes | None = None) -> list[Process]:
+        """Rows that a sweep must look at, the longest overdue first."""
+        now = await self.now()
+        return await self._reader.run(lambda connection: sqlite_sweep.overdue(connection, what, now, limit, owner))
+
+    async def search(self, search: Search) -> list[Process]:
+        """Processes, newest first."""
+        return await self._reader.run(lambda connection: sqlite_search.search(connection, search))
+
+    async def count(self, search: Search) -> list[tuple[str, Status, int]]:
+        """How many processes there are by kind and status."""
+        return await self._reader.run(lambda connection: sqlite_search.count(connection, search))
+
+    async def history(
+        self, process: bytes, run: int, *, after: int = 0, limit: int = 1000, backward: bool = False
+    ) -> list[Event]:
+        """Events of one run with numbers above ``after`` (below it, newest first, if ``backward`` and not 0)."""
+        name = "read_history_backward" if backward else "read_history"
+        start = (after or _LAST) if backward else after
+        packed = await self._reader.run(lambda connection: connection.one(name, process, run, start, limit))
+        return [event for _, event in sqlite_row.events(packed)]
+
+    async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:
+        """For each (process, number): its messages with higher numbers, by process and number."""
+        cells = [cell for want in sorted(wants) for cell in want]
+        if not cells:
+            return []
+        packed = await self._reader.run(lambda connection: connection.ask("read_messages_above", 2, cells))
+        return [message for part in packed for message in sqlite_row.messages(part)]
+
+    async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
+        """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
+        before = await self.now() - finished
+        ids = await self._reader.run(lambda connection: sqlite_sweep.finished(connection, before, limit))
+        removed = 0
+        for at in range(0, len(ids), sqlite_sweep.PRUNED_AT_ONCE):
+            removed += await self._prune_some(ids[at : at + sqlite_sweep.PRUNED_AT_ONCE], before, keys)
+        rest = await self._writer.write(lambda transaction: sqlite_sweep.prune_rest(transaction, limit))
+        return Pruned(removed, rest.keys)
+
+    async def _prune_some(self, ids: Sequence[bytes], before: int, keys: int) -> int:
+        return await self._writer.write(lambda transaction: sqlite_sweep.prune(transaction, ids, before, keys))
+
+    def watch(self, due: Callable[[], None], done: Callable[[], None]) -> Callable[[], None]:
+        """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch."""
+        return self._watch.add(due, done)

@@ -1,0 +1,142 @@
+"""Commits on SQLite: fences compared under the write lock, then everything written set by set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import json
+from msgspec.structs import replace
+
+from perdure.kernel.commit import Commit, CommitAnswer, Verdict
+from perdure.kernel.event import Event
+from perdure.kernel.process import FINAL, Process, Status
+from perdure.store import sqlite_row
+from perdure.store.sqlite_row import AFTER_CELLS, EVENT_CELLS, after_cells, event_cells
+from perdure.store.sqlite_writer import Transaction
+
+
+def commit(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAnswer]:
+    """Write the commits whose fences fit; each is answered by itself, in the order given."""
+    now = transaction.now
+    if len({commit.after.id for commit in commits}) < len(commits):
+        return _one_by_one(transaction, commits)
+    odd = _look(transaction, commits)
+    fitting = CommitAnswer(Verdict.APPLIED, 0, now)
+    answers: list[CommitAnswer] = [fitting] * len(commits)
+    batch = _Batch(transaction)
+    for n, commit in enumerate(commits):
+        inbox = 0
+        if n in odd:
+            token, version, inbox = odd[n]
+            if token != commit.token or version != commit.version:
+                known = token is not None and _known(transaction, commit)
+                answers[n] = CommitAnswer(Verdict.APPLIED if known else Verdict.REFUSED, inbox or 0, now)
+                continue
+        verdict = _verdict(commit, inbox, now)
+        if verdict is not Verdict.APPLIED or inbox:
+            answers[n] = CommitAnswer(verdict, inbox, now)
+        if verdict is Verdict.APPLIED:
+            batch.add(commit, inbox)
+    batch.write()
+    return answers
+
+
+def _one_by_one(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAnswer]:
+    """A batch holds at most one commit per process; where it does not, each sees what those before it wrote."""
+    return [answer for one in commits for answer in commit(transaction, [one])]
+
+
+def _look(transaction: Transaction, commits: Sequence[Commit]) -> dict[int, tuple[int | None, int | None, int]]:
+    """Token, version and inbox of the rows that are not simply as the commits expect them."""
+    cells: list[Any] = []
+    for n, commit in enumerate(commits):
+        cells += (n, commit.after.id, commit.token, commit.version)
+    odd: dict[int, tuple[int | None, int | None, int]] = {}
+    for (found,) in transaction.connection.ask("look_at_fences", 4, cells):
+        if found != "[]":
+            odd |= {n: (token, version, inbox) for n, token, version, inbox in json.decode(found)}
+    return odd
+
+
+def _verdict(commit: Commit, inbox: int, now: int) -> Verdict:
+    """What becomes of a commit whose fence fits."""
+    if commit.not_before > now:
+        return Verdict.EARLY
+    after = commit.after
+    if inbox > after.seen and after.status in FINAL and after.token == commit.token:
+        return Verdict.READ_FIRST
+    return Verdict.APPLIED
+
+
+def _known(transaction: Transaction, commit: Commit) -> bool:
+    """Whether a commit whose fence does not fit was applied before (rule 5).
+
+    Its first event tells, if it has one, and else the row; both are compared whole, since two commands that were
+    made from the same row have the same token and version.
+    """
+    after = commit.after
+    number = commit.events[0].number if commit.events else None
+    found = transaction.connection.one("read_row_and_event", after.id, after.run, number)
+    if commit.events:
+        return found[2] is not None and _first_event(found) == _stamped(commit)
+    [row] = sqlite_row.processes((f"[{found[0]}]", found[1]))
+    return _same(row, after, after.owner if commit.lease else None)
+
+
+def _first_event(found: tuple[Any, ...]) -> Event:
+    [(_, event)] = sqlite_row.events((f"[{found[2]}]", found[3]))
+    return event
+
+
+def _stamped(commit: Commit) -> Event:
+    return replace(commit.events[0], token=commit.after.token, version=commit.after.version)
+
+
+def _same(row: Process, after: Process, owner: bytes | None) -> bool:
+    """Whether the row is as the commit left it, but for what senders, beats and the store's clock change."""
+    return row == replace(
+        after, owner=owner, inbox=row.inbox, due_at=row.due_at, reminder=row.reminder, progress=row.progress,
+        changed_at=row.changed_at, created_at=row.created_at,
+    )  # fmt: skip
+
+
+class _Batch:
+    """The cells to be written for the commits of one transaction that are applied."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self._connection = transaction.connection
+        self._now = transaction.now
+        self._rows: list[Any] = []
+        self._events: list[Any] = []
+        self._offered: list[Any] = []
+        self._consumed: list[Any] = []
+
+    def add(self, commit: Commit, inbox: int) -> None:
+        """Take up one commit; a row that is freed with an unheard message is due now (law nothing_unheard)."""
+        after = commit.after
+        owner, due_at, reminder = None, after.due_at, after.reminder
+        if commit.lease:
+            owner, due_at, reminder = after.owner, self._now + commit.lease, False
+        elif inbox > after.seen and after.status is Status.RUNNING:
+            due_at, reminder = self._now, False
+            self._transaction.left_due = True
+        self._rows += after_cells(after, owner, due_at, reminder, inbox, self._now)
+        for event in commit.events:
+            self._events += event_cells(after.id, after.run, after.token, after.version, event)
+        if commit.offered is not None:
+            self._offered += (after.id, commit.offered)
+        for number, event_number in commit.consumed:
+            self._consumed += (after.id, number, after.run, event_number)
+
+    def write(self) -> None:
+        """Write everything, in a handful of statements whatever the number of commits."""
+        if self._rows:
+            self._connection.write("update_processes", AFTER_CELLS, self._rows)
+        if self._events:
+            self._connection.write("insert_events", EVENT_CELLS, self._events)
+        if self._offered:
+            self._connection.write("offer_messages", 2, self._offered)
+        if self._consumed:
+            self._connection.write("consume_messages", 4, self._consumed)

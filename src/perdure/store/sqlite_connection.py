@@ -1,0 +1,113 @@
+"""One connection to SQLite with the named queries, written so that a batch needs few and constant calls.
+
+Every call into SQLite gives up the interpreter's lock and may wait 5 ms to get it back while an event loop is busy.
+So a batch is handed over as one multi-row VALUES of a fixed size, filled up with rows of NULL, and every answer is
+one row.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from perdure.limits import SQLITE_WAL_BYTES
+from perdure.store.query import load, repeated
+from perdure.store.sqlite_file import SqliteFile
+
+ROWS = 1024
+"""The most rows of one statement: 31 columns stay below SQLite's default of 32,766 parameters."""
+
+CHECKPOINT_PAGES = 2_000
+_SIZES = tuple(1 << power for power in range(11))
+
+
+class Connection:
+    """A connection of one thread. Nothing is begun or ended implicitly."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._sql = load("sqlite")
+        self.in_memory = file.path is None
+        self._sized: dict[tuple[str, int], str] = {}
+        self.raw = sqlite3.connect(
+            file.path or ":memory:",
+            timeout=0,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        try:
+            self._set_up()
+        except BaseException:
+            self.raw.close()
+            raise
+
+    def _set_up(self) -> None:
+        # The first statement that reads the file is where a busy, foreign or unreadable one shows itself.
+        for pragma in ("foreign_keys = ON", "trusted_schema = OFF", "synchronous = FULL", "temp_store = MEMORY"):
+            self.raw.execute(f"PRAGMA {pragma}")
+        self.raw.execute(f"PRAGMA journal_size_limit = {SQLITE_WAL_BYTES}")
+        self.raw.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        self.raw.execute("PRAGMA cache_size = -16384")
+        for view in ("create_packed_process", "create_packed_event", "create_packed_message"):
+            self.raw.execute(self._sql[view])
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self.raw.in_transaction
+
+    def one(self, name: str, *given: Any) -> tuple[Any, ...]:
+        """The one row that a query answers; an empty tuple if it answers none."""
+        row: tuple[Any, ...] | None = self.raw.execute(self._sql[name], given).fetchone()
+        return () if row is None else row
+
+    def named(self, name: str, **given: Any) -> tuple[Any, ...]:
+        """The one row that a query answers whose parameters have names; it need not use them all."""
+        row: tuple[Any, ...] = self.raw.execute(self._sql[name], given).fetchone()
+        return row
+
+    def run(self, name: str, *given: Any) -> int:
+        """Run a statement; the answer is the number of rows it changed."""
+        return self.raw.execute(self._sql[name], given).rowcount
+
+    def write(self, name: str, width: int, cells: list[Any], *given: Any) -> int:
+        """Run a statement over rows of ``width`` cells, laid out one after the other; the number of changed rows."""
+        changed = 0
+        for text, part in self._parts(name, width, cells):
+            changed += self.raw.execute(text, [*given, *part] if given else part).rowcount
+        return changed
+
+    def ask(self, name: str, width: int, cells: list[Any], *given: Any) -> list[tuple[Any, ...]]:
+        """The one-row answers of a query over rows: one answer for every 1,024 rows. ``given`` comes before them."""
+        return [
+            self.raw.execute(text, [*given, *part] if given else part).fetchone()
+            for text, part in self._parts(name, width, cells)
+        ]
+
+    def search(self, name: str, where: str, given: Sequence[Any]) -> tuple[Any, ...]:
+        """The one row that a query answers into which the search builder has put its conditions."""
+        sql = self._sql[name].replace("/* conditions */", where)
+        row: tuple[Any, ...] = self.raw.execute(sql, given).fetchone()
+        return row
+
+    def _parts(self, name: str, width: int, cells: list[Any]) -> list[tuple[str, list[Any]]]:
+        full = ROWS * width
+        if len(cells) <= full:
+            return [self._filled(name, width, cells)]
+        return [self._filled(name, width, cells[at : at + full]) for at in range(0, len(cells), full)]
+
+    def _filled(self, name: str, width: int, cells: list[Any]) -> tuple[str, list[Any]]:
+        rows = len(cells) // width
+        size = next(size for size in _SIZES if size >= rows)
+        key = (name, size)
+        text = self._sized.get(key)
+        if text is None:
+            text = self._sized[key] = repeated(self._sql[name], size)
+        if size > rows:
+            cells = cells + [None] * ((size - rows) * width)
+        return text, cells
+
+    def close(self) -> None:
+        """Let go of the file; an open transaction is rolled back."""
+        self.raw.close()

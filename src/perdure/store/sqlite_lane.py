@@ -1,0 +1,109 @@
+"""A lane: one thread with one connection, and a queue in which what is urgent goes first."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from perdure.errors import StoreUnavailable
+from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite_error import lost, translated
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+
+
+class Lane:
+    """Does work on one connection, one piece at a time; a connection that broke is replaced before the next piece."""
+
+    def __init__(self, name: str, connect: Callable[[], Connection]) -> None:
+        self._name = name
+        self._connect = connect
+        self._urgent: deque[tuple[Work[Any], asyncio.Future[Any]]] = deque()
+        self._usual: deque[tuple[Work[Any], asyncio.Future[Any]]] = deque()
+        self._wake: SimpleQueue[bool] = SimpleQueue()
+        self._connection: Connection | None = None
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether work is taken."""
+        return self._thread is not None
+
+    def open(self) -> None:
+        """Start the thread. The connection is made by the first work."""
+        self._closing = False
+        self._thread = threading.Thread(target=self._live, name=self._name, daemon=True)
+        self._thread.start()
+
+    async def run(self, work: Work[T], *, urgent: bool = False) -> T:
+        """Have work done; errors of SQLite come as the store's. Abandoning the wait does not stop the work."""
+        if self._thread is None or self._closing:
+            raise StoreUnavailable("the store is closed; open it first")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        (self._urgent if urgent else self._usual).append((work, future))
+        self._wake.put(True)
+        return await future
+
+    async def close(self) -> None:
+        """Finish what is queued, then end the thread and its connection."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._closing = True
+        self._wake.put(False)
+        await asyncio.get_running_loop().run_in_executor(None, thread.join)
+
+    def _live(self) -> None:
+        while self._wake.get():
+            queue = self._urgent if self._urgent else self._usual
+            work, future = queue.popleft()
+            result: Any = None
+            failure: BaseException | None = None
+            try:
+                result = self._do(work)
+            except BaseException as error:
+                failure = error
+            # If we die here the work is done and nobody was told: every door of the store may be asked again.
+            _tell(future, result, failure)
+            del work, future, result, failure
+        self._discard()
+
+    def _do(self, work: Work[T]) -> T:
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            return work(self._connection)
+        except BaseException as error:
+            if lost(error) or (self._connection is not None and self._connection.in_transaction):
+                self._discard()
+            meant = translated(error)
+            if meant is error:
+                raise
+            raise meant from error
+
+    def _discard(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _tell(future: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:
+    try:
+        future.get_loop().call_soon_threadsafe(_settle, future, result, failure)
+    except RuntimeError:
+        return  # the loop that asked is closed
+
+
+def _settle(future: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:
+    if future.done():
+        return
+    if failure is None:
+        future.set_result(result)
+    else:
+        future.set_exception(failure)

@@ -1,0 +1,149 @@
+"""Records as rows: what is stored for each, and how packed rows become records again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from msgspec import DecodeError, json
+from msgspec.structs import astuple
+
+from perdure.errors import BadRecord
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.message import Message, MessageType
+from perdure.kernel.process import Process, Status
+
+T = TypeVar("T")
+
+STATUS_NUMBER = {
+    Status.RUNNING: 1,
+    Status.HELD: 2,
+    Status.BROKEN: 3,
+    Status.COMPLETED: 4,
+    Status.FAILED: 5,
+    Status.CANCELLED: 6,
+}
+STATUS = {number: status for status, number in STATUS_NUMBER.items()}
+EVENT_TYPE = {int(type): type for type in EventType}
+MESSAGE_TYPE = {int(type): type for type in MessageType}
+
+PROCESS_CELLS = 29
+AFTER_CELLS = 24
+EVENT_CELLS = 13
+MESSAGE_CELLS = 9
+
+
+def process_cells(process: Process, due_at: int | None, now: int) -> list[Any]:
+    """The 29 cells of a new row, in the order of the record's fields."""
+    cells = list(astuple(process))
+    cells[4] = STATUS_NUMBER[process.status]
+    cells[9] = due_at
+    cells[10] = int(process.reminder)
+    cells[26] = created_at = process.created_at or now
+    if process.owner is not None and process.opened_at is None:
+        cells[27] = created_at
+    cells[28] = now
+    return cells
+
+
+def after_cells(
+    after: Process, owner: bytes | None, due_at: int | None, reminder: bool, inbox: int, now: int
+) -> tuple[Any, ...]:
+    """The 24 cells that a commit writes: all but kind, key, input, parent and the time of creation."""
+    (
+        id, _kind, _key, _input, status, run, version, token, _owner, _due, _reminder, _inbox, seen, events, awaiting,
+        deaths, alone_deaths, deadline, priority, attributes, state, progress, result, error, _parent, code, _created,
+        opened_at, _changed,
+    ) = astuple(after)  # fmt: skip
+    return (
+        id, STATUS_NUMBER[status], run, version, token, owner, due_at, int(reminder), seen, events, awaiting, deaths,
+        alone_deaths, deadline, priority, attributes, state, progress, result, error, code, opened_at, now, inbox,
+    )  # fmt: skip
+
+
+def check_attributes(attributes: bytes) -> None:
+    """Refuse attributes that are not JSON, or that hold a NUL, which no database can search."""
+    try:
+        again = json.encode(json.decode(attributes))
+    except (DecodeError, UnicodeError, RecursionError) as error:
+        raise BadRecord(f"the attributes are not JSON in UTF-8: {error}") from None
+    if b"\\u0000" in again.replace(b"\\\\", b""):
+        raise BadRecord("the attributes hold a NUL character, which cannot be searched for; leave it out")
+
+
+def event_cells(process: bytes, run: int, token: int, version: int, event: Event) -> tuple[Any, ...]:
+    """The 13 cells of an event; its commit is named by token and version (rule 5)."""
+    return (
+        process, run, event.number, event.turn, int(event.type), event.at, event.place, event.name, event.payload,
+        event.digest, event.message, token, version,
+    )  # fmt: skip
+
+
+def processes(packed: tuple[Any, ...]) -> list[Process]:
+    """The processes in a packed answer."""
+    return _unpacked(packed, _process)
+
+
+def events(packed: tuple[Any, ...]) -> list[tuple[bytes, Event]]:
+    """The events in a packed answer, each with the id of its process."""
+    return _unpacked(packed, _event)
+
+
+def messages(packed: tuple[Any, ...]) -> list[Message]:
+    """The messages in a packed answer."""
+    return _unpacked(packed, _message)
+
+
+class _Body:
+    """The payloads of a packed answer, taken one after the other by their lengths."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._at = 0
+
+    def take(self, length: int | None) -> bytes | None:
+        """The next payload, None if it was NULL."""
+        if length is None:
+            return None
+        begin = self._at
+        self._at = begin + length
+        return self._body[begin : self._at]
+
+
+def _unpacked(packed: tuple[Any, ...], record: Callable[[list[Any], _Body], T]) -> list[T]:
+    heads, content = packed
+    body = _Body(content or b"")
+    return [record(head, body) for head in json.decode(heads)]
+
+
+def _process(head: list[Any], body: _Body) -> Process:
+    (
+        id, kind, key, input, status, run, version, token, owner, due_at, reminder, inbox, seen, events, awaiting,
+        deaths, alone_deaths, deadline, priority, attributes, state, progress, result, error, parent, code, created_at,
+        opened_at, changed_at,
+    ) = head  # fmt: skip
+    take = body.take
+    return Process(
+        bytes.fromhex(id), kind, key, take(input) or b"", STATUS[status], run, version, token, _id(owner), due_at,
+        reminder == 1, inbox, seen, events, awaiting, deaths, alone_deaths, deadline, priority, take(attributes),
+        take(state), take(progress), take(result), take(error), _id(parent), code, created_at, opened_at, changed_at,
+    )  # fmt: skip
+
+
+def _event(head: list[Any], body: _Body) -> tuple[bytes, Event]:
+    process, number, turn, type, at, place, name, payload, digest, message, token, version = head
+    return bytes.fromhex(process), Event(
+        number, turn, EVENT_TYPE[type], at, place, name, body.take(payload), body.take(digest), message, token, version
+    )
+
+
+def _message(head: list[Any], body: _Body) -> Message:
+    process, id, type, name, payload, key, sender, number, at, consumed_run, consumed_by = head
+    return Message(
+        bytes.fromhex(id), bytes.fromhex(process), MESSAGE_TYPE[type], name, body.take(payload) or b"", key,
+        body.take(sender), number, at, consumed_run, consumed_by,
+    )  # fmt: skip
+
+
+def _id(text: str) -> bytes | None:
+    return bytes.fromhex(text) if text else None

@@ -1,0 +1,98 @@
+"""The schema of a SQLite store: numbered migrations, each in one transaction under the write lock."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+from perdure.errors import StoreError, StoreTooNew, StoreTooOld
+from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite_writer import Writer
+
+APPLICATION_ID = 0x50455244
+"""``PERD`` in the file's header: what `file` shows, and how a foreign database is told apart."""
+
+_NAME = re.compile(r"^(\d{3})_[a-z0-9_]+\.sql$")
+
+
+@cache
+def migrations() -> tuple[str, ...]:
+    """The texts of the migrations in order; the first has number 1, and none is missing."""
+    found: dict[int, str] = {}
+    for file in files("perdure.store").joinpath("sql", "sqlite", "migrations").iterdir():
+        named = _NAME.match(file.name)
+        if named:
+            found[int(named[1])] = file.read_text(encoding="utf-8")
+    return tuple(found[number] for number in range(1, len(found) + 1))
+
+
+def prepare(connection: Connection, writer: Writer, *, migrate: bool) -> None:
+    """Bring the schema up to this Perdure's, or say why that cannot be.
+
+    Sixteen starters may do so at once: each migration looks again under the write lock what is left to do.
+    """
+    version = _version(connection)
+    if version == len(migrations()):
+        _use_wal(connection, writer)
+        return
+    if version == 0:
+        _refuse_foreign(connection)
+    elif not migrate:
+        raise StoreTooOld(
+            f"the database has schema {version}, this Perdure needs {len(migrations())}; run `perdure migrate`"
+        )
+    if not migrate:
+        raise StoreTooOld("the database has no Perdure schema yet; run `perdure migrate`")
+    _use_wal(connection, writer)
+    while version < len(migrations()):
+        version = writer.locked(connection, lambda: _step(connection))
+
+
+def _version(connection: Connection) -> int:
+    version = int(connection.raw.execute("PRAGMA user_version").fetchone()[0])
+    newest = len(migrations())
+    if version > newest:
+        raise StoreTooNew(
+            f"the database has schema {version}, this Perdure knows {newest} at most; install the newer Perdure"
+        )
+    return version
+
+
+def _refuse_foreign(connection: Connection) -> None:
+    (application,) = connection.raw.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.raw.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    foreign = application not in (0, APPLICATION_ID) or (tables and application != APPLICATION_ID)
+    # Another starter may have migrated between the looks; then the version is no longer 0.
+    if foreign and _version(connection) == 0:
+        raise StoreError("the file is the database of another program; name a file of its own in the URL")
+
+
+def _use_wal(connection: Connection, writer: Writer) -> None:
+    """Turn write-ahead logging on, which lasts; it needs the file alone for a moment."""
+    if connection.in_memory:
+        return
+    mode = writer.patiently(lambda: connection.raw.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+    if mode != "wal":
+        raise StoreError(
+            f"write-ahead logging is not possible here (the file's mode is {mode}); "
+            "put the database on a local disk, not on a network share"
+        )
+
+
+def _step(connection: Connection) -> int:
+    """Apply the next migration, if there is one; the answer is the version after it."""
+    version = _version(connection)
+    if version == len(migrations()):
+        return version
+    for statement in statements(migrations()[version]):
+        connection.raw.execute(statement)
+    connection.raw.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    # If we die before the COMMIT the number and the tables are rolled back together: the next starter does it all.
+    connection.raw.execute(f"PRAGMA user_version = {version + 1}")
+    return version + 1
+
+
+def statements(script: str) -> list[str]:
+    """The statements of a migration, which end with a semicolon at the end of a line."""
+    return [part.strip() for part in re.split(r";[ \t]*$", script, flags=re.MULTILINE) if part.strip()]

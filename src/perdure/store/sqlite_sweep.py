@@ -1,0 +1,60 @@
+"""Sweeping on SQLite: rows that are overdue, and rows whose time to be pruned has come (rule 24)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import json
+
+from perdure.kernel.process import Process
+from perdure.store import sqlite_row
+from perdure.store.base import Overdue, Pruned
+from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite_start import input_digest
+from perdure.store.sqlite_writer import Transaction
+
+PRUNED_AT_ONCE = 50
+"""Processes that one transaction prunes, so that it stays short."""
+
+WORKER_KEPT = 24 * 3600 * 1_000_000
+"""Microseconds for which an ended worker stays listed."""
+
+
+def overdue(connection: Connection, what: Overdue, now: int, limit: int, owner: bytes | None) -> list[Process]:
+    """The rows that a sweep must look at, the longest overdue first."""
+    return sqlite_row.processes(connection.named(f"overdue_{what}", now=now, most=limit, owner=owner))
+
+
+def finished(connection: Connection, before: int, limit: int) -> list[bytes]:
+    """The ids of processes that finished by a time, the longest finished first."""
+    (found,) = connection.one("find_finished", before, limit)
+    return [bytes.fromhex(id) for id in json.decode(found)]
+
+
+def prune(transaction: Transaction, ids: Sequence[bytes], before: int, keys: int) -> int:
+    """Remove those of the processes that are still finished, with all that is theirs; keep their keys for a while."""
+    connection, until = transaction.connection, transaction.now + keys
+    gone: list[Any] = []
+    kept: list[Any] = []
+    for heads, inputs in connection.ask("read_finished", 1, list(ids), before):
+        at = 0
+        for id, kind, key, _events, length in json.decode(heads):
+            input, at = (inputs or b"")[at : at + length], at + length
+            gone.append(bytes.fromhex(id))
+            if key is not None:
+                kept += (kind, key, gone[-1], input_digest(input), until)
+    if not gone:
+        return 0
+    if kept:
+        connection.write("keep_keys", 5, kept)
+    connection.write("prune_messages", 1, gone)
+    connection.write("prune_events", 1, gone)
+    return connection.write("prune_processes", 1, gone)
+
+
+def prune_rest(transaction: Transaction, limit: int) -> Pruned:
+    """Remove kept keys whose time is over, and workers that ended long ago and own nothing."""
+    connection, now = transaction.connection, transaction.now
+    connection.run("forget_workers", now - WORKER_KEPT)
+    return Pruned(0, connection.run("prune_keys", now, limit))

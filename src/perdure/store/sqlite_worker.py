@@ -1,0 +1,55 @@
+"""Workers on SQLite: enlisting, beats with the leases they prolong, and retirement (rules 11 and 12)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import json
+
+from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite_writer import Transaction
+
+
+def enlist(transaction: Transaction, worker: Worker, silence: int, locked: bool) -> Worker:
+    """Register an incarnation; doing it again changes nothing."""
+    connection, now = transaction.connection, transaction.now
+    connection.run("enlist_worker", worker.id, worker.name, worker.hosts, now, now + silence, int(locked))
+    [kept] = _workers(connection.one("read_worker", worker.id))
+    return kept
+
+
+def beat(transaction: Transaction, beat: Beat) -> BeatAnswer:
+    """Count a sign of life and prolong leases; an ended incarnation is told so and prolongs nothing."""
+    connection, now = transaction.connection, transaction.now
+    if not connection.run("count_beat", beat.worker, now + beat.silence):
+        return BeatAnswer(False, now)
+    if not beat.renewals:
+        return BeatAnswer(True, now)
+    cells: list[Any] = []
+    for renewal in beat.renewals:
+        cells += (renewal.process, renewal.token, renewal.progress)
+    if connection.write("renew_leases", 3, cells, beat.worker, now + beat.lease) == len(beat.renewals):
+        return BeatAnswer(True, now)
+    lost = [id for (found,) in connection.ask("look_for_lost", 3, cells, beat.worker) for id in json.decode(found)]
+    return BeatAnswer(True, now, tuple(bytes.fromhex(id) for id in lost))
+
+
+def retire(transaction: Transaction, worker: bytes, beats: int | None, died: bool) -> bool:
+    """End an incarnation once, unless it has beaten since."""
+    return transaction.connection.run("retire_worker", worker, transaction.now, beats, int(died)) == 1
+
+
+def workers(connection: Connection, ended: bool) -> list[Worker]:
+    """The incarnations by id, without a look at their locks."""
+    return _workers(connection.one("read_workers", int(ended)))
+
+
+def _workers(packed: tuple[Any, ...]) -> list[Worker]:
+    return [
+        Worker(
+            bytes.fromhex(id), name, bytes.fromhex(hosts), started_at, beats, due_at, locked == 1, False, ended_at,
+            died == 1,
+        )
+        for id, name, hosts, started_at, beats, due_at, locked, ended_at, died in json.decode(packed[0])
+    ]  # fmt: skip
