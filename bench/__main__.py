@@ -1,0 +1,46 @@
+"""The command line of the benchmarks: ``python -m bench w1 w3 --peers ours,dbos --runs 3``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from bench import contest, contestant, install, report, workload
+
+
+def main() -> int:
+    """Install the peers, run workloads, or write the report."""
+    options = _parse()
+    if "install" in options.what:
+        install.install(options.peers.split(",") if options.peers else install.PACKAGES)
+        return 0
+    asked = [name for name in options.what if name != "report"]
+    names = list(workload.ALL) if "all" in asked else asked
+    for name in names:
+        if name not in workload.ALL:
+            print(f"There is no workload {name!r}: choose from {', '.join(workload.ALL)}, all, install, report.")
+            return 2
+    contestants = options.peers.split(",") if options.peers else list(contestant.DEFAULT)
+    for name in set(contestants) - set(contestant.ALL):
+        print(f"There is no contestant {name!r}: choose from {', '.join(contestant.ALL)}.")
+        return 2
+    for name in names:
+        print(f"{name.upper()}: {workload.ALL[name].title}", flush=True)
+        contest.hold(workload.ALL[name], contestants, options.runs, options.scale, options.n)
+        print(report.table(workload.ALL[name]))
+    report.write()
+    return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("what", nargs="*", default=["all"], help="w1 … w10, all (the default), install, report")
+    parser.add_argument("--peers", default="", help="contestants, by commas: " + ", ".join(contestant.ALL))
+    parser.add_argument("--runs", type=int, default=3, help="alternated rounds; the report shows medians")
+    parser.add_argument("--scale", type=float, default=1.0, help="make every run this much smaller or larger")
+    parser.add_argument("-n", type=int, default=None, help="processes (or steps) in a run, for every contestant")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""Our own driver: the same workloads on Perdure, over PostgreSQL or SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from bench.driver import Stopwatch, Task, gaps, lags, main, note_effect, ready, spread
+from perdure import Engine, Handle, Search, now, step, workflow
+from perdure.kernel.process import Status
+
+AT_ONCE = 1_000
+YEAR_SECONDS = 365 * 86400.0
+moments: list[float] = []
+
+
+@step
+async def effect(i: int) -> int:
+    """Do nothing, and say when."""
+    moments.append(time.perf_counter())
+    return i
+
+
+@workflow
+async def order(steps: int) -> int:
+    """Run the steps one after another."""
+    for i in range(steps):
+        await effect(i)
+    return steps
+
+
+@step
+async def wake_time() -> float:
+    """Say when the sleeper was awake."""
+    return time.time()
+
+
+@workflow
+async def sleeper(due: float) -> float:
+    """Sleep until the due time, then run one step."""
+    await asyncio.sleep(due - now().timestamp())
+    return await wake_time()
+
+
+@step
+async def slow_effect(path: str, process: int, i: int, pause: float) -> int:
+    """Make and note the effect, then take a while."""
+    note_effect(path, process, i)
+    await asyncio.sleep(pause)
+    return i
+
+
+@workflow
+async def slow_order(path: str, process: int, steps: int, pause: float) -> int:
+    """Run the slow steps one after another."""
+    for i in range(steps):
+        await slow_effect(path, process, i, pause)
+    return steps
+
+
+def engine(task: Task, work: bool = True) -> Engine:
+    """The engine with default settings."""
+    return Engine(task.url, work=work)
+
+
+async def flood(door: Engine, task: Task, n: int, steps: int) -> None:
+    """Start and await n processes, so many in flight at a time."""
+    left = iter(range(n))
+
+    async def one() -> None:
+        for _ in left:
+            await (await door.start(order, steps)).result()
+
+    await asyncio.gather(*(one() for _ in range(min(task.in_flight, n))))
+
+
+async def throughput(task: Task) -> dict[str, Any]:
+    """W1 and W2: start to durable result, 2,000 in flight."""
+    async with engine(task) as door:
+        await flood(door, task, 100, 1)
+        moments.clear()
+        watch = Stopwatch()
+        await flood(door, task, task.n, task.steps)
+        return watch.rate(task.n * task.steps, "steps" if task.steps > 1 else "processes")
+
+
+async def step_latency(task: Task) -> dict[str, Any]:
+    """W3: one process of many steps on an idle system."""
+    async with engine(task) as door:
+        await (await door.start(order, 20)).result()
+        moments.clear()
+        await (await door.start(order, task.n)).result()
+        return spread(gaps(moments))
+
+
+async def measure_latency(door: Engine, n: int) -> list[float]:
+    """Start to result, one after another."""
+    times: list[float] = []
+    for _ in range(n + 10):
+        begun = time.perf_counter()
+        await (await door.start(order, 1)).result()
+        times.append(time.perf_counter() - begun)
+    return times[10:]
+
+
+async def result_latency(task: Task) -> dict[str, Any]:
+    """W4: start to result in one OS process, one after another on an idle system."""
+    async with engine(task) as door:
+        return spread(await measure_latency(door, task.n))
+
+
+async def start_all(door: Engine, task: Task, calls: list[tuple[Any, ...]], kind: Any) -> list[Handle[Any]]:
+    """Start many, a thousand at a time."""
+    handles: list[Handle[Any]] = []
+    for first in range(0, len(calls), AT_ONCE):
+        handles += await door.start_many(kind, calls[first : first + AT_ONCE])
+    return handles
+
+
+async def timers(task: Task) -> dict[str, Any]:
+    """W5: many sleepers due at one instant."""
+    async with engine(task) as door:
+        begun = time.time()
+        due = begun + task.lead
+        handles = await start_all(door, task, [(due,)] * task.n, sleeper)
+        submitted = time.time() - begun
+        wakes = await asyncio.gather(*(handle.result() for handle in handles))
+        return lags(due, wakes, submitted, time.time())
+
+
+async def worker(task: Task) -> None:
+    """A worker, until it is ended."""
+    async with engine(task) as host:
+        ready()
+        await host.run()
+
+
+async def prepare(task: Task) -> None:
+    """Create the schema."""
+    async with engine(task, work=False):
+        pass
+
+
+async def seed(task: Task) -> dict[str, Any]:
+    """One waiting and one finished process, to be cloned for W6."""
+    async with engine(task) as door:
+        finished = await door.start(order, 1)
+        await finished.result()
+        waiting = await door.start(sleeper, time.time() + YEAR_SECONDS)
+        while (await door.row(waiting.id)).owner is not None:  # noqa: ASYNC110 - nobody tells of a release
+            await asyncio.sleep(0.1)
+    return {"finished": finished.id, "waiting": waiting.id}
+
+
+async def submit(task: Task) -> dict[str, Any]:
+    """W7: hand in the slow orders and leave."""
+    async with engine(task, work=False) as door:
+        begun = time.monotonic()
+        calls = [(task.effects, process, task.steps, task.pause) for process in range(task.n)]
+        await start_all(door, task, calls, slow_order)
+        return {"submit_s": time.monotonic() - begun}
+
+
+async def outcome(task: Task) -> dict[str, Any]:
+    """How many processes have a recorded result."""
+    async with engine(task, work=False) as door:
+        counts = await door.count(Search(kind=slow_order.name, statuses=(Status.COMPLETED,)))
+        return {"finished": sum(sum(by_status.values()) for by_status in counts.values())}
+
+
+async def other_worker(task: Task) -> dict[str, Any]:
+    """W10: start by a client, run by another worker; rate, then latency on an idle system."""
+    async with engine(task, work=False) as door:
+        await (await door.start(order, 1)).result()
+        watch = Stopwatch()
+        handles = await start_all(door, task, [(1,)] * task.n, order)
+        await asyncio.gather(*(handle.result() for handle in handles))
+        answer = watch.rate(task.n, "processes")
+        await asyncio.sleep(1.0)
+        return answer | spread(await measure_latency(door, 100))
+
+
+if __name__ == "__main__":
+    main(
+        {
+            "w1": throughput,
+            "w2": throughput,
+            "w3": step_latency,
+            "w4": result_latency,
+            "w5": timers,
+            "worker": worker,
+            "prepare": prepare,
+            "seed": seed,
+            "submit": submit,
+            "outcome": outcome,
+            "w10": other_worker,
+        }
+    )

@@ -1,0 +1,163 @@
+"""The figures to reach: each row of the design's list as a check on the measured medians."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Get = Callable[[str, str, str], "float | None"]  # workload, contestant, figure -> median
+
+
+@dataclass(frozen=True)
+class Target:
+    """One figure to reach: whose, what, the bound in words, and the bound against a reading of the medians."""
+
+    who: str
+    what: str
+    bound: str
+    reading: Callable[[Get], float | None]
+    limit: Callable[[Get], float | None]
+    at_least: bool
+    decimals: int = 0
+
+
+def _fixed(value: float) -> Callable[[Get], float | None]:
+    return lambda get: value
+
+
+def _of(workload: str, who: str, figure: str) -> Callable[[Get], float | None]:
+    return lambda get: get(workload, who, figure)
+
+
+def _ratio(workload: str, figure: str, ours: str, theirs: str) -> Callable[[Get], float | None]:
+    def reading(get: Get) -> float | None:
+        mine, other = get(workload, ours, figure), get(workload, theirs, figure)
+        return mine / other if mine is not None and other else None
+
+    return reading
+
+
+def _commits(workload: str, who: str, key: str) -> Callable[[Get], float | None]:
+    """A latency as a multiple of one bare commit through the same driver, in the same run."""
+
+    def reading(get: Get) -> float | None:
+        mine, bare = get(workload, who, "p50_ms"), get(workload, who, f"limit:{key}")
+        return mine / bare if mine is not None and bare else None
+
+    return reading
+
+
+def _best_peer(workload: str, figure: str) -> Callable[[Get], float | None]:
+    def limit(get: Get) -> float | None:
+        found = [
+            value
+            for peer in ("dbos", "dbos-sqlite", "absurd", "restate")
+            if (value := get(workload, peer, figure)) is not None
+        ]
+        return min(found) if found else None
+
+    return limit
+
+
+def _longer(who: str) -> Callable[[Get], float | None]:
+    def reading(get: Get) -> float | None:
+        killed, calm = get("w7", who, "seconds"), get("w7", who, "calm_s")
+        return killed - calm if killed is not None and calm is not None else None
+
+    return reading
+
+
+def _unfinished(who: str) -> Callable[[Get], float | None]:
+    def reading(get: Get) -> float | None:
+        n, finished = get("w7", who, "n"), get("w7", who, "finished")
+        return n - finished if n is not None and finished is not None else None
+
+    return reading
+
+
+def _rates() -> list[Target]:
+    w1, w2 = "one-step processes/s", "ten-step steps/s"
+    rows = []
+    for what, workload, figure, over_dbos in ((w1, "w1", "processes_per_s", 50), (w2, "w2", "steps_per_s", 100)):
+        rows += [
+            at_least("ours", what, workload, figure, 15_000 if workload == "w1" else 45_000),
+            _over("ours", "dbos", "DBOS", what, workload, figure, over_dbos),
+            _over("ours", "restate", "Restate", what, workload, figure, 15),
+        ]
+    return [
+        *rows,
+        _over("ours", "pgqueuer", "pgqueuer's bare jobs", w1, "w1", "processes_per_s", 2),
+        at_least("ours-sqlite", w1, "w1", "processes_per_s", 20_000),
+        at_least("ours-sqlite", w2, "w2", "steps_per_s", 55_000),
+    ]
+
+
+def _over(who: str, peer: str, title: str, what: str, workload: str, figure: str, times: float) -> Target:
+    """So many times the figure of a peer."""
+    reading = _ratio(workload, figure, who, peer)
+    return Target(who, f"{what}, × {title}", f"≥ {times:g}", reading, _fixed(times), True, 1)
+
+
+def _latencies() -> list[Target]:
+    w3, w4 = "sequential step, idle, p50", "start to result, idle, p50"
+    rows = []
+    for who, key in (("ours", "pg_commit_p50_ms"), ("ours-sqlite", "sqlite_commit_p50_ms")):
+        rows += [
+            Target(who, w3, "≤ 2 × a bare commit", _commits("w3", who, key), _fixed(2), False, 2),
+            Target(who, w3 + " ms", "below every peer", _of("w3", who, "p50_ms"), _best_peer("w3", "p50_ms"), False, 2),
+            Target(who, w4, "≤ 4 × a bare commit", _commits("w4", who, key), _fixed(4), False, 2),
+        ]
+    return rows
+
+
+def at_most(who: str, what: str, workload: str, figure: str, bound: float, decimals: int = 0) -> Target:
+    """A figure that may be no larger."""
+    words = f"≤ {bound:g}" if bound else "none"
+    return Target(who, what, words, _of(workload, who, figure), _fixed(bound), False, decimals)
+
+
+def at_least(who: str, what: str, workload: str, figure: str, bound: float, decimals: int = 0) -> Target:
+    """A figure that may be no smaller."""
+    return Target(who, what, f"≥ {bound:,g}", _of(workload, who, figure), _fixed(bound), True, decimals)
+
+
+def _crowd(who: str, other_ms: float) -> list[Target]:
+    """Timers, a filled store, a killed worker, and work that another worker does."""
+    longer = Target(who, "kill -9: finished later than without, s", "≤ 3", _longer(who), _fixed(3), False, 2)
+    unfinished = Target(who, "kill -9: processes without a result", "none", _unfinished(who), _fixed(0), False)
+    return [
+        at_most(who, "last of 2,000 timers, s late", "w5", "last_wake_s", 0.25, 3),
+        at_most(who, "timers fired early", "w5", "early", 0),
+        at_least(who, "rate with 1,000,000 waiting rows, × empty", "w6", "waiting_ratio", 0.9, 2),
+        at_least(who, "rate with 1,000,000 finished rows, × empty", "w6", "finished_ratio", 0.9, 2),
+        at_most(who, "memory of a worker beside 1,000,000 sleepers, MiB more", "w6", "worker_rss_more_mib", 2, 1),
+        at_most(who, "kill -9: seen after s", "w7", "seen_s", 1, 2),
+        longer,
+        at_most(who, "kill -9: effects lost", "w7", "missing", 0),
+        unfinished,
+        at_least(who, "client to another worker, processes/s", "w10", "processes_per_s", 8_000),
+        at_most(who, "client to another worker, idle p50 ms", "w10", "p50_ms", other_ms, 2),
+    ]
+
+
+def _footprint(who: str, idle_percent: float, stored: float) -> list[Target]:
+    """What it costs when it does nothing, and what it keeps."""
+    return [
+        at_most(who, "largest RSS of a worker under its first load, MB", "w10", "worker_peak_rss_mb", 120),
+        at_most(who, "bytes stored for a finished one-step process", "w8", "bytes_each", stored),
+        at_most(who, "import, ms", "w8", "import_ms", 150),
+        at_most(who, "idle worker, % of a core", "w8", "idle_cpu_percent", idle_percent, 2),
+        at_most(who, "idle worker, RSS MB", "w8", "rss_fresh_mb", 40, 1),
+    ]
+
+
+TARGETS: tuple[Target, ...] = (
+    *_rates(),
+    *_latencies(),
+    *_crowd("ours", other_ms=5),
+    *_footprint("ours", idle_percent=0.5, stored=700),
+    *_crowd("ours-sqlite", other_ms=20),
+    *_footprint("ours-sqlite", idle_percent=1.0, stored=300),
+    at_most("ours", "a step at load, transactions", "w9", "transactions_per_step_all_in", 0.02, 4),
+    at_most("ours", "a step at load, reads", "w9", "reads_per_step", 0.0005, 4),
+)

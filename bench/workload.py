@@ -1,0 +1,187 @@
+"""The ten workloads: what each asks, which figures it gives, and how one run of one contestant is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from bench import backlog, footprint, recovery, traffic
+from bench.contestant import Contestant
+from bench.database import Cluster
+from bench.seat import Seat
+
+Measurement = dict[str, Any]
+W5_LEAD_SECONDS = 12.0
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One column of a result table: the key in the measurement, its heading, and how many decimals it has."""
+
+    key: str
+    heading: str
+    decimals: int = 0
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One question put to every contestant."""
+
+    name: str
+    title: str
+    figures: tuple[Figure, ...]
+    measure: Callable[[Contestant, Cluster, int], Measurement]
+    settings: tuple[str, ...] = ()
+
+
+def _simple(role: str, **asked: Any) -> Callable[[Contestant, Cluster, int], Measurement]:
+    def measure(who: Contestant, cluster: Cluster, n: int) -> Measurement:
+        with Seat(who, cluster) as seat:
+            return seat.run(role, n=n, **asked)
+
+    return measure
+
+
+def _backlog(who: Contestant, cluster: Cluster, n: int) -> Measurement:
+    with ExitStack() as stack:
+        waiting, finished = (stack.enter_context(Seat(who, cluster)) for _ in range(2))
+        return backlog.measure((waiting, finished), n)
+
+
+def _recovery(who: Contestant, cluster: Cluster, n: int) -> Measurement:
+    with Seat(who, cluster) as seat:
+        seat.prepare()
+        return recovery.measure(seat, n)
+
+
+def _footprint(who: Contestant, cluster: Cluster, n: int) -> Measurement:
+    with Seat(who, cluster) as seat:
+        return footprint.measure(seat, n)
+
+
+def _traffic(who: Contestant, cluster: Cluster, n: int) -> Measurement:
+    with Seat(who, cluster) as seat:
+        return traffic.measure(seat, n)
+
+
+def _other_worker(who: Contestant, cluster: Cluster, n: int) -> Measurement:
+    with Seat(who, cluster) as seat:
+        seat.prepare()
+        worker = seat.worker()
+        answer = seat.run("w10", n=n)
+        answer["worker_peak_rss_mb"] = _peak_rss(worker.pid)
+        return answer
+
+
+def _peak_rss(root: int) -> float:
+    """The largest resident MB that any process of the worker has had."""
+    from pathlib import Path
+
+    from bench.database import family
+
+    peaks = [0]
+    for pid in family(root):
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue
+        peaks += [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")]
+    return max(peaks) * 1024 / 1e6
+
+
+RATE = (
+    Figure("processes_per_s", "processes/s"),
+    Figure("cpu_ms_each", "client CPU ms each", 2),
+    Figure("peak_rss_mib", "peak RSS MiB"),
+)
+LATENCY = (Figure("p50_ms", "p50 ms", 2), Figure("p99_ms", "p99 ms", 2))
+
+ALL = {
+    one.name: one
+    for one in (
+        Workload("w1", "one-step processes per second", RATE, _simple("w1", steps=1)),
+        Workload(
+            "w2",
+            "steps per second in ten-step processes",
+            (Figure("steps_per_s", "steps/s"), Figure("cpu_ms_each", "client CPU ms each", 2)),
+            _simple("w2", steps=10),
+        ),
+        Workload("w3", "latency of one sequential step, idle system", LATENCY, _simple("w3")),
+        Workload("w4", "start to result of a one-step process, idle system", LATENCY, _simple("w4")),
+        Workload(
+            "w5",
+            "2,000 timers due at one instant (the first effect after the sleep)",
+            (
+                Figure("median_lag_s", "median lag s", 3),
+                Figure("last_wake_s", "last wake s", 3),
+                Figure("early", "early"),
+                Figure("last_result_s", "last result s", 3),
+                Figure("submit_s", "submitted in s", 2),
+            ),
+            _simple("w5", lead=W5_LEAD_SECONDS),
+        ),
+        Workload(
+            "w6",
+            "one-step processes per second beside 1,000,000 waiting or finished rows",
+            (
+                Figure("empty_per_s", "empty /s"),
+                Figure("waiting_per_s", "waiting /s"),
+                Figure("waiting_ratio", "× empty", 2),
+                Figure("finished_per_s", "finished /s"),
+                Figure("finished_ratio", "× empty", 2),
+                Figure("worker_rss_more_mib", "worker RSS more by MiB", 1),
+            ),
+            _backlog,
+        ),
+        Workload(
+            "w7",
+            "kill -9 of the busier of two workers; 500 processes × 5 steps of 0.3 s; default settings, no restart",
+            (
+                Figure("calm_s", "without the kill s", 1),
+                Figure("seconds", "with the kill s", 1),
+                Figure("after_kill_s", "done after the kill s", 1),
+                Figure("seen_s", "seen after s", 2),
+                Figure("finished", "finished"),
+                Figure("missing", "effects missing"),
+                Figure("repeated", "effects repeated"),
+            ),
+            _recovery,
+        ),
+        Workload(
+            "w8",
+            "footprint",
+            (
+                Figure("import_ms", "import ms"),
+                Figure("idle_cpu_percent", "idle worker CPU %", 2),
+                Figure("idle_server_cpu_percent", "idle server CPU %", 2),
+                Figure("rss_fresh_mb", "RSS fresh MB", 1),
+                Figure("rss_after_mb", "RSS after 1,000 MB", 1),
+                Figure("bytes_each", "bytes a finished process, compacted"),
+                Figure("bytes_as_left", "bytes as left"),
+            ),
+            _footprint,
+        ),
+        Workload(
+            "w9",
+            "what the database is asked for (PostgreSQL)",
+            (
+                Figure("transactions_per_process", "transactions a one-step process", 3),
+                Figure("transactions_per_step", "transactions a further step", 3),
+                Figure("statements_per_step", "statements a further step", 3),
+                Figure("reads_per_step", "reads a further step", 3),
+                Figure("wal_bytes_per_step", "log bytes a further step"),
+                Figure("transactions_per_idle_step", "transactions a step, idle", 2),
+            ),
+            _traffic,
+            traffic.SETTINGS,
+        ),
+        Workload(
+            "w10",
+            "started by a client, run by another worker",
+            (*RATE[:2], Figure("worker_peak_rss_mb", "worker peak RSS MB"), *LATENCY),
+            _other_worker,
+        ),
+    )
+}
