@@ -35,7 +35,7 @@ def count(connection: Connection, search: Search) -> list[tuple[str, Status, int
     where, given = built
     (counted,) = connection.search("count_processes", where, given)
     rows = [(kind, STATUS[status], number) for kind, status, number in json.decode(counted)]
-    return sorted(rows, key=lambda row: (row[0].encode(), row[1].value))
+    return sorted(rows, key=lambda row: (row[0].encode(), STATUS_NUMBER[row[1]]))
 
 
 def same_json(stored: str | bytes, wanted: str) -> bool:

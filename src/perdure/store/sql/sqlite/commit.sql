@@ -9,7 +9,7 @@ AND (process.token IS NOT given.token OR process.version IS NOT given.version OR
 
 -- name: read_row_and_event
 -- For a commit whose fence does not fit: the row as it is, and the first event that the commit would have written.
-SELECT p.head, p.body, e.head, e.body
+SELECT p.head, CAST(p.body AS BLOB), e.head, CAST(e.body AS BLOB)
 FROM packed_process AS p
 LEFT JOIN packed_event AS e ON e.process = p.id AND e.run = ?2 AND e.number = ?3
 WHERE p.id = ?1
