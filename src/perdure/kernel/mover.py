@@ -30,11 +30,19 @@ def next_mover(process: Process, now: int, workers: Mapping[bytes, str]) -> Move
     if process.owner is not None:
         return _in_hand(process, now, workers)
     if process.reminder:
-        return Mover("message", f"it waits for {process.awaiting or 'a message'}", process.changed_at, process.due_at)
+        return Mover("message", f"it waits for {_told(process) or 'a message'}", process.changed_at, process.due_at)
     due_at = process.due_at or now
     if due_at <= now:
         return Mover("worker", f"it is due and waits for a worker that hosts {process.kind!r}", due_at)
-    return Mover("timer", f"it waits for {process.awaiting or 'its timer'}", process.changed_at, due_at)
+    who = "message" if "signal " in (process.awaiting or "") else "timer"
+    return Mover(who, f"it waits for {_told(process) or 'its timer'}", process.changed_at, due_at)
+
+
+def _told(process: Process) -> str:
+    """What a row that nobody holds waits for; its steps wait for their next attempt."""
+    parts = (process.awaiting or "").split(", ")
+    told = ["its timer" if part == "timer" else part for part in parts]
+    return ", ".join(f"the next attempt of {part}" if part.startswith("step ") else part for part in told)
 
 
 def _in_hand(process: Process, now: int, workers: Mapping[bytes, str]) -> Mover:

@@ -1,0 +1,69 @@
+"""The program ``perdure``: its verbs, and how each outcome becomes an exit code and one line of text."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from inspect import iscoroutine
+from typing import Any
+
+from cyclopts import App, CycloptsError
+
+from perdure.cli import see, serve, tell
+from perdure.cli.line import complain
+from perdure.cli.version import version
+from perdure.errors import PerdureError
+
+WENT_WELL, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+app = App(
+    name="perdure",
+    help="Durable processes that right themselves: run workers, see what processes do, and tell them what to do.",
+    help_format="plaintext",
+    version=version,
+)
+for verb in (
+    serve.worker,
+    tell.start,
+    see.ps,
+    see.show,
+    see.history,
+    tell.signal,
+    tell.cancel,
+    tell.terminate,
+    tell.retry,
+    serve.migrate,
+    serve.demo,
+):
+    app.command(verb)
+
+
+def run(tokens: Sequence[str]) -> int:
+    """Carry out one command line; the answer is the exit code: 0 done, 1 failed, 2 not understood."""
+    try:
+        command, bound, _ = app.parse_args(list(tokens), print_error=False, exit_on_error=False)
+    except CycloptsError as error:
+        complain(f"{error} `perdure --help` shows what there is.")
+        return USAGE
+    try:
+        return _outcome(command(*bound.args, **bound.kwargs))
+    except PerdureError as error:
+        complain(str(error))
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: `perdure ps | head`
+        return WENT_WELL
+
+
+def _outcome(answer: Any) -> int:
+    code = asyncio.run(_awaited(answer)) if iscoroutine(answer) else answer
+    sys.stdout.flush()
+    return code if isinstance(code, int) else WENT_WELL
+
+
+async def _awaited(answer: Any) -> Any:
+    return await answer

@@ -1,0 +1,185 @@
+"""A dossier: all that is known about one process, gathered to say why it does not move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from perdure.cli import fact, table, text
+from perdure.cli.reference import reference_to
+from perdure.engine import Engine
+from perdure.kernel.attempt import FailedAttempt, decode_attempt
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.message import Message
+from perdure.kernel.process import Process, Status
+from perdure.kernel.worker import Worker
+from perdure.view import ProcessView, instant, view
+
+LOOK_BACK = 200
+LAST = 8
+UNHEARD = 10
+ADVICE = {
+    Status.BROKEN: "mend its cause, then `perdure retry {id}`; or `perdure terminate {id}`",
+    Status.HELD: "`perdure retry {id}` lets it go on; `perdure terminate {id}` ends it",
+    Status.FAILED: "`perdure retry {id}` goes on from its last good event",
+}
+
+
+class Dossier:
+    """What the store holds about one process, read once; ``pages`` and ``as_json`` tell it."""
+
+    def __init__(
+        self,
+        view: ProcessView,
+        now: datetime,
+        events: Sequence[Event],
+        letters: dict[int, Message],
+        unheard: Sequence[Message],
+        worker: Worker | None,
+        title: str,
+    ) -> None:
+        self.view = view
+        self.now = now
+        self.events = events
+        self.letters = letters
+        self.unheard = unheard
+        self.worker = worker
+        self.title = title
+
+    def retrying(self) -> list[tuple[Event, FailedAttempt]]:
+        """The last failed attempt of every step that has not been answered since."""
+        failed: dict[tuple[str, str], tuple[Event, FailedAttempt]] = {}
+        for event in self.events:
+            slot = (event.name, event.place)
+            if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
+                failed[slot] = event, decode_attempt(event.payload)
+            elif event.type in (EventType.STEP_COMPLETED, EventType.STEP_FAILED):
+                failed.pop(slot, None)
+        return list(failed.values()) if self.view.status is Status.RUNNING else []
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        plain: dict[str, Any] = msgspec.to_builtins(self.view, builtin_types=(datetime,))
+        plain["retrying"] = [
+            {"step": event.name, "place": event.place, **msgspec.to_builtins(tried)}
+            | {"since": instant(tried.since), "retry_at": instant(tried.retry_at)}
+            for event, tried in self.retrying()
+        ]
+        plain["last_events"] = [fact.as_json(event, self.letters) for event in self.events[-LAST:]]
+        plain["unheard_messages"] = [
+            {"number": one.number, "type": one.type.name.lower(), "name": one.name, "at": instant(one.at)}
+            for one in self.unheard
+        ]
+        plain["worker"] = None if self.worker is None else self._presence()
+        return plain
+
+    def pages(self) -> list[RenderableType]:
+        """The parts of the page, for people."""
+        parts: list[RenderableType] = [
+            Text.assemble((self.title, "bold"), "  ", table.status(self.view.status)),
+            self._facts(),
+        ]
+        if self.retrying():
+            parts += ["", Text("failed attempts", style="bold"), self._attempts()]
+        if self.unheard:
+            parts += ["", Text("messages not yet heard", style="bold"), self._unheard()]
+        if self.events:
+            last = self.events[-LAST:]
+            more = f"  (of {self.view.events}: perdure history {self.view.id})" if self.view.events > len(last) else ""
+            parts += ["", Text.assemble(("last events", "bold"), more)]
+            parts += [table.of_events(last, self.letters, self.now, 160)]
+        return parts
+
+    def _facts(self) -> Table:
+        view, now = self.view, self.now
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(overflow="fold")
+
+        def row(label: str, told: str) -> None:
+            if told:
+                grid.add_row(label, Text(told))
+
+        row("id", view.id)
+        row("next", f"{view.mover}: {view.waiting}" if view.mover != "nobody" else f"nobody: {view.waiting}")
+        row("since", _both(view.since, now))
+        row("until", _both(view.until, now) if view.status not in (Status.COMPLETED, Status.CANCELLED) else "")
+        row("worker", "" if self.worker is None else self._presence()["says"])
+        row("advice", ADVICE.get(view.status, "").format(id=view.id))
+        row("error", "" if view.error is None else text.failure(view.error))
+        row("deaths", f"{view.deaths} workers died with it in hand" if view.deaths else "")
+        row("progress", "" if view.progress is None else text.value(view.progress))
+        row("state", "" if view.state is None else text.value(view.state))
+        row("result", text.value(view.result) if view.status is Status.COMPLETED else "")
+        row("input", text.value(view.input))
+        row("attributes", "" if view.attributes is None else text.value(view.attributes))
+        row("started", _both(view.created_at, now))
+        row("deadline", _both(view.deadline, now))
+        row("run", f"{view.run}" + (f", code version {view.code}" if view.code else ""))
+        return grid
+
+    def _attempts(self) -> Table:
+        grid = table.empty("step", "attempts", "last failed", "next try", "error")
+        for event, tried in self.retrying():
+            grid.add_row(
+                Text(event.name),
+                str(tried.attempt),
+                text.when(instant(event.at), self.now),
+                text.when(instant(tried.retry_at), self.now),
+                Text(text.failure(tried.failure, 300)),
+            )
+        return grid
+
+    def _unheard(self) -> Table:
+        grid = table.empty("#", "sent", "name", "value")
+        for letter in self.unheard:
+            sent = text.when(instant(letter.at), self.now)
+            grid.add_row(str(letter.number), sent, Text(letter.name), Text(text.payload(letter.payload, 100)))
+        return grid
+
+    def _presence(self) -> dict[str, Any]:
+        """Whether the worker that has the process in hand lives."""
+        worker = self.worker
+        assert worker is not None
+        due = instant(worker.due_at)
+        if worker.ended_at is not None:
+            state = "died" if worker.died else "ended"
+            says = f"{worker.name} {state} {text.when(instant(worker.ended_at), self.now)}; the next sweep frees what it held"
+        elif due is not None and due < self.now:
+            state, says = "silent", f"{worker.name} is silent: its beat was due {text.when(due, self.now)}"
+        else:
+            state, says = "alive", f"{worker.name}, alive: it has until {text.when(due, self.now)} to beat again"
+        return {"name": worker.name, "state": state, "beats": worker.beats, "due_at": due, "says": says}
+
+
+async def dossier(engine: Engine, row: Process) -> Dossier:
+    """Read everything about a process."""
+    store = engine.store
+    workers = await store.workers(ended=True)
+    owner = next((worker for worker in workers if worker.id == row.owner), None)
+    now = await store.now()
+    events = await store.history(row.id, row.run, after=max(0, row.events - LOOK_BACK), limit=LOOK_BACK)
+    unheard = await store.messages([(row.id, row.seen)]) if row.inbox > row.seen else []
+    seen = view(row, now, {worker.id: worker.name for worker in workers})
+    letters = await letters_of(engine, row, events[-LAST:])
+    at = instant(now)
+    assert at is not None
+    return Dossier(seen, at, events, letters, unheard[:UNHEARD], owner, reference_to(row))
+
+
+async def letters_of(engine: Engine, row: Process, events: Sequence[Event]) -> dict[int, Message]:
+    """The messages that the events record, by number."""
+    numbers = [event.message for event in events if event.message is not None]
+    if not numbers:
+        return {}
+    return {letter.number: letter for letter in await engine.store.messages([(row.id, min(numbers) - 1)])}
+
+
+def _both(moment: datetime | None, now: datetime) -> str:
+    return "" if moment is None else f"{text.when(moment, now)} ({text.clock(moment)})"

@@ -1,0 +1,135 @@
+"""A fact: one event of a history, told in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from perdure.cli import text
+from perdure.errors import PerdureError
+from perdure.kernel.attempt import decode_attempt
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.failure import Failure
+from perdure.kernel.message import Message, MessageType
+from perdure.view import instant
+
+_CUT = 300
+
+
+def what(event: Event) -> str:
+    """What happened, and to which step, timer or message."""
+    kind = event.type.name.lower().replace("_", " ")
+    return f"{kind}: {event.name}" if event.name and event.name != "timer" else kind
+
+
+def detail(event: Event, letters: Mapping[int, Message], limit: int = _CUT) -> str:
+    """What the event carries, in at most ``limit`` bytes; ``letters`` are the messages by number."""
+    try:
+        return _TOLD.get(event.type, _nothing)(event, letters, limit)
+    except (PerdureError, msgspec.MsgspecError, KeyError, TypeError):
+        return text.payload(event.payload, limit)  # another version wrote it: show what is there
+
+
+def as_json(event: Event, letters: Mapping[int, Message]) -> dict[str, Any]:
+    """The event as plain values."""
+    letter = None if event.message is None else letters.get(event.message)
+    raw = event.payload if letter is None else letter.payload
+    fact: dict[str, Any] = {
+        "number": event.number,
+        "turn": event.turn,
+        "type": event.type.name.lower(),
+        "at": instant(event.at),
+        "place": event.place,
+        "name": event.name,
+        "payload": _json_or_text(raw),
+        "token": event.token,
+        "version": event.version,
+    }
+    if event.message is not None:
+        fact["message"] = event.message
+    if letter is not None and letter.sender is not None:
+        fact["sender"] = _json_or_text(letter.sender)
+    return fact
+
+
+def sender(raw: bytes | Mapping[str, str] | None) -> str:
+    """Who sent something and why, as far as it was recorded."""
+    told: Mapping[str, str] = msgspec.json.decode(raw) if isinstance(raw, bytes) else raw or {}
+    who = f"by {told['who']}" if told.get("who") else ""
+    why = f"because: {told['why']}" if told.get("why") else ""
+    return " ".join(part for part in (who, why) if part)
+
+
+def _nothing(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    return ""
+
+
+def _answered(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    return text.payload(event.payload, limit)
+
+
+def _failed(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    if event.payload is None:
+        return ""
+    failed = Failure.decode(event.payload)
+    tries = f"after {failed.attempts} attempts: " if failed.attempts > 1 else ""
+    return tries + text.failure(failed, limit)
+
+
+def _tried(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    tried = decode_attempt(event.payload or b"{}")
+    again = text.span((tried.retry_at - event.at) / 1_000_000)
+    return f"attempt {tried.attempt}: {text.failure(tried.failure, limit)} (the next one {again} later)"
+
+
+def _received(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    letter = letters.get(event.message or 0)
+    if letter is None:
+        return f"message {event.message}"
+    content = text.payload(letter.payload, limit) if letter.type is MessageType.SIGNAL else ""
+    return " ".join(part for part in (content, sender(letter.sender)) if part)
+
+
+def _revived(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    told = msgspec.json.decode(event.payload or b"{}")
+    if told.get("died"):
+        return f"worker {told['worker']} died with it in hand ({told['deaths'] + told['alone_deaths']} so far)"
+    return f"worker {told['worker']} let go of it: silent, or its lease lapsed"
+
+
+def _opened(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    told = msgspec.json.decode(event.payload or b"{}")
+    kept = f"retried from run {told['from_run']}, with {told['kept']} of its events"
+    return " ".join(part for part in (kept, sender(told.get("sender"))) if part)
+
+
+def _commanded(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    return sender(event.payload)
+
+
+_TOLD = {
+    EventType.STEP_COMPLETED: _answered,
+    EventType.STEP_FAILED: _failed,
+    EventType.ATTEMPT_FAILED: _tried,
+    EventType.MESSAGE_RECEIVED: _received,
+    EventType.REVIVED: _revived,
+    EventType.RUN_OPENED: _opened,
+    EventType.RESUMED: _commanded,
+    EventType.TERMINATED: _commanded,
+    EventType.HELD: _failed,
+    EventType.FAILED: _failed,
+    EventType.CANCELLED: _failed,
+    EventType.BROKEN: _failed,
+    EventType.EXPIRED: _failed,
+}
+
+
+def _json_or_text(raw: bytes | None) -> Any:
+    if raw is None:
+        return None
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.MsgspecError:
+        return raw.decode(errors="backslashreplace")

@@ -1,0 +1,202 @@
+"""A member: one worker in one OS process, alone or in a crew; it ends when it is told to, or when its parent dies.
+
+Nothing here may import what only people need: a worker is small.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from perdure import limits
+from perdure.authoring.registry import Registry
+from perdure.cli.line import complain, show_line
+from perdure.engine import Engine
+from perdure.errors import PerdureError, StoreUnavailable
+from perdure.kernel.names import id_text
+from perdure.runtime.pace import Pace
+
+FAILED = 1
+CANNOT_START = 78
+AT_ONCE = 130
+GRACE_SECONDS = 5.0
+RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
+
+log = logging.getLogger("perdure")
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What a worker is told: the modules it hosts, its pace in seconds, and how it speaks."""
+
+    modules: list[str]
+    lease: float = limits.LEASE_SECONDS
+    beat: float = limits.BEAT_SECONDS
+    in_flight: int = limits.IN_FLIGHT_PROCESSES
+    stop: float = limits.STOP_SECONDS
+    migrate: bool = True
+    json: bool = False
+
+    @property
+    def pace(self) -> Pace:
+        """The pace; raises DefinitionError on nonsense."""
+        return Pace(self.lease, self.beat, self.in_flight, self.stop)
+
+
+class Stopping:
+    """The requests to stop: the first asks for a graceful stop, the second for one at once, the third kills."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.gracefully = asyncio.Event()
+        self.at_once = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        for one in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(one, self.ask)
+
+    def ask(self) -> None:
+        """Stop, more urgently each time."""
+        self.asked += 1
+        self.gracefully.set()
+        if self.asked == 2:
+            self.at_once.set()
+        elif self.asked > 2:
+            os._exit(AT_ONCE)
+
+    def ask_from_thread(self) -> None:
+        """The same, from another thread."""
+        self._loop.call_soon_threadsafe(self.ask)
+
+
+def serve(terms: Terms, url: str, lifeline: int | None = None) -> int:
+    """Be a worker until told to stop; the answer is the exit code."""
+    speak()
+    registry = Registry()
+    try:
+        for module in terms.modules:
+            registry.load(module)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_work(terms, url, registry, lifeline))
+    except PerdureError as error:
+        complain(str(error))
+        return FAILED if lifeline is None else CANNOT_START
+    return 0
+
+
+async def _work(terms: Terms, url: str, registry: Registry, lifeline: int | None) -> None:
+    stopping = Stopping()
+    if lifeline is not None:
+        _watch_parent(lifeline, stopping, terms.stop + GRACE_SECONDS)
+    engine = await _opened(terms, url, registry, stopping)
+    if engine is None:
+        return
+    if lifeline is not None:
+        os.write(lifeline, b"r")
+    _tell_start(engine, terms)
+    await stopping.gracefully.wait()
+    closing = asyncio.create_task(engine.close())
+    hurrying = asyncio.create_task(stopping.at_once.wait())
+    await asyncio.wait([closing, hurrying], return_when=asyncio.FIRST_COMPLETED)
+    if not closing.done():
+        engine.hurry()
+    hurrying.cancel()
+    await closing
+    _tell_end(engine, terms)
+
+
+async def _opened(terms: Terms, url: str, registry: Registry, stopping: Stopping) -> Engine | None:
+    """The engine at work; while the store cannot be reached it tries again, until told to stop."""
+    failures = 0
+    while not stopping.asked:
+        engine = Engine(url, work=True, registry=registry, pace=terms.pace, migrate=terms.migrate)
+        try:
+            return await engine.__aenter__()
+        except StoreUnavailable as error:
+            wait = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
+            failures += 1
+            log.warning("%s Trying again every few seconds.", error) if failures == 1 else None
+            try:
+                async with asyncio.timeout(wait):
+                    await stopping.gracefully.wait()
+            except TimeoutError:
+                pass
+    return None
+
+
+def _tell_start(engine: Engine, terms: Terms) -> None:
+    assert engine.worker is not None
+    kinds = sorted(engine.registry.kinds)
+    worker = id_text(engine.worker.incarnation.id)
+    log.info("worker %d hosts %s", os.getpid(), ", ".join(kinds))
+    if terms.json:
+        show_line({"event": "started", "pid": os.getpid(), "worker": worker, "kinds": kinds})
+
+
+def _tell_end(engine: Engine, terms: Terms) -> None:
+    counters = engine.metrics()
+    figures = [f"{counters[name]:,.0f} {name}" for name in ("completed", "failed", "cancelled", "broken") if counters.get(name)]
+    log.info("worker %d has stopped: %s", os.getpid(), ", ".join(figures) or "no process ended here")
+    if terms.json:
+        show_line({"event": "stopped", "pid": os.getpid(), "counters": counters})
+
+
+def _watch_parent(lifeline: int, stopping: Stopping, limit: float) -> None:
+    """Stop when the other end of ``lifeline`` closes, which the system does when the parent dies, however it dies.
+
+    A thread looks, so that a blocked event loop does not keep an orphan alive: it is ended after ``limit`` seconds.
+    """
+
+    def watch() -> None:
+        while os.read(lifeline, 64):
+            pass
+        stopping.ask_from_thread()
+        threading.Event().wait(limit)
+        os._exit(AT_ONCE)
+
+    threading.Thread(target=watch, name="perdure lifeline", daemon=True).start()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's event loop if it is installed, else the one of asyncio."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def speak() -> None:
+    """Log one line for each thing worth telling, to the error output."""
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"
+    )
+    logging.captureWarnings(True)
+
+
+def command(terms: Terms, lifeline: int | None = None) -> list[str]:
+    """The command line of a member: this Python, the terms, and its end of the line to a parent, if it has one."""
+    terms_text = msgspec.json.encode(terms).decode()
+    return [sys.executable, "-m", "perdure.cli.member", terms_text, *([] if lifeline is None else [str(lifeline)])]
+
+
+def environment(url: str) -> dict[str, str]:
+    """Our environment with the store's URL, which is never an argument: it may hold a password."""
+    return {**os.environ, "PERDURE_URL": url}
+
+
+def main() -> None:
+    """Read the command line that :func:`command` wrote, and serve."""
+    terms = msgspec.json.decode(sys.argv[1], type=Terms)
+    sys.exit(serve(terms, os.environ["PERDURE_URL"], int(sys.argv[2]) if len(sys.argv) > 2 else None))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Serving: the verbs that run workers, make the database ready, and give the demonstration."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from perdure import limits
+from perdure.cli import page
+from perdure.cli.connection import connected
+from perdure.cli.crew import Crew
+from perdure.cli.member import Terms, command, environment, speak
+from perdure.cli.option import DEFAULT_URL, Json, Url
+from perdure.errors import InvalidInput
+
+SHOP = "examples.shop.demo"
+
+
+def worker(
+    modules: Annotated[list[str], Parameter(name="module", consume_multiple=True)],
+    *,
+    workers: int = 1,
+    lease: float = limits.LEASE_SECONDS,
+    beat: float = limits.BEAT_SECONDS,
+    in_flight: int = limits.IN_FLIGHT_PROCESSES,
+    stop: float = limits.STOP_SECONDS,
+    migrate: bool = True,
+    json: Json = False,
+    url: Url = DEFAULT_URL,
+) -> int:
+    """Run workers: they give processes their turns, run steps, and free what is stuck. Ctrl-C stops them gracefully.
+
+    Parameters
+    ----------
+    modules
+        What to host: shop, shop.orders, shop:order or ./shop.py.
+    workers
+        How many OS processes. With more than one, a parent replaces those that die.
+    lease
+        Seconds after which another worker takes over what a silent one held.
+    beat
+        Seconds between signs of life; at most half a lease.
+    in_flight
+        How many processes one worker has in hand at once.
+    stop
+        Seconds that steps under way are given to finish when stopping.
+    migrate
+        Create or migrate the database first.
+    """
+    if workers < 1:
+        raise InvalidInput(f"--workers {workers} would do nothing; give 1 or more")
+    terms = Terms(modules, lease, beat, in_flight, stop, migrate, json)
+    terms.pace  # noqa: B018 (refuses nonsense here, before any worker is started)
+    if workers > 1:
+        speak()
+        return asyncio.run(Crew(terms, url, workers).run())
+    sys.stdout.flush()
+    words = command(terms)
+    os.execve(words[0], words, environment(url))  # it takes our place, without what only a terminal needs
+
+
+async def migrate(*, json: Json = False, url: Url = DEFAULT_URL) -> None:
+    """Create the database or bring it up to date; safe to run again, and many at once."""
+    async with connected(url, create=True) as engine:
+        now = await engine.store.now()
+    if json:
+        page.show_json({"ready": True, "now": now})
+    else:
+        print("the database is ready")
+
+
+def demo(
+    *,
+    orders: int = 1000,
+    keep: Annotated[bool, Parameter(negative="")] = False,
+    url: Annotated[str | None, Parameter(name="--url", env_var="PERDURE_URL")] = None,
+) -> int:
+    """Run the shop: a thousand orders on three workers, of which one is killed and one is stopped for a while.
+
+    Parameters
+    ----------
+    orders
+        How many orders of the CSV file to submit.
+    keep
+        Keep the database files, and say where they are.
+    url
+        PostgreSQL instead of a SQLite file in a temporary folder.
+    """
+    for place in (os.getcwd(), str(Path(__file__).parents[3]), str(Path(__file__).parent)):
+        if (Path(place) / "examples" / "shop" / "demo.py").is_file():
+            sys.path.insert(0, place)
+            break
+    else:
+        raise InvalidInput("the shop is not installed here; get Perdure's source and say `make demo` in its folder")
+    shop = importlib.import_module(SHOP)
+    code: int = shop.run(url=url or None, orders=orders, keep=keep)
+    return code

@@ -1,0 +1,76 @@
+"""Text: times, durations and values as people read them; nothing stored can steer the terminal."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from perdure.errors import InvalidInput
+from perdure.kernel.failure import Failure, safe_text
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
+_DURATIONS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
+VALUE_BYTES = 300
+
+
+def span(seconds: float) -> str:
+    """A duration in its two largest units: ``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 d 4 h``."""
+    seconds = abs(seconds)
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    left = round(seconds)
+    parts = []
+    for name, size in _UNITS:
+        if left >= size:
+            parts.append(f"{left // size} {name}")
+            left %= size
+    if left and len(parts) < 2:
+        parts.append(f"{left} s")
+    return " ".join(parts[:2])
+
+
+def when(instant: datetime | None, now: datetime) -> str:
+    """A time as its distance from now: ``12 s ago``, ``in 2 d 4 h``; empty if there is none."""
+    if instant is None:
+        return ""
+    away = (instant - now).total_seconds()
+    if abs(away) < 0.05:
+        return "now"
+    return f"in {span(away)}" if away > 0 else f"{span(away)} ago"
+
+
+def clock(instant: datetime | None) -> str:
+    """A time to the second, in UTC; empty if there is none."""
+    return "" if instant is None else instant.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def value(thing: Any, limit: int = VALUE_BYTES) -> str:
+    """A value as JSON, cut to ``limit`` bytes."""
+    return safe_text(msgspec.json.encode(thing).decode(), limit)
+
+
+def payload(raw: bytes | None, limit: int = VALUE_BYTES) -> str:
+    """A stored payload, cut to ``limit`` bytes; what is no text is shown as its length."""
+    if raw is None:
+        return ""
+    try:
+        return safe_text(raw.decode(), limit)
+    except UnicodeDecodeError:
+        return f"({len(raw)} bytes that are no text)"
+
+
+def failure(failed: Failure, limit: int = 2_000) -> str:
+    """A failure as its class and its words."""
+    return safe_text(f"{failed.type}: {failed.message}".rstrip(": "), limit)
+
+
+def seconds_of(text: str) -> float:
+    """Seconds from ``90``, ``90s``, ``15m``, ``2h`` or ``7d``; raises InvalidInput."""
+    number = text.strip().rstrip("dhmins ")
+    unit = text.strip()[len(number) :].strip() or "s"
+    try:
+        return float(number) * _DURATIONS[unit]
+    except (ValueError, KeyError):
+        raise InvalidInput(f"{text!r:.40} is no duration; write 90s, 15m, 2h or 7d") from None
