@@ -200,7 +200,7 @@ async def approved() -> str:
 async def test_a_signal_reaches_a_process_that_waits_for_it(engine: Engine) -> None:
     handle = await engine.start(approved)
     status = await handle.status()
-    assert (status.status, status.mover, status.state) == (Status.RUNNING, "timer", {"stage": "waiting"})
+    assert (status.status, status.mover, status.state) == (Status.RUNNING, "message", {"stage": "waiting"})
     assert "approval" in status.waiting
     assert await handle.signal("approval", Approval("anna", 5)) is SendVerdict.DELIVERED
     assert await handle.result(LIMIT) == "anna 5"
