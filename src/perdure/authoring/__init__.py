@@ -1,0 +1,1 @@
+"""Authoring: how workflows and steps are written, and the loop that gives a workflow's code its turns."""

@@ -1,4 +1,4 @@
-"""A bare loop: what asyncio itself needs of an event loop: a ready queue, timers, futures and tasks, all deterministic."""
+"""A bare loop: what asyncio needs of an event loop: ready queue, timers, futures and tasks, all deterministic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from perdure.limits import TURN_CALLS
 if sys.version_info >= (3, 12):
     current_task = asyncio.current_task
 else:  # the same, without a Python call
-    current_task = asyncio.tasks._current_tasks.get
+    current_task = asyncio.tasks._current_tasks.get  # type: ignore[attr-defined]
 
 _TIMER = " timer"  # no step has a name that begins with a space
 _SPARE_TASKS = 8

@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from types import FunctionType
 from typing import Any
 
 from perdure.errors import DefinitionError, InvalidKey
 from perdure.kernel.names import check_name
 
 
-def name_of(function: Callable[..., Any], given: str | None, what: str) -> str:
+def name_of(function: FunctionType, given: str | None, what: str) -> str:
     """The name of a step or workflow: the one given, or the function's qualified name; raises DefinitionError."""
-    if not callable(function):
-        raise DefinitionError(f"@{what} marks functions, not {function!r}.")
     name = given
     if name is None:
-        name = getattr(function, "__qualname__", "").rpartition("<locals>.")[2]
+        name = function.__qualname__.rpartition("<locals>.")[2]
         if not name or "<" in name:
             raise DefinitionError(f"a {what} needs a name of its own. Use a named function, or @{what}(name=...).")
     try:
         return check_name(name, f"the name of the {what}")
     except InvalidKey as error:
         raise DefinitionError(str(error)) from None
+
+
+def plain_function(function: Any, what: str) -> FunctionType:
+    """The function that is marked, if it is one that can be called by its name alone; raises DefinitionError."""
+    if isinstance(function, staticmethod):
+        function = function.__func__
+    if not isinstance(function, FunctionType):
+        raise DefinitionError(f"@{what} marks functions, not {function!r:.100}. Mark a `def` or an `async def`.")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise DefinitionError(f"{function.__qualname__} yields. A {what} is a function that returns its result.")
+    if inspect.iscoroutinefunction(inspect.unwrap(function)) and not inspect.iscoroutinefunction(function):
+        raise DefinitionError(
+            f"{function.__qualname__} is an `async def` inside an ordinary decorator. "
+            f"Put @{what} directly above it, or make that decorator's wrapper an `async def`."
+        )
+    owner = function.__qualname__.rpartition("<locals>.")[2].rpartition(".")[0]
+    if owner and next(iter(inspect.signature(function).parameters), None) in ("self", "cls"):
+        raise DefinitionError(
+            f"{function.__qualname__} is a method, and its object would not survive. "
+            f"Mark a function of the module, or a staticmethod."
+        )
+    return function
+
+
+def seconds(what: str, value: Any, owner: str) -> float | None:
+    """A duration in seconds as a float, or None; raises DefinitionError."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise DefinitionError(f"{owner} has {what}={value!r}. Give seconds, more than 0 and finite.")
+    return float(value)

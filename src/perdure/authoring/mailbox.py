@@ -33,7 +33,7 @@ class Mailbox:
         return any(not receiver.done() for receiver in self.receivers)
 
     async def take(self, type: Any, timeout: float | None) -> Any:
-        """The next signal as ``type``; raises TimeoutError after ``timeout`` seconds, PayloadError if it does not fit."""
+        """The next signal as ``type``; TimeoutError after ``timeout`` seconds, PayloadError if it does not fit."""
         letter = self.letters.popleft() if self.letters else await self._wait(timeout)
         return payload.decode(letter, type, what=f"signal {self.name!r}")
 

@@ -101,6 +101,7 @@ class Registry:
                 "Give one of them another name with @workflow(name=...)."
             )
         self._implied.discard(workflow.name)
+        workflow.check()  # again: functions defined below it are known now
         self.kinds[workflow.name] = workflow
         source = _source(workflow)
         if source not in self.sources:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from asyncio import _get_running_loop
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import update_wrapper
-from inspect import isasyncgenfunction, isbuiltin, iscoroutinefunction, isgeneratorfunction
+from inspect import iscoroutinefunction
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from perdure.authoring.ask import Ask
 from perdure.authoring.attempt import ATTEMPT, Attempt, attempt
-from perdure.authoring.definition import name_of
+from perdure.authoring.definition import name_of, plain_function, seconds
 from perdure.authoring.turn_loop import TurnLoop
 from perdure.errors import DefinitionError
 from perdure.kernel.payload import CallShape
@@ -34,22 +35,21 @@ class Step(Generic[P, R]):
         name: str | None = None,
         retry: Retry | None = None,
         timeout: float | None = STEP_TIMEOUT_SECONDS,
-        permanent: tuple[type[BaseException], ...] = (),
+        permanent: type[BaseException] | tuple[type[BaseException], ...] = (),
     ) -> None:
-        self.name = name_of(function, name, "step")
-        self.function = function
-        self.retry = _retry(retry or _DEFAULT_RETRY, permanent)
-        self.timeout = STEP_TIMEOUT_SECONDS if timeout is None else _seconds(timeout, self.name)
-        self.is_async = iscoroutinefunction(function)
-        if isgeneratorfunction(function) or isasyncgenfunction(function) or isbuiltin(function):
-            raise DefinitionError(f"step {self.name!r} is no plain function. Mark a `def` or `async def` that returns.")
-        self.shape = CallShape(function)
-        update_wrapper(self, function)
+        self.function = plain_function(function, "step")
+        self.name = name_of(self.function, name, "step")
+        self.retry = _retry(_DEFAULT_RETRY if retry is None else retry, permanent)
+        self.timeout = seconds("timeout", timeout, f"{self}") or STEP_TIMEOUT_SECONDS
+        self.is_async = iscoroutinefunction(self.function)
+        self.shape = CallShape(self.function)
+        update_wrapper(self, self.function)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
-        loop = _get_running_loop()
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Ask for the step and give its promise; outside of a workflow, call the function."""
+        loop: Any = _get_running_loop()
         if type(loop) is TurnLoop:
-            return loop.ask(self, args, kwargs)
+            return loop.ask(self, args, kwargs)  # type: ignore[return-value]  # create_task() and gather() take it alike
         return self.function(*args, **kwargs)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class Step(Generic[P, R]):
 
 
 @overload
-def step(function: Callable[P, Awaitable[R]], /) -> Step[P, R]: ...
+def step(function: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
 @overload
 def step(function: Callable[P, R], /) -> Step[P, R]: ...
 @overload
@@ -66,7 +66,7 @@ def step(
     name: str | None = None,
     retry: Retry | None = None,
     timeout: float | None = STEP_TIMEOUT_SECONDS,
-    permanent: tuple[type[BaseException], ...] = (),
+    permanent: type[BaseException] | tuple[type[BaseException], ...] = (),
 ) -> _Decorator: ...
 def step(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Mark a function as a step; an ordinary one runs in a thread.
@@ -83,24 +83,19 @@ class _Decorator:
     """What ``@step(...)`` answers."""
 
     @overload
-    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Step[P, R]: ...
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> Step[P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Any: ...
 
 
-def _retry(retry: Retry, permanent: tuple[type[BaseException], ...]) -> Retry:
+def _retry(retry: Retry, permanent: type[BaseException] | tuple[type[BaseException], ...]) -> Retry:
     if not isinstance(retry, Retry):
         raise DefinitionError(f"retry={retry!r} is no Retry. Write retry=Retry(attempts=5).")
     if not permanent:
         return retry
-    from dataclasses import replace
-
-    never = retry.never if isinstance(retry.never, tuple) else (retry.never,)
-    return replace(retry, never=(*never, *permanent))
+    return replace(retry, never=(*_classes(retry.never), *_classes(permanent)))
 
 
-def _seconds(timeout: float, name: str) -> float:
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
-        raise DefinitionError(f"step {name!r} has timeout={timeout!r}. Give seconds, more than 0 and finite.")
-    return float(timeout)
+def _classes(classes: type[BaseException] | tuple[type[BaseException], ...]) -> tuple[type[BaseException], ...]:
+    return classes if isinstance(classes, tuple) else (classes,)

@@ -16,7 +16,14 @@ class Timer:
     __slots__ = ("args", "callback", "context", "due", "number", "place", "timers")
 
     def __init__(
-        self, timers: Timers, due: int, number: int, place: str, callback: Callable[..., Any], args: Any, context: Context
+        self,
+        timers: Timers,
+        due: int,
+        number: int,
+        place: str,
+        callback: Callable[..., Any],
+        args: Any,
+        context: Context,
     ) -> None:
         self.timers = timers
         self.due = due

@@ -23,7 +23,7 @@ _machine = Machine()
 
 
 def _loop() -> TurnLoop | None:
-    loop = _get_running_loop()
+    loop: Any = _get_running_loop()
     return loop if type(loop) is TurnLoop else None
 
 

@@ -8,7 +8,8 @@ from inspect import iscoroutinefunction
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 from weakref import WeakValueDictionary
 
-from perdure.authoring.definition import name_of
+from perdure.authoring import purity
+from perdure.authoring.definition import name_of, plain_function, seconds
 from perdure.authoring.turn import now, process_id, random, receive, set_state, uuid
 from perdure.errors import DefinitionError, InvalidKey
 from perdure.kernel.names import check_name
@@ -40,23 +41,29 @@ class Workflow(Generic[P, R]):
         retention: float | None = None,
         idle: float | None = None,
     ) -> None:
-        self.name = name_of(function, name, "workflow")
-        if not iscoroutinefunction(function):
-            raise DefinitionError(f"workflow {self.name!r} is no coroutine function. Write `async def`.")
-        self.function = function
+        self.function = plain_function(function, "workflow")
+        self.name = name_of(self.function, name, "workflow")
+        if not iscoroutinefunction(self.function):
+            raise DefinitionError(f"{self} is no coroutine function. Write `async def`.")
         self.version = _version(version, self.name)
-        self.deadline = _seconds("deadline", deadline, self.name)
-        self.retention = _seconds("retention", retention, self.name)
-        self.idle = _seconds("idle", idle, self.name)
-        self.shape = CallShape(function)
-        update_wrapper(self, function)
+        self.deadline = seconds("deadline", deadline, f"{self}")
+        self.retention = seconds("retention", retention, f"{self}")
+        self.idle = seconds("idle", idle, f"{self}")
+        self.shape = CallShape(self.function)
+        self.check()
+        update_wrapper(self, self.function)
         DEFINED[self.name] = self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        return self.function(*args, **kwargs)
+        """Call the function itself: in a workflow as a part of it, elsewhere (in a unit test) as it is."""
+        return self.function(*args, **kwargs)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"<workflow {self.name}>"
+
+    def check(self) -> None:
+        """Raise DefinitionError if its code, as far as it is defined by now, reads the clock."""
+        purity.check(self.function, f"{self}")
 
 
 @overload
@@ -82,11 +89,3 @@ def _version(version: str, name: str) -> str:
         return check_name(version, f"the version of workflow {name!r}") if version else ""
     except InvalidKey as error:
         raise DefinitionError(str(error)) from None
-
-
-def _seconds(what: str, seconds: float | None, name: str) -> float | None:
-    if seconds is None:
-        return None
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
-        raise DefinitionError(f"workflow {name!r} has {what}={seconds!r}. Give seconds, more than 0 and finite.")
-    return float(seconds)
