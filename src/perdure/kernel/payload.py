@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Never, NoReturn, get_type_hints
 
@@ -18,10 +18,10 @@ from msgspec.structs import astuple
 
 from perdure.errors import DefinitionError, InvalidInput, PayloadError, PayloadTooLarge
 from perdure.kernel.names import check_name
-from perdure.kernel.plain import SCALARS, Refused, Walk, shown
+from perdure.kernel.plain import SCALARS, Refused, Walk, same, shown
 from perdure.kernel.reading import (
+    changed,
     check_comes_back,
-    check_same,
     check_strict,
     checked_type,
     decode,
@@ -135,6 +135,7 @@ class CallShape:
         "_known",
         "_order",
         "_plain",
+        "_result",
         "_result_kinds",
         "_signature",
         "_types",
@@ -162,6 +163,7 @@ class CallShape:
         result = hints.get("return", Any)
         if result in (Never, NoReturn):
             result = None
+        self._result = f"the result of {self.name}"
         self.result_type: Any = checked_type(result, self._result)
         self._result_kinds = plain_kinds(result)
         self._plain = {name: plain_kinds(type) for name, type in self._types.items()}
@@ -223,10 +225,6 @@ class CallShape:
         return digest(raw)
 
     @property
-    def _result(self) -> str:
-        return f"the result of {self.name}"
-
-    @property
     def _what(self) -> str:
         return f"the arguments of {self.name}"
 
@@ -247,10 +245,8 @@ class CallShape:
         positional, named = self._bind(args, kwargs)
         raw = self._write(positional, named)
         kinds = (*map(type, positional),)
-        plain = all(kind in self._plain[name] for name, kind in zip(self._order, kinds, strict=False))
-        plain = plain and all(type(value) in self._plain[name] for name, value in named.items())
-        if plain:
-            if len(self._known) < _KNOWN_AT_MOST and len(kinds) >= self._fewest:
+        if self._all_plain(zip(self._order, positional, strict=False)) and self._all_plain(named.items()):
+            if len(self._known) < _KNOWN_AT_MOST and len(positional) >= self._fewest:
                 self._known[kinds] = float in kinds
             return raw, positional, named
         back, back_named = self._read(raw)
@@ -260,8 +256,12 @@ class CallShape:
             self._compare(name, value, back_named[name])
         return raw, back, back_named
 
+    def _all_plain(self, values: Iterable[tuple[str, Any]]) -> bool:
+        return all(value.__class__ in self._plain[name] for name, value in values)
+
     def _compare(self, name: str, value: Any, back: Any) -> None:
-        check_same(value, back, self._types[name], f"argument {name!r} of {self.name}")
+        if not same(value, back):
+            raise changed(value, back, self._types[name], f"argument {name!r} of {self.name}")
 
     def _write(self, positional: list[Any], named: dict[str, Any]) -> bytes:
         name = ""

@@ -63,16 +63,17 @@ def _without_twins(pairs: list[tuple[str, Any]], what: str) -> dict[str, Any]:
 
 def check_comes_back(value: Any, raw: bytes, type: Any, what: str) -> None:
     """Raise PayloadError unless ``raw``, which was just written, read as ``type`` is what ``value`` was."""
-    check_same(value, _read(raw, type, what), type, what)
-
-
-def check_same(value: Any, back: Any, type: Any, what: str) -> None:
-    """Raise PayloadError unless ``back``, read as ``type``, is what ``value`` was."""
+    back = _read(raw, type, what)
     if not same(value, back):
-        raise PayloadError(
-            f"{what} would not come back from the store as it was: {shown(value, 200)} would be {shown(back, 200)}. "
-            f"Annotate the exact type where it is declared (now {named(type)}), or convert the value first."
-        )
+        raise changed(value, back, type, what)
+
+
+def changed(value: Any, back: Any, type: Any, what: str) -> PayloadError:
+    """The error for a value that its declared type would give back as something else."""
+    return PayloadError(
+        f"{what} would not come back from the store as it was: {shown(value, 200)} would be {shown(back, 200)}. "
+        f"Annotate the exact type where it is declared (now {named(type)}), or convert the value first."
+    )
 
 
 @lru_cache(maxsize=512)
