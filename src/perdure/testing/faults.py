@@ -1,0 +1,182 @@
+"""Faults: a real store behind a door that can be slow, fail before or after, or stand still, at chosen calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from perdure.errors import StoreUnavailable
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
+from perdure.kernel.event import Event
+from perdure.kernel.lease import Claim, ClaimAnswer
+from perdure.kernel.message import Message, SendAnswer
+from perdure.kernel.process import Process, Status
+from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.store.base import Overdue, Pruned, Search, Store
+
+Visit = Callable[[str, Any], Awaitable[None]]
+"""Called with the door's name and its argument; may wait, or raise StoreUnavailable."""
+
+
+class FaultyStore(Store):
+    """Hands every call on to a real store. ``before`` and ``after`` are called around each; both may raise.
+
+    An error raised by ``before`` means that nothing was done; one raised by ``after`` that all was done and the
+    answer is lost: the caller cannot tell which. ``calls`` records the doors used, in order.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.url = store.url
+        self.calls: list[tuple[str, Any]] = []
+        self.before: Visit = _pass
+        self.after: Visit = _pass
+
+    @property
+    def connected_at(self) -> float | None:
+        """When the store's own connection came back last, if it tells."""
+        found: float | None = getattr(self.store, "connected_at", None)
+        return found
+
+    async def _call(self, name: str, argument: Any, *args: Any, **kwargs: Any) -> Any:
+        self.calls.append((name, argument))
+        await self.before(name, argument)
+        answer = await getattr(self.store, name)(argument, *args, **kwargs)
+        await self.after(name, argument)
+        return answer
+
+    async def open(self, *, migrate: bool = True) -> None:
+        """Open the store behind."""
+        await self.store.open(migrate=migrate)
+
+    async def close(self) -> None:
+        """Close the store behind."""
+        await self.store.close()
+
+    async def now(self) -> int:
+        """The time of the store behind."""
+        await self.before("now", None)
+        return await self.store.now()
+
+    async def start(self, starts: Sequence[Start]) -> list[StartAnswer]:
+        """See Store."""
+        answer: list[StartAnswer] = await self._call("start", starts)
+        return answer
+
+    async def send(self, messages: Sequence[Message]) -> list[SendAnswer]:
+        """See Store."""
+        answer: list[SendAnswer] = await self._call("send", messages)
+        return answer
+
+    async def claim(self, claim: Claim) -> ClaimAnswer:
+        """See Store."""
+        answer: ClaimAnswer = await self._call("claim", claim)
+        return answer
+
+    async def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
+        """See Store."""
+        answer: list[CommitAnswer] = await self._call("commit", commits)
+        return answer
+
+    async def enlist(self, worker: Worker, silence: int) -> Worker:
+        """See Store."""
+        answer: Worker = await self._call("enlist", worker, silence)
+        return answer
+
+    async def beat(self, beat: Beat) -> BeatAnswer:
+        """See Store."""
+        answer: BeatAnswer = await self._call("beat", beat)
+        return answer
+
+    async def retire(self, worker: bytes, beats: int | None, died: bool) -> bool:
+        """See Store."""
+        answer: bool = await self._call("retire", worker, beats, died)
+        return answer
+
+    async def workers(self, *, ended: bool = False) -> list[Worker]:
+        """See Store."""
+        await self.before("workers", None)
+        return await self.store.workers(ended=ended)
+
+    async def overdue(self, what: Overdue, limit: int, owner: bytes | None = None) -> list[Process]:
+        """See Store."""
+        answer: list[Process] = await self._call("overdue", what, limit, owner)
+        return answer
+
+    async def search(self, search: Search) -> list[Process]:
+        """See Store."""
+        answer: list[Process] = await self._call("search", search)
+        return answer
+
+    async def count(self, search: Search) -> list[tuple[str, Status, int]]:
+        """See Store."""
+        answer: list[tuple[str, Status, int]] = await self._call("count", search)
+        return answer
+
+    async def history(
+        self, process: bytes, run: int, *, after: int = 0, limit: int = 1000, backward: bool = False
+    ) -> list[Event]:
+        """See Store."""
+        answer: list[Event] = await self._call("history", process, run, after=after, limit=limit, backward=backward)
+        return answer
+
+    async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:
+        """See Store."""
+        answer: list[Message] = await self._call("messages", wants)
+        return answer
+
+    async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
+        """See Store."""
+        answer: Pruned = await self._call("prune", finished, keys, limit)
+        return answer
+
+    def watch(self, due: Callable[[], None], done: Callable[[], None]) -> Callable[[], None]:
+        """See Store."""
+        return self.store.watch(due, done)
+
+
+async def _pass(name: str, argument: Any) -> None:
+    """Do nothing."""
+
+
+class Outage:
+    """A store that is away while ``away`` is set: calls fail before they do anything, or after all was done.
+
+    ``doors`` narrows it to those doors; ``failed`` counts the calls that failed.
+    """
+
+    def __init__(self, *doors: str, after: bool = False) -> None:
+        self.away = False
+        self.doors = doors
+        self.failed = 0
+        self.lost_answers = after
+
+    def upon(self, store: FaultyStore) -> Outage:
+        """Install this outage on a faulty store."""
+        if self.lost_answers:
+            store.after = self._visit
+        else:
+            store.before = self._visit
+        return self
+
+    async def _visit(self, name: str, argument: Any) -> None:
+        if self.away and (not self.doors or name in self.doors):
+            self.failed += 1
+            raise StoreUnavailable(f"{name}: the store is away, as the test wants it")
+
+
+class Gate:
+    """Holds the calls of one door until it is opened; ``reached`` is set when the first has come."""
+
+    def __init__(self, door: str, suits: Callable[[Any], bool] = lambda argument: True) -> None:
+        self.door = door
+        self.suits = suits
+        self.reached = asyncio.Event()
+        self.open = asyncio.Event()
+
+    async def __call__(self, name: str, argument: Any) -> None:
+        """Wait here if this is the door, and its argument suits."""
+        if name == self.door and self.suits(argument) and not self.open.is_set():
+            self.reached.set()
+            await self.open.wait()

@@ -1,0 +1,330 @@
+"""The rules of the protocol that the runtime must keep; each test plants the failure of the wrong form."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from perdure.authoring.step import attempt, step
+from perdure.authoring.workflow import receive, workflow
+from perdure.clock import Machine
+from perdure.engine import Engine
+from perdure.errors import ProcessCancelled
+from perdure.kernel.policy import Retry
+from perdure.kernel.process import Status
+from perdure.runtime.pace import Pace
+from perdure.store.base import Overdue, Search
+from perdure.store.open import store_for
+from perdure.testing.faults import FaultyStore, Gate, Outage
+
+LIMIT = 20.0
+done: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done() -> None:
+    done.clear()
+
+
+@pytest.fixture
+async def open_engine(store_url: str) -> AsyncIterator[Callable[..., Any]]:
+    """Opens engines on one database, each behind a faulty store; closes them at the end."""
+    engines: list[Engine] = []
+
+    async def open(**settings: Any) -> tuple[Engine, FaultyStore]:
+        machine = Machine()
+        store = FaultyStore(store_for(store_url, machine))
+        engine = Engine(store_url, store=store, machine=machine, **settings)
+        await engine.__aenter__()
+        engines.append(engine)
+        return engine, store
+
+    yield open
+    for engine in engines:
+        await engine.close(0)
+
+
+async def until(true: Callable[[], Any]) -> None:
+    """Let the event loop turn until something has happened."""
+    async with asyncio.timeout(LIMIT):
+        while not true():
+            await asyncio.sleep(0)
+
+
+@step(retry=Retry.NONE)
+async def note(what: str) -> str:
+    done.append((what, attempt().idempotency_key))
+    return what
+
+
+@workflow
+async def one(what: str) -> str:
+    return await note(what)
+
+
+@workflow
+async def three() -> str:
+    return await note("1") + await note("2") + await note("3")
+
+
+def what_was_done() -> list[str]:
+    return [what for what, _ in done]
+
+
+# -- rule 5 and 16 -------------------------------------------------------------------------------------------------
+
+
+async def test_rule_05_a_commit_with_an_unknown_outcome_is_sent_again_and_counts_once(open_engine: Any) -> None:
+    engine, store = await open_engine(work=True, workflows=[three])
+    outage = Outage("start", "commit", after=True).upon(store)
+    outage.away = True
+    starting = asyncio.create_task(engine.start(three))
+    await until(lambda: outage.failed >= 2)
+    outage.away = False
+    handle = await starting
+    outage.away = True
+    await until(lambda: outage.failed >= 4)
+    outage.away = False
+    assert await handle.result(LIMIT) == "123"
+    assert what_was_done() == ["1", "2", "3"]
+    assert [event.number for event in await handle.history()] == [1, 2, 3, 4]
+    assert engine.metrics()["commits_resent"] >= 2
+
+
+async def test_rule_16_step_one_is_released_only_after_the_insert_that_holds_the_first_turn(open_engine: Any) -> None:
+    engine, store = await open_engine(work=True, workflows=[one])
+    gate = store.after = Gate("start")
+    starting = asyncio.create_task(engine.start(one, "x"))
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    assert done == []
+    gate.open.set()
+    handle = await starting
+    assert await handle.result(LIMIT) == "x"
+    starts = [argument for name, argument in store.calls if name == "start"]
+    row = starts[0][0].process
+    assert (row.owner is not None, row.opened_at is not None, row.token) == (True, True, 1)
+    assert not [name for name, _ in store.calls if name == "claim" and handle.id_bytes in engine.worker.scheduler.hand]
+
+
+# -- rule 17 and 18 ------------------------------------------------------------------------------------------------
+
+
+@step(retry=Retry.NONE)
+async def pair(n: int) -> int:
+    done.append((f"pair {n}", ""))
+    return n
+
+
+@workflow
+async def forked() -> str:
+    first, second = pair(1), pair(2)
+    total = await first
+    await note(f"after {total}")
+    total += await second
+    await note(f"end {total}")
+    return "done"
+
+
+async def test_rule_17_when_a_commit_is_refused_every_later_turn_goes_with_it(open_engine: Any) -> None:
+    engine, store = await open_engine(work=True, workflows=[forked])
+    gate = store.before = Gate("commit")
+    handle = await engine.start(forked)
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    # Another takes the row while our commit is under way: it is refused, and so is all that ran ahead of it.
+    thief, _ = await open_engine()
+    await thief.terminate(handle.id_bytes, who="thief")
+    gate.open.set()
+    with pytest.raises(ProcessCancelled):
+        await thief.result(handle.id_bytes, timeout=LIMIT)
+    await until(lambda: not engine.metrics()["in_hand"])
+    assert engine.metrics()["commits_refused"] == 1
+    assert [what for what in what_was_done() if what.startswith(("after", "end"))] == []
+
+
+@workflow
+async def cancellable() -> str:
+    await note("first")
+    await note("second")
+    return "never"
+
+
+async def test_rule_18_an_unseen_cancel_opens_the_next_turn_before_outputs_are_released(open_engine: Any) -> None:
+    engine, store = await open_engine(work=True, workflows=[cancellable])
+    gate = store.before = Gate("commit")
+    handle = await engine.start(cancellable)
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    teller, _ = await open_engine()
+    await teller.cancel(handle.id_bytes, who="anna")
+    gate.open.set()
+    with pytest.raises(ProcessCancelled):
+        await handle.result(LIMIT)
+    assert what_was_done() == ["first"]
+
+
+# -- rule 11, 12, 14 -------------------------------------------------------------------------------------------------
+
+gates: dict[str, asyncio.Event] = {}
+
+
+@step(retry=Retry.NONE, timeout=600)
+async def waiting(name: str) -> str:
+    done.append((name, ""))
+    await gates[name].wait()
+    return name
+
+
+@workflow
+async def waits(name: str) -> str:
+    return await waiting(name)
+
+
+async def test_rule_11_an_ended_incarnation_drops_everything_and_goes_on_under_a_new_id(open_engine: Any) -> None:
+    gates["a"] = asyncio.Event()
+    pace = Pace(lease_seconds=0.4, beat_seconds=0.05)
+    engine, store = await open_engine(work=True, workflows=[waits], pace=pace)
+    before = engine.worker.incarnation.id
+    handle = await engine.start(waits, "a")
+    await until(lambda: done)
+    assert await store.retire(before, None, died=False)
+    await until(lambda: engine.worker.incarnation.id != before)
+    gates["a"].set()
+    assert await handle.result(LIMIT) == "a"
+    assert engine.worker.incarnation.id != before
+    assert len(done) == 2
+
+
+async def test_rule_11_a_start_as_owned_by_an_ended_incarnation_stores_nothing(open_engine: Any) -> None:
+    engine, store = await open_engine(work=True, workflows=[one])
+    ended = engine.worker.incarnation.id
+    await engine.worker.pulse.loop.stop()
+    await engine.worker.intake.loop.stop()
+    await store.retire(ended, None, died=False)
+    with pytest.raises(Exception, match="nothing was started"):
+        await engine.start(one, "x", key="k")
+    assert await store.search(Search(kind="one")) == []
+    assert done == []
+
+
+async def test_rule_12_a_worker_whose_lock_is_free_at_two_looks_is_dead_and_at_one_look_is_not(store_url: str) -> None:
+    from perdure.kernel.worker import Worker
+    from perdure.runtime.sweeps import worker_dead
+
+    machine = Machine()
+    async with Engine(store_url, work=True, workflows=[one]) as engine:
+        other = store_for(store_url, machine)
+        await other.open()
+        row = await other.enlist(Worker(machine.new_id(), "doomed"), 60_000_000)
+        assert row.locked
+        looks = worker_dead.Looks()
+        assert await worker_dead.sweep(engine.worker.ward, looks) == 0
+        assert looks.free == {}
+        await other.close()  # its lock is free from now on, though it has not said goodbye
+        assert await worker_dead.sweep(engine.worker.ward, looks) == 0
+        assert list(looks.free) == [row.id]
+        assert await worker_dead.sweep(engine.worker.ward, looks) == 1
+        ended = {worker.id: worker for worker in await engine.store.workers(ended=True)}
+        assert ended[row.id].ended_at is not None
+        assert ended[row.id].died
+
+
+async def test_rule_14_no_lease_is_renewed_past_the_process_deadline(open_engine: Any) -> None:
+    gates["b"] = asyncio.Event()
+    pace = Pace(lease_seconds=0.3, beat_seconds=0.05)
+    engine, store = await open_engine(work=True, workflows=[waits], pace=pace)
+    handle = await engine.start(waits, "b", deadline=0.4)
+    with pytest.raises(Exception, match="deadline"):
+        await handle.result(LIMIT)
+    renewed = [beat for name, beat in store.calls if name == "beat" and beat.renewals]
+    assert renewed, "the lease was renewed while the deadline had not passed"
+    assert (await handle.status()).status is Status.FAILED
+
+
+# -- the store away ---------------------------------------------------------------------------------------------------
+
+
+async def test_f14_while_the_store_is_away_steps_stop_before_their_lease_ends_and_work_resumes_by_itself(
+    open_engine: Any,
+) -> None:
+    gates["c"] = asyncio.Event()
+    pace = Pace(lease_seconds=0.4, beat_seconds=0.05)
+    engine, store = await open_engine(work=True, workflows=[waits], pace=pace)
+    outage = Outage().upon(store)
+    handle = await engine.start(waits, "c")
+    await until(lambda: done)
+    outage.away = True
+    await until(lambda: not engine.metrics()["in_hand"])
+    assert engine.metrics()["leases_lost"] == 1
+    outage.away = False
+    await until(lambda: len(done) == 2)
+    gates["c"].set()
+    assert await handle.result(LIMIT) == "c"
+
+
+async def test_rule_05_rows_claimed_by_a_lost_answer_are_freed_again(open_engine: Any) -> None:
+    client, _ = await open_engine()
+    handle = await client.start(one, "d")
+    lost = {"claims": 0}
+
+    async def lose(name: str, argument: Any) -> None:
+        if name == "claim" and not lost["claims"]:
+            lost["claims"] += 1
+            from perdure.errors import StoreUnavailable
+
+            raise StoreUnavailable("the answer is lost")
+
+    machine = Machine()
+    store = FaultyStore(store_for(client.store.url, machine))
+    store.after = lose
+    async with Engine(client.store.url, store=store, machine=machine, work=True, workflows=[one]) as worker:
+        assert await handle.result(LIMIT) == "d"
+        assert await store.overdue(Overdue.OWNED, 10, owner=worker.worker.incarnation.id) == []
+    assert lost["claims"] == 1
+
+
+# -- rule 21 and 22 ------------------------------------------------------------------------------------------------------
+
+bank = {"open": False}
+
+
+@step(retry=Retry.NONE)
+async def pay(n: int) -> int:
+    done.append((f"pay {n}", attempt().idempotency_key))
+    if n == 2 and not bank["open"]:
+        raise ConnectionError("closed")
+    return n
+
+
+@workflow
+async def paying() -> int:
+    return await pay(1) + await pay(2) + await pay(3)
+
+
+async def test_rule_21_keys_carry_the_run_in_which_the_step_was_first_asked_for(open_engine: Any) -> None:
+    bank["open"] = False
+    engine, _ = await open_engine(work=True, workflows=[paying])
+    handle = await engine.start(paying)
+    with pytest.raises(Exception, match="closed"):
+        await handle.result(LIMIT)
+    bank["open"] = True
+    await handle.retry()
+    assert await handle.result(LIMIT) == 6
+    runs = [(what, key.split("/")[1]) for what, key in done]
+    assert runs == [("pay 1", "1"), ("pay 2", "1"), ("pay 2", "1"), ("pay 3", "2")]
+
+
+@workflow
+async def forgotten() -> None:
+    await receive("never")
+
+
+async def test_rule_22_a_process_whose_code_is_gone_can_still_be_terminated(open_engine: Any) -> None:
+    starter, _ = await open_engine(work=True, workflows=[forgotten])
+    handle = await starter.start(forgotten)
+    await starter.close()
+    client, _ = await open_engine()
+    await client.terminate(handle.id_bytes, who="anna", why="its code is gone")
+    row = await client.row(handle.id_bytes)
+    assert (row.status, row.token) == (Status.CANCELLED, 2)
