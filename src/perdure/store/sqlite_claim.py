@@ -40,9 +40,11 @@ class Work(Struct):
 
     def answer(self, claimed: tuple[Claimed, ...]) -> ClaimAnswer:
         """The answer to a claim that took this, when it leaves what is described here."""
+        if not self.alive:
+            return ClaimAnswer((), self.now, alive=False)
         next_at = [at for _, _, plain, suspect in self.heads if (at := suspect if self.alone else plain) is not None]
         suspects = any(at is not None and at <= self.now for _, _, _, at in self.heads)
-        return ClaimAnswer(claimed, self.now, min(next_at, default=None), self.alive, suspects)
+        return ClaimAnswer(claimed, self.now, min(next_at, default=None), True, suspects)
 
 
 def look(connection: Connection, clock: SqliteClock, claim: Claim) -> Work:

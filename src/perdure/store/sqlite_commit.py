@@ -9,8 +9,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
-from perdure.kernel.event import Event
-from perdure.kernel.process import FINAL, Process, Status
+from perdure.kernel.process import FINAL, Status
 from perdure.store import sqlite_row
 from perdure.store.sqlite_row import AFTER_CELLS, EVENT_CELLS, after_cells, event_cells
 from perdure.store.sqlite_writer import Transaction
@@ -72,33 +71,15 @@ def _verdict(commit: Commit, inbox: int, now: int) -> Verdict:
 def _known(transaction: Transaction, commit: Commit) -> bool:
     """Whether a commit whose fence does not fit was applied before (rule 5).
 
-    Its first event tells, if it has one, and else the row; both are compared whole, since two commands that were
-    made from the same row have the same token and version.
+    Its first event tells, compared whole, since two commands that were made from the same row have the same token
+    and version; where a commit has no event, the row's token and version tell.
     """
     after = commit.after
-    number = commit.events[0].number if commit.events else None
-    found = transaction.connection.one("read_row_and_event", after.id, after.run, number)
-    if commit.events:
-        return found[2] is not None and _first_event(found) == _stamped(commit)
-    [row] = sqlite_row.processes((f"[{found[0]}]", found[1]))
-    return _same(row, after, after.owner if commit.lease else None)
-
-
-def _first_event(found: tuple[Any, ...]) -> Event:
-    [(_, event)] = sqlite_row.events((f"[{found[2]}]", found[3]))
-    return event
-
-
-def _stamped(commit: Commit) -> Event:
-    return replace(commit.events[0], token=commit.after.token, version=commit.after.version)
-
-
-def _same(row: Process, after: Process, owner: bytes | None) -> bool:
-    """Whether the row is as the commit left it, but for what senders, beats and the store's clock change."""
-    return row == replace(
-        after, owner=owner, inbox=row.inbox, due_at=row.due_at, reminder=row.reminder, progress=row.progress,
-        changed_at=row.changed_at, created_at=row.created_at,
-    )  # fmt: skip
+    if not commit.events:
+        return transaction.connection.one("read_fence", after.id) == (after.token, after.version)
+    first = replace(commit.events[0], token=after.token, version=after.version)
+    found = transaction.connection.one("read_event", after.id, after.run, first.number)
+    return [first] == [event for _, event in sqlite_row.events(found)]
 
 
 class _Batch:

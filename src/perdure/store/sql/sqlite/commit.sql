@@ -7,12 +7,12 @@ FROM given LEFT JOIN process ON process.id = given.id
 WHERE given.n IS NOT NULL
 AND (process.token IS NOT given.token OR process.version IS NOT given.version OR process.inbox > 0)
 
--- name: read_row_and_event
--- For a commit whose fence does not fit: the row as it is, and the first event that the commit would have written.
-SELECT p.head, CAST(p.body AS BLOB), e.head, CAST(e.body AS BLOB)
-FROM packed_process AS p
-LEFT JOIN packed_event AS e ON e.process = p.id AND e.run = ?2 AND e.number = ?3
-WHERE p.id = ?1
+-- name: read_fence
+SELECT token, version FROM process WHERE id = ?1
+
+-- name: read_event
+SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB)
+FROM packed_event WHERE process = ?1 AND run = ?2 AND number = ?3
 
 -- name: update_processes
 -- An insert that always meets its row, because the fences were looked at under the same lock. Kind and input stand for
