@@ -124,7 +124,15 @@ class PostgresStore:
         locked = not self._address.pooled and await self._presence.hold(worker.id)
         # If we die here the lock is free and nobody knows of it: no row, no death.
         found = await self._writes.row("enlist", worker.id, worker.name, worker.hosts, silence, locked)
-        return replace(worker, started_at=found["started_at"], due_at=found["due_at"], locked=locked)
+        return replace(
+            worker,
+            started_at=found["started_at"],
+            beats=found["beats"],
+            due_at=found["due_at"],
+            locked=found["counts"],
+            ended_at=found["ended_at"],
+            died=found["died"],
+        )
 
     async def beat(self, beat: Beat) -> BeatAnswer:
         """Record a sign of life and prolong leases; never waits behind other writes."""
@@ -157,12 +165,16 @@ class PostgresStore:
 
     async def search(self, search: Search) -> list[Process]:
         """Processes, newest first."""
-        found = await self._reads.rows("search", *row.search_columns(search), search.before_id, search.limit)
+        columns = row.search_columns(search)
+        if not columns:
+            return []
+        found = await self._reads.rows("search", *columns, search.before_id, search.limit)
         return [row.process_of(one[:]) for one in found]
 
     async def count(self, search: Search) -> list[tuple[str, Status, int]]:
         """How many processes there are by kind and status."""
-        found = await self._reads.rows("count", *row.search_columns(search))
+        columns = row.search_columns(search)
+        found = await self._reads.rows("count", *columns) if columns else ()
         return [(one["kind"], row.STATUSES[one["status"]], one["processes"]) for one in found]
 
     async def history(

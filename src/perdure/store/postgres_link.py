@@ -46,11 +46,17 @@ async def connect(address: Address, purpose: str) -> asyncpg.Connection[asyncpg.
     try:
         _keep_alive(connection)
         # Ids are 16 raw bytes here, and uuid there.
-        await connection.set_type_codec("uuid", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary")
+        await connection.set_type_codec("uuid", schema="pg_catalog", encoder=_whole, decoder=bytes, format="binary")
     except BaseException:
         connection.terminate()
         raise
     return connection
+
+
+def _whole(id: bytes) -> bytes:
+    if len(id) != 16:
+        raise ValueError(f"an id has 16 bytes, this one {len(id)}")
+    return id
 
 
 def _keep_alive(connection: asyncpg.Connection[asyncpg.Record]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 from msgspec import json
 
+from perdure.errors import BadRecord
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
@@ -108,7 +109,10 @@ def commit_columns(commits: Sequence[Commit]) -> tuple[Any, ...]:
 def _texts(values: list[bytes | None]) -> list[str | None] | None:
     if values.count(None) == len(values):
         return None
-    return [None if value is None else value.decode() for value in values]
+    try:
+        return [None if value is None else value.decode() for value in values]
+    except UnicodeDecodeError as error:
+        raise BadRecord(f"attributes must be JSON in UTF-8: {error}; mend or leave out the value") from None
 
 
 def _event_columns(records: Sequence[Start | Commit]) -> tuple[Any, ...]:
@@ -136,6 +140,15 @@ def _consumed_columns(commits: Sequence[Commit]) -> tuple[Any, ...]:
         return (None,) * 3
     pairs = [pair for commit in commits for pair in commit.consumed]
     return (places, [number for number, _ in pairs], [event for _, event in pairs])
+
+
+def storable(text: str) -> bool:
+    """Whether PostgreSQL can hold this text at all: it has no NUL, and no halves of surrogate pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
 
 
 def send_columns(messages: Sequence[Message]) -> tuple[Any, ...]:
@@ -213,7 +226,10 @@ def worker_of(row: asyncpg.Record) -> Worker:
 
 
 def search_columns(search: Search) -> tuple[Any, ...]:
-    """The arguments that the queries ``search`` and ``count`` share."""
+    """The arguments that the queries ``search`` and ``count`` share; none if no row can have what is asked for."""
+    texts = [search.kind, search.key, search.key_prefix, *(text for pair in search.attributes for text in pair)]
+    if any(text and not storable(text) for text in texts):
+        return ()
     return (
         None if search.ids is None else list(search.ids),
         search.kind,

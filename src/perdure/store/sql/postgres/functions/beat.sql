@@ -14,9 +14,8 @@ BEGIN
     UPDATE perdure.worker w SET beats = w.beats + 1, due_at = t + silence * interval '1 microsecond'
     WHERE w.id = worker AND w.ended_at IS NULL;
     alive := FOUND;
-    UPDATE perdure.clock c SET high_water = t
-    WHERE c.one AND c.high_water < t - interval '1 second'
-      AND EXISTS (SELECT FROM perdure.clock k WHERE k.one FOR NO KEY UPDATE SKIP LOCKED);
+    UPDATE perdure.clock c SET high_water = t  -- passed by if another beat raises it just now
+    WHERE c.one AND c.high_water < t AND EXISTS (SELECT FROM perdure.clock k WHERE k.one FOR NO KEY UPDATE SKIP LOCKED);
     IF NOT alive OR r_process IS NULL THEN
         RETURN;
     END IF;

@@ -44,7 +44,8 @@ BEGIN
     IF fitting < size THEN
         SELECT a.fits, a.odd, a.verdicts INTO fits, odd, verdicts
         FROM perdure.commit_verdicts(c_id, c_token, c_version, c_forced, c_status, c_run, c_seen, c_not_before,
-                                     e_record, e_number, held, now) AS a;
+                                     e_record, e_number, e_turn, e_type, e_at, e_place, e_name, e_payload, e_digest,
+                                     e_message, held, now) AS a;
         fitting := cardinality(array_positions(fits, true));
     END IF;
     IF fitting > 0 THEN
