@@ -53,7 +53,8 @@ class Crew:
         ready.cancel()
         others = [] if first.done() else [asyncio.create_task(self._keep(seat)) for seat in self.seats[1:]]
         await asyncio.gather(first, *others)
-        return 1 if all(seat.empty for seat in self.seats) or (first.done() and not others and self.seats[0].empty) else 0
+        taken = self.seats[: 1 + len(others)]
+        return 1 if all(seat.empty for seat in taken) else 0
 
     def stop(self) -> None:
         """Pass a request to stop on to every member; the third one kills those that are left."""

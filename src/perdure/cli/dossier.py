@@ -150,7 +150,8 @@ class Dossier:
         due = instant(worker.due_at)
         if worker.ended_at is not None:
             state = "died" if worker.died else "ended"
-            says = f"{worker.name} {state} {text.when(instant(worker.ended_at), self.now)}; the next sweep frees what it held"
+            ended = text.when(instant(worker.ended_at), self.now)
+            says = f"{worker.name} {state} {ended}; the next sweep frees what it held"
         elif due is not None and due < self.now:
             state, says = "silent", f"{worker.name} is silent: its beat was due {text.when(due, self.now)}"
         else:

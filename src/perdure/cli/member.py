@@ -12,7 +12,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -141,7 +140,8 @@ def _tell_start(engine: Engine, terms: Terms) -> None:
 
 def _tell_end(engine: Engine, terms: Terms) -> None:
     counters = engine.metrics()
-    figures = [f"{counters[name]:,.0f} {name}" for name in ("completed", "failed", "cancelled", "broken") if counters.get(name)]
+    told = ("completed", "failed", "cancelled", "broken")
+    figures = [f"{counters[name]:,.0f} {name}" for name in told if counters.get(name)]
     log.info("worker %d has stopped: %s", os.getpid(), ", ".join(figures) or "no process ended here")
     if terms.json:
         show_line({"event": "stopped", "pid": os.getpid(), "counters": counters})
@@ -164,7 +164,7 @@ def _watch_parent(lifeline: int, stopping: Stopping, limit: float) -> None:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's event loop if it is installed, else the one of asyncio."""
+    """Uvloop's event loop if it is installed, else the one of asyncio."""
     try:
         import uvloop
     except ImportError:

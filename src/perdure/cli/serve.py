@@ -57,12 +57,11 @@ def worker(
         raise InvalidInput(f"--workers {workers} would do nothing; give 1 or more")
     terms = Terms(modules, lease, beat, in_flight, stop, migrate, json)
     terms.pace  # noqa: B018 (refuses nonsense here, before any worker is started)
-    if workers > 1:
-        speak()
-        return asyncio.run(Crew(terms, url, workers).run())
-    sys.stdout.flush()
-    words = command(terms)
-    os.execve(words[0], words, environment(url))  # it takes our place, without what only a terminal needs
+    if workers == 1:
+        words = command(terms)
+        os.execve(words[0], words, environment(url))  # it takes our place, without what only a terminal needs
+    speak()
+    return asyncio.run(Crew(terms, url, workers).run())
 
 
 async def migrate(*, json: Json = False, url: Url = DEFAULT_URL) -> None:

@@ -60,7 +60,7 @@ def next_move(view: ProcessView, now: datetime) -> str:
     if view.status.value in ("completed", "failed", "cancelled"):
         return "" if view.error is None else text.failure(view.error, 120)
     until = f", {text.when(view.until, now)}" if view.mover == "timer" else ""
-    return text.safe_text(view.waiting, 160) + until
+    return text.cut(view.waiting, 160) + until
 
 
 def of_events(events: Iterable[Event], letters: Mapping[int, Message], now: datetime, limit: int) -> Table:

@@ -16,6 +16,7 @@ from perdure.authoring.workflow import Workflow
 from perdure.cli import page, table, text
 from perdure.cli.argument import arguments, plain, whole_input
 from perdure.cli.connection import ORIGIN, connected, user
+from perdure.cli.line import complain
 from perdure.cli.option import DEFAULT_URL, Json, Reference, References, Url, Who, Why
 from perdure.cli.reference import process_named, reference_to
 from perdure.cli.submission import submit
@@ -115,9 +116,7 @@ async def signal(
     """
 
     async def sent(engine: Engine, row: Process) -> str:
-        verdict = await engine.signal(
-            row.id, name, plain(value), key=key, who=who or user(), why=why, origin=ORIGIN
-        )
+        verdict = await engine.signal(row.id, name, plain(value), key=key, who=who or user(), why=why, origin=ORIGIN)
         return _SENT[verdict]
 
     return await _each([process], sent, url=url, json=json)
@@ -166,7 +165,7 @@ async def _each(
     texts: Sequence[str], command: Callable[[Engine, Process], Awaitable[str]], *, url: str, json: bool
 ) -> int:
     """Carry out a command on each process; one that is refused does not stop the others."""
-    told = []
+    told: list[dict[str, str | None]] = []
     refused = 0
     async with connected(url) as engine:
         for one in texts:
@@ -177,14 +176,14 @@ async def _each(
                 if len(texts) == 1:
                     raise
                 refused += 1
-                page.complain(f"{one}: {error}")
+                complain(f"{one}: {error}")
                 told.append({"process": one, "error": str(error)})
                 continue
             in_vain = answer == _SENT[SendVerdict.FINISHED]
             refused += in_vain
             told.append({"process": one, "kind": row.kind, "key": row.key, "answer": answer})
             if in_vain:
-                page.complain(f"{reference_to(row)}: {answer}")
+                complain(f"{reference_to(row)}: {answer}")
             elif not json:
                 print(f"{reference_to(row)}: {answer}")
     if json:

@@ -51,6 +51,11 @@ def value(thing: Any, limit: int = VALUE_BYTES) -> str:
     return safe_text(msgspec.json.encode(thing).decode(), limit)
 
 
+def cut(words: str, limit: int) -> str:
+    """Words in at most ``limit`` bytes, with nothing that could steer the terminal."""
+    return safe_text(words, limit)
+
+
 def payload(raw: bytes | None, limit: int = VALUE_BYTES) -> str:
     """A stored payload, cut to ``limit`` bytes; what is no text is shown as its length."""
     if raw is None:
