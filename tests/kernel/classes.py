@@ -50,6 +50,17 @@ class One:
     only: float
 
 
+@dataclasses.dataclass(eq=False)
+class Bare:
+    n: int
+
+
+@dataclasses.dataclass
+class Memo:
+    n: int
+    note: Any = dataclasses.field(default=None, compare=False)
+
+
 class Point(msgspec.Struct):
     x: int
     y: float | msgspec.UnsetType = msgspec.UNSET

@@ -20,7 +20,7 @@ import pytest
 from perdure.errors import PayloadError, PayloadTooLarge
 from perdure.kernel.payload import decode, encode
 from perdure.limits import INTEGER_DIGITS, PAYLOAD_BYTES, PAYLOAD_DEPTH
-from tests.kernel.classes import Cart, Colour, Line, One, Size, SpecialLine, Word
+from tests.kernel.classes import Bare, Cart, Colour, Line, Memo, One, Size, SpecialLine, Word
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -286,3 +286,8 @@ def test_an_offset_of_odd_seconds_is_refused() -> None:
 def test_the_path_to_the_guilty_value_is_told() -> None:
     refused({"lines": [{"price": 1.0}, {"price": math.nan}]}, "at ['lines'][1]['price']")
     refused(Cart([Line("A", 1), Line("B", 10**5000)]), "at ['lines'][1]['count']")
+
+
+def test_objects_are_compared_by_their_fields_and_not_by_their_own_idea_of_equality() -> None:
+    assert decode(encode(Bare(7), type=Bare), Bare).n == 7
+    refused(Memo(1, note=(1, 2)), "would not come back", kind=Memo)
