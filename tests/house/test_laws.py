@@ -8,7 +8,7 @@ import re
 from perdure.kernel import soundness
 from perdure.store.base import Store
 from tests.house.schema import DATABASES, schema, tables
-from tests.house.tree import PACKAGE, counted
+from tests.house.tree import PACKAGE, ROOT, counted
 
 LAWS = (
     "unfinished_is_due",
@@ -45,9 +45,8 @@ def test_every_law_that_sql_can_say_is_a_constraint_of_both_databases() -> None:
 
 
 def test_every_law_has_a_test_that_breaks_it() -> None:
-    names = set().union(*counted().values())
-    silent = [law for law in LAWS if not any(re.search(rf"_{law}(_|$)|law_{law}", name) for name in names)]
-    assert silent == []
+    text = (ROOT / "tests" / "kernel" / "test_soundness.py").read_text(encoding="utf-8")
+    assert [law for law in LAWS if f'("{law}", ' not in text] == []
 
 
 def test_both_databases_have_the_same_tables_and_columns() -> None:
@@ -76,4 +75,4 @@ def test_the_store_protocol_has_at_most_18_methods_and_none_is_optional() -> Non
 
 def test_every_rule_of_the_protocol_has_a_test_named_after_it() -> None:
     names = " ".join(set().union(*counted().values()))
-    assert [rule for rule in RULES if not re.search(rf"\btest_rule_{rule}_", names)] == []
+    assert [rule for rule in RULES if not re.search(rf"\btest_rule_0?{rule}_", names)] == []
