@@ -1,0 +1,1 @@
+"""A worker: gives due processes their turns, runs steps, and finds what is overdue."""

@@ -1,0 +1,1 @@
+"""Keeps the rows: the protocol that every database must keep, and the two that do."""

@@ -1,0 +1,1 @@
+"""One file for each way of getting stuck: what finds it, and the ordinary command that frees it."""
