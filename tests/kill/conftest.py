@@ -1,0 +1,20 @@
+"""A scene for every kill: one database, one ledger of effects, also for steps that run in the test's own process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.kill import victim
+from tests.kill.crime import Scene
+
+
+@pytest.fixture
+async def scene(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+    """A scene on each store in turn; victims that still run are killed at its end."""
+    scene = Scene(store_url, tmp_path)
+    monkeypatch.setenv(victim.LEDGER, str(scene.ledger))
+    yield scene
+    await scene.end()

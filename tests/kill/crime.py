@@ -1,0 +1,77 @@
+"""The scene of a kill: victims started as real OS processes, the ledger of what they did, and what must hold after."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from perdure.engine import Engine
+from perdure.kernel.event import EventType
+from perdure.kernel.process import Process
+from perdure.kernel.soundness import unsound
+from perdure.store.base import Search
+
+LIMIT = 40.0
+ROOT = Path(__file__).parents[2]
+
+
+class Scene:
+    """One database, one ledger, and the victims working there."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.ledger = folder / "ledger"
+        self.ledger.touch()
+        self.victims: list[asyncio.subprocess.Process] = []
+
+    async def victim(self, **orders: Any) -> asyncio.subprocess.Process:
+        """Start a victim; its orders are those of ``victim.main``."""
+        path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+        environment = {**os.environ, "PYTHONPATH": path}
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.kill.victim", self.url, json.dumps(orders), str(self.ledger),
+            stdout=asyncio.subprocess.PIPE, env=environment, cwd=ROOT,
+        )  # fmt: skip
+        self.victims.append(child)
+        return child
+
+    async def end(self) -> None:
+        """Kill what still runs, and wait for it."""
+        for child in self.victims:
+            if child.returncode is None:
+                child.kill()
+            await child.wait()
+
+    def effects(self) -> Counter[tuple[str, str]]:
+        """How often each (effect, idempotency key) was written down."""
+        lines = self.ledger.read_text().splitlines()
+        return Counter((line.split()[0], line.split()[1]) for line in lines)
+
+
+async def said(child: asyncio.subprocess.Process, word: str) -> str:
+    """Read what a victim prints until a line begins with ``word``; the rest of that line."""
+    assert child.stdout is not None
+    async with asyncio.timeout(LIMIT):
+        async for raw in child.stdout:
+            first, _, rest = raw.decode().strip().partition(" ")
+            if first == word:
+                return rest
+    raise AssertionError(f"the victim ended (code {child.returncode}) and never said {word!r}")
+
+
+async def laws_hold(engine: Engine) -> list[Process]:
+    """Check every process by the soundness module, and that no step was recorded twice in a run."""
+    rows = await engine.store.search(Search(limit=1000))
+    now = await engine.store.now()
+    for row in rows:
+        events = await engine.store.history(row.id, row.run, limit=row.events or 1)
+        messages = await engine.store.messages([(row.id, 0)])
+        assert unsound(row, events, messages, now) == []
+        recorded = Counter((e.name, e.place) for e in events if e.type is EventType.STEP_COMPLETED)
+        assert not recorded or max(recorded.values()) == 1
+    return rows

@@ -1,0 +1,119 @@
+"""SIGKILL at every commit point of a three-step process, before and after, on both stores: somebody else goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from perdure.engine import Engine
+from perdure.kernel.process import Status
+from tests.kill.crime import LIMIT, Scene, laws_hold, said
+from tests.kill.victim import five_pauses, poison, three_steps
+
+pytestmark = pytest.mark.kill
+HOSTED = [three_steps, five_pauses, poison]
+KILL = 9
+POINTS = [("start", 1, side) for side in ("before", "after")]
+POINTS += [("commit", call, side) for call in (1, 2, 3) for side in ("before", "after")]
+
+
+async def killed_at(scene: Scene, door: str, call: int, side: str) -> None:
+    child = await scene.victim(
+        start="three_steps", key="k", doom={"door": door, "call": call, "side": side, "signal": KILL}
+    )
+    assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
+
+
+@pytest.mark.parametrize(("door", "call", "side"), POINTS)
+async def test_f01_a_worker_killed_at_a_commit_point_loses_nothing(
+    scene: Scene, door: str, call: int, side: str
+) -> None:
+    await killed_at(scene, door, call, side)
+    async with Engine(scene.url, work=True, workflows=HOSTED) as survivor:
+        # The client asks again with the same key: whatever became of the first start, there is one process.
+        handle = await survivor.start(three_steps, key="k")
+        assert handle.created == ((door, side) == ("start", "before"))
+        assert await handle.result(LIMIT) == 6
+        rows = await laws_hold(survivor)
+        assert [row.status for row in rows] == [Status.COMPLETED]
+        effects = scene.effects()
+        assert {what for what, _ in effects} == {"mark1", "mark2", "mark3"}
+        assert len(effects) == 3, "each step has one idempotency key, whoever runs it"
+        assert all(times <= 2 for times in effects.values()), "only the step in flight may run again"
+        assert sum(times == 2 for times in effects.values()) <= 1
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+async def test_f01_a_worker_killed_at_its_claim_loses_nothing(scene: Scene, side: str) -> None:
+    async with Engine(scene.url) as client:
+        handle = await client.start(three_steps)
+        child = await scene.victim(doom={"door": "claim", "call": 1, "side": side, "signal": KILL})
+        assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
+        async with Engine(scene.url, work=True, workflows=HOSTED) as survivor:
+            assert await survivor.result(handle.id, timeout=LIMIT) == 6
+            await laws_hold(survivor)
+        assert set(scene.effects().values()) == {1}
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+async def test_f05_a_worker_stopped_past_its_lease_hears_that_its_late_answer_is_refused(scene: Scene, call: int) -> None:
+    pace = {"lease_seconds": 0.6, "beat_seconds": 0.2}
+    doom = {"door": "commit", "call": call, "side": "before", "signal": 19}
+    child = await scene.victim(start="three_steps", pace=pace, doom=doom, timeout=20)
+    id = await said(child, "started")
+    async with Engine(scene.url, work=True, workflows=HOSTED) as survivor:
+        assert await survivor.result(id, timeout=LIMIT) == 6
+        before = (await survivor.row(id), await survivor.history(id))
+        child.send_signal(18)
+        assert await said(child, "result") == "6"
+        metrics: dict[str, Any] = json.loads(await said(child, "metrics"))
+        assert metrics["commits_refused"] == 1, "the late answer reached the store and was refused"
+        assert (await survivor.row(id), await survivor.history(id)) == before
+        await laws_hold(survivor)
+
+
+async def test_sas29_two_supervisors_count_each_death_once(scene: Scene) -> None:
+    child = await scene.victim(pace={"in_flight": 100})
+    await said(child, "ready")
+    async with Engine(scene.url) as client:
+        handles = await client.start_many(five_pauses, [(n,) for n in range(40)])
+        while len(scene.effects()) < 40:
+            await asyncio.sleep(0.01)
+        child.kill()
+        await child.wait()
+        async with (
+            Engine(scene.url, work=True, workflows=HOSTED) as one,
+            Engine(scene.url, work=True, workflows=HOSTED) as two,
+        ):
+            results = await asyncio.gather(*(client.result(handle.id, timeout=LIMIT) for handle in handles))
+            assert results == [5 * n for n in range(40)]
+            dead = [engine.metrics().get("workers_dead", 0) for engine in (one, two)]
+            assert sum(dead) == 1, "one supervisor found the death, the other lost the race"
+            for handle in handles:
+                names = [event.type.name for event in await client.history(handle.id)]
+                assert names.count("REVIVED") == 1
+            await laws_hold(one)
+
+
+async def test_f31_poison_among_healthy_processes_is_parked_after_few_deaths(scene: Scene) -> None:
+    async with Engine(scene.url) as client:
+        handle = await client.start(poison)
+        healthy = await client.start_many(five_pauses, [(n,) for n in range(30)])
+        deaths = 0
+        async with asyncio.timeout(LIMIT):
+            while (await client.row(handle.id)).status is Status.RUNNING:
+                child = await scene.victim()
+                # A worker dies with the poison while it has neighbours; alone, only a child of it dies.
+                while child.returncode is None and (await client.row(handle.id)).status is Status.RUNNING:
+                    await asyncio.sleep(0.05)
+                if child.returncode is not None:
+                    deaths += 1
+        await asyncio.gather(*(client.result(one.id, timeout=LIMIT) for one in healthy))
+        row = await client.row(handle.id)
+        assert row.status is Status.BROKEN
+        assert deaths == 2, "twice with neighbours"
+        assert scene.ledger.read_text().count("deadly") == 5, "twice with neighbours, then three times alone"
+        assert "died" in (await client.status(handle.id)).waiting

@@ -1,0 +1,46 @@
+"""PostgreSQL crashes and comes back under load: no law broken, no hand needed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perdure.engine import Engine
+from perdure.testing.postgres import Server
+from tests.kill import victim
+from tests.kill.crime import LIMIT, Scene, laws_hold
+from tests.kill.victim import five_pauses
+
+pytestmark = pytest.mark.kill
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server of this test's own, since it will be crashed."""
+    with Server() as server:
+        yield server
+
+
+@pytest.mark.parametrize("how", [signal.SIGQUIT, signal.SIGINT], ids=["crash", "fast"])
+async def test_f14_the_database_restarts_under_load_and_every_process_completes(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: signal.Signals
+) -> None:
+    url = server.fresh_database()
+    scene = Scene(url, tmp_path)
+    monkeypatch.setenv(victim.LEDGER, str(scene.ledger))
+    async with Engine(url, work=True, workflows=[five_pauses]) as engine:
+        starting = asyncio.create_task(engine.start_many(five_pauses, [(n,) for n in range(150)]))
+        for wanted in (50, 300):
+            async with asyncio.timeout(LIMIT):
+                while len(scene.effects()) < wanted:
+                    await asyncio.sleep(0.01)
+            await asyncio.to_thread(server.restart, how)
+        handles = await asyncio.wait_for(starting, LIMIT)
+        results = await asyncio.gather(*(handle.result(LIMIT) for handle in handles))
+        assert results == [5 * n for n in range(150)]
+        assert len(scene.effects()) == 750
+        await laws_hold(engine)

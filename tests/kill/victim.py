@@ -1,0 +1,123 @@
+"""A worker that kills or stops itself at a chosen call of a chosen door of its store; run as an OS process of its own.
+
+Arguments: the URL, a JSON object with what to do (see :class:`Doom`), and the path of the ledger of effects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from perdure.authoring.step import attempt, step
+from perdure.authoring.workflow import workflow
+from perdure.clock import Machine
+from perdure.engine import Engine
+from perdure.kernel.policy import Retry
+from perdure.runtime.pace import Pace
+from perdure.store.open import store_for
+from perdure.testing.faults import FaultyStore
+
+LEDGER = "PERDURE_TEST_LEDGER"
+
+
+def effect(what: str) -> None:
+    """Write down that a side effect happened, so that a kill right after it cannot hide it."""
+    with open(os.environ[LEDGER], "a") as ledger:
+        ledger.write(f"{what} {attempt().idempotency_key} {os.getpid()}\n")
+        ledger.flush()
+        os.fsync(ledger.fileno())
+
+
+@step(retry=Retry.NONE)
+async def mark(n: int) -> int:
+    effect(f"mark{n}")
+    return n
+
+
+@workflow
+async def three_steps() -> int:
+    return await mark(1) + await mark(2) + await mark(3)
+
+
+@step(retry=Retry.NONE)
+async def pause(n: int) -> int:
+    effect(f"pause{n}")
+    await asyncio.sleep(0.02)
+    return n
+
+
+@workflow
+async def five_pauses(n: int) -> int:
+    total = 0
+    for _ in range(5):
+        total += await pause(n)
+    return total
+
+
+@step(retry=Retry.NONE)
+async def deadly() -> None:
+    effect("deadly")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@workflow
+async def poison() -> None:
+    await deadly()
+
+
+class Doom:
+    """Sends this OS process a signal at the n-th call of a door, before or after it was done."""
+
+    def __init__(self, door: str, call: int, side: str, signal: int) -> None:
+        self.door = door
+        self.call = call
+        self.side = side
+        self.signal = signal
+        self.calls = 0
+
+    def upon(self, store: FaultyStore) -> None:
+        """Install it on a store."""
+        if self.side == "before":
+            store.before = self._visit
+        else:
+            store.after = self._visit
+
+    async def _visit(self, name: str, argument: Any) -> None:
+        if name != self.door:
+            return
+        self.calls += 1
+        if self.calls == self.call:
+            os.kill(os.getpid(), self.signal)
+
+
+async def main(url: str, orders: dict[str, Any]) -> None:
+    """Work until the process that we start is done, or until doom comes."""
+    machine = Machine()
+    store = FaultyStore(store_for(url, machine))
+    if "doom" in orders:
+        Doom(**orders["doom"]).upon(store)
+    pace = Pace(**orders.get("pace", {}))
+    hosted = [three_steps, five_pauses, poison]
+    async with Engine(url, store=store, machine=machine, work=True, workflows=hosted, pace=pace) as engine:
+        if orders.get("start"):
+            handle = await engine.start(orders["start"], *orders.get("args", []), key=orders.get("key"))
+            print("started", handle.id, flush=True)
+            try:
+                print("result", await handle.result(orders.get("timeout", 30)), flush=True)
+            except Exception as error:
+                print("error", type(error).__name__, flush=True)
+        else:
+            print("ready", flush=True)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, engine.stop_soon)
+            await engine.run()
+    print("metrics", json.dumps(engine.metrics()), flush=True)
+
+
+if __name__ == "__main__":
+    os.environ[LEDGER] = str(Path(sys.argv[3]))
+    asyncio.run(main(sys.argv[1], json.loads(sys.argv[2])))
