@@ -1,0 +1,31 @@
+"""The ground a store is tried on: where its database lies, how its time is moved, who else may lock a row."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from perdure.store.base import Store
+from perdure.testing.clock import Time
+
+
+class Ground(Protocol):
+    """One empty database for one test.
+
+    ``shared`` says that several stores can be opened on it at once, ``lasting`` that it outlives them, and
+    ``locks_rows`` that somebody else can lock a single row (a database with one writer at a time cannot).
+    """
+
+    shared: bool
+    lasting: bool
+    locks_rows: bool
+
+    @property
+    def time(self) -> Time:
+        """The time of this database, to be moved."""
+
+    def store(self) -> Store:
+        """Another store on the same database, not yet opened."""
+
+    def locked(self, *processes: bytes) -> AbstractAsyncContextManager[None]:
+        """Hold the locks of these process rows from a connection that is nobody's."""

@@ -1,0 +1,151 @@
+"""What the store finds for the sweeps: each kind of overdue row, bounded, the longest overdue first."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from perdure.clock import SECOND
+from perdure.kernel.process import Process, Status
+from perdure.store.base import Overdue
+from perdure.testing.conformance.trial import Trial, finished, forced, going_on, only, released, resting
+
+
+class Sweeping:
+    """The named queries of the supervisor."""
+
+    async def _found(self, trial: Trial, what: Overdue, limit: int = 100, owner: bytes | None = None) -> list[bytes]:
+        found = await trial.store.overdue(what, limit, owner)
+        assert found == [await trial.row(row.id) for row in found]
+        return [row.id for row in found]
+
+    async def test_orphaned_rows_are_those_of_ended_incarnations(self, trial: Trial) -> None:
+        dead, left, alive = [await trial.worker(name) for name in ("dead", "left", "alive")]
+        rows = []
+        for worker in (dead, alive, left, dead):
+            rows.append(await trial.in_hand(worker))
+            await trial.time.advance(1)
+        await trial.done(released(await trial.in_hand(dead), await trial.time.now() + SECOND))
+        await trial.done(finished(await trial.in_hand(dead)))
+        assert await self._found(trial, Overdue.ORPHANED) == []
+        await trial.store.retire(dead, None, True)
+        await trial.store.retire(left, None, False)
+        assert await self._found(trial, Overdue.ORPHANED) == [rows[0].id, rows[2].id, rows[3].id]
+        assert await self._found(trial, Overdue.ORPHANED, limit=2) == [rows[0].id, rows[2].id]
+        await trial.done(forced(rows[0], deaths=1))
+        assert await self._found(trial, Overdue.ORPHANED) == [rows[2].id, rows[3].id]
+
+    async def test_an_orphaned_row_freed_by_two_supervisors_is_freed_once(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        row = await trial.in_hand(worker)
+        await trial.store.retire(worker, None, True)
+        [found] = await trial.store.overdue(Overdue.ORPHANED, 10)
+        one = forced(found, deaths=1, payload=b'{"supervisor":1}')
+        two = forced(found, deaths=1, payload=b'{"supervisor":2}')
+        answers = [(await trial.commit(commit)).verdict for commit in (one, two)]
+        assert answers == ["applied", "refused"]
+        assert ((await trial.row(row.id)).deaths, await trial.store.overdue(Overdue.ORPHANED, 10)) == (1, [])
+
+    async def test_lapsed_rows_are_owned_running_and_past_their_lease(self, trial: Trial) -> None:
+        worker, other = await trial.worker(), await trial.worker("there")
+        rows = []
+        for _ in range(3):
+            rows.append(await trial.in_hand(worker))
+            await trial.time.advance(1)
+        assert await self._found(trial, Overdue.LAPSED) == []
+        await trial.time.advance(14)
+        assert await self._found(trial, Overdue.LAPSED) == [row.id for row in rows]
+        assert await self._found(trial, Overdue.LAPSED, limit=1) == [rows[0].id]
+        only((await trial.claim(other, only=rows[0].id)).claimed)
+        await trial.beat(worker, rows[1])
+        assert await self._found(trial, Overdue.LAPSED) == [rows[2].id]
+
+    async def test_expired_rows_are_unfinished_and_past_their_deadline_whoever_has_them(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        now = await trial.time.now()
+        owned = await trial.in_hand(worker, deadline=now + 9 * SECOND)
+        ended = await trial.in_hand(worker, deadline=now + SECOND)
+        held = await trial.in_hand(worker, deadline=now + 7 * SECOND)
+        await trial.done(finished(ended))
+        await trial.done(resting(held, now, Status.HELD))
+        free = await trial.started(deadline=now + 8 * SECOND, due_at=now + 3600 * SECOND)
+        await trial.started(deadline=now + 11 * SECOND)
+        await trial.started()
+        assert await self._found(trial, Overdue.EXPIRED) == []
+        await trial.time.advance(9)
+        assert await self._found(trial, Overdue.EXPIRED) == [held.id, free.id, owned.id]
+        assert await self._found(trial, Overdue.EXPIRED, limit=2) == [held.id, free.id]
+
+    async def test_idle_rows_are_those_whose_reminder_is_due(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        now = await trial.time.now()
+        rows: list[Process] = []
+        for seconds, status in ((5, Status.HELD), (3, Status.BROKEN), (4, Status.RUNNING), (6, Status.HELD)):
+            row = await trial.in_hand(worker)
+            rows.append(await trial.done(resting(row, now + seconds * SECOND, status)))
+        await trial.started(due_at=now + SECOND)
+        await trial.in_hand(worker)
+        assert await self._found(trial, Overdue.IDLE) == []
+        await trial.time.advance(5)
+        assert await self._found(trial, Overdue.IDLE) == [rows[1].id, rows[2].id, rows[0].id]
+        assert await self._found(trial, Overdue.IDLE, limit=1) == [rows[1].id]
+        await trial.done(resting(rows[1], now + 3600 * SECOND, Status.BROKEN))
+        await trial.send(rows[2].id)
+        assert await self._found(trial, Overdue.IDLE) == [rows[0].id]
+
+    async def test_owned_rows_are_those_of_the_worker_asked_for(self, trial: Trial) -> None:
+        worker, other = await trial.worker(), await trial.worker("there")
+        rows = []
+        for _ in range(3):
+            rows.append(await trial.in_hand(worker))
+            await trial.time.advance(1)
+        foreign = await trial.in_hand(other)
+        await trial.done(released(await trial.in_hand(worker), 0))
+        assert await self._found(trial, Overdue.OWNED, owner=worker) == [row.id for row in rows]
+        assert await self._found(trial, Overdue.OWNED, limit=2, owner=worker) == [row.id for row in rows[:2]]
+        assert await self._found(trial, Overdue.OWNED, owner=other) == [foreign.id]
+        assert await self._found(trial, Overdue.OWNED, owner=trial.ids.new_id()) == []
+
+    async def test_e82_unhosted_rows_are_running_free_and_due_for_more_than_a_minute(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        now = await trial.time.now()
+        late = await trial.started(due_at=now + SECOND, kind="unknown")
+        early = await trial.started(kind="unknown")
+        await trial.started(due_at=now + 3600 * SECOND)
+        await trial.done(resting(await trial.in_hand(worker), now))
+        await trial.done(resting(await trial.in_hand(worker), now, Status.HELD))
+        await trial.done(finished(await trial.in_hand(worker)))
+        await trial.in_hand(worker)
+        await trial.time.advance(59.999999)
+        assert await self._found(trial, Overdue.UNHOSTED) == []
+        await trial.time.advance(2)
+        assert await self._found(trial, Overdue.UNHOSTED) == [early.id, late.id]
+        assert await self._found(trial, Overdue.UNHOSTED, limit=1) == [early.id]
+
+    async def test_r12_the_longest_overdue_comes_first_however_many_there_are(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        stuck = await trial.in_hand(worker)
+        await trial.time.advance(1)
+        for _ in range(50):
+            await trial.started(kind="late")
+        taken = (await trial.claim(worker, limit=50, hosted=(("late", "1"),))).claimed
+        await trial.time.advance(3600)
+        assert len(taken) == 50
+        assert await self._found(trial, Overdue.LAPSED, limit=1) == [stuck.id]
+
+    @pytest.mark.parametrize("what", list(Overdue))
+    async def test_nothing_is_overdue_in_an_empty_store(self, trial: Trial, what: Overdue) -> None:
+        assert await trial.store.overdue(what, 10, trial.ids.new_id()) == []
+
+    async def test_law_unfinished_is_due_every_unfinished_row_has_a_next_look(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        now = await trial.time.now()
+        await trial.started()
+        await trial.done(going_on(await trial.in_hand(worker)))
+        await trial.done(released(await trial.in_hand(worker), now + SECOND))
+        await trial.done(resting(await trial.in_hand(worker), now + SECOND, Status.BROKEN))
+        await trial.done(finished(await trial.in_hand(worker)))
+        await trial.done(forced(await trial.in_hand(worker)))
+        rows = await trial.stored()
+        assert [row for row in rows if (row.due_at is None) != row.final] == []
+        assert rows == [replace(row, owner=row.owner if row.due_at else None) for row in rows]

@@ -1,0 +1,99 @@
+"""The store's clock: the only clock, moved by nobody's wall clock, and never backward (rule 15)."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.clock import SECOND
+from perdure.kernel.commit import Verdict
+from perdure.testing.conformance.trial import SILENCE, Trial, going_on, only, released
+
+
+class Timekeeping:
+    """``now`` and what hangs on it."""
+
+    async def test_rule_15_the_time_is_the_stores_own(self, trial: Trial) -> None:
+        assert await trial.store.now() == await trial.time.now()
+        moved = await trial.time.advance(12.5)
+        assert await trial.store.now() == moved == await trial.time.now()
+
+    async def test_f10_the_clock_never_runs_backward(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        row = await trial.started()
+        await trial.time.advance(100)
+        await trial.beat(worker)
+        before = await trial.store.now()
+        await trial.time.set_back(3600)
+        assert await trial.store.now() >= before
+        assert (await trial.beat(worker)).now >= before
+        taken = only((await trial.claim(worker)).claimed).process
+        assert (taken.opened_at or 0) >= before
+        answer = await trial.commit(going_on(taken))
+        assert (answer.verdict, answer.now >= before) == (Verdict.APPLIED, True)
+        assert (await trial.row(row.id)).changed_at >= before
+
+    async def test_f10_the_clock_does_not_run_backward_over_a_new_opening(self, trial: Trial) -> None:
+        if not trial.ground.lasting:
+            pytest.skip("this database ends with its store")
+        worker = await trial.worker()
+        await trial.time.advance(100)
+        await trial.beat(worker)
+        before = await trial.store.now()
+        await trial.store.close()
+        await trial.time.set_back(3600)
+        again = trial.ground.store()
+        await again.open()
+        try:
+            assert await again.now() >= before
+            [known] = await again.workers()
+            assert known.due_at == before + SILENCE
+        finally:
+            await again.close()
+
+    async def test_f10_a_timer_waits_out_a_clock_that_was_set_back(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        row = await trial.in_hand(worker)
+        due = await trial.time.now() + 10 * SECOND
+        await trial.done(released(row, due))
+        await trial.beat(worker)
+        await trial.time.set_back(5)
+        assert (await trial.claim(worker)).claimed == ()
+        await trial.time.advance(14.9)
+        assert (await trial.claim(worker)).claimed == ()
+        await trial.time.advance(0.1)
+        assert only((await trial.claim(worker)).claimed).process.id == row.id
+
+    async def test_s1_what_was_answered_is_there_after_closing_and_opening(self, trial: Trial) -> None:
+        if not trial.ground.lasting:
+            pytest.skip("this database ends with its store")
+        worker = await trial.worker()
+        row = await trial.in_hand(worker, key="order/1")
+        await trial.send(row.id)
+        await trial.done(going_on(row, steps=3))
+        before = await trial.whole(row.id)
+        await trial.store.close()
+        await trial.store.close()
+        again = trial.ground.store()
+        await again.open()
+        try:
+            other = Trial(trial.ground, again)
+            assert await other.whole(row.id) == before
+            assert (await other.beat(worker, before.process)).lost == ()
+        finally:
+            await again.close()
+
+    async def test_two_stores_on_one_database_see_each_others_writes_at_once(self, trial: Trial) -> None:
+        if not trial.ground.shared:
+            pytest.skip("one store at a time on this database")
+        second = trial.ground.store()
+        await second.open()
+        try:
+            other = Trial(trial.ground, second)
+            worker = await trial.worker()
+            row = await trial.started()
+            taken = only((await other.claim(worker)).claimed)
+            assert taken.process == await trial.row(row.id)
+            await trial.done(going_on(taken.process))
+            assert await other.whole(row.id) == await trial.whole(row.id)
+        finally:
+            await second.close()

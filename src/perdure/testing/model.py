@@ -1,0 +1,292 @@
+"""A tiny model of what a store must answer, to compare answers with; nothing runs on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure.clock import SECOND
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
+from perdure.kernel.event import Event
+from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
+from perdure.kernel.message import Message, SendAnswer, SendVerdict
+from perdure.kernel.process import FINAL, Process, Status
+from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.limits import SUSPECT_DEATHS
+from perdure.store.base import Overdue, Pruned
+
+
+class KeptKey(Struct, frozen=True):
+    """What pruning leaves of a process that had a key, until its time is over."""
+
+    id: bytes
+    input: bytes
+    until: int
+
+
+class Model:
+    """The same three doors over plain dictionaries: one caller, one record after the other, one time set by hand."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self.rows: dict[bytes, Process] = {}
+        self.events: dict[tuple[bytes, int], list[Event]] = {}
+        self.inboxes: dict[bytes, list[Message]] = {}
+        self.workers: dict[bytes, Worker] = {}
+        self.kept: dict[tuple[str, str], KeptKey] = {}
+
+    def alive(self, worker: bytes) -> bool:
+        """Whether this incarnation is enlisted and has not ended."""
+        return worker in self.workers and self.workers[worker].ended_at is None
+
+    # Starting
+
+    def start(self, starts: Sequence[Start]) -> list[StartAnswer]:
+        """Answer each start; store those that are new."""
+        return [self._start(start) for start in starts]
+
+    def _start(self, start: Start) -> StartAnswer:
+        process = start.process
+        holder = self._holder(process)
+        if process.id in self.rows or (holder and holder.id == process.id):
+            row = self.rows.get(process.id)
+            return StartAnswer(StartVerdict.CREATED, process.id, row.inbox if row else 0, self.now)
+        if holder:
+            verdict = StartVerdict.EXISTS if holder.input == process.input else StartVerdict.CONFLICT
+            inbox = self.rows[holder.id].inbox if holder.id in self.rows else 0
+            return StartAnswer(verdict, holder.id, inbox, self.now)
+        if process.owner and not self.alive(process.owner):
+            return StartAnswer(StartVerdict.REFUSED, process.id, 0, self.now)
+        due_at: int | None = process.due_at or self.now
+        if process.owner:
+            due_at = self.now + start.lease
+        elif process.final:
+            due_at = None
+        created_at = process.created_at or self.now
+        opened_at = process.opened_at or (created_at if process.owner else None)
+        self.rows[process.id] = replace(
+            process, due_at=due_at, created_at=created_at, opened_at=opened_at, changed_at=self.now
+        )
+        self._append(process, start.events)
+        return StartAnswer(StartVerdict.CREATED, process.id, 0, self.now)
+
+    def _holder(self, process: Process) -> Process | KeptKey | None:
+        if process.key is None:
+            return None
+        for row in self.rows.values():
+            if (row.kind, row.key) == (process.kind, process.key):
+                return row
+        kept = self.kept.get((process.kind, process.key))
+        return kept if kept and kept.until > self.now else None
+
+    def _append(self, row: Process, events: Iterable[Event]) -> None:
+        stamped = [replace(event, token=row.token, version=row.version) for event in events]
+        self.events.setdefault((row.id, row.run), []).extend(stamped)
+
+    # Sending
+
+    def send(self, messages: Sequence[Message]) -> list[SendAnswer]:
+        """Answer each send; number and keep what is new."""
+        return [self._send(message) for message in messages]
+
+    def _send(self, message: Message) -> SendAnswer:
+        row = self.rows.get(message.process)
+        if row is None:
+            return SendAnswer(SendVerdict.NOT_FOUND, message.process, 0, None, self.now)
+        inbox = self.inboxes.setdefault(row.id, [])
+        same = next((kept for kept in inbox if kept.id == message.id), None)
+        other = next((kept for kept in inbox if message.key is not None and kept.key == message.key), None)
+        if same is None and other is not None:
+            return SendAnswer(SendVerdict.DUPLICATE, row.id, other.number, row.owner, self.now)
+        number = same.number if same else row.inbox + 1
+        if same is None:
+            inbox.append(replace(message, number=number, at=self.now))
+            self.rows[row.id] = row = self._woken(replace(row, inbox=number))
+        late = row.final and number > row.seen
+        verdict = SendVerdict.FINISHED if late else SendVerdict.DELIVERED
+        return SendAnswer(verdict, row.id, number, row.owner, self.now)
+
+    def _woken(self, row: Process) -> Process:
+        if row.status is not Status.RUNNING or row.owner is not None:
+            return row
+        due_at = self.now if row.reminder or row.due_at is None else min(row.due_at, self.now)
+        return replace(row, due_at=due_at, reminder=False, changed_at=self.now)
+
+    # Claiming
+
+    def claim(self, claim: Claim) -> ClaimAnswer:
+        """Take what is due: lapsed rows first, then by priority, due time and id."""
+        if not self.alive(claim.worker):
+            return ClaimAnswer((), self.now, alive=False)
+        taken = self._wanted(claim)[: claim.limit]
+        claimed = [self._take(row, claim) for row in taken]
+        claimed.sort(key=lambda one: one.process.priority)
+        left = [row for row in self.rows.values() if self._hosted(row, claim) and not row.owner and not row.reminder]
+        times = [row.due_at or 0 for row in left if _suspect(row) == claim.alone]
+        danger = any(_suspect(row) and (row.due_at or 0) <= self.now for row in left)
+        return ClaimAnswer(tuple(claimed), self.now, min(times, default=None), True, danger)
+
+    def _hosted(self, row: Process, claim: Claim) -> bool:
+        return row.status is Status.RUNNING and (row.kind, row.code) in claim.hosted
+
+    def _wanted(self, claim: Claim) -> list[Process]:
+        able = [row for row in self.rows.values() if self._hosted(row, claim) and _suspect(row) == claim.alone]
+        due = [row for row in able if (row.due_at or 0) <= self.now]
+        lapsed = sorted((row for row in due if row.owner), key=lambda row: (row.due_at, row.id))
+        free = [row for row in due if not row.owner and not row.reminder]
+        if claim.only is None:
+            return lapsed + sorted(free, key=lambda row: (row.priority, row.due_at, row.id))
+        return [row for row in able if row.id == claim.only and (not row.owner or row in lapsed)]
+
+    def _take(self, row: Process, claim: Claim) -> Claimed:
+        self.rows[row.id] = after = replace(
+            row,
+            token=row.token + 1,
+            owner=claim.worker,
+            due_at=self.now + claim.lease,
+            reminder=False,
+            opened_at=row.opened_at or self.now,
+            changed_at=self.now,
+        )
+        events = self.events.get((row.id, row.run), [])
+        named = {event.message for event in events}
+        inbox = self.inboxes.get(row.id, [])
+        messages = [message for message in inbox if message.consumed_by is None or message.number in named]
+        return Claimed(after, tuple(events), tuple(messages), row.owner)
+
+    # Committing
+
+    def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
+        """Answer each commit; write those whose fence fits."""
+        return [CommitAnswer(self._commit(one), self._inbox(one.after.id), self.now) for one in commits]
+
+    def _inbox(self, process: bytes) -> int:
+        return self.rows[process].inbox if process in self.rows else 0
+
+    def _commit(self, commit: Commit) -> Verdict:
+        after, row = commit.after, self.rows.get(commit.after.id)
+        if row is None:
+            return Verdict.REFUSED
+        if (row.token, row.version) != (commit.token, commit.version):
+            return Verdict.APPLIED if self._applied(row, commit) else Verdict.REFUSED
+        if commit.not_before > self.now:
+            return Verdict.EARLY
+        if after.final and row.inbox > after.seen and after.token == commit.token:
+            return Verdict.READ_FIRST
+        unheard = after.status is Status.RUNNING and not commit.lease and row.inbox > after.seen
+        due_at = after.due_at
+        if commit.lease:
+            due_at = self.now + commit.lease
+        elif unheard:
+            due_at = self.now
+        self.rows[row.id] = replace(
+            after,
+            owner=after.owner if commit.lease else None,
+            due_at=due_at,
+            reminder=after.reminder and not unheard and not commit.lease,
+            inbox=row.inbox,
+            changed_at=self.now,
+        )
+        self._append(after, commit.events)
+        self._consume(commit)
+        return Verdict.APPLIED
+
+    def _applied(self, row: Process, commit: Commit) -> bool:
+        after = commit.after
+        if not commit.events:
+            return (row.token, row.version) == (after.token, after.version)
+        first = replace(commit.events[0], token=after.token, version=after.version)
+        return first in self.events.get((after.id, after.run), [])
+
+    def _consume(self, commit: Commit) -> None:
+        after, inbox = commit.after, self.inboxes.get(commit.after.id, [])
+        consumed = dict(commit.consumed)
+        for place, message in enumerate(inbox):
+            if commit.offered is not None and message.number >= commit.offered:
+                inbox[place] = message = replace(message, consumed_run=None, consumed_by=None)
+            if message.number in consumed:
+                by = consumed[message.number]
+                inbox[place] = replace(message, consumed_run=after.run, consumed_by=by)
+
+    # Workers
+
+    def enlist(self, worker: Worker, silence: int) -> Worker:
+        """Keep a new incarnation."""
+        fresh = replace(worker, started_at=self.now, due_at=self.now + silence)
+        return self.workers.setdefault(worker.id, fresh)
+
+    def beat(self, beat: Beat) -> BeatAnswer:
+        """Count the beat and prolong the leases that are still held."""
+        if not self.alive(beat.worker):
+            return BeatAnswer(False, self.now)
+        worker = self.workers[beat.worker]
+        self.workers[worker.id] = replace(worker, beats=worker.beats + 1, due_at=self.now + beat.silence)
+        lost: list[bytes] = []
+        for renewal in beat.renewals:
+            row = self.rows.get(renewal.process)
+            if row is None or (row.owner, row.token) != (beat.worker, renewal.token):
+                lost.append(renewal.process)
+                continue
+            progress = row.progress if renewal.progress is None else renewal.progress
+            due_at = max(row.due_at or 0, self.now + beat.lease)
+            self.rows[row.id] = replace(row, due_at=due_at, progress=progress)
+        return BeatAnswer(True, self.now, tuple(lost))
+
+    def retire(self, worker: bytes, beats: int | None, died: bool) -> bool:
+        """End an incarnation once, if it has not beaten since."""
+        known = self.workers.get(worker)
+        if known is None or known.ended_at is not None or (beats is not None and known.beats > beats):
+            return False
+        self.workers[worker] = replace(known, ended_at=self.now, due_at=None, died=died)
+        return True
+
+    # Sweeping and pruning
+
+    def overdue(self, what: Overdue, limit: int, owner: bytes | None = None) -> list[Process]:
+        """The rows of one kind of overdue, the longest overdue first."""
+        minute = 60 * SECOND
+        tests: dict[Overdue, Callable[[Any], object]] = {
+            Overdue.ORPHANED: lambda row: row.owner and not self.alive(row.owner),
+            Overdue.LAPSED: lambda row: row.owner and row.status is Status.RUNNING and row.due_at <= self.now,
+            Overdue.EXPIRED: lambda row: not row.final and row.deadline is not None and row.deadline <= self.now,
+            Overdue.IDLE: lambda row: row.reminder and row.due_at <= self.now,
+            Overdue.OWNED: lambda row: row.owner == owner,
+            Overdue.UNHOSTED: lambda row: (
+                row.status is Status.RUNNING and not row.owner and not row.reminder and row.due_at <= self.now - minute
+            ),
+        }
+        found = [row for row in self.rows.values() if tests[what](row)]
+        column = "deadline" if what is Overdue.EXPIRED else "due_at"
+        return sorted(found, key=lambda row: (getattr(row, column), row.id))[:limit]
+
+    def prune(self, finished: int, keys: int, limit: int) -> Pruned:
+        """Forget what finished long ago, and keys whose time is over."""
+        old = [row for row in self.rows.values() if row.status in FINAL and row.changed_at <= self.now - finished]
+        old = sorted(old, key=lambda row: (row.changed_at, row.id))[:limit]
+        for row in old:
+            del self.rows[row.id]
+            self.inboxes.pop(row.id, None)
+            for run in range(1, row.run + 1):
+                self.events.pop((row.id, run), None)
+            if row.key is not None:
+                self.kept[row.kind, row.key] = KeptKey(row.id, row.input, self.now + keys)
+        over = sorted((kept.until, key) for key, kept in self.kept.items() if kept.until <= self.now)[:limit]
+        for _, key in over:
+            del self.kept[key]
+        return Pruned(len(old), len(over))
+
+    def inbox(self, process: bytes) -> list[Message]:
+        """All messages of one process, by number."""
+        return self.inboxes.get(process, [])
+
+    def history(self, process: bytes) -> list[Event]:
+        """All events of one process, run by run."""
+        row = self.rows[process]
+        return [event for run in range(1, row.run + 1) for event in self.events.get((process, run), [])]
+
+
+def _suspect(row: Process) -> bool:
+    return row.deaths >= SUSPECT_DEATHS

@@ -1,0 +1,64 @@
+"""The grounds on which stores are tried: SQLite in a file and in memory, and PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite("perdure.testing.conformance")
+
+from perdure.clock import Machine  # noqa: E402
+from perdure.store.postgres import PostgresStore  # noqa: E402
+from perdure.testing.conformance import Ground  # noqa: E402
+from perdure.testing.postgres import Server  # noqa: E402
+from tests.store.ground_postgres import emptied  # noqa: E402
+from tests.store.ground_sqlite import SqliteGround  # noqa: E402
+
+
+@pytest.fixture
+def sqlite_file(tmp_path: Path) -> Ground:
+    """An empty place for a SQLite file."""
+    return SqliteGround(tmp_path / "perdure.db")
+
+
+@pytest.fixture
+def sqlite_memory() -> Ground:
+    """A SQLite database in memory."""
+    return SqliteGround(None)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A PostgreSQL server that asks for no password and writes without fsync: these tests kill no machine."""
+    with Server(("fsync=off", "synchronous_commit=off", "full_page_writes=off")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def migrated(server: Server) -> str:
+    """The URL of a PostgreSQL database that is migrated already, so that each test only has to empty it."""
+    url = server.fresh_database()
+
+    async def migrate() -> None:
+        store = PostgresStore(url, machine=Machine())
+        await store.open()
+        await store.close()
+
+    asyncio.run(migrate())
+    return url
+
+
+@pytest.fixture
+async def postgres(migrated: str) -> AsyncIterator[Ground]:
+    """An empty PostgreSQL database."""
+    async with emptied(migrated) as ground:
+        yield ground
+
+
+@pytest.fixture
+def grounds(sqlite_memory: Ground, postgres: Ground) -> list[Ground]:
+    """One ground of each kind of store."""
+    return [sqlite_memory, postgres]
