@@ -70,7 +70,7 @@ def _drop_unawaited(loop: TurnLoop) -> None:
     for ask in list(loop.open.values()):
         ask.cancel()
         loop.troubles.append(
-            {"message": f"step {ask.name!r} at place {ask.place} was never awaited: it is dropped at the return"}
+            {"message": f"step {ask.name!r} at place {ask.place} was still open when the workflow returned: it is cancelled"}
         )
 
 

@@ -31,7 +31,7 @@ def check(function: FunctionType, what: str) -> None:
         where = f"{reader.co_qualname} ({reader.co_filename}:{reader.co_firstlineno})"
         raise DefinitionError(
             f"{what} would differ at every replay: {where} uses {call}. "
-            f"Use perdure.now(), perdure.random() or perdure.uuid(), or move it into a step."
+            f"Use perdure.now(), perdure.random() or perdure.uuid(), name the module, or move it into a step."
         )
 
 
@@ -48,7 +48,7 @@ def _faults(function: FunctionType) -> Iterator[tuple[CodeType, str]]:
             if isinstance(owner, type) and issubclass(owner, date) and name in _READERS:
                 yield code, f"{owner.__name__}.{name}()"
             elif not isinstance(owner, ModuleType) and id(value) in bypasses:
-                yield code, f"{bypasses[id(value)]}() without its module"
+                yield code, f"{bypasses[id(value)]}() without naming its module there, so that no turn can answer it"
             elif isinstance(value, FunctionType) and _is_users(value):
                 waiting.append(_parts(value))
         waiting += [(inner, names, {}) for inner in code.co_consts if isinstance(inner, CodeType)]

@@ -81,6 +81,7 @@ def build() -> None:
             _gate_chance()
             _quiet_the_dead()
             _number_gathers()
+            _order_completions()
             outside.watch()
             _built = True
 
@@ -89,7 +90,7 @@ def originals() -> list[tuple[Any, str]]:
     """The functions that the wall stands before, with and without their gates, and what they are called."""
     names = [("time", name) for name in (*_SECONDS, *_NANOSECONDS, *_CALENDAR, "sleep", "clock_gettime")]
     names += [("random", name) for name in _CHANCE]
-    names += [("os", "urandom"), ("os", "getrandom"), *(("uuid", name) for name in _MACHINE_IDS)]
+    names += [("asyncio", "as_completed"), ("os", "urandom"), ("os", "getrandom"), *(("uuid", name) for name in _MACHINE_IDS)]
     found = []
     for module, name in names:
         function = getattr(import_module(module), name, None)
@@ -214,3 +215,16 @@ def _number_gathers() -> None:
 
     Gathering.__name__ = Gathering.__qualname__ = plain.__name__
     asyncio.tasks._GatheringFuture = Gathering  # type: ignore[attr-defined]
+
+
+def _order_completions() -> None:
+    """Let ``as_completed`` start its coroutines in their order; asyncio itself puts them into a set, by address."""
+    plain = asyncio.as_completed
+
+    def answer(loop: TurnLoop, fs: Any, *, timeout: float | None = None) -> Any:
+        if not (asyncio.isfuture(fs) or asyncio.iscoroutine(fs)):
+            fs = [asyncio.ensure_future(one) for one in dict.fromkeys(fs)]
+        return plain(fs, timeout=timeout)
+
+    gate = Gate(asyncio, "as_completed", answer)
+    asyncio.as_completed = asyncio.tasks.as_completed = gate  # type: ignore[assignment]
