@@ -27,7 +27,7 @@ check: $(VENV)/develops
 	@$(BIN)/ruff format --check --quiet . || { echo "make format puts this right" >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/lint-imports --no-logo --no-cache
 	@$(BIN)/python -m pytest --quiet tests/house
 
 format: $(VENV)/develops
@@ -67,4 +67,4 @@ $(VENV)/develops: pyproject.toml | $(VENV)/runs
 	@touch $@
 
 clean:
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
