@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,8 @@ WAITING: dict[str, tuple[Clone, ...]] = {
     ),
     "dbos": (
         Clone("dbos.workflow_status", "workflow_uuid", ("workflow_uuid",)),
-        Clone("dbos.workflow_inputs", "workflow_uuid", ("workflow_uuid",)),
+        Clone("dbos.workflow_input", "workflow_uuid", ("workflow_uuid",)),
+        Clone("dbos.workflow_output", "workflow_uuid", ("workflow_uuid",)),
         Clone("dbos.operation_outputs", "workflow_uuid", ("workflow_uuid",)),
     ),
     "pgqueuer": (Clone("pgqueuer", "id", ("id",)),),
@@ -43,30 +45,32 @@ FINISHED = {**WAITING, "pgqueuer": (Clone("pgqueuer_log", "job_id", ("id", "job_
 
 
 def measure(seats: tuple[Seat, Seat], n: int) -> dict[str, Any]:
-    """The rate of W1 on an empty store, on one with a million waiting rows, and on one with a million finished rows."""
-    waiting, finished = seats
-    answer: dict[str, Any] = {}
-    waiting.prepare()
-    empty_rss = _worker_rss(waiting)
-    seed = waiting.run("seed")
-    waiting.run("w1", n=max(200, n // 10))
-    answer["empty_per_s"] = waiting.run("w1", n=n)["processes_per_s"]
-    fill(waiting, WAITING, seed["waiting"])
-    answer["worker_rss_more_mib"] = _worker_rss(waiting) - empty_rss
-    answer["waiting_per_s"] = waiting.run("w1", n=n)["processes_per_s"]
-    finished.prepare()
-    seed = finished.run("seed")
-    fill(finished, FINISHED, seed["finished"])
-    answer["finished_per_s"] = finished.run("w1", n=n)["processes_per_s"]
-    answer["waiting_ratio"] = answer["waiting_per_s"] / answer["empty_per_s"]
-    answer["finished_ratio"] = answer["finished_per_s"] / answer["empty_per_s"]
-    return answer
+    """The rate of W1 before and after a million rows came in: waiting rows in one store, finished rows in another."""
+    waiting = _before_and_after(seats[0], WAITING, "waiting", n)
+    finished = _before_and_after(seats[1], FINISHED, "finished", n)
+    return {
+        "empty_per_s": (waiting["before"] + finished["before"]) / 2,
+        "waiting_per_s": waiting["after"],
+        "waiting_ratio": waiting["after"] / waiting["before"],
+        "finished_per_s": finished["after"],
+        "finished_ratio": finished["after"] / finished["before"],
+        "worker_rss_more_mib": waiting["rss"],
+    }
+
+
+def _before_and_after(seat: Seat, plan: dict[str, tuple[Clone, ...]], which: str, n: int) -> dict[str, float]:
+    seat.prepare()
+    rss = _worker_rss(seat)
+    seed = seat.run("seed")[which]
+    seat.run("w1", n=max(200, n // 4))
+    before = seat.run("w1", n=n)["processes_per_s"]
+    fill(seat, plan, seed, ROWS)
+    rss = _worker_rss(seat) - rss
+    return {"before": before, "after": seat.run("w1", n=n)["processes_per_s"], "rss": rss}
 
 
 def _worker_rss(seat: Seat) -> float:
     """Resident MiB of a worker that has settled."""
-    import time
-
     worker = seat.worker()
     time.sleep(SETTLE_SECONDS)
     rss = rss_of_family(worker.pid)
@@ -74,7 +78,7 @@ def _worker_rss(seat: Seat) -> float:
     return rss
 
 
-def fill(seat: Seat, plan: dict[str, tuple[Clone, ...]], seed: str, rows: int = ROWS) -> None:
+def fill(seat: Seat, plan: dict[str, tuple[Clone, ...]], seed: str, rows: int) -> None:
     """Clone the seed's rows in every table of the plan, then let the store settle."""
     clones = plan[seat.who.name.partition("-")[0]]
     if seat.who.store == "sqlite":
@@ -104,11 +108,11 @@ def _fill_postgres(seat: Seat, clone: Clone, seed: str, rows: int) -> None:
 
 
 def _new_id(column: str, kind: str, rows: int) -> str:
-    """An id of the same shape: numbers go up; time-ordered ids lie in the milliseconds before the seed's."""
+    """An id of the same shape: numbers go below zero, time-ordered ids lie in the milliseconds before the seed's."""
     if kind in ("bigint", "integer"):
-        return f't."{column}" + g + 1000000'
+        return f'-(t."{column}" + g * 1000)'
     text = f"""replace(t."{column}"::text, '-', '')"""
-    moment = f"('x' || lpad(substr({text}, 1, 12), 16, '0'))::bit(64)::bigint - {rows} + g"
+    moment = f"('x' || lpad(substr({text}, 1, 12), 16, '0'))::bit(64)::bigint - {rows} + g - 1"
     chance = f"substr(md5({text} || g), 14)"
     ordered = f"(lpad(to_hex({moment}), 12, '0') || '7' || {chance})::uuid"
     if kind == "uuid":
@@ -122,7 +126,7 @@ def _fill_sqlite(path: str, clones: tuple[Clone, ...], seed: bytes, rows: int) -
     def new_id(old: bytes | None, g: int) -> bytes | None:
         if old is None:
             return None
-        moment = int.from_bytes(old[:6], "big") - rows + g
+        moment = int.from_bytes(old[:6], "big") - rows + g - 1
         return moment.to_bytes(6, "big") + old[6:]
 
     connection.create_function("new_id", 2, new_id, deterministic=True)

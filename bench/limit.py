@@ -14,7 +14,7 @@ from bench.driver import Task, main, spread
 
 TABLE = "CREATE TABLE IF NOT EXISTS bare (id bigint, kind text, body bytea)"
 BATCHES = (100, 500, 1_000)
-PROBE_SECONDS = 0.7
+PROBE_SECONDS = 0.5
 
 
 def probe_file(scratch: str) -> dict[str, Any]:

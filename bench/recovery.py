@@ -48,7 +48,7 @@ def _pass(seat: Seat, n: int, kill: bool, patience: float) -> dict[str, Any]:
         killed_at = time.monotonic()
         end_group(victim)
     _until(log, n * STEPS, (killed_at or begun) + patience, distinct=True)
-    answer |= _verdict(_effects(log), n, begun, killed, killed_at)
+    answer |= verdict(_effects(log), n, begun, killed, killed_at)
     answer["finished"] = _finished(seat, before, n)
     for one in workers:
         end_group(one)
@@ -72,7 +72,7 @@ def _effects(log: str) -> list[Effect]:
     return [(int(part[0]), int(part[1]), int(part[2]), float(part[3])) for part in parts if len(part) == 4]
 
 
-def _verdict(effects: list[Effect], n: int, begun: float, killed: set[int], killed_at: float) -> dict[str, Any]:
+def verdict(effects: list[Effect], n: int, begun: float, killed: set[int], killed_at: float) -> dict[str, Any]:
     """What the log of effects says; effects are counted once for each (process, step)."""
     first: dict[tuple[int, int], float] = {}
     for _, process, step, when in effects:
@@ -83,6 +83,7 @@ def _verdict(effects: list[Effect], n: int, begun: float, killed: set[int], kill
         "effects": len(first),
         "missing": n * STEPS - len(first),
         "repeated": len(effects) - len(first),
+        "repeated_most": max(_repeats(effects).values(), default=0),
     }
     if killed:
         held = {process for worker, process, _, _ in effects if worker in killed}
@@ -97,6 +98,15 @@ def _verdict(effects: list[Effect], n: int, begun: float, killed: set[int], kill
             "held_by_killed": len(held),
         }
     return answer
+
+
+def _repeats(effects: list[Effect]) -> Counter[int]:
+    """How many effects of each process were made more than once."""
+    made = Counter((process, step) for _, process, step, _ in effects)
+    repeats: Counter[int] = Counter()
+    for (process, _), times in made.items():
+        repeats[process] += times - 1
+    return repeats
 
 
 def _finished(seat: Seat, before: int, n: int) -> int:

@@ -130,11 +130,12 @@ def _crowd(who: str, other_ms: float) -> list[Target]:
         at_most(who, "timers fired early", "w5", "early", 0),
         at_least(who, "rate with 1,000,000 waiting rows, × empty", "w6", "waiting_ratio", 0.9, 2),
         at_least(who, "rate with 1,000,000 finished rows, × empty", "w6", "finished_ratio", 0.9, 2),
-        at_most(who, "memory of a worker beside 1,000,000 sleepers, MiB more", "w6", "worker_rss_more_mib", 2, 1),
+        at_most(who, "memory of a worker beside 1,000,000 sleepers, MiB more", "w6", "worker_rss_more_mib", 4, 1),
         at_most(who, "kill -9: seen after s", "w7", "seen_s", 1, 2),
         longer,
         at_most(who, "kill -9: effects lost", "w7", "missing", 0),
         unfinished,
+        at_most(who, "kill -9: effects repeated, most in one process", "w7", "repeated_most", 1),
         at_least(who, "client to another worker, processes/s", "w10", "processes_per_s", 8_000),
         at_most(who, "client to another worker, idle p50 ms", "w10", "p50_ms", other_ms, 2),
     ]

@@ -146,6 +146,7 @@ ALL = {
                 Figure("finished", "finished"),
                 Figure("missing", "effects missing"),
                 Figure("repeated", "effects repeated"),
+                Figure("repeated_most", "most in one process"),
             ),
             _recovery,
         ),
