@@ -1,4 +1,4 @@
-"""The entry of a solitary worker: claims one suspect, runs it until it is out of hand, and ends.
+"""The entry of a solitary worker: runs the suspects that are due, one after the other, and ends.
 
 Started by :mod:`perdure.runtime.solitary` with the pace, then the modules or files that define the workflows.
 """
@@ -15,11 +15,21 @@ from perdure.engine import Engine
 from perdure.runtime.pace import Pace
 
 
+PATIENCE_SECONDS = 3.0
+"""How long a solitary worker waits for another suspect before it ends."""
+
+
 async def run_alone(url: str, registry: Registry, pace: Pace) -> None:
-    """Run one suspect, then stop."""
+    """Run one suspect at a time until none is due; SIGTERM stops gracefully."""
+    this = asyncio.current_task()
+    assert this is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     async with Engine(url, work=True, registry=registry, pace=pace, alone=True) as engine:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, engine.stop_soon)
-        await engine.until_idle()
+        try:
+            assert engine.worker is not None
+            await engine.worker.until_idle(PATIENCE_SECONDS)
+        except asyncio.CancelledError:
+            pass  # asked to stop: the engine closes as any other does
 
 
 def main() -> None:

@@ -123,7 +123,7 @@ class Engine(Client):
         await self.store.close()
 
     def stop_soon(self) -> None:
-        """Ask :meth:`run` or :meth:`until_idle` to return."""
+        """Ask :meth:`run` to return."""
         if self._stopping is not None:
             self._stopping.set()
 
@@ -136,21 +136,6 @@ class Engine(Client):
         """Work until :meth:`stop_soon` is called."""
         assert self._stopping is not None, "enter the engine first"
         await self._stopping.wait()
-
-    async def until_idle(self) -> None:
-        """Work until a process was claimed and everything in hand is out of hand again, or :meth:`stop_soon`."""
-        assert self._stopping is not None and self.worker is not None, "enter the engine first"
-        intake = self.worker.intake
-        claimed = asyncio.create_task(intake.claimed_any.wait())
-        stopped = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait([claimed, stopped], timeout=self.pace.lease_seconds, return_when=asyncio.FIRST_COMPLETED)
-        self.worker.scheduler.emptied.clear()
-        while self.worker.busy and not stopped.done():
-            emptied = asyncio.create_task(self.worker.scheduler.emptied.wait())
-            await asyncio.wait([emptied, stopped], return_when=asyncio.FIRST_COMPLETED)
-            emptied.cancel()
-        claimed.cancel()
-        stopped.cancel()
 
     def metrics(self) -> dict[str, float]:
         """Counters and durations since this engine was made; the names are in ``perdure.telemetry``."""

@@ -112,8 +112,9 @@ def orphaned(process: Process, *, now: int, died: bool, worker: str, idle_at: in
             f"its worker died {deaths} times with neighbours and {alone} times while it ran alone; the last was {worker}. "
             "Look at what its step does, then run `perdure retry` or `perdure terminate`."
         )
-        failure = Failure(type="Poison", message=text)
-        return _forced(freed, Status.BROKEN, (revived,), now, error=failure.encode(), due_at=idle_at)
+        error = Failure(type="Poison", message=text).encode()
+        parked = Event(process.events + 2, 0, EventType.BROKEN, now, payload=error)
+        return _forced(freed, Status.BROKEN, (revived, parked), now, error=error, due_at=idle_at)
     return _forced(freed, Status.RUNNING, (revived,), now, due_at=now, error=process.error)
 
 

@@ -13,7 +13,6 @@ from perdure import limits
 from perdure.authoring.step import ATTEMPT, Attempt
 from perdure.authoring.turn_loop import Ask
 from perdure.clock import SECOND, Machine, microseconds
-from perdure.kernel import payload
 from perdure.kernel.attempt import FailedAttempt
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
@@ -223,7 +222,7 @@ class Agent:
         if self._silenced(execution):
             return
         try:
-            result = payload.encode(value, what=f"the result of step {execution.ask.name!r}")
+            result = execution.ask.step.shape.encode_result(value)
         except ValueError as error:
             self._ended(execution, None, error)
         else:

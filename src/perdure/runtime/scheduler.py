@@ -74,6 +74,7 @@ class Scheduler:
         self.waiting: Callable[[int], None] = lambda due_at: None
         self.unheard: Callable[[Activation], None] = lambda activation: None
         self.draining = False
+        self.alone = False
         self.emptied = asyncio.Event()
         self.feed = Ready(self._turn).put
 
@@ -294,7 +295,9 @@ class Scheduler:
             if process.status is Status.RUNNING and process.due_at is not None:
                 self.waiting(self.time.now() if inbox > process.seen else process.due_at)
             return
-        if inbox > activation.heard:
+        if self.alone and not process.deaths:
+            self.hand_back(activation)  # no suspect any more: it goes on among the others
+        elif inbox > activation.heard:
             self._listen(activation)  # rule 18: unheard messages open the next turn before outputs are released
         else:
             self._settle(activation)

@@ -105,7 +105,7 @@ class Worker:
         self.pulse.guard.start()
         self.inbox.loop.start()
         if self.alone:
-            self.intake.alone, self.intake.capacity = True, 1
+            self.intake.alone, self.intake.capacity, self.scheduler.alone = True, 1, True
         else:
             self.supervisor.start()
             self.solitary.loop.start()
@@ -121,6 +121,19 @@ class Worker:
     def busy(self) -> int:
         """How many processes are in hand."""
         return len(self.scheduler.hand)
+
+    async def until_idle(self, seconds: float) -> None:
+        """Work until nothing has been claimed for so many seconds and nothing is in hand."""
+        claimed, emptied = self.intake.claimed_any, self.scheduler.emptied
+        while True:
+            try:
+                await asyncio.wait_for(claimed.wait(), seconds)
+            except TimeoutError:
+                return
+            claimed.clear()
+            emptied.clear()
+            if self.busy:
+                await emptied.wait()
 
     async def drain(self, seconds: float) -> None:
         """Stop taking work; let steps in flight finish for up to so many seconds, then hand the rest back."""
