@@ -15,6 +15,7 @@ from perdure import Permanent, Retry, StepError, attempt, step, workflow
 BANK_SECONDS = 0.02
 
 _shop: Shop | None = None
+_opening = asyncio.Lock()
 
 
 class Declined(Permanent):
@@ -24,12 +25,9 @@ class Declined(Permanent):
 async def shop() -> Shop:
     """The shop's database, opened once in each worker."""
     global _shop
-    if _shop is None:
-        opened = await Shop.at(os.environ["SHOP_URL"])
+    async with _opening:
         if _shop is None:
-            _shop = opened
-        else:
-            await opened.close()
+            _shop = await Shop.at(os.environ["SHOP_URL"])
     return _shop
 
 
