@@ -190,6 +190,7 @@ class Claiming:
         worker = await trial.worker()
         now = await trial.time.now()
         row, other = await trial.started(due_at=now + 60 * SECOND), await trial.started()
+        assert (await trial.claim(worker, only=row.id, limit=0)).claimed == ()
         taken = only((await trial.claim(worker, only=row.id)).claimed)
         assert (taken.process.id, taken.process.due_at) == (row.id, now + LEASE)
         assert await trial.row(other.id) == other

@@ -18,7 +18,7 @@ DECLARE
     owned  uuid[];
     lapsed uuid[];
     next_t timestamptz;
-    danger boolean;
+    next_suspect timestamptz;
 BEGIN
     IF NOT EXISTS (SELECT FROM perdure.worker w WHERE w.id = worker AND w.ended_at IS NULL) THEN
         RETURN QUERY SELECT perdure.micros(t), NULL::bigint, false, false, NULL::uuid, (NULL::perdure.process_out).*;
@@ -30,7 +30,7 @@ BEGIN
               WHERE p.id = only_id AND p.status = 'running' AND (p.owner IS NULL OR p.due_at <= t)
                 AND (p.deaths >= 2) = alone
                 AND EXISTS (SELECT FROM unnest(kinds, codes) AS h(kind, code) WHERE h.kind = p.kind AND h.code = p.code)
-              FOR NO KEY UPDATE SKIP LOCKED) AS l;
+              LIMIT most FOR NO KEY UPDATE SKIP LOCKED) AS l;
     ELSE
         SELECT array_agg(l.id), array_agg(l.owner) INTO lapsed, owned
         FROM (SELECT c.id, c.owner FROM perdure.owners() AS o(owner)
@@ -39,8 +39,8 @@ BEGIN
                   WHERE p.owner = o.owner AND p.due_at <= t AND p.status = 'running' AND (p.deaths >= 2) = alone
                     AND EXISTS (SELECT FROM unnest(kinds, codes) AS h(kind, code)
                                 WHERE h.kind = p.kind AND h.code = p.code)
-                  ORDER BY p.due_at LIMIT most FOR NO KEY UPDATE SKIP LOCKED) AS c
-              ORDER BY c.due_at LIMIT most) AS l;
+                  ORDER BY p.due_at, p.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED) AS c
+              ORDER BY c.due_at, c.id LIMIT most) AS l;
         most := most - coalesce(cardinality(lapsed), 0);
         IF alone THEN
             SELECT array_agg(l.id) INTO taken FROM perdure.claim_suspects(kinds, codes, most, t) AS l(id);
@@ -60,7 +60,7 @@ BEGIN
         WHERE p.kind = h.kind AND p.code = h.code AND p.priority = y.priority
           AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
         ORDER BY p.due_at LIMIT 1) AS c;
-    SELECT min(c.due_at) <= t INTO danger
+    SELECT min(c.due_at) INTO next_suspect
     FROM unnest(kinds, codes) AS h(kind, code)
     CROSS JOIN generate_series(0, 9) AS y(priority)
     CROSS JOIN LATERAL (
@@ -69,7 +69,8 @@ BEGIN
           AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths >= 2
         ORDER BY p.due_at LIMIT 1) AS c;
     RETURN QUERY
-    SELECT perdure.micros(t), perdure.micros(next_t), true, coalesce(danger, false), owned[u.n], v.*
+    SELECT perdure.micros(t), perdure.micros(CASE WHEN alone THEN next_suspect ELSE next_t END), true,
+           coalesce(next_suspect <= t, false), owned[u.n], v.*
     FROM (SELECT) AS always
     LEFT JOIN (unnest(taken) WITH ORDINALITY AS u(id, n) JOIN perdure.process_out v ON v.id = u.id) ON true
     ORDER BY v.priority, u.n;

@@ -97,7 +97,8 @@ BEGIN
         IF m_record IS NOT NULL THEN
             UPDATE perdure.message m SET consumed_run = coalesce(c_run[u.record], 1), consumed_by = u.event
             FROM unnest(m_record, m_number, m_event) AS u(record, number, event)
-            WHERE m.process = c_id[u.record] AND m.number = u.number AND (fits IS NULL OR fits[u.record]);
+            WHERE m.process = c_id[u.record] AND m.number = u.number AND m.consumed_by IS NULL
+              AND (fits IS NULL OR fits[u.record]);
         END IF;
         IF due THEN
             PERFORM pg_notify('perdure_due', '');

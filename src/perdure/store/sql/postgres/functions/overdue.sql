@@ -13,7 +13,7 @@ BEGIN
         SELECT v.* FROM perdure.owners() AS o(owner)
         LEFT JOIN perdure.worker w ON w.id = o.owner
         CROSS JOIN LATERAL (
-            SELECT p.id, p.due_at FROM perdure.process p WHERE p.owner = o.owner ORDER BY p.due_at LIMIT most) AS c
+            SELECT p.id, p.due_at FROM perdure.process p WHERE p.owner = o.owner ORDER BY p.due_at, p.id LIMIT most) AS c
         JOIN perdure.process_out v ON v.id = c.id
         WHERE w.id IS NULL OR w.ended_at IS NOT NULL
         ORDER BY c.due_at, c.id LIMIT most;
@@ -22,7 +22,7 @@ BEGIN
         SELECT v.* FROM perdure.owners() AS o(owner)
         CROSS JOIN LATERAL (
             SELECT p.id, p.due_at FROM perdure.process p
-            WHERE p.owner = o.owner AND p.due_at <= t AND p.status = 'running' ORDER BY p.due_at LIMIT most) AS c
+            WHERE p.owner = o.owner AND p.due_at <= t AND p.status = 'running' ORDER BY p.due_at, p.id LIMIT most) AS c
         JOIN perdure.process_out v ON v.id = c.id
         ORDER BY c.due_at, c.id LIMIT most;
     WHEN 'owned' THEN

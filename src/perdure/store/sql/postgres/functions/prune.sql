@@ -11,7 +11,7 @@ BEGIN
     SELECT array_agg(l.id) INTO old
     FROM (SELECT p.id FROM perdure.process p
           WHERE p.due_at IS NULL AND p.changed_at <= t - finished * interval '1 microsecond'
-          ORDER BY p.changed_at LIMIT most FOR UPDATE SKIP LOCKED) AS l;
+          ORDER BY p.changed_at, p.id LIMIT most FOR UPDATE SKIP LOCKED) AS l;
     INSERT INTO perdure.key_kept (kind, key, process, due_at, digest)
     SELECT p.kind, p.key, p.id, t + keys * interval '1 microsecond', sha256(p.input)
     FROM perdure.process p WHERE p.id = ANY (old) AND p.key IS NOT NULL
@@ -23,7 +23,7 @@ BEGIN
     processes := coalesce(cardinality(old), 0);
     DELETE FROM perdure.key_kept k USING (
         SELECT e.kind, e.key FROM perdure.key_kept e
-        WHERE e.due_at <= t ORDER BY e.due_at LIMIT most FOR UPDATE SKIP LOCKED) AS x
+        WHERE e.due_at <= t ORDER BY e.due_at, e.kind, e.key LIMIT most FOR UPDATE SKIP LOCKED) AS x
     WHERE k.kind = x.kind AND k.key = x.key;
     GET DIAGNOSTICS forgotten = ROW_COUNT;
     DELETE FROM perdure.worker w

@@ -9,9 +9,9 @@ BEGIN
     RETURN QUERY
     SELECT u.n::int,
            CASE WHEN same.id IS NOT NULL OR kept.process = u.id THEN 'created'
-                WHEN u.owner = ANY (gone) THEN 'refused'
                 WHEN other.input = u.input OR kept.digest = sha256(u.input) THEN 'already exists'
-                WHEN other.id IS NOT NULL OR kept.process IS NOT NULL THEN 'conflict' END,
+                WHEN other.id IS NOT NULL OR kept.process IS NOT NULL THEN 'conflict'
+                WHEN u.owner = ANY (gone) THEN 'refused' END,
            coalesce(same.id, other.id, kept.process, u.id),
            coalesce(same.inbox, other.inbox, 0)
     FROM unnest(s_id, s_kind, s_key, s_input, s_owner, fresh) WITH ORDINALITY AS u(id, kind, key, input, owner, fresh, n)
