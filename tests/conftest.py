@@ -7,37 +7,36 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster
+from perdure.testing.postgres import Server
 from tests.pooler import Pooler, program
 
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    """A running PostgreSQL server of our own, one for the whole session."""
-    made = Cluster()
-    try:
-        made.start()
-        yield made
-    finally:
-        made.remove()
+NO_FSYNC = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
+"""These tests kill no machine; those that crash their server bring one of their own."""
 
 
 @pytest.fixture(scope="session")
-def pooler(cluster: Cluster) -> Iterator[Pooler]:
+def shared_server() -> Iterator[Server]:
+    """A PostgreSQL server of our own, one for the whole session."""
+    with Server(NO_FSYNC) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pooler(shared_server: Server) -> Iterator[Pooler]:
     """A PgBouncer in transaction mode before that server."""
     if program() is None:
         pytest.skip("PgBouncer is not installed; on Debian and Ubuntu: apt-get install pgbouncer")
-    made = Pooler(cluster)
+    made = Pooler(shared_server)
     yield made
     made.remove()
 
 
 @pytest.fixture
-def postgres_url(cluster: Cluster) -> Iterator[str]:
+def postgres_url(shared_server: Server) -> Iterator[str]:
     """The URL of an empty PostgreSQL database."""
-    url = cluster.database()
+    url = shared_server.fresh_database()
     yield url
-    cluster.drop(url)
+    shared_server.execute("postgres", f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.cluster import Cluster, free_port
+from perdure.testing.postgres import Server, free_port, unprivileged
 
 PLACES = (os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
 
@@ -22,27 +22,29 @@ def program() -> str | None:
 class Pooler:
     """One PgBouncer: transaction pooling, few server connections, so that a session is never one's own."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
+    def __init__(self, server: Server) -> None:
+        self.server = server
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="perdure-pooler-"))
         users = self.folder / "users.txt"
-        users.write_text(f'"perdure" "{cluster.password}"\n')
+        users.write_text('"perdure" ""\n')
         settings = self.folder / "pgbouncer.ini"
         settings.write_text(
-            f"[databases]\n* = host=127.0.0.1 port={cluster.port}\n[pgbouncer]\n"
+            f"[databases]\n* = host=127.0.0.1 port={server.port}\n[pgbouncer]\n"
             f"listen_addr = 127.0.0.1\nlisten_port = {self.port}\nunix_socket_dir =\n"
-            f"auth_type = plain\nauth_file = {users}\npool_mode = transaction\n"
+            f"auth_type = trust\nauth_file = {users}\npool_mode = transaction\n"
             "default_pool_size = 6\nmax_client_conn = 200\nignore_startup_parameters = extra_float_digits,options\n"
         )
-        cluster.own(self.folder, users, settings)
+        user = unprivileged()
+        for path in (self.folder, users, settings) if user else ():
+            os.chown(path, user["user"], user["group"])
         found = program()
         if found is None:
             raise LookupError("PgBouncer was not found; on Debian and Ubuntu: apt-get install pgbouncer")
         self.log = (self.folder / "pooler.log").open("wb")
         self.worker = subprocess.Popen(
             [found, str(settings)], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, cwd="/",
-            user=cluster.user, extra_groups=[] if cluster.user else None,
+            **user,
         )  # fmt: skip
         self._await()
 
@@ -62,7 +64,7 @@ class Pooler:
 
     def url(self, direct: str) -> str:
         """The URL of a database of the server, by way of the pooler."""
-        return self.cluster.url(direct.rsplit("/", 1)[1], self.port) + "?pooler=transaction"
+        return direct.partition("?")[0].replace(f":{self.server.port}/", f":{self.port}/") + "?pooler=transaction"
 
     def remove(self) -> None:
         """Stop it and delete its folder."""

