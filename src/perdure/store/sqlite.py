@@ -216,7 +216,9 @@ class SqliteStore:
         """Events of one run with numbers above ``after`` (below it, newest first, if ``backward`` and not 0)."""
         name = "read_history_backward" if backward else "read_history"
         start = (after or _LAST) if backward else after
-        packed = await self._reader.run(lambda connection: connection.one(name, process, run, start, limit))
+        packed = await self._reader.run(
+            lambda connection: connection.one(name, process=process, run=run, start=start, most=limit)
+        )
         return [event for _, event in sqlite_row.events(packed)]
 
     async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:

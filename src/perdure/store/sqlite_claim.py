@@ -116,7 +116,7 @@ def _candidates(connection: Connection, claim: Claim, work: Work) -> list[bytes]
         if left <= 0:
             break
         kind, code = claim.hosted[n]
-        (found,) = connection.one(query, kind, code, priority, work.now, left)
+        (found,) = connection.one(query, kind=kind, code=code, priority=priority, now=work.now, most=left)
         level += [(due_at, bytes.fromhex(id)) for due_at, id in json.decode(found)]
         if at + 1 == len(due) or due[at + 1][0] != priority:
             taken += [id for _, id in sorted(set(level))[:left]]

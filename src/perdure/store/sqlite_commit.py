@@ -50,7 +50,7 @@ def _look(transaction: Transaction, commits: Sequence[Commit]) -> dict[int, tupl
     """Token, version and inbox of the rows that are not simply as the commits expect them."""
     cells: list[Any] = []
     for n, commit in enumerate(commits):
-        cells += (n, commit.after.id, commit.token, commit.version)
+        cells += (n, bytearray(commit.after.id), commit.token, commit.version)
     odd: dict[int, tuple[int | None, int | None, int]] = {}
     for (found,) in transaction.connection.ask("look_at_fences", 4, cells):
         if found != "[]":
@@ -76,9 +76,9 @@ def _known(transaction: Transaction, commit: Commit) -> bool:
     """
     after = commit.after
     if not commit.events:
-        return transaction.connection.one("read_fence", after.id) == (after.token, after.version)
+        return transaction.connection.one("read_fence", id=after.id) == (after.token, after.version)
     first = replace(commit.events[0], token=after.token, version=after.version)
-    found = transaction.connection.one("read_event", after.id, after.run, first.number)
+    found = transaction.connection.one("read_event", process=after.id, run=after.run, number=first.number)
     return [first] == [event for _, event in sqlite_row.events(found)]
 
 
@@ -103,13 +103,14 @@ class _Batch:
         elif inbox > after.seen and after.status is Status.RUNNING:
             due_at, reminder = self._now, False
             self._transaction.left_due = True
-        self._rows += after_cells(after, owner, due_at, reminder, inbox, self._now)
+        id = bytearray(after.id)
+        self._rows += after_cells(id, after, owner, due_at, reminder, inbox, self._now)
         for event in commit.events:
-            self._events += event_cells(after.id, after.run, after.token, after.version, event)
+            self._events += event_cells(id, after.run, after.token, after.version, event)
         if commit.offered is not None:
-            self._offered += (after.id, commit.offered)
+            self._offered += (id, commit.offered)
         for number, event_number in commit.consumed:
-            self._consumed += (after.id, number, after.run, event_number)
+            self._consumed += (id, number, after.run, event_number)
 
     def write(self) -> None:
         """Write everything, in a handful of statements whatever the number of commits."""

@@ -12,6 +12,7 @@ from perdure.errors import BadRecord
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.process import Process, Status
+from perdure.store.sqlite_connection import NOTHING
 
 T = TypeVar("T")
 
@@ -33,31 +34,53 @@ EVENT_CELLS = 13
 MESSAGE_CELLS = 9
 
 
-def process_cells(process: Process, due_at: int | None, now: int) -> list[Any]:
+def process_cells(process: Process, due_at: int | None, now: int) -> tuple[Any, ...]:
     """The 29 cells of a new row, in the order of the record's fields."""
-    cells = list(astuple(process))
-    cells[4] = STATUS_NUMBER[process.status]
-    cells[9] = due_at
-    cells[10] = int(process.reminder)
-    cells[26] = created_at = process.created_at or now
-    if process.owner is not None and process.opened_at is None:
-        cells[27] = created_at
-    cells[28] = now
-    return cells
+    (
+        id, kind, key, input, status, run, version, token, owner, _due, reminder, inbox, seen, events, awaiting,
+        deaths, alone_deaths, deadline, priority, attributes, state, progress, result, error, parent, code, created_at,
+        opened_at, _changed,
+    ) = astuple(process)  # fmt: skip
+    created_at = created_at or now
+    if owner is not None and opened_at is None:
+        opened_at = created_at
+    return (
+        bytearray(id), kind, NOTHING if key is None else key, bytearray(input), STATUS_NUMBER[status], run, version,
+        token, NOTHING if owner is None else bytearray(owner), NOTHING if due_at is None else due_at, int(reminder),
+        inbox, seen, events, NOTHING if awaiting is None else awaiting, deaths, alone_deaths,
+        NOTHING if deadline is None else deadline, priority, NOTHING if attributes is None else bytearray(attributes),
+        NOTHING if state is None else bytearray(state), NOTHING if progress is None else bytearray(progress),
+        NOTHING if result is None else bytearray(result), NOTHING if error is None else bytearray(error),
+        NOTHING if parent is None else bytearray(parent), code, created_at,
+        NOTHING if opened_at is None else opened_at, now,
+    )  # fmt: skip
 
 
 def after_cells(
-    after: Process, owner: bytes | None, due_at: int | None, reminder: bool, inbox: int, now: int
+    id: bytearray, after: Process, owner: bytes | None, due_at: int | None, reminder: bool, inbox: int, now: int
 ) -> tuple[Any, ...]:
     """The 24 cells that a commit writes: all but kind, key, input, parent and the time of creation."""
     (
-        id, _kind, _key, _input, status, run, version, token, _owner, _due, _reminder, _inbox, seen, events, awaiting,
+        _id, _kind, _key, _input, status, run, version, token, _owner, _due, _reminder, _inbox, seen, events, awaiting,
         deaths, alone_deaths, deadline, priority, attributes, state, progress, result, error, _parent, code, _created,
         opened_at, _changed,
     ) = astuple(after)  # fmt: skip
     return (
-        id, STATUS_NUMBER[status], run, version, token, owner, due_at, int(reminder), seen, events, awaiting, deaths,
-        alone_deaths, deadline, priority, attributes, state, progress, result, error, code, opened_at, now, inbox,
+        id, STATUS_NUMBER[status], run, version, token, NOTHING if owner is None else bytearray(owner),
+        NOTHING if due_at is None else due_at, int(reminder), seen, events, NOTHING if awaiting is None else awaiting,
+        deaths, alone_deaths, NOTHING if deadline is None else deadline, priority,
+        NOTHING if attributes is None else bytearray(attributes), NOTHING if state is None else bytearray(state),
+        NOTHING if progress is None else bytearray(progress), NOTHING if result is None else bytearray(result),
+        NOTHING if error is None else bytearray(error), code, NOTHING if opened_at is None else opened_at, now, inbox,
+    )  # fmt: skip
+
+
+def event_cells(process: bytearray, run: int, token: int, version: int, event: Event) -> tuple[Any, ...]:
+    """The 13 cells of an event; its commit is named by token and version (rule 5)."""
+    number, turn, type, at, place, name, payload, digest, message, _token, _version = astuple(event)
+    return (
+        process, run, number, turn, int(type), at, place, name, NOTHING if payload is None else bytearray(payload),
+        NOTHING if digest is None else bytearray(digest), NOTHING if message is None else message, token, version,
     )  # fmt: skip
 
 
@@ -69,14 +92,6 @@ def check_attributes(attributes: bytes) -> None:
         raise BadRecord(f"the attributes are not JSON in UTF-8: {error}") from None
     if b"\\u0000" in again.replace(b"\\\\", b""):
         raise BadRecord("the attributes hold a NUL character, which cannot be searched for; leave it out")
-
-
-def event_cells(process: bytes, run: int, token: int, version: int, event: Event) -> tuple[Any, ...]:
-    """The 13 cells of an event; its commit is named by token and version (rule 5)."""
-    return (
-        process, run, event.number, event.turn, int(event.type), event.at, event.place, event.name, event.payload,
-        event.digest, event.message, token, version,
-    )  # fmt: skip
 
 
 def processes(packed: tuple[Any, ...]) -> list[Process]:

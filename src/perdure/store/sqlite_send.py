@@ -9,6 +9,7 @@ from msgspec import Struct, json
 
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
 from perdure.kernel.process import FINAL
+from perdure.store.sqlite_connection import NOTHING
 from perdure.store.sqlite_row import MESSAGE_CELLS, STATUS
 from perdure.store.sqlite_writer import Transaction
 
@@ -42,8 +43,9 @@ def send(transaction: Transaction, messages: Sequence[Message]) -> list[SendAnsw
         elif number is None:
             number = _put(target, message)
             cells += (
-                message.process, number, message.id, int(message.type), message.name, message.payload, message.key,
-                message.sender, transaction.now,
+                bytearray(message.process), number, bytearray(message.id), int(message.type), message.name,
+                bytearray(message.payload), NOTHING if message.key is None else message.key,
+                NOTHING if message.sender is None else bytearray(message.sender), transaction.now,
             )  # fmt: skip
         if verdict is SendVerdict.DELIVERED and target.final and number > target.seen:
             verdict = SendVerdict.FINISHED
@@ -68,7 +70,8 @@ def _put(target: _Target, message: Message) -> int:
 def _look(transaction: Transaction, messages: Sequence[Message]) -> dict[bytes, _Target]:
     cells: list[Any] = []
     for n, message in enumerate(messages):
-        cells += (n, message.process, message.id, message.key)
+        key = NOTHING if message.key is None else message.key
+        cells += (n, bytearray(message.process), bytearray(message.id), key)
     targets: dict[bytes, _Target] = {}
     for (found,) in transaction.connection.ask("look_at_targets", 4, cells):
         for n, status, inbox, seen, owner, same, other in json.decode(found):

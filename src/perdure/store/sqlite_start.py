@@ -10,6 +10,7 @@ from msgspec import Struct, json
 
 from perdure.errors import BadRecord
 from perdure.kernel.commit import Start, StartAnswer, StartVerdict
+from perdure.store.sqlite_connection import NOTHING
 from perdure.store.sqlite_row import EVENT_CELLS, PROCESS_CELLS, event_cells, process_cells
 from perdure.store.sqlite_writer import Transaction
 
@@ -88,7 +89,8 @@ def _look(transaction: Transaction, starts: Sequence[Start]) -> dict[int, _Holde
     cells: list[Any] = []
     for n, start in enumerate(starts):
         process = start.process
-        cells += (n, process.id, process.kind, process.key, process.input)
+        key = NOTHING if process.key is None else process.key
+        cells += (n, bytearray(process.id), process.kind, key, bytearray(process.input))
     taken: dict[int, _Holder] = {}
     for (found,) in transaction.connection.ask("look_at_starts", 5, cells, transaction.now):
         for n, own, own_inbox, holder, inbox, same, kept, digest in json.decode(found):
@@ -125,7 +127,8 @@ def _insert_events(transaction: Transaction, starts: Sequence[Start]) -> None:
     cells: list[Any] = []
     for start in starts:
         process = start.process
+        id = bytearray(process.id)
         for event in start.events:
-            cells += event_cells(process.id, process.run, process.token, process.version, event)
+            cells += event_cells(id, process.run, process.token, process.version, event)
     if cells:
         transaction.connection.write("insert_events", EVENT_CELLS, cells)

@@ -23,12 +23,12 @@ WORKER_KEPT = 24 * 3600 * 1_000_000
 
 def overdue(connection: Connection, what: Overdue, now: int, limit: int, owner: bytes | None) -> list[Process]:
     """The rows that a sweep must look at, the longest overdue first."""
-    return sqlite_row.processes(connection.named(f"overdue_{what}", now=now, most=limit, owner=owner))
+    return sqlite_row.processes(connection.one(f"overdue_{what}", now=now, most=limit, owner=owner))
 
 
 def finished(connection: Connection, before: int, limit: int) -> list[bytes]:
     """The ids of processes that finished by a time, the longest finished first."""
-    (found,) = connection.one("find_finished", before, limit)
+    (found,) = connection.one("find_finished", before=before, most=limit)
     return [bytes.fromhex(id) for id in json.decode(found)]
 
 
@@ -56,5 +56,5 @@ def prune(transaction: Transaction, ids: Sequence[bytes], before: int, keys: int
 def prune_rest(transaction: Transaction, limit: int) -> Pruned:
     """Remove kept keys whose time is over, and workers that ended long ago and own nothing."""
     connection, now = transaction.connection, transaction.now
-    connection.run("forget_workers", now - WORKER_KEPT)
-    return Pruned(0, connection.run("prune_keys", now, limit))
+    connection.run("forget_workers", before=now - WORKER_KEPT)
+    return Pruned(0, connection.run("prune_keys", now=now, most=limit))

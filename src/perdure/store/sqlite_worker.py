@@ -7,28 +7,32 @@ from typing import Any
 from msgspec import json
 
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
-from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite_connection import NOTHING, Connection
 from perdure.store.sqlite_writer import Transaction
 
 
 def enlist(transaction: Transaction, worker: Worker, silence: int, locked: bool) -> Worker:
     """Register an incarnation; doing it again changes nothing."""
     connection, now = transaction.connection, transaction.now
-    connection.run("enlist_worker", worker.id, worker.name, worker.hosts, now, now + silence, int(locked))
-    [kept] = _workers(connection.one("read_worker", worker.id))
+    connection.run(
+        "enlist_worker", id=worker.id, name=worker.name, hosts=worker.hosts, now=now, due_at=now + silence,
+        locked=int(locked),
+    )  # fmt: skip
+    [kept] = _workers(connection.one("read_worker", id=worker.id))
     return kept
 
 
 def beat(transaction: Transaction, beat: Beat) -> BeatAnswer:
     """Count a sign of life and prolong leases; an ended incarnation is told so and prolongs nothing."""
     connection, now = transaction.connection, transaction.now
-    if not connection.run("count_beat", beat.worker, now + beat.silence):
+    if not connection.run("count_beat", id=beat.worker, due_at=now + beat.silence):
         return BeatAnswer(False, now)
     if not beat.renewals:
         return BeatAnswer(True, now)
     cells: list[Any] = []
     for renewal in beat.renewals:
-        cells += (renewal.process, renewal.token, renewal.progress)
+        progress = NOTHING if renewal.progress is None else renewal.progress
+        cells += (renewal.process, renewal.token, progress)
     if connection.write("renew_leases", 3, cells, beat.worker, now + beat.lease) == len(beat.renewals):
         return BeatAnswer(True, now)
     lost = [id for (found,) in connection.ask("look_for_lost", 3, cells, beat.worker) for id in json.decode(found)]
@@ -37,12 +41,12 @@ def beat(transaction: Transaction, beat: Beat) -> BeatAnswer:
 
 def retire(transaction: Transaction, worker: bytes, beats: int | None, died: bool) -> bool:
     """End an incarnation once, unless it has beaten since."""
-    return transaction.connection.run("retire_worker", worker, transaction.now, beats, int(died)) == 1
+    return transaction.connection.run("retire_worker", id=worker, now=transaction.now, beats=beats, died=int(died)) == 1
 
 
 def workers(connection: Connection, ended: bool) -> list[Worker]:
     """The incarnations by id, without a look at their locks."""
-    return _workers(connection.one("read_workers", int(ended)))
+    return _workers(connection.one("read_workers", ended=int(ended)))
 
 
 def _workers(packed: tuple[Any, ...]) -> list[Worker]:

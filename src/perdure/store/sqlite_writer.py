@@ -117,7 +117,7 @@ class Writer:
         self.hints.due += due
         self.hints.done += done
         try:
-            stored, alive = connection.one("tick", self.clock.now(), int(due), int(done))
+            stored, alive = connection.one("tick", now=self.clock.now(), due=int(due), done=int(done))
             transaction = Transaction(connection, self.clock.saw(stored), alive)
             answer = body(transaction)
             if transaction.left_due and not due:

@@ -1,11 +1,12 @@
 -- Claims. Owned rows are not in the index of due rows: a lapsed lease is found through the owners, who are few.
 
 -- name: look_for_work
--- All that a worker must know to claim or to wait, without the write lock: ?1 now, ?2 how many, ?3 suspects or not, ?4 who.
+-- All that a worker must know to claim or to wait, without the write lock.
 -- heads: the earliest due time of each hosted pair and priority, plain and suspect, one seek each.
 -- lapsed: rows whose lease is over, one seek per owner; hosted ones only, the longest lapsed first.
 WITH RECURSIVE
-given (n, kind, code) AS (VALUES (NULL, NULL, ?4), /* each */ (?, ?, ?) /* end */),
+common (now, most, alone, worker) AS (SELECT ?, ?, ?, ?),
+given (n, kind, code) AS (SELECT * FROM (VALUES /* each */ (?, ?, ?) /* end */) WHERE column1 IS NOT -0.5),
 priorities (priority) AS (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
 heads (n, priority, plain, suspect) AS MATERIALIZED (
     SELECT given.n, priorities.priority,
@@ -15,7 +16,7 @@ heads (n, priority, plain, suspect) AS MATERIALIZED (
         (SELECT min(due_at) FROM process INDEXED BY process_suspect
          WHERE kind = given.kind AND code = given.code AND priority = priorities.priority
          AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths >= 2)
-    FROM given CROSS JOIN priorities WHERE given.n IS NOT NULL
+    FROM given CROSS JOIN priorities
 ),
 owners (owner) AS (
     SELECT min(owner) FROM process INDEXED BY process_owned WHERE owner IS NOT NULL
@@ -25,31 +26,31 @@ owners (owner) AS (
 )
 SELECT
     (SELECT at FROM clock),
-    EXISTS (SELECT 1 FROM worker WHERE id = ?4 AND ended_at IS NULL),
+    EXISTS (SELECT 1 FROM worker WHERE id = (SELECT worker FROM common) AND ended_at IS NULL),
     (SELECT json_group_array(json_array(n, priority, plain, suspect)) FROM heads
      WHERE plain IS NOT NULL OR suspect IS NOT NULL),
     (SELECT json_group_array(hex(id)) FROM (
         SELECT process.id FROM owners
-        CROSS JOIN process INDEXED BY process_owned ON process.owner = owners.owner AND process.due_at <= ?1
-        WHERE owners.owner IS NOT NULL AND (process.deaths >= 2) = ?3
+        CROSS JOIN process INDEXED BY process_owned ON process.owner = owners.owner AND process.due_at <= (SELECT now FROM common)
+        WHERE owners.owner IS NOT NULL AND (process.deaths >= 2) = (SELECT alone FROM common)
         AND (process.kind, process.code) IN (SELECT given.kind, given.code FROM given)
-        ORDER BY process.due_at, process.id LIMIT ?2
+        ORDER BY process.due_at, process.id LIMIT (SELECT most FROM common)
     ))
 
 -- name: take_due
 SELECT json_group_array(json_array(due_at, hex(id))) FROM (
     SELECT due_at, id FROM process INDEXED BY process_due
-    WHERE kind = ?1 AND code = ?2 AND priority = ?3 AND due_at <= ?4
+    WHERE kind = :kind AND code = :code AND priority = :priority AND due_at <= :now
     AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2
-    ORDER BY due_at, id LIMIT ?5
+    ORDER BY due_at, id LIMIT :most
 )
 
 -- name: take_suspects
 SELECT json_group_array(json_array(due_at, hex(id))) FROM (
     SELECT due_at, id FROM process INDEXED BY process_suspect
-    WHERE kind = ?1 AND code = ?2 AND priority = ?3 AND due_at <= ?4
+    WHERE kind = :kind AND code = :code AND priority = :priority AND due_at <= :now
     AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths >= 2
-    ORDER BY due_at, id LIMIT ?5
+    ORDER BY due_at, id LIMIT :most
 )
 
 -- name: read_processes
@@ -59,8 +60,12 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 )
 
 -- name: own_processes
-UPDATE process SET owner = ?1, token = token + 1, due_at = ?2, reminder = 0, opened_at = coalesce(opened_at, ?3), changed_at = ?3
-WHERE id IN (VALUES /* each */ (?) /* end */)
+UPDATE process SET
+    owner = common.worker, token = process.token + 1, due_at = common.due_at, reminder = 0,
+    opened_at = coalesce(process.opened_at, common.now), changed_at = common.now
+FROM (SELECT ? AS worker, ? AS due_at, ? AS now) AS common
+CROSS JOIN (VALUES /* each */ (?) /* end */) AS given
+WHERE process.id = given.column1
 
 -- name: read_histories
 WITH given (process, run) AS (VALUES /* each */ (?, ?) /* end */)

@@ -1,6 +1,6 @@
 -- name: tick
 -- First in every write transaction: raises the mark of the clock, leaves hints, and tells who is alive.
-UPDATE clock SET at = max(at, ?1), due_hints = due_hints + ?2, done_hints = done_hints + ?3
+UPDATE clock SET at = max(at, :now), due_hints = due_hints + :due, done_hints = done_hints + :done
 RETURNING at, (SELECT json_group_array(hex(id)) FROM worker WHERE ended_at IS NULL)
 
 -- name: clock_mark

@@ -4,15 +4,15 @@
 WITH given (n, id, token, version) AS (VALUES /* each */ (?, ?, ?, ?) /* end */)
 SELECT json_group_array(json_array(given.n, process.token, process.version, process.inbox))
 FROM given LEFT JOIN process ON process.id = given.id
-WHERE given.n IS NOT NULL
+WHERE given.n IS NOT -0.5
 AND (process.token IS NOT given.token OR process.version IS NOT given.version OR process.inbox > 0)
 
 -- name: read_fence
-SELECT token, version FROM process WHERE id = ?1
+SELECT token, version FROM process WHERE id = :id
 
 -- name: read_event
 SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB)
-FROM packed_event WHERE process = ?1 AND run = ?2 AND number = ?3
+FROM packed_event WHERE process = :process AND run = :run AND number = :number
 
 -- name: update_processes
 -- An insert that always meets its row, because the fences were looked at under the same lock. Kind and input stand for
@@ -21,10 +21,15 @@ INSERT INTO process (
     id, status, run, version, token, owner, due_at, reminder, seen, events, awaiting, deaths, alone_deaths, deadline,
     priority, attributes, state, progress, result, error, code, opened_at, changed_at, inbox, created_at, kind, input
 )
-SELECT *, 0, '', x'' FROM (VALUES
+SELECT
+    column1, column2, column3, column4, column5, nullif(column6, -0.5), nullif(column7, -0.5), column8, column9,
+    column10, nullif(column11, -0.5), column12, column13, nullif(column14, -0.5), column15,
+    nullif(column16, -0.5), nullif(column17, -0.5), nullif(column18, -0.5), nullif(column19, -0.5), nullif(column20, -0.5),
+    column21, nullif(column22, -0.5), column23, column24, 0, '', x''
+FROM (VALUES
     /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */
 )
-WHERE column2 IS NOT NULL
+WHERE column1 IS NOT -0.5
 ON CONFLICT (id) DO UPDATE SET
     status = excluded.status, run = excluded.run, version = excluded.version, token = excluded.token,
     owner = excluded.owner, due_at = excluded.due_at, reminder = excluded.reminder, seen = excluded.seen,

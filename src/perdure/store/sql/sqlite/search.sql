@@ -10,12 +10,12 @@ SELECT json_group_array(json_array(kind, status, number)) FROM (
 
 -- name: read_history
 SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
-    SELECT head, body FROM packed_event WHERE process = ?1 AND run = ?2 AND number > ?3 ORDER BY number LIMIT ?4
+    SELECT head, body FROM packed_event WHERE process = :process AND run = :run AND number > :start ORDER BY number LIMIT :most
 )
 
 -- name: read_history_backward
 SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
-    SELECT head, body FROM packed_event WHERE process = ?1 AND run = ?2 AND number < ?3 ORDER BY number DESC LIMIT ?4
+    SELECT head, body FROM packed_event WHERE process = :process AND run = :run AND number < :start ORDER BY number DESC LIMIT :most
 )
 
 -- name: read_messages_above

@@ -1,18 +1,22 @@
 -- name: look_at_targets
 -- The rows that messages go to, and which of the messages they have already, by id or by the sender's key.
-WITH given (n, process, id, key) AS (VALUES /* each */ (?, ?, ?, ?) /* end */)
+WITH given AS (
+    SELECT column1 AS n, column2 AS process, column3 AS id, nullif(column4, -0.5) AS key
+    FROM (VALUES /* each */ (?, ?, ?, ?) /* end */) WHERE column1 IS NOT -0.5
+)
 SELECT json_group_array(json_array(
     given.n, process.status, process.inbox, process.seen, hex(process.owner), same.number, other.number
 ))
 FROM given
 JOIN process ON process.id = given.process
 LEFT JOIN message AS same ON same.process = given.process AND same.id = given.id
-LEFT JOIN message AS other ON other.process = given.process AND other.key = given.key AND other.key IS NOT NULL
-WHERE given.n IS NOT NULL
+LEFT JOIN message AS other ON other.key IS NOT NULL AND other.process = given.process AND other.key = given.key
 
 -- name: insert_messages
 INSERT INTO message (process, number, id, type, name, payload, key, sender, at)
-SELECT * FROM (VALUES /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */) WHERE column2 IS NOT NULL
+SELECT column1, column2, column3, column4, column5, column6, nullif(column7, -0.5), nullif(column8, -0.5), column9
+FROM (VALUES /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */)
+WHERE column1 IS NOT -0.5
 
 -- name: raise_inboxes
 -- A free running row becomes due now, or stays due if it was before (law nothing_unheard).

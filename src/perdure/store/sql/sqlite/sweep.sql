@@ -97,20 +97,20 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 -- name: find_finished
 -- Candidates of a pruning, looked for without the write lock: those finished longest ago.
 SELECT json_group_array(hex(id)) FROM (
-    SELECT id FROM process WHERE status >= 4 AND changed_at <= ?1 ORDER BY changed_at, id LIMIT ?2
+    SELECT id FROM process WHERE status >= 4 AND changed_at <= :before ORDER BY changed_at, id LIMIT :most
 )
 
 -- name: read_finished
 -- Those of the candidates that are still finished long ago, with what is needed to keep their keys.
-WITH common (before) AS (SELECT ?1), given (id) AS (VALUES /* each */ (?) /* end */)
+WITH common (before) AS (SELECT ?), given (id) AS (VALUES /* each */ (?) /* end */)
 SELECT json_group_array(json_array(hex(p.id), p.kind, p.key, p.events, length(p.input))),
     CAST(group_concat(p.input, '') AS BLOB)
 FROM given CROSS JOIN process AS p ON p.id = given.id
-WHERE p.status >= 4 AND p.changed_at <= ?1
+WHERE p.status >= 4 AND p.changed_at <= (SELECT before FROM common)
 
 -- name: keep_keys
 INSERT INTO key_kept (kind, key, id, input_digest, until)
-SELECT * FROM (VALUES /* each */ (?, ?, ?, ?, ?) /* end */) WHERE column1 IS NOT NULL
+SELECT * FROM (VALUES /* each */ (?, ?, ?, ?, ?) /* end */) WHERE column3 IS NOT -0.5
 ON CONFLICT (kind, key) DO UPDATE SET
     id = excluded.id, input_digest = excluded.input_digest, until = excluded.until
 
@@ -124,4 +124,4 @@ DELETE FROM message WHERE process IN (VALUES /* each */ (?) /* end */)
 DELETE FROM process WHERE id IN (VALUES /* each */ (?) /* end */)
 
 -- name: prune_keys
-DELETE FROM key_kept WHERE (kind, key) IN (SELECT kind, key FROM key_kept WHERE until <= ?1 ORDER BY until LIMIT ?2)
+DELETE FROM key_kept WHERE (kind, key) IN (SELECT kind, key FROM key_kept WHERE until <= :now ORDER BY until LIMIT :most)

@@ -33,10 +33,9 @@ CREATE TABLE process (
     opened_at INTEGER,
     changed_at INTEGER NOT NULL,
     CONSTRAINT ids_are_16_bytes CHECK (length(id) = 16 AND (parent IS NULL OR length(parent) = 16)),
+    CONSTRAINT names_are_clean CHECK (instr(kind, char(0)) = 0 AND (key IS NULL OR instr(key, char(0)) = 0)),
     CONSTRAINT texts_are_clean CHECK (
-        instr(kind, char(0)) = 0 AND instr(code, char(0)) = 0
-        AND (key IS NULL OR instr(key, char(0)) = 0)
-        AND (awaiting IS NULL OR instr(awaiting, char(0)) = 0)
+        instr(code, char(0)) = 0 AND (awaiting IS NULL OR instr(awaiting, char(0)) = 0)
     ),
     CONSTRAINT status_is_known CHECK (status BETWEEN 1 AND 6),
     CONSTRAINT priority_is_0_to_9 CHECK (priority BETWEEN 0 AND 9),
