@@ -9,7 +9,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from perdure.errors import StoreUnavailable
+from perdure.errors import StoreError
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_error import lost, translated
 
@@ -44,7 +44,7 @@ class Lane:
     async def run(self, work: Work[T], *, urgent: bool = False) -> T:
         """Have work done; errors of SQLite come as the store's. Abandoning the wait does not stop the work."""
         if self._thread is None or self._closing:
-            raise StoreUnavailable("the store is closed; open it first")
+            raise StoreError("the store is closed; open it first")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         (self._urgent if urgent else self._usual).append((work, future))
         self._wake.put(True)

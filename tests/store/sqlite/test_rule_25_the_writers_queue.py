@@ -1,0 +1,178 @@
+"""Rule 25: beats first, short transactions, busy by code with jitter, a bounded log, others' commits noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from perdure import limits
+from perdure.errors import StoreUnavailable
+from perdure.kernel.commit import Start
+from perdure.kernel.worker import Beat
+from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite_writer import Pace, Transaction
+from perdure.testing.clock import MovableMachine
+from perdure.testing.conformance import Trial
+from perdure.testing.conformance.trial import LEASE, SILENCE, going_on
+from tests.store.sqlite.conftest import write_lock
+
+
+async def _held(store: SqliteStore) -> tuple[threading.Event, asyncio.Task[None]]:
+    """Keep the writer occupied until the event is set."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def occupy(transaction: Transaction) -> None:
+        begun.set()
+        go_on.wait(30)
+
+    task = asyncio.create_task(store._writer.write(occupy))
+    await asyncio.to_thread(begun.wait, 30)
+    return go_on, task
+
+
+async def test_rule_25_a_beat_goes_before_everything_that_waits(trial: Trial, store: SqliteStore) -> None:
+    worker = await trial.worker()
+    rows = [await trial.in_hand(worker) for _ in range(5)]
+    go_on, occupied = await _held(store)
+    done: list[str] = []
+    commits = [asyncio.create_task(store.commit([going_on(row)])) for row in rows]
+    await asyncio.sleep(0)
+    beat = asyncio.create_task(store.beat(Beat(worker, (), LEASE, SILENCE)))
+    for task, name in [(task, "commit") for task in commits] + [(beat, "beat")]:
+        task.add_done_callback(lambda _, name=name: done.append(name))
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.gather(occupied, beat, *commits)
+    await asyncio.sleep(0)
+    assert done == ["beat"] + ["commit"] * 5
+
+
+def test_rule_25_a_transaction_that_took_too_long_makes_the_next_ones_smaller() -> None:
+    pace = Pace()
+    sizes = [pace.records]
+    for _ in range(6):
+        pace.took(0.2, pace.records)
+        sizes.append(pace.records)
+    assert sizes == [1000, 500, 250, 125, 64, 64, 64]
+    for _ in range(6):
+        pace.took(0.001, pace.records)
+    assert pace.records == 1000
+
+
+def test_a_small_batch_says_nothing_about_large_ones() -> None:
+    pace = Pace()
+    pace.took(0.2, 3)
+    assert pace.records == limits.BATCH_RECORDS
+
+
+async def test_rule_25_a_batch_is_split_into_short_transactions_and_answered_in_its_order(
+    trial: Trial, store: SqliteStore
+) -> None:
+    store._writer.pace.records = 70
+    starts = [Start(trial.process(key=f"order/{number}")) for number in range(300)]
+    answers = await store.start(starts)
+    assert [answer.id for answer in answers] == [start.process.id for start in starts]
+    assert len(await trial.stored()) == 300
+
+
+async def test_rule_25_a_busy_database_is_tried_again_until_it_is_free(
+    trial: Trial, raw: sqlite3.Connection
+) -> None:
+    with write_lock(raw):
+        start = asyncio.create_task(trial.started())
+        done, _ = await asyncio.wait([start], timeout=0.05)
+        assert not done
+    assert (await start).kind == "order"
+
+
+async def test_rule_25_a_database_busy_for_too_long_is_unavailable_and_nothing_is_stored(
+    trial: Trial, raw: sqlite3.Connection, machine: MovableMachine
+) -> None:
+    with write_lock(raw):
+        start = asyncio.create_task(trial.started())
+        await asyncio.wait([start], timeout=0.02)
+        machine.advance(limits.SQLITE_BUSY_SECONDS + 1)
+        with pytest.raises(StoreUnavailable, match="locked for too long"):
+            await start
+    assert await trial.stored() == []
+    assert (await trial.started()).kind == "order"
+
+
+async def test_rule_25_a_reader_that_stays_long_stops_nobody(trial: Trial, raw: sqlite3.Connection) -> None:
+    await trial.started()
+    raw.execute("BEGIN")
+    assert raw.execute("SELECT count(*) FROM process").fetchone() == (1,)
+    await trial.started()
+    assert len(await trial.stored()) == 2
+    assert raw.execute("SELECT count(*) FROM process").fetchone() == (1,)
+    raw.execute("COMMIT")
+
+
+async def test_rule_25_the_log_is_bounded(trial: Trial, file: Path) -> None:
+    log = file.with_name(file.name + "-wal")
+    input = b'"' + b"x" * 20_000 + b'"'
+    largest = 0
+    for _ in range(60):
+        await trial.store.start([Start(trial.process(input=input)) for _ in range(50)])
+        largest = max(largest, log.stat().st_size)
+    assert file.stat().st_size > 40_000_000
+    assert largest < 16 * 1024 * 1024 < limits.SQLITE_WAL_BYTES
+
+
+async def test_rule_25_a_log_that_a_long_reader_made_grow_is_cut_again(
+    trial: Trial, raw: sqlite3.Connection, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = file.with_name(file.name + "-wal")
+    input = b'"' + b"x" * 20_000 + b'"'
+    await trial.store._writer.lane.run(  # type: ignore[attr-defined]
+        lambda connection: connection.raw.execute("PRAGMA journal_size_limit = 4000000").fetchone()
+    )
+    raw.execute("BEGIN")
+    raw.execute("SELECT count(*) FROM process").fetchone()
+    for _ in range(30):
+        await trial.store.start([Start(trial.process(input=input)) for _ in range(50)])
+    assert log.stat().st_size > 30_000_000
+    raw.execute("COMMIT")
+    for _ in range(2):
+        await trial.store.start([Start(trial.process(input=input)) for _ in range(50)])
+    assert log.stat().st_size <= 4_100_000
+
+
+async def test_rule_25_looking_for_others_needs_no_thread_and_backs_off_when_idle(
+    trial: Trial, store: SqliteStore
+) -> None:
+    threads = threading.active_count()
+    stop = store.watch(lambda: None, lambda: None)
+    loop = asyncio.get_running_loop()
+    watch = store._watch
+    try:
+        assert threading.active_count() == threads
+        delays = []
+        for _ in range(30):
+            assert watch._timer is not None
+            delays.append(watch._timer.when() - loop.time())
+            watch._timer.cancel()
+            watch._look()
+        assert delays[1] == pytest.approx(limits.SQLITE_POLL_BUSY_SECONDS, abs=0.002)
+        assert delays[-1] == pytest.approx(limits.SQLITE_POLL_IDLE_SECONDS, abs=0.002)
+    finally:
+        stop()
+    assert watch._timer is None
+
+
+async def test_rule_25_a_store_is_not_woken_by_looking_at_its_own_commits(trial: Trial, store: SqliteStore) -> None:
+    worker = await trial.worker()
+    rows = [await trial.in_hand(worker) for _ in range(3)]
+    heard: list[str] = []
+    stop = store.watch(lambda: heard.append("due"), lambda: heard.append("done"))
+    await store.commit([going_on(row) for row in rows])
+    store._watch._look()
+    assert heard == []
+    await trial.started()
+    store._watch._look()
+    assert heard == ["due"]
+    stop()
