@@ -179,7 +179,7 @@ def untrue(page: str, text: str) -> Iterator[str]:
             continue
         if re.fullmatch(r"[\w./-]+\.(py|sql|md|toml|yml)", span) and file_named(span) is None:
             yield f"{page} names the file {span}"
-        if re.fullmatch(r"perdure(\.\w+)+", span) and not module_or_name(span):
+        if re.fullmatch(r"perdure(\.(?!db$)\w+)+", span) and not module_or_name(span):
             yield f"{page} names {span}"
         if re.fullmatch(r"make \w+.*", span) and span.split()[1] not in targets():
             yield f"{page} names the command {span}"
