@@ -9,10 +9,10 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p -c '
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-script-location
 PERDURE_URL ?=
 PYTEST_ARGS ?=
-BENCH_ARGS ?=
+BENCH_ARGS ?= all
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench docs postgres clean
+.PHONY: help demo test check format bench bench-install docs postgres clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -36,6 +36,9 @@ format: $(VENV)/develops
 
 bench: $(VENV)/develops postgres
 	@$(BIN)/python -m bench $(BENCH_ARGS)
+
+bench-install: $(VENV)/develops
+	@$(BIN)/python -m bench install
 
 docs: $(VENV)/develops
 	@$(BIN)/python docs/generate.py
