@@ -64,8 +64,9 @@ class Telemetry:
         entry[2] = max(entry[2], seconds)
 
     def snapshot(self) -> dict[str, float]:
-        """Counters by name, and ``<name>_count``, ``<name>_seconds`` and ``<name>_seconds_max`` of durations."""
-        figures: dict[str, float] = dict(self.counters)
+        """Every counter by name, and ``<name>_count``, ``<name>_seconds`` and ``<name>_seconds_max`` of durations."""
+        figures: dict[str, float] = dict.fromkeys(COUNTERS, 0)
+        figures.update(self.counters)
         for name, (count, total, longest) in self.seconds.items():
             figures[f"{name}_count"] = count
             figures[f"{name}_seconds"] = total

@@ -113,7 +113,7 @@ class Dossier:
         row("worker", "" if self.worker is None else self._presence()["says"])
         row("advice", ADVICE.get(view.status, "").format(id=view.id))
         row("error", "" if view.error is None else text.failure(view.error))
-        row("deaths", f"{view.deaths} workers died with it in hand" if view.deaths else "")
+        row("deaths", _deaths(view.deaths))
         row("progress", "" if view.progress is None else text.value(view.progress))
         row("state", "" if view.state is None else text.value(view.state))
         row("result", text.value(view.result) if view.status is Status.COMPLETED else "")
@@ -180,6 +180,12 @@ async def letters_of(engine: Engine, row: Process, events: Sequence[Event]) -> d
     if not numbers:
         return {}
     return {letter.number: letter for letter in await engine.store.messages([(row.id, min(numbers) - 1)])}
+
+
+def _deaths(number: int) -> str:
+    if not number:
+        return ""
+    return "a worker died with it in hand" if number == 1 else f"{number} workers died with it in hand"
 
 
 def _both(moment: datetime | None, now: datetime) -> str:

@@ -67,7 +67,7 @@ def _nothing(event: Event, letters: Mapping[int, Message], limit: int) -> str:
 
 
 def _answered(event: Event, letters: Mapping[int, Message], limit: int) -> str:
-    return text.payload(event.payload, limit)
+    return "" if event.payload == b"null" else text.payload(event.payload, limit)
 
 
 def _failed(event: Event, letters: Mapping[int, Message], limit: int) -> str:
