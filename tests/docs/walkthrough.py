@@ -1,10 +1,10 @@
 """A walkthrough: a page of the guide, done as a reader would do it, and held to what it promises.
 
-* A ``python`` block whose first line names a file (``# shop.py``) is that file; any other one is run, after those before
-  it on the page.
+* A ``python`` block whose first line names a file (``# shop.py``) is that file; any other one is run, after those
+  before it on the page.
 * In a ``console`` block, lines that begin with ``$`` are commands, the others what they print: in this order, perhaps
   with more between them, spaces not counted, ``…`` for anything. ``# fails`` after a command: it must fail.
-* A ``console`` block marked ``terminal=2`` is another terminal: its commands go on while the page does. ``^C`` ends them.
+* A ``console`` block marked ``terminal=2`` is another terminal: its commands go on while the page does, until ``^C``.
 * Numbers from 4700 to 4799 stand for the ids of OS processes, each for the one that it was first seen as.
 """
 
