@@ -10,12 +10,13 @@ import pytest
 
 from docs import generate
 from perdure import limits, telemetry
+from perdure.cli.app import app
 from perdure.kernel.process import Status
 from tests.house.page import DOCS, blocks, file_named, holds, links, pages, rows, spans
 from tests.house.schema import DATABASES, schema
 from tests.house.test_laws import LAWS, OWN_TABLES
 from tests.house.test_names import FORBIDDEN
-from tests.house.tree import PACKAGE, ROOT, parsed
+from tests.house.tree import PACKAGE, ROOT, modules, parsed
 
 WORDS = (
     "process", "run", "event", "message", "turn", "step", "task", "queue", "worker", "lease", "commit", "store",
@@ -171,6 +172,10 @@ def targets() -> set[str]:
     return set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
 
 
+def verbs() -> set[str]:
+    return {name for name in app if not name.startswith("-")}
+
+
 def untrue(page: str, text: str) -> Iterator[str]:
     """Files, modules, commands and defaults that a page names and that do not exist."""
     readers = set(re.findall(r"^# (\w+\.py)$", text, re.MULTILINE))  # files that the reader is told to write
@@ -181,6 +186,8 @@ def untrue(page: str, text: str) -> Iterator[str]:
             yield f"{page} names the file {span}"
         if re.fullmatch(r"perdure(\.(?!db$)\w+)+", span) and not module_or_name(span):
             yield f"{page} names {span}"
+        if (verb := re.match(r"perdure ([a-z]+)\b", span)) and verb[1] not in verbs():
+            yield f"{page} names the command {span}"
         if re.fullmatch(r"make \w+.*", span) and span.split()[1] not in targets():
             yield f"{page} names the command {span}"
         if re.fullmatch(r"[A-Z]+(_[A-Z]+)*_(SECONDS|BYTES|EVENTS|ROWS|DEATHS)", span) and not hasattr(limits, span):
@@ -215,10 +222,17 @@ def test_what_the_pages_name_exists() -> None:
 
 def test_a_page_that_names_what_is_not_there_is_found() -> None:
     for wrong in (
-        "`kernel/absent.py`", "`perdure.absent`", "`perdure.engine.Motor`", "`make absent`", "`ABSENT_SECONDS`",
-        "[there](absent.md)",
+        "`perdure absent`", "`kernel/absent.py`", "`perdure.absent`", "`perdure.engine.Motor`", "`make absent`",
+        "`ABSENT_SECONDS`", "[there](absent.md)",
     ):  # fmt: skip
         assert list(untrue("README.md", wrong)), wrong
+
+
+def test_what_the_texts_of_errors_tell_people_to_run_exists() -> None:
+    told = re.compile(r"`(perdure|make) ([a-z][a-z-]*)")
+    found = {(m.name, *pair) for m in modules("src") for pair in told.findall(m.text)}
+    known = {"perdure": verbs(), "make": targets()}
+    assert [one for one in sorted(found) if one[2] not in known[one[1]]] == []
 
 
 def test_no_page_names_a_machine_of_ours_or_a_host() -> None:
