@@ -20,7 +20,7 @@ from bench.workload import Workload
 
 RESULTS = Path(__file__).resolve().parent / "results"
 BUSY = 1.0  # load average before a round
-LIMIT = Contestant("limits", "bare limits", limit.__name__, "", "postgres", {})
+LIMIT = Contestant("limits", "bare limits", limit.__name__, "", "postgres", {}, env={"BENCH_PROFILE": ""})
 
 
 def hold(workload: Workload, names: Sequence[str], runs: int, scale: float = 1.0, n: int | None = None) -> None:
