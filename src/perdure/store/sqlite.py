@@ -75,12 +75,12 @@ class SqliteStore:
 
     def _prepare(self, connection: Connection, migrate: bool) -> None:
         """Bring the schema up, and see now rather than later whether the file can be written."""
-        sqlite_schema.prepare(connection, self._writer, migrate=migrate)
+        self._writer.patiently(lambda: sqlite_schema.prepare(connection, self._writer, migrate=migrate))
         (stored,) = self._writer.locked(connection, lambda: connection.one("clock_mark"))
         self._clock.saw(stored)
 
     def _connect(self) -> Connection:
-        connection = Connection(self._file)
+        connection = self._writer.patiently(lambda: Connection(self._file))
         connection.raw.create_function("same_json", 2, sqlite_search.same_json, deterministic=True)
         return connection
 

@@ -34,7 +34,7 @@ class IncarnationLocks:
         if worker in self._held:
             return True
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        path = self._path(worker)
+        path = _path(self._folder, worker)
         while True:
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -53,7 +53,7 @@ class IncarnationLocks:
         if self._folder is None or fcntl is None or worker in self._held:
             return False
         try:
-            file = os.open(self._path(worker), os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(_path(self._folder, worker), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return False
         try:
@@ -68,7 +68,7 @@ class IncarnationLocks:
         """Remove the file of an incarnation that has ended, and let go of it if it was ours."""
         if self._folder is None:
             return
-        self._path(worker).unlink(missing_ok=True)
+        _path(self._folder, worker).unlink(missing_ok=True)
         held = self._held.pop(worker, None)
         if held is not None:
             os.close(held)
@@ -91,9 +91,9 @@ class IncarnationLocks:
         for file in held.values():
             os.close(file)
 
-    def _path(self, worker: bytes) -> Path:
-        assert self._folder is not None
-        return self._folder / f"{worker.hex()}.lock"
+
+def _path(folder: Path, worker: bytes) -> Path:
+    return folder / f"{worker.hex()}.lock"
 
 
 def _same_file(file: int, path: Path) -> bool:

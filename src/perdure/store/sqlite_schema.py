@@ -30,11 +30,12 @@ def migrations() -> tuple[str, ...]:
 def prepare(connection: Connection, writer: Writer, *, migrate: bool) -> None:
     """Bring the schema up to this Perdure's, or say why that cannot be.
 
-    Sixteen starters may do so at once: each migration looks again under the write lock what is left to do.
+    Sixteen starters may do so at once: each migration looks again under the write lock what is left to do. While one
+    of them turns write-ahead logging on, even a look may find the file busy: this may be called again at any point.
     """
     version = _version(connection)
     if version == len(migrations()):
-        _use_wal(connection, writer)
+        _use_wal(connection)
         return
     if version == 0:
         _refuse_foreign(connection)
@@ -44,7 +45,7 @@ def prepare(connection: Connection, writer: Writer, *, migrate: bool) -> None:
         )
     if not migrate:
         raise StoreTooOld("the database has no Perdure schema yet; run `perdure migrate`")
-    _use_wal(connection, writer)
+    _use_wal(connection)
     while version < len(migrations()):
         version = writer.locked(connection, lambda: _step(connection))
 
@@ -61,18 +62,18 @@ def _version(connection: Connection) -> int:
 
 def _refuse_foreign(connection: Connection) -> None:
     (application,) = connection.raw.execute("PRAGMA application_id").fetchone()
-    (tables,) = connection.raw.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    (tables,) = connection.one("count_tables")
     foreign = application not in (0, APPLICATION_ID) or (tables and application != APPLICATION_ID)
     # Another starter may have migrated between the looks; then the version is no longer 0.
     if foreign and _version(connection) == 0:
         raise StoreError("the file is the database of another program; name a file of its own in the URL")
 
 
-def _use_wal(connection: Connection, writer: Writer) -> None:
+def _use_wal(connection: Connection) -> None:
     """Turn write-ahead logging on, which lasts; it needs the file alone for a moment."""
     if connection.in_memory:
         return
-    mode = writer.patiently(lambda: connection.raw.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+    (mode,) = connection.raw.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise StoreError(
             f"write-ahead logging is not possible here (the file's mode is {mode}); "

@@ -11,3 +11,6 @@ SELECT due_hints, done_hints FROM clock
 
 -- name: leave_due_hint
 UPDATE clock SET due_hints = due_hints + 1
+
+-- name: count_tables
+SELECT count(*) FROM sqlite_master

@@ -7,13 +7,13 @@ given AS (
 )
 SELECT json_group_array(json_array(
     given.n, own.id IS NOT NULL, own.inbox, hex(holder.id), holder.inbox, holder.input = given.input,
-    hex(kept.id), hex(kept.input_digest)
+    hex(kept.process), hex(kept.digest)
 ))
 FROM given
 LEFT JOIN process AS own ON own.id = given.id
 LEFT JOIN process AS holder ON holder.key IS NOT NULL AND holder.kind = given.kind AND holder.key = given.key
-LEFT JOIN key_kept AS kept ON kept.kind = given.kind AND kept.key = given.key AND kept.until > (SELECT now FROM common)
-WHERE own.id IS NOT NULL OR holder.id IS NOT NULL OR kept.id IS NOT NULL
+LEFT JOIN key_kept AS kept ON kept.kind = given.kind AND kept.key = given.key AND kept.due_at > (SELECT now FROM common)
+WHERE own.id IS NOT NULL OR holder.id IS NOT NULL OR kept.process IS NOT NULL
 
 -- name: insert_processes
 -- -0.5 stands for NULL in what is handed over (see Connection). A row whose id or key

@@ -109,10 +109,10 @@ FROM given CROSS JOIN process AS p ON p.id = given.id
 WHERE p.status >= 4 AND p.changed_at <= (SELECT before FROM common)
 
 -- name: keep_keys
-INSERT INTO key_kept (kind, key, id, input_digest, until)
+INSERT INTO key_kept (kind, key, process, digest, due_at)
 SELECT * FROM (VALUES /* each */ (?, ?, ?, ?, ?) /* end */) WHERE column3 IS NOT -0.5
 ON CONFLICT (kind, key) DO UPDATE SET
-    id = excluded.id, input_digest = excluded.input_digest, until = excluded.until
+    process = excluded.process, digest = excluded.digest, due_at = excluded.due_at
 
 -- name: prune_events
 DELETE FROM event WHERE process IN (VALUES /* each */ (?) /* end */)
@@ -124,4 +124,4 @@ DELETE FROM message WHERE process IN (VALUES /* each */ (?) /* end */)
 DELETE FROM process WHERE id IN (VALUES /* each */ (?) /* end */)
 
 -- name: prune_keys
-DELETE FROM key_kept WHERE (kind, key) IN (SELECT kind, key FROM key_kept WHERE until <= :now ORDER BY until LIMIT :most)
+DELETE FROM key_kept WHERE (kind, key) IN (SELECT kind, key FROM key_kept WHERE due_at <= :now ORDER BY due_at LIMIT :most)

@@ -113,17 +113,17 @@ CREATE TABLE worker (
     CONSTRAINT unfinished_is_due CHECK ((due_at IS NULL) = (ended_at IS NOT NULL))
 ) STRICT, WITHOUT ROWID;
 
--- What stays of a pruned process that had a key, until its time has come (rule 24). input_digest is blake2b, 16 bytes.
+-- What stays of a pruned process that had a key, until due_at (rule 24). digest is blake2b of the input, 16 bytes.
 CREATE TABLE key_kept (
     kind TEXT NOT NULL,
     key TEXT NOT NULL,
-    id BLOB NOT NULL,
-    input_digest BLOB NOT NULL,
-    until INTEGER NOT NULL,
+    process BLOB NOT NULL,
+    digest BLOB NOT NULL,
+    due_at INTEGER NOT NULL,
     PRIMARY KEY (kind, key)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX key_kept_until ON key_kept (until);
+CREATE INDEX key_kept_due ON key_kept (due_at);
 
 -- One row: the high-water mark of the store's clock, and how often a commit had a hint for other workers.
 CREATE TABLE clock (

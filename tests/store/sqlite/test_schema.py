@@ -1,0 +1,208 @@
+"""Opening a file: migrations by many at once and cut off in the middle, foreign and newer files, laws as constraints."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from perdure.errors import InvalidUrl, StoreError, StoreTooNew, StoreTooOld
+from perdure.store import sqlite_schema
+from perdure.store.sqlite import SqliteStore
+from perdure.testing.conformance import Trial
+from tests.store.sqlite.conftest import Spawn
+
+OPEN = """
+import asyncio, sys
+from perdure.store.sqlite import SqliteStore
+async def main():
+    store = SqliteStore(sys.argv[1])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    await store.open()
+    print(await store.now() > 0, flush=True)
+    await store.close()
+asyncio.run(main())
+"""
+
+DIE_IN_MIGRATION = """
+import asyncio, os, signal, sys
+from perdure.store import sqlite_schema
+from perdure.store.sqlite import SqliteStore
+whole = sqlite_schema.statements
+def cut(script):
+    for number, statement in enumerate(whole(script)):
+        if number == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield statement
+sqlite_schema.statements = cut
+asyncio.run(SqliteStore(sys.argv[1]).open())
+"""
+
+
+def _tables(file: Path) -> list[str]:
+    connection = sqlite3.connect(file)
+    try:
+        rows = connection.execute("SELECT name FROM sqlite_master ORDER BY name").fetchall()
+        return [name for (name,) in rows if not name.startswith("sqlite_")]
+    finally:
+        connection.close()
+
+
+def _pragma(file: Path, pragma: str) -> object:
+    connection = sqlite3.connect(file, isolation_level=None)
+    try:
+        found = connection.execute(f"PRAGMA {pragma}").fetchone()
+        return found[0] if found else None
+    finally:
+        connection.close()
+
+
+@pytest.mark.timeout(60)
+def test_16_starters_at_once_migrate_once_and_all_go_on(file: Path, url: str, spawn: Spawn) -> None:
+    starters = [spawn(OPEN, url) for _ in range(16)]
+    for starter in starters:
+        assert starter.stdout is not None
+        assert starter.stdout.readline() == "ready\n"
+    outcomes = []
+    for starter in starters:
+        assert starter.stdin is not None
+        starter.stdin.write("go\n")
+        starter.stdin.flush()
+    for starter in starters:
+        out, _ = starter.communicate()
+        outcomes.append((starter.returncode, out))
+    assert outcomes == [(0, "True\n")] * 16
+    assert _pragma(file, "user_version") == len(sqlite_schema.migrations())
+    assert _pragma(file, "integrity_check") == "ok"
+
+
+async def test_16_stores_of_one_program_open_at_once(url: str) -> None:
+    stores = [SqliteStore(url) for _ in range(16)]
+    await asyncio.gather(*(store.open() for store in stores))
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+@pytest.mark.parametrize("statement", [0, 1, 5, 12])
+async def test_a_starter_killed_in_a_migration_leaves_nothing_half_done(
+    file: Path, url: str, spawn: Spawn, statement: int
+) -> None:
+    dying = spawn(DIE_IN_MIGRATION, url, str(statement))
+    dying.communicate()
+    assert dying.returncode == -signal.SIGKILL
+    assert _tables(file) == []
+    store = SqliteStore(url)
+    await store.open()
+    await store.close()
+    assert _pragma(file, "user_version") == len(sqlite_schema.migrations())
+    assert "process" in _tables(file)
+
+
+async def test_a_migration_is_applied_once_and_what_is_stored_stays(trial: Trial, url: str) -> None:
+    row = await trial.started(key="order/1")
+    again = SqliteStore(url)
+    await again.open()
+    assert await Trial(trial.ground, again).row(row.id) == row
+    await again.close()
+
+
+async def test_the_file_says_whose_it_is(store: SqliteStore, file: Path) -> None:
+    assert _pragma(file, "application_id") == sqlite_schema.APPLICATION_ID
+    assert _pragma(file, "journal_mode") == "wal"
+
+
+async def test_a_database_of_a_newer_perdure_is_refused_and_left_alone(store: SqliteStore, file: Path, url: str) -> None:
+    await store.close()
+    _pragma(file, f"user_version = {len(sqlite_schema.migrations()) + 1}")
+    with pytest.raises(StoreTooNew, match="install the newer Perdure"):
+        await SqliteStore(url).open()
+    assert _pragma(file, "user_version") == len(sqlite_schema.migrations()) + 1
+
+
+async def test_without_leave_to_migrate_an_empty_database_is_too_old(file: Path, url: str) -> None:
+    with pytest.raises(StoreTooOld, match="perdure migrate"):
+        await SqliteStore(url).open(migrate=False)
+    assert _tables(file) == []
+
+
+async def test_without_leave_to_migrate_an_older_database_is_too_old(
+    store: SqliteStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = (*sqlite_schema.migrations(), "CREATE TABLE later (id INTEGER PRIMARY KEY) STRICT;")
+    monkeypatch.setattr(sqlite_schema, "migrations", lambda: newer)
+    with pytest.raises(StoreTooOld, match="perdure migrate"):
+        await SqliteStore(url).open(migrate=False)
+
+
+async def test_an_older_database_is_brought_up_by_the_missing_migrations_alone(
+    trial: Trial, file: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = await trial.started()
+    newer = (*sqlite_schema.migrations(), "CREATE TABLE later (id INTEGER PRIMARY KEY) STRICT;")
+    monkeypatch.setattr(sqlite_schema, "migrations", lambda: newer)
+    later = SqliteStore(url)
+    await later.open()
+    assert await Trial(trial.ground, later).row(row.id) == row
+    await later.close()
+    assert "later" in _tables(file)
+    assert _pragma(file, "user_version") == len(newer)
+
+
+async def test_a_database_of_another_program_is_refused_and_left_alone(file: Path, url: str) -> None:
+    _pragma(file, "application_id = 7")
+    with pytest.raises(StoreError, match="another program"):
+        await SqliteStore(url).open()
+    assert (_tables(file), _pragma(file, "journal_mode")) == ([], "delete")
+
+
+async def test_a_file_with_tables_of_its_own_is_refused_and_left_alone(file: Path, url: str) -> None:
+    connection = sqlite3.connect(file)
+    connection.execute("CREATE TABLE theirs (id INTEGER)")
+    connection.close()
+    with pytest.raises(StoreError, match="another program"):
+        await SqliteStore(url).open()
+    assert _tables(file) == ["theirs"]
+
+
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(file: Path, url: str) -> None:
+    file.write_bytes(b"order;cents\n" * 1000)  # noqa: ASYNC240
+    with pytest.raises(StoreError, match="not a SQLite database"):
+        await SqliteStore(url).open()
+    assert file.read_bytes() == b"order;cents\n" * 1000  # noqa: ASYNC240
+
+
+async def test_a_missing_folder_is_told_of(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="check that its folder exists"):
+        await SqliteStore(f"sqlite:///{tmp_path}/none/shop.db").open()
+
+
+async def test_a_folder_in_the_place_of_the_file_is_told_of(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="names a file"):
+        await SqliteStore(f"sqlite:///{tmp_path}").open()
+
+
+def test_the_file_is_its_owners_alone(store: SqliteStore, file: Path) -> None:
+    assert file.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:", "sqlite:shop.db", "sqlite:/shop.db", "sqlite://shop.db", "sqlite:///", "sqlite:////", "sqlite://",
+        "sqlite:///shop.db?mode=ro", "sqlite:///shop.db#x", "sqlite:///a\0b", "sqlite:///shop/", "postgresql://x/y",
+        "shop.db", "", "sqlite:///%00",
+    ],
+)  # fmt: skip
+def test_a_url_that_names_no_file_is_refused_at_once(url: str) -> None:
+    with pytest.raises(InvalidUrl, match="sqlite:///shop.db"):
+        SqliteStore(url)
+
+
+async def test_a_url_may_name_a_file_with_awkward_letters(tmp_path: Path) -> None:
+    store = SqliteStore(f"sqlite:///{tmp_path}/my%20sh%C3%B6p%3F.db")
+    await store.open()
+    await store.close()
+    assert (tmp_path / "my shöp?.db").exists()  # noqa: ASYNC240
