@@ -1,0 +1,1 @@
+"""Real worker processes are killed and stopped; nothing may be lost, and no hand needed."""
