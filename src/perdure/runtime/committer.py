@@ -102,15 +102,16 @@ class Committer:
         try:
             answers = await self._resolved([record for record, _ in batch], door)
         except StoreError as error:
-            for _, answered in batch:
-                answered(error)
-            return
+            answers = [error] * len(batch)
+        except Exception as error:  # a defect of a store must not end the committer: everything waits for it
+            log.exception("the store failed in a way it must not; please report it")
+            answers = [StoreError(f"{type(error).__name__}: {error}; see the log")] * len(batch)
         again: list[tuple[Record, Answered]] = []
         for (record, answered), answer in zip(batch, answers, strict=True):
             if _set_aside(answer):
                 again.append((record, answered))
             else:
-                answered(answer)
+                _tell(answered, answer)
         if again:
             self._later(queue, again)
 
@@ -156,6 +157,14 @@ class Committer:
             self._wake()
 
         asyncio.get_running_loop().call_later(0.005 + 0.01 * self.machine.random(), put_back)
+
+
+def _tell(answered: Answered, answer: Any) -> None:
+    """Give one record's answer to whoever waits for it; what they make of it is no matter for the others."""
+    try:
+        answered(answer)
+    except Exception:
+        log.exception("an answer could not be taken; please report it")
 
 
 def _set_aside(answer: Any) -> bool:
