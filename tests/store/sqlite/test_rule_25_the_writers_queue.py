@@ -83,9 +83,7 @@ async def test_rule_25_a_batch_is_split_into_short_transactions_and_answered_in_
     assert len(await trial.stored()) == 300
 
 
-async def test_rule_25_a_busy_database_is_tried_again_until_it_is_free(
-    trial: Trial, raw: sqlite3.Connection
-) -> None:
+async def test_rule_25_a_busy_database_is_tried_again_until_it_is_free(trial: Trial, raw: sqlite3.Connection) -> None:
     with write_lock(raw):
         start = asyncio.create_task(trial.started())
         done, _ = await asyncio.wait([start], timeout=0.05)
