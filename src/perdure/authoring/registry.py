@@ -74,7 +74,8 @@ class Registry:
     def find(self, kind: str | Workflow[Any, Any]) -> Workflow[Any, Any]:
         """The workflow of that name, or the given one once it is known; raises UnknownKind with near matches."""
         if isinstance(kind, Workflow):
-            self.add(kind)
+            if self.kinds.get(kind.name) is not kind:
+                self.add(kind)
             return kind
         try:
             return self.kinds[kind]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from perdure import limits
 from perdure.kernel.message import Message
-from perdure.runtime.activation import Activation
 from perdure.loop import Loop
+from perdure.runtime.activation import Activation
 from perdure.runtime.scheduler import Scheduler
 from perdure.store.base import Store
 

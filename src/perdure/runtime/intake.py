@@ -9,8 +9,8 @@ from perdure import limits
 from perdure.authoring.registry import Registry
 from perdure.errors import StoreUnavailable
 from perdure.kernel.lease import Claim, ClaimAnswer
-from perdure.runtime.incarnation import Incarnation
 from perdure.loop import Loop
+from perdure.runtime.incarnation import Incarnation
 from perdure.runtime.scheduler import Scheduler
 from perdure.store.base import Store
 

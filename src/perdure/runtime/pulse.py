@@ -13,9 +13,9 @@ from perdure import limits
 from perdure.clock import microseconds
 from perdure.errors import StoreUnavailable
 from perdure.kernel.worker import Beat, Renewal
+from perdure.loop import Loop
 from perdure.runtime.activation import Activation
 from perdure.runtime.incarnation import Incarnation
-from perdure.loop import Loop
 from perdure.runtime.scheduler import Scheduler
 from perdure.store.base import Store
 

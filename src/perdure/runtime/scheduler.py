@@ -24,7 +24,7 @@ from perdure.kernel.lease import Claimed
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.outcome import Outcome
-from perdure.kernel.process import Process, Status
+from perdure.kernel.process import FINAL, Process, Status
 from perdure.runtime.activation import Activation
 from perdure.runtime.agent import Agent
 from perdure.runtime.alarm import Alarms
@@ -234,7 +234,9 @@ class Scheduler:
             outcome,
             now=activation.at,
             lease=self.lease,
-            idle_at=0 if outcome.busy else self.time.idle_at(activation.workflow.idle or limits.IDLE_CHECK_SECONDS),
+            idle_at=0
+            if outcome.busy or outcome.status in FINAL
+            else self.time.idle_at(activation.workflow.idle or limits.IDLE_CHECK_SECONDS),
             consumed=activation.consumed,
             not_before=activation.not_before,
             cleared=cleared,

@@ -17,6 +17,7 @@ from perdure.kernel import transition
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.kernel.worker import Worker as WorkerRow
+from perdure.runtime import collector
 from perdure.runtime.committer import Committer
 from perdure.runtime.inbox import InboxReader
 from perdure.runtime.incarnation import Incarnation
@@ -82,6 +83,7 @@ class Worker:
         self.solitary = Solitary(store.url, registry, pace, telemetry)
         self.watchdog = Watchdog(machine, telemetry)
         self.alone = alone
+        self._calm = False
         self.hurried = False
         self._ending: asyncio.Task[None] | None = None
 
@@ -95,6 +97,8 @@ class Worker:
     async def start(self) -> None:
         """Enlist, then begin to beat, to claim and to sweep."""
         await self._enlist()
+        collector.calm()
+        self._calm = True
         self.scheduler.unheard = self.inbox.want
         self.scheduler.waiting = self.intake.waiting
         self.intake.reconcile = self.reconcile
@@ -147,6 +151,9 @@ class Worker:
 
     async def stop(self, seconds: float) -> None:
         """Drain, end all loops, and retire the incarnation."""
+        if self._calm:
+            self._calm = False
+            collector.restore()
         self.watchdog.stop()
         await self.drain(seconds)
         await self.supervisor.stop()
