@@ -2,7 +2,6 @@
 # make check  format, lint, types, floors, house (seconds)
 # Needs Python 3.11 or later. What is missing comes from the package registries into .venv.
 
-SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
