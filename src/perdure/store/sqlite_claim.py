@@ -79,7 +79,7 @@ def claim(transaction: Transaction, clock: SqliteClock, claim: Claim) -> ClaimAn
     if not rows:
         return look(connection, clock, claim).answer(())
     due_at = now + claim.lease
-    connection.write("own_processes", 1, [row.id for row in rows], claim.worker, due_at, now)
+    connection.write("own_processes", 1, [row.id for row in rows], claim.worker, due_at, now, now)
     owned = [
         replace(
             row, token=row.token + 1, owner=claim.worker, due_at=due_at, reminder=False,

@@ -13,7 +13,7 @@ from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_row import STATUS, STATUS_NUMBER
 
 _NOTICED = frozenset({Status.HELD, Status.BROKEN, Status.FAILED, Status.CANCELLED})
-"""The statuses that have an index of their own: what people look for."""
+"""What people look for; these are few, so that looking by status is quicker than looking from the newest on."""
 
 _IDS = 10_000
 
@@ -70,9 +70,11 @@ def _conditions(search: Search) -> tuple[str, list[Any]] | None:
             narrow("key < ?", end)
     if search.statuses:
         numbers = [STATUS_NUMBER[status] for status in search.statuses]
-        narrow(f"status IN ({', '.join('?' * len(numbers))})", *numbers)
+        marks = ", ".join("?" * len(numbers))
         if _NOTICED.issuperset(search.statuses):
-            narrow("status IN (2, 3, 5, 6)")  # in the index's own words, without which SQLite does not use it
+            narrow(f"status >= 2 AND status IN ({marks})", *numbers)  # in the index's own words, so that it is used
+        else:
+            narrow(f"+status IN ({marks})", *numbers)  # a plus keeps SQLite from reading all that is completed first
     if search.created_from is not None:
         narrow("created_at >= ?", search.created_from)
     if search.created_to is not None:

@@ -30,12 +30,13 @@ def beat(transaction: Transaction, beat: Beat) -> BeatAnswer:
     if not beat.renewals:
         return BeatAnswer(True, now)
     cells: list[Any] = []
+    worker = bytearray(beat.worker)
     for renewal in beat.renewals:
         progress = NOTHING if renewal.progress is None else renewal.progress
-        cells += (renewal.process, renewal.token, progress)
-    if connection.write("renew_leases", 3, cells, beat.worker, now + beat.lease) == len(beat.renewals):
+        cells += (bytearray(renewal.process), renewal.token, worker, progress)
+    if connection.write("renew_leases", 4, cells, now + beat.lease) == len(beat.renewals):
         return BeatAnswer(True, now)
-    lost = [id for (found,) in connection.ask("look_for_lost", 3, cells, beat.worker) for id in json.decode(found)]
+    lost = [id for (found,) in connection.ask("look_for_lost", 4, cells) for id in json.decode(found)]
     return BeatAnswer(True, now, tuple(bytes.fromhex(id) for id in lost))
 
 

@@ -114,9 +114,7 @@ async def test_the_file_says_whose_it_is(store: SqliteStore, file: Path) -> None
     assert _pragma(file, "journal_mode") == "wal"
 
 
-async def test_a_newer_database_is_refused_and_left_alone(
-    store: SqliteStore, file: Path, url: str
-) -> None:
+async def test_a_newer_database_is_refused_and_left_alone(store: SqliteStore, file: Path, url: str) -> None:
     await store.close()
     _pragma(file, f"user_version = {len(sqlite_schema.migrations()) + 1}")
     with pytest.raises(StoreTooNew, match="install the newer Perdure"):

@@ -61,11 +61,8 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 
 -- name: own_processes
 UPDATE process SET
-    owner = common.worker, token = process.token + 1, due_at = common.due_at, reminder = 0,
-    opened_at = coalesce(process.opened_at, common.now), changed_at = common.now
-FROM (SELECT ? AS worker, ? AS due_at, ? AS now) AS common
-CROSS JOIN (VALUES /* each */ (?) /* end */) AS given
-WHERE process.id = given.column1
+    owner = ?, due_at = ?, opened_at = coalesce(opened_at, ?), changed_at = ?, token = token + 1, reminder = 0
+WHERE id IN (VALUES /* each */ (?) /* end */)
 
 -- name: read_histories
 WITH given (process, run) AS (VALUES /* each */ (?, ?) /* end */)

@@ -95,9 +95,23 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 )
 
 -- name: find_finished
--- Candidates of a pruning, looked for without the write lock: those finished longest ago.
+-- Candidates of a pruning, looked for without the write lock: those finished longest ago, one seek per final status.
 SELECT json_group_array(hex(id)) FROM (
-    SELECT id FROM process WHERE status >= 4 AND changed_at <= :before ORDER BY changed_at, id LIMIT :most
+    SELECT * FROM (
+        SELECT changed_at, id FROM process INDEXED BY process_rested
+        WHERE status >= 2 AND status = 4 AND changed_at <= :before ORDER BY changed_at, id LIMIT :most
+    )
+    UNION ALL
+    SELECT * FROM (
+        SELECT changed_at, id FROM process INDEXED BY process_rested
+        WHERE status >= 2 AND status = 5 AND changed_at <= :before ORDER BY changed_at, id LIMIT :most
+    )
+    UNION ALL
+    SELECT * FROM (
+        SELECT changed_at, id FROM process INDEXED BY process_rested
+        WHERE status >= 2 AND status = 6 AND changed_at <= :before ORDER BY changed_at, id LIMIT :most
+    )
+    ORDER BY changed_at, id LIMIT :most
 )
 
 -- name: read_finished

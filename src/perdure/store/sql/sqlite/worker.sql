@@ -7,20 +7,19 @@ ON CONFLICT (id) DO NOTHING
 UPDATE worker SET beats = beats + 1, due_at = :due_at WHERE id = :id AND ended_at IS NULL
 
 -- name: renew_leases
-UPDATE process SET due_at = max(process.due_at, common.due_at), progress = coalesce(given.progress, process.progress)
-FROM (SELECT ? AS worker, ? AS due_at) AS common
-CROSS JOIN (
-    SELECT column1 AS id, column2 AS token, nullif(column3, -0.5) AS progress
-    FROM (VALUES /* each */ (?, ?, ?) /* end */)
+-- Each row says whose it must be. The rows handed over are gone through, one seek each (the plus keeps it so).
+UPDATE process SET due_at = max(process.due_at, ?), progress = coalesce(nullif(given.progress, -0.5), process.progress)
+FROM (
+    SELECT column1 AS id, column2 AS token, column3 AS owner, column4 AS progress
+    FROM (VALUES /* each */ (?, ?, ?, ?) /* end */)
 ) AS given
-WHERE process.id = given.id AND process.owner = common.worker AND process.token = given.token
+WHERE process.id = given.id AND +process.owner = given.owner AND process.token = given.token
 
 -- name: look_for_lost
 -- The rows of a beat that this worker owns no more, or not under this token.
-WITH common (worker) AS (SELECT ?), given (id, token, progress) AS (VALUES /* each */ (?, ?, ?) /* end */)
+WITH given (id, token, owner, progress) AS (VALUES /* each */ (?, ?, ?, ?) /* end */)
 SELECT json_group_array(hex(given.id)) FROM given LEFT JOIN process ON process.id = given.id
-WHERE given.id IS NOT -0.5
-AND (process.owner IS NOT (SELECT worker FROM common) OR process.token IS NOT given.token)
+WHERE given.id IS NOT -0.5 AND (process.owner IS NOT given.owner OR process.token IS NOT given.token)
 
 -- name: retire_worker
 UPDATE worker SET ended_at = :now, due_at = NULL, died = :died

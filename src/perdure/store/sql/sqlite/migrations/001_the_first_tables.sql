@@ -54,7 +54,8 @@ CREATE INDEX process_suspect ON process (kind, code, priority, due_at)
 CREATE INDEX process_owned ON process (owner, due_at) WHERE owner IS NOT NULL;
 CREATE INDEX process_reminder ON process (due_at) WHERE reminder = 1;
 CREATE INDEX process_deadline ON process (deadline) WHERE deadline IS NOT NULL AND status <= 3;
-CREATE INDEX process_noticed ON process (status, id) WHERE status IN (2, 3, 5, 6);
+-- For pruning, and for people who look for what is held, broken, failed or cancelled.
+CREATE INDEX process_rested ON process (status, changed_at) WHERE status >= 2;
 
 CREATE TABLE event (
     process BLOB NOT NULL REFERENCES process (id),
@@ -96,7 +97,6 @@ CREATE TABLE message (
 
 CREATE UNIQUE INDEX message_id ON message (process, id);
 CREATE UNIQUE INDEX message_key ON message (process, key) WHERE key IS NOT NULL;
-CREATE INDEX message_unheard ON message (process, number) WHERE consumed_by IS NULL;
 
 CREATE TABLE worker (
     id BLOB NOT NULL PRIMARY KEY,

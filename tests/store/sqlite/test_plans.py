@@ -1,0 +1,70 @@
+"""Every named query seeks: none reads through the rows of a table that grows, however SQLite plans it (rule 8)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from perdure.kernel.process import Status
+from perdure.store import sqlite_schema, sqlite_search
+from perdure.store.base import Search
+from perdure.store.query import load, repeated
+from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite_file import SqliteFile
+
+READ_THROUGH = re.compile(r"SCAN (?:main\.)?(?:process|event|message)\b(?! USING INDEX process_(?:due|suspect)\b)")
+BUILT = ("search_processes", "count_processes")
+
+
+@pytest.fixture
+def connection() -> Iterator[Connection]:
+    """A connection to an empty schema: SQLite plans without statistics, as it does in the engine."""
+    connection = Connection(SqliteFile(None))
+    for statement in sqlite_schema.statements(sqlite_schema.migrations()[0]):
+        connection.raw.execute(statement)
+    yield connection
+    connection.close()
+
+
+def _plan(connection: Connection, sql: str) -> list[str]:
+    bare = re.sub(r"--[^\n]*", "", sql)
+    names = re.findall(r":(\w+)", bare)
+    given = dict.fromkeys(names, 0) if names else [0] * bare.count("?")
+    return [row[3] for row in connection.raw.execute(f"EXPLAIN QUERY PLAN {sql}", given)]
+
+
+@pytest.mark.parametrize("name", sorted(name for name in load("sqlite") if not name.startswith("create_")))
+@pytest.mark.parametrize("rows", [1, 256])
+def test_rule_8_a_named_query_reads_through_no_table(connection: Connection, name: str, rows: int) -> None:
+    if name in BUILT:
+        pytest.skip("its conditions are built; see below")
+    plan = _plan(connection, repeated(load("sqlite")[name], rows))
+    assert [step for step in plan if READ_THROUGH.search(step)] == []
+
+
+@pytest.mark.parametrize(
+    ("search", "step"),
+    [
+        (Search(), "SCAN main.process"),  # in the order of the ids, ended by the limit
+        (Search(ids=(b"1" * 16, b"2" * 16)), "SEARCH main.process USING PRIMARY KEY (id=?)"),
+        (Search(kind="order", key="order/1"), "SEARCH main.process USING INDEX process_key (kind=? AND key=?)"),
+        (
+            Search(kind="order", key_prefix="or"),
+            "SEARCH main.process USING INDEX process_key (kind=? AND key>? AND key<?)",
+        ),
+        (Search(statuses=(Status.BROKEN,)), "SEARCH main.process USING INDEX process_rested (status=?)"),
+        (Search(statuses=(Status.FAILED, Status.HELD)), "SEARCH main.process USING INDEX process_rested (status=?)"),
+        (Search(statuses=(Status.COMPLETED,)), "SCAN main.process"),
+        (Search(before_id=b"1" * 16), "SEARCH main.process USING PRIMARY KEY (id<?)"),
+    ],
+    ids=str,
+)
+def test_a_search_uses_the_index_that_is_there_for_it(connection: Connection, search: Search, step: str) -> None:
+    built = sqlite_search._conditions(search)
+    assert built is not None
+    where, given = built
+    sql = load("sqlite")["search_processes"].replace("/* conditions */", where)
+    plan = [row[3] for row in connection.raw.execute(f"EXPLAIN QUERY PLAN {sql}", [*given, 10])]
+    assert step in plan
