@@ -237,6 +237,7 @@ class Agent:
             self.telemetry.counters["late_results"] += 1
             return True
         execution.over = True
+        execution.task = None  # a task's context knows the execution: left in place, only the collector could free them
         self._running.discard(execution)
         return False
 
