@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 from msgspec import json as msgspec_json
+from msgspec.structs import replace
 
 from perdure.cli import fact, page, table, text
 from perdure.cli.connection import connected
@@ -80,7 +81,7 @@ async def _list(engine: Engine, search: Search, *, wide: bool, json: bool, now: 
         page.show_json(views)
         return
     assert now is not None
-    counts = await engine.count(search)
+    counts = await engine.count(replace(search, before_id=None))  # of all pages
     if not counts:
         page.show("no such process")
         return

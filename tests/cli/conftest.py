@@ -1,0 +1,54 @@
+"""What tests of the command line may ask for: a terminal on each store, and one on SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from perdure import Engine, Pace
+from perdure.authoring.registry import Registry
+from tests.cli import till
+from tests.cli.terminal import Program, Terminal
+
+Doing = Callable[[Engine], Coroutine[Any, Any, Any]]
+Working = Callable[[Doing], Any]
+
+
+@pytest.fixture
+def terminal(store_url: str) -> Terminal:
+    """A terminal on a fresh store of each kind in turn."""
+    return Terminal(store_url)
+
+
+@pytest.fixture
+def sqlite_terminal(sqlite_url: str) -> Terminal:
+    """A terminal on a SQLite file that does not exist yet."""
+    return Terminal(sqlite_url)
+
+
+@pytest.fixture
+def working(request: pytest.FixtureRequest) -> Working:
+    """Run something on an engine that works on the till's processes, on the store of the test's terminal."""
+    name = "terminal" if "terminal" in request.fixturenames else "sqlite_terminal"
+    url = request.getfixturevalue(name).url
+
+    def work(doing: Doing) -> Any:
+        async def run() -> Any:
+            async with Engine(url, work=True, registry=Registry(till), pace=Pace(stop_seconds=0.2)) as engine:
+                return await doing(engine)
+
+        return asyncio.run(run())
+
+    return work
+
+
+@pytest.fixture
+def programs() -> Iterator[list[Program]]:
+    """Programs put in here are ended with the test, whatever happens."""
+    started: list[Program] = []
+    yield started
+    for program in started:
+        program.end()

@@ -1,0 +1,117 @@
+"""A terminal: the program as a person has it before them, in this OS process or in one of its own."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perdure.cli.app import run
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Said:
+    """What one command line came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Its output as JSON."""
+        return json.loads(self.out)
+
+    def has(self, *words: str) -> bool:
+        """Whether one line of the output holds all these words, spaces not counted."""
+        return any(all(word in " ".join(line.split()) for word in words) for line in self.out.splitlines())
+
+
+class Terminal:
+    """Carries out command lines on one store."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def __call__(self, *words: str) -> Said:
+        """Run a command line here; it must do without signals and OS processes of its own."""
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = run([*words, "--url", self.url])
+        return Said(code, out.getvalue(), err.getvalue())
+
+    def program(self, *words: str, **environment: str) -> Program:
+        """Start the program as an OS process."""
+        return Program([sys.executable, "-m", "perdure", *words], {"PERDURE_URL": self.url, **environment})
+
+
+class Program:
+    """A running program, and every line that it has written."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+        self.process = subprocess.Popen(
+            command, env={**os.environ, "PYTHONPATH": path, **environment}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        self.lines: list[str] = []
+        self.ended = False
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._changed:
+                self.lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+        with self._changed:
+            self.ended = True
+            self._changed.notify_all()
+
+    def line_with(self, words: str, *, count: int = 1) -> str:
+        """The count-th line that holds these words, waited for."""
+        return self._wait(lambda: [line for line in self.lines if words in line][count - 1 :], words)[0]
+
+    def _wait(self, found: Callable[[], list[str]], words: str) -> list[str]:
+        with self._changed:
+            self._changed.wait_for(lambda: bool(found()) or self.ended, PATIENCE_SECONDS)
+            if not found():
+                raise AssertionError(f"nobody said {words!r}; said was:\n" + "\n".join(self.lines))
+            return found()
+
+    def pid_hosting(self, count: int = 1) -> int:
+        """The OS process id of the count-th worker that has said that it is ready."""
+        return int(self.line_with(" hosts ", count=count).partition("worker ")[2].split()[0])
+
+    def signal(self, what: int) -> None:
+        """Send a signal to the program itself."""
+        self.process.send_signal(what)
+
+    def wait(self) -> int:
+        """Wait for its end; the answer is its exit code."""
+        code = self.process.wait(PATIENCE_SECONDS)
+        self._reader.join(PATIENCE_SECONDS)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+    def end(self) -> None:
+        """Make sure that nothing of it is left."""
+        try:
+            os.killpg(self.process.pid, 9)
+        except ProcessLookupError:
+            pass
+        self.wait()

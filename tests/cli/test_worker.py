@@ -1,0 +1,194 @@
+"""The verb ``worker``: real OS processes, real signals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from perdure import Engine
+from tests.cli import till
+from tests.cli.terminal import Program, Terminal
+
+TILL = "tests.cli.till"
+
+
+def run(terminal: Terminal, programs: list[Program], *words: str) -> Program:
+    """Start ``perdure worker`` with these words and have it ended with the test."""
+    programs.append(terminal.program("worker", *words))
+    return programs[-1]
+
+
+def begun(folder: Path) -> list[int]:
+    """The OS process ids in which the held step has begun."""
+    return [int(path.name.removeprefix("begun-")) for path in folder.glob("begun-*")]
+
+
+def hold_in(terminal: Terminal, folder: Path) -> int:
+    """Start a process whose step is held; the answer is the pid of the worker that has it in hand."""
+
+    async def start() -> int:
+        async with Engine(terminal.url) as client:
+            await client.start(till.holding, str(folder), key="H-1")
+            async with asyncio.timeout(30):
+                while not begun(folder):
+                    await asyncio.sleep(0.01)
+        return begun(folder)[0]
+
+    return asyncio.run(start())
+
+
+def result_of(terminal: Terminal, key: str) -> object:
+    """Wait for a process to end and give its result."""
+
+    async def wait() -> object:
+        async with Engine(terminal.url) as client:
+            return await (await client.handle("holding", key)).result(30)
+
+    return asyncio.run(wait())
+
+
+def alive(pid: int) -> bool:
+    """Whether an OS process that is no child of ours still runs."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return (
+        Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z" if Path("/proc").exists() else True
+    )
+
+
+async def _gone(pid: int) -> None:
+    async with asyncio.timeout(30):
+        while alive(pid):
+            await asyncio.sleep(0.02)
+
+
+def wait_until_gone(pid: int) -> None:
+    """Wait for the end of an OS process that is no child of ours."""
+    asyncio.run(_gone(pid))
+
+
+def test_a_worker_runs_what_a_client_has_started(terminal: Terminal, programs: list[Program], tmp_path: Path) -> None:
+    worker = run(terminal, programs, TILL, "--json")
+    worker.line_with('"event":"started"')
+    pid = hold_in(terminal, tmp_path)
+    assert pid == worker.process.pid  # no parent: the worker took the place of its starter
+    (tmp_path / "go").touch()
+    assert result_of(terminal, "H-1") == "let go"
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert '"completed":1' in worker.line_with('"event":"stopped"')
+
+
+def test_a_first_signal_lets_steps_finish_and_nothing_new_begin(
+    sqlite_terminal: Terminal, programs: list[Program], tmp_path: Path
+) -> None:
+    worker = run(sqlite_terminal, programs, TILL, "--stop", "30")
+    worker.line_with(" hosts ")
+    hold_in(sqlite_terminal, tmp_path)
+    worker.signal(signal.SIGINT)
+    sqlite_terminal("start", f"{TILL}:sale", "A-1", "--key", "A-1")
+    (tmp_path / "go").touch()
+    assert worker.wait() == 0
+    assert sqlite_terminal("show", "H-1", "--json").json["events"] >= 1
+    assert sqlite_terminal("show", "A-1", "--json").json["events"] == 0
+
+
+def test_a_second_signal_hands_everything_back_at_once(
+    sqlite_terminal: Terminal, programs: list[Program], tmp_path: Path
+) -> None:
+    worker = run(sqlite_terminal, programs, TILL, "--stop", "3600")
+    worker.line_with(" hosts ")
+    hold_in(sqlite_terminal, tmp_path)
+    worker.signal(signal.SIGTERM)
+    worker.signal(signal.SIGINT)
+    assert worker.wait() == 0
+    seen = sqlite_terminal("show", "H-1", "--json").json
+    assert (seen["status"], seen["owner"], seen["deaths"]) == ("running", None, 0)
+
+
+def test_a_member_that_is_killed_is_replaced_and_its_process_goes_on(
+    terminal: Terminal, programs: list[Program], tmp_path: Path
+) -> None:
+    crew = run(terminal, programs, TILL, "--workers", "2")
+    members = {crew.pid_hosting(1), crew.pid_hosting(2)}
+    victim = hold_in(terminal, tmp_path)
+    assert victim in members
+    os.kill(victim, signal.SIGKILL)
+    crew.line_with(f"worker {victim} was killed by SIGKILL; another takes its place in 0.5 s")
+    assert crew.pid_hosting(3) not in members
+    (tmp_path / "go").touch()
+    assert result_of(terminal, "H-1") == "let go"
+    assert terminal("history", "H-1").has("revived", f":{victim} ", "died with it in hand (1 so far)")
+    crew.signal(signal.SIGTERM)
+    assert crew.wait() == 0
+    assert not any(alive(pid) for pid in members)
+
+
+def test_members_end_when_their_parent_dies_without_a_word(
+    sqlite_terminal: Terminal, programs: list[Program], tmp_path: Path
+) -> None:
+    crew = run(sqlite_terminal, programs, TILL, "--workers", "2", "--stop", "0.1")
+    members = [crew.pid_hosting(1), crew.pid_hosting(2)]
+    hold_in(sqlite_terminal, tmp_path)
+    crew.signal(signal.SIGKILL)
+    for member in members:
+        wait_until_gone(member)
+    seen = sqlite_terminal("show", "H-1", "--json").json
+    assert (seen["status"], seen["owner"]) == ("running", None)  # handed back, not lost
+
+
+@pytest.mark.parametrize("size", ["1", "3"])
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("tests.cli.nowhere", "there is no module 'tests.cli.nowhere'"),
+        ("broken_till", "module 'broken_till' does not import: ZeroDivisionError: division by zero"),
+        ("json", "defines no workflow"),
+        ("./nowhere.py", "there is no file nowhere.py"),
+    ],
+)
+def test_a_module_that_does_not_import_is_said_once_and_ends_the_worker(
+    sqlite_terminal: Terminal, programs: list[Program], tmp_path: Path, module: str, words: str, size: str
+) -> None:
+    (tmp_path / "broken_till.py").write_text("1 / 0\n")
+    programs.append(sqlite_terminal.program("worker", module, "--workers", size, PYTHONPATH=f"src:.:{tmp_path}"))
+    assert programs[-1].wait() == 1
+    said = [line for line in programs[-1].lines if line.startswith("perdure: ")]
+    assert len(said) == 1 and words in said[0]
+    assert "Traceback" not in "\n".join(programs[-1].lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (("--lease", "1", "--beat", "0.9"), "a lease must last at least two beats"),
+        (("--workers", "0"), "--workers 0 would do nothing"),
+        (("--in-flight", "0"), "a worker must hold at least one process"),
+    ],
+)
+def test_a_pace_that_cannot_work_is_refused_before_anything_starts(
+    sqlite_terminal: Terminal, programs: list[Program], words: tuple[str, ...], refusal: str
+) -> None:
+    worker = run(sqlite_terminal, programs, TILL, *words)
+    assert worker.wait() == 1
+    assert refusal in worker.line_with("perdure: ")
+
+
+def test_a_worker_waits_for_a_database_that_is_not_there_yet(programs: list[Program]) -> None:
+    worker = run(Terminal("postgresql://ann:secret@127.0.0.1:1/shop"), programs, TILL, "--workers", "2")
+    said = worker.line_with("Trying again every few seconds.")
+    assert "secret" not in said
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_a_file_that_cannot_be_written_ends_the_worker_with_its_reason(programs: list[Program], tmp_path: Path) -> None:
+    worker = run(Terminal(f"sqlite:///{tmp_path}/no/such/folder/shop.db"), programs, TILL, "--workers", "2")
+    assert worker.wait() == 1
+    assert "check that its folder exists" in worker.line_with("perdure: ")

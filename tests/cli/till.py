@@ -1,0 +1,78 @@
+"""A till: the workflows that the tests of the command line start."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from perdure import Retry, receive, set_state, step, workflow
+
+
+@dataclass
+class Item:
+    """Something to sell."""
+
+    name: str
+    cents: int
+
+
+@step
+async def note(words: str) -> str:
+    """Give back what was said."""
+    return words
+
+
+@step(retry=Retry.NONE)
+async def refuse(words: str) -> None:
+    """Fail for good."""
+    raise ValueError(words)
+
+
+@step(retry=Retry(attempts=5, first=60.0, cap=60.0))
+async def falter() -> None:
+    """Fail, to be tried again in a minute."""
+    raise ConnectionError("the line is dead")
+
+
+@step
+async def hold(folder: str) -> str:
+    """Say that it has begun, then wait until a file lets it go."""
+    place = Path(folder)
+    (place / f"begun-{os.getpid()}").touch()
+    while not (place / "go").exists():
+        await asyncio.sleep(0.01)
+    return "let go"
+
+
+@workflow
+async def sale(order: str, count: int = 1, item: Item | None = None, day: date | None = None) -> str:
+    """Sell something."""
+    return await note(f"{order!r} {count} {item} {day}")
+
+
+@workflow
+async def approval(order: str) -> str:
+    """Wait for somebody to say yes."""
+    set_state({"stage": "waiting"})
+    return await receive("yes", str, timeout=3600)
+
+
+@workflow
+async def refusal(words: str) -> None:
+    """Fail."""
+    await refuse(words)
+
+
+@workflow
+async def faltering() -> None:
+    """Be tried again in a minute."""
+    await falter()
+
+
+@workflow
+async def holding(folder: str) -> str:
+    """Have a step that takes as long as the test wants."""
+    return await hold(folder)
