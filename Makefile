@@ -14,7 +14,7 @@ BENCH_ARGS ?= all
 .PHONY: help demo test check format bench bench-install docs postgres clean
 
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n '1,3s/^# //p' Makefile
 
 demo: $(VENV)/runs
 	@PERDURE_URL='$(PERDURE_URL)' $(BIN)/perdure demo
