@@ -1,19 +1,19 @@
-"""The grounds on which stores are tried: SQLite in a file and in memory, and PostgreSQL."""
+"""The grounds on which stores are tried: SQLite in a file and in memory, PostgreSQL directly and behind a pooler."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 pytest.register_assert_rewrite("perdure.testing.conformance")
 
-from perdure.clock import Machine  # noqa: E402
 from perdure.store.postgres import PostgresStore  # noqa: E402
 from perdure.testing.conformance import Ground  # noqa: E402
 from perdure.testing.postgres import Server  # noqa: E402
+from tests.pooler import Pooler  # noqa: E402
 from tests.store.ground_postgres import emptied  # noqa: E402
 from tests.store.ground_sqlite import SqliteGround  # noqa: E402
 
@@ -31,19 +31,12 @@ def sqlite_memory() -> Ground:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    """A PostgreSQL server that asks for no password and writes without fsync: these tests kill no machine."""
-    with Server(("fsync=off", "synchronous_commit=off", "full_page_writes=off")) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def migrated(server: Server) -> str:
+def migrated(shared_server: Server) -> str:
     """The URL of a PostgreSQL database that is migrated already, so that each test only has to empty it."""
-    url = server.fresh_database()
+    url = shared_server.fresh_database()
 
     async def migrate() -> None:
-        store = PostgresStore(url, machine=Machine())
+        store = PostgresStore(url)
         await store.open()
         await store.close()
 
@@ -55,6 +48,13 @@ def migrated(server: Server) -> str:
 async def postgres(migrated: str) -> AsyncIterator[Ground]:
     """An empty PostgreSQL database."""
     async with emptied(migrated) as ground:
+        yield ground
+
+
+@pytest.fixture
+async def pooled(migrated: str, pooler: Pooler) -> AsyncIterator[Ground]:
+    """The same, reached by way of a pooler that gives nobody a session of one's own."""
+    async with emptied(migrated, pooler.url(migrated)) as ground:
         yield ground
 
 

@@ -10,56 +10,35 @@ import asyncpg
 
 from perdure.store.base import Store
 from perdure.store.postgres import PostgresStore
-from perdure.testing.clock import MovableMachine
+from perdure.testing.clock import NOON
+from perdure.testing.postgres_clock import DatabaseTime
 
-EMPTY = (
-    "TRUNCATE perdure.process, perdure.event, perdure.message, perdure.worker, perdure.key_kept;"
-    "UPDATE perdure.clock SET high_water = '-infinity', fake = NULL"
+FULL = "SELECT (SELECT count(*) FROM perdure.process) + (SELECT count(*) FROM perdure.event)"
+TRUNCATE = "TRUNCATE perdure.process, perdure.event, perdure.message, perdure.worker, perdure.key_kept"
+DELETE = (
+    "DELETE FROM perdure.process; DELETE FROM perdure.event; DELETE FROM perdure.message;"
+    "DELETE FROM perdure.worker; DELETE FROM perdure.key_kept"
 )
-FAKE = "UPDATE perdure.clock SET fake = timestamptz '1970-01-01 00:00:00+00' + $1 * interval '1 microsecond'"
+RESET = "UPDATE perdure.clock SET high_water = '-infinity', fake = perdure.instant($1)"
 LOCK = "SELECT FROM perdure.process WHERE id = ANY ($1) FOR UPDATE"
-
-
-class ServerTime:
-    """The time of a PostgreSQL store: what a test wrote into the store's own test door."""
-
-    def __init__(self, outside: asyncpg.Connection) -> None:
-        self.machine = MovableMachine()
-        self._outside = outside
-
-    async def now(self) -> int:
-        """The time last written, in microseconds."""
-        return self.machine.now()
-
-    async def advance(self, seconds: float) -> int:
-        """Write a later time."""
-        self.machine.advance(seconds)
-        return await self.write()
-
-    async def set_back(self, seconds: float) -> None:
-        """Write an earlier time."""
-        self.machine.set_back(seconds)
-        await self.write()
-
-    async def write(self) -> int:
-        """Write the time as it is."""
-        await self._outside.execute(FAKE, self.machine.now())
-        return self.machine.now()
+FEW = 300
+"""Rows up to which deleting them is quicker than truncating the tables."""
 
 
 class PostgresGround:
-    """An empty PostgreSQL database; ``url`` is where the stores connect."""
+    """An empty PostgreSQL database; ``url`` is where the stores connect, ``outside`` a connection past them."""
 
     locks_rows = shared = lasting = True
 
-    def __init__(self, url: str, outside: asyncpg.Connection) -> None:
+    def __init__(self, url: str, direct: str, outside: asyncpg.Connection) -> None:
         self.url = url
+        self.hints = url == direct
         self.outside = outside
-        self.time = ServerTime(outside)
+        self.time = DatabaseTime(direct)
 
     def store(self) -> Store:
         """Another store on the same database."""
-        return PostgresStore(self.url, machine=self.time.machine)
+        return PostgresStore(self.url)
 
     @asynccontextmanager
     async def locked(self, *processes: bytes) -> AsyncIterator[None]:
@@ -72,11 +51,11 @@ class PostgresGround:
 @asynccontextmanager
 async def emptied(url: str, through: str | None = None) -> AsyncIterator[PostgresGround]:
     """The ground on a migrated database, empty; its stores connect ``through`` another URL if one is given."""
-    outside = await asyncpg.connect(url.partition("?")[0])
+    outside = await asyncpg.connect(url)
     try:
-        await outside.execute(EMPTY)
-        ground = PostgresGround(through or url, outside)
-        await ground.time.write()
-        yield ground
+        few = await outside.fetchval(FULL) <= FEW
+        await outside.execute(DELETE if few else TRUNCATE)
+        await outside.execute(RESET, NOON)
+        yield PostgresGround(through or url, url, outside)
     finally:
         await outside.close()

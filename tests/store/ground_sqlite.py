@@ -15,6 +15,7 @@ class SqliteGround:
     """One SQLite database; ``file`` is None for one in memory, which only one store can open."""
 
     locks_rows = False
+    hints = True
 
     def __init__(self, file: Path | None) -> None:
         self.file = file

@@ -23,3 +23,11 @@ class TestPostgres(StoreConformance):
     @pytest.fixture
     def ground(self, postgres: Ground) -> Ground:
         return postgres
+
+
+class TestPostgresPooled(StoreConformance):
+    """Behind PgBouncer in transaction mode: no LISTEN, no lock of one's own, everything else."""
+
+    @pytest.fixture
+    def ground(self, pooled: Ground) -> Ground:
+        return pooled

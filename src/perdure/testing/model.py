@@ -189,6 +189,7 @@ class Model:
             reminder=after.reminder and not unheard and not commit.lease,
             inbox=row.inbox,
             changed_at=self.now,
+            created_at=row.created_at,
         )
         self._append(after, commit.events)
         self._consume(commit)

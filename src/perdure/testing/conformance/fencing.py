@@ -34,6 +34,24 @@ class Fencing:
         ):
             await self._refused(trial, late)
 
+    async def test_rule_1_a_late_answer_beside_good_ones_writes_nothing(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        late, one, two = [await trial.in_hand(worker) for _ in range(3)]
+        for _ in range(3):
+            await trial.send(late.id)
+        await trial.done(forced(late, seen=1, consumed=((1, 1),)))
+        before = await trial.whole(late.id)
+        for answer in (
+            going_on(late, steps=2, seen=2, consumed=((2, 1),)),
+            going_on(late, steps=2, offered=1),
+            finished(late, seen=3, consumed=((3, 1),)),
+        ):
+            answers = await trial.store.commit([going_on(one), answer, going_on(two)])
+            assert [each.verdict for each in answers] == [Verdict.APPLIED, Verdict.REFUSED, Verdict.APPLIED]
+            assert await trial.whole(late.id) == before
+            one, two = await trial.row(one.id), await trial.row(two.id)
+        assert (one.events, two.events) == (3, 3)
+
     async def test_an_answer_with_an_old_version_changes_nothing(self, trial: Trial) -> None:
         worker = await trial.worker()
         row = await trial.in_hand(worker)

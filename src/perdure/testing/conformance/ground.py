@@ -12,13 +12,15 @@ from perdure.testing.clock import Time
 class Ground(Protocol):
     """One empty database for one test.
 
-    ``shared`` says that several stores can be opened on it at once, ``lasting`` that it outlives them, and
-    ``locks_rows`` that somebody else can lock a single row (a database with one writer at a time cannot).
+    ``shared`` says that several stores can be opened on it at once, ``lasting`` that it outlives them,
+    ``locks_rows`` that somebody else can lock a single row (a database with one writer at a time cannot), and
+    ``hints`` that a store hears of work and ends without asking (behind a pooler it does not).
     """
 
     shared: bool
     lasting: bool
     locks_rows: bool
+    hints: bool
 
     @property
     def time(self) -> Time:
