@@ -42,8 +42,8 @@ def process_cells(process: Process, due_at: int | None, now: int) -> tuple[Any, 
         opened_at, _changed,
     ) = astuple(process)  # fmt: skip
     created_at = created_at or now
-    if owner is not None and opened_at is None:
-        opened_at = created_at
+    if opened_at == created_at or (opened_at is None and owner is not None):
+        opened_at = 0
     return (
         bytearray(id), kind, NOTHING if key is None else key, bytearray(input), STATUS_NUMBER[status], run, version,
         token, NOTHING if owner is None else bytearray(owner), NOTHING if due_at is None else due_at, int(reminder),
@@ -62,7 +62,7 @@ def after_cells(
     """The 24 cells that a commit writes: all but kind, key, input, parent and the time of creation."""
     (
         _id, _kind, _key, _input, status, run, version, token, _owner, _due, _reminder, _inbox, seen, events, awaiting,
-        deaths, alone_deaths, deadline, priority, attributes, state, progress, result, error, _parent, code, _created,
+        deaths, alone_deaths, deadline, priority, attributes, state, progress, result, error, _parent, code, created_at,
         opened_at, _changed,
     ) = astuple(after)  # fmt: skip
     return (
@@ -71,7 +71,8 @@ def after_cells(
         deaths, alone_deaths, NOTHING if deadline is None else deadline, priority,
         NOTHING if attributes is None else bytearray(attributes), NOTHING if state is None else bytearray(state),
         NOTHING if progress is None else bytearray(progress), NOTHING if result is None else bytearray(result),
-        NOTHING if error is None else bytearray(error), code, NOTHING if opened_at is None else opened_at, now, inbox,
+        NOTHING if error is None else bytearray(error), code,
+        NOTHING if opened_at is None else 0 if opened_at == created_at else opened_at, now, inbox,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import LEASE
 
 MOST_BYTES = 300
-PROCESSES = 4000
+PROCESSES = 10_000
 
 
 def _ended(row: Process) -> Commit:

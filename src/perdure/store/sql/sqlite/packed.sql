@@ -7,7 +7,8 @@ SELECT *,
     json_array(
         hex(id), kind, key, length(input), status, run, version, token, hex(owner), due_at, reminder, inbox, seen, events,
         awaiting, deaths, alone_deaths, deadline, priority, length(attributes), length(state), length(progress),
-        length(result), length(error), hex(parent), code, created_at, opened_at, changed_at
+        length(result), length(error), hex(parent), code, created_at,
+        CASE opened_at WHEN 0 THEN created_at ELSE opened_at END, changed_at
     ) AS head,
     input || coalesce(attributes, x'') || coalesce(state, x'') || coalesce(progress, x'')
         || coalesce(result, x'') || coalesce(error, x'') AS body
