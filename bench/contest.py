@@ -41,7 +41,8 @@ def hold(workload: Workload, names: Sequence[str], runs: int, scale: float = 1.0
                 measured = _turn(workload, who, cluster, size)
                 measured["load_average"] = load
                 _say(workload, who, turn, measured)
-                _keep(workload, who, stamp, measured, limits, cluster.version())
+                if not os.environ.get("BENCH_PROFILE"):  # a profiled run is slow: it is shown, never kept
+                    _keep(workload, who, stamp, measured, limits, cluster.version())
 
 
 def _probe(cluster: Cluster) -> dict[str, Any]:

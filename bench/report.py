@@ -11,6 +11,11 @@ from bench.workload import Workload
 
 README = Path(__file__).resolve().parent / "README.md"
 BEGIN, END = "<!-- results: written by `python -m bench report` -->", "<!-- end of results -->"
+GOOD_RUNS = 3
+PROVISIONAL = (
+    "† measured in another run than the newest row of its table. "
+    "Provisional: fewer than three runs, a busy machine, or a ratio over two runs."
+)
 LIMITS = {
     "postgres": (
         ("pg_commit_per_s", "INSERT+COMMIT/s", 0),
@@ -37,9 +42,24 @@ def middle(entry: dict[str, Any] | None, figure: str) -> float | None:
     return median(values) if values else None
 
 
-def _reader() -> target.Get:
-    kept = {name: contest.load_results(name) for name in workload.ALL}
-    return lambda name, who, figure: middle(kept[name].get(who), figure)
+class _Reader:
+    """Reads medians of what is kept, and remembers whether a provisional one was among them."""
+
+    def __init__(self) -> None:
+        self.kept = {name: contest.load_results(name) for name in workload.ALL}
+        self.begin()
+
+    def begin(self) -> None:
+        """A new reading: nothing read yet."""
+        self.provisional = False
+        self.stamps: set[str] = set()
+
+    def __call__(self, name: str, who: str, figure: str) -> float | None:
+        entry = self.kept[name].get(who)
+        if entry is not None:
+            self.stamps.add(str(entry["stamp"]))
+            self.provisional = self.provisional or provisional(entry) or len(self.stamps) > 1
+        return middle(entry, figure)
 
 
 def table(one: Workload) -> str:
@@ -67,7 +87,14 @@ def _same_run(results: dict[str, Any], entry: dict[str, Any]) -> bool:
 
 def _runs(entry: dict[str, Any]) -> str:
     failed = sum(1 for run in entry["runs"] if "problem" in run)
-    return f"{len(entry['runs'])}" + (f" ({failed} failed)" if failed else "")
+    marks = [f"{failed} failed"] * bool(failed) + ["provisional"] * provisional(entry)
+    return f"{len(entry['runs'])}" + (f" ({', '.join(marks)})" if marks else "")
+
+
+def provisional(entry: dict[str, Any]) -> bool:
+    """Whether there were fewer than three good runs, or the machine was busy with other work before them."""
+    good = [run for run in entry["runs"] if "problem" not in run]
+    return len(good) < GOOD_RUNS or median(run.get("load_average", 0.0) for run in good) > contest.BUSY
 
 
 def _to_limit(name: str, store: str, entry: dict[str, Any]) -> float | None:
@@ -106,13 +133,15 @@ _STORE = {
 
 def targets_table() -> str:
     """Every figure to reach, what was measured, and whether it is reached."""
-    get = _reader()
+    get = _Reader()
     lines = ["| whose | what | to reach | measured | |", "|---|---|---|---|---|"]
     for one in target.TARGETS:
+        get.begin()
         value, bound = one.reading(get), one.limit(get)
         verdict = "not measured"
         if value is not None and bound is not None:
             verdict = "reached" if (value >= bound if one.at_least else value <= bound) else "**not reached**"
+            verdict += " (provisional)" if get.provisional else ""
         title = contestant.ALL[one.who].title
         lines.append(f"| {title} | {one.what} | {one.bound} | {_cell(value, one.decimals)} | {verdict} |")
     return "\n".join(lines)
@@ -139,7 +168,11 @@ def whole() -> str:
     for one in workload.ALL.values():
         if contest.load_results(one.name):
             parts += [f"## {one.name.upper()}: {one.title}", table(one)]
-    parts += ["† measured in another run than the newest row of its table.", "## Versions", versions_list()]
+    parts += [
+        PROVISIONAL,
+        "## Versions",
+        versions_list(),
+    ]
     return "\n\n".join(parts)
 
 

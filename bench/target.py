@@ -145,7 +145,8 @@ def _footprint(who: str, idle_percent: float, stored: float) -> list[Target]:
     """What it costs when it does nothing, and what it keeps."""
     return [
         at_most(who, "largest RSS of a worker under its first load, MB", "w10", "worker_peak_rss_mb", 120),
-        at_most(who, "bytes stored for a finished one-step process", "w8", "bytes_each", stored),
+        at_most(who, "bytes stored for a finished one-step process, compacted", "w8", "bytes_each", stored),
+        at_most(who, "the same as the load left it, before any vacuum", "w8", "bytes_as_left", stored),
         at_most(who, "import, ms", "w8", "import_ms", 150),
         at_most(who, "idle worker, % of a core", "w8", "idle_cpu_percent", idle_percent, 2),
         at_most(who, "idle worker, RSS MB", "w8", "rss_fresh_mb", 40, 1),

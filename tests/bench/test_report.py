@@ -38,3 +38,12 @@ def test_every_target_names_a_workload_and_a_contestant_that_exist() -> None:
 def test_a_target_without_a_measurement_is_neither_reached_nor_missed() -> None:
     for one in target.TARGETS:
         assert one.reading(lambda *_: None) is None
+
+
+def test_few_runs_or_a_busy_machine_make_a_figure_provisional() -> None:
+    assert report.provisional(entry(1, 2))
+    assert report.provisional(entry(1, 2, None))
+    assert not report.provisional(entry(1, 2, 3))
+    busy = entry(1, 2, 3)
+    busy["runs"] = [{"processes_per_s": 1.0, "load_average": 4.0}] * 3
+    assert report.provisional(busy)
