@@ -94,6 +94,11 @@ def _keep(
             "runs": [],
             "limits": [],
         }
+    if "problem" in measured:
+        measured = {
+            **measured,
+            "problem": measured["problem"].splitlines()[0],
+        }  # the rest names folders of this machine
     entry["runs"].append(measured)
     entry["limits"].append(limits)
     results[who.name] = entry
