@@ -12,7 +12,7 @@ from examples.shop.database import OutOfStock, Shop
 from examples.shop.generate import CARD_LIMIT_CENTS
 from perdure import Permanent, Retry, StepError, attempt, step, workflow
 
-BANK_SECONDS = 0.02
+BANK_SECONDS = 0.15
 
 _shop: Shop | None = None
 _opening = asyncio.Lock()

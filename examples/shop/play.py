@@ -9,7 +9,7 @@ from pathlib import Path
 
 from examples.shop.books import Order, read_stock
 from examples.shop.database import Shop
-from examples.shop.orders import order
+from examples.shop.orders import BANK_SECONDS, order
 from examples.shop.screen import Screen
 from examples.shop.staff import LEASE_SECONDS, Hand, Staff, freeze_between_writes
 from perdure import Engine, Search, Status
@@ -21,6 +21,7 @@ KILL_AT, STOP_AT = 0.3, 0.6
 LIMIT_SECONDS = 120.0
 LOOK_SECONDS = 0.2
 LOOKS = 200
+CHARGED_SECONDS = BANK_SECONDS * 1.5  # by then the bank has charged the last wave, but has not answered yet
 STOP_SECONDS = LEASE_SECONDS + 1.5
 
 
@@ -86,10 +87,12 @@ class Play:
 
     async def _disturb(self) -> None:
         await self.marks[KILL_AT].wait()
+        await asyncio.sleep(CHARGED_SECONDS)
         first, held = await self._busiest()
         first.kill()
         self.screen.say(f"SIGKILL to {first} with {held} orders in hand", "bold red")
         await self.marks[STOP_AT].wait()
+        await asyncio.sleep(CHARGED_SECONDS)
         second, _ = await self._busiest()
         await freeze_between_writes(second, self.files)
         held = (await self._in_hand()).get(second.process.pid, 0)

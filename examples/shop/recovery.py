@@ -22,12 +22,12 @@ async def recoveries(play: Play) -> list[tuple[str, str]]:
     def counted(name: str) -> int:
         return int(sum(hand.counters.get(name, 0) for hand in play.staff.hands))
 
-    refused, dropped = counted("commits_refused"), counted("leases_lost")
     return [
         ("workers found dead", f"{dead} (the lock that the system frees at a death was free)"),
         ("workers found silent", f"{counted('workers_silent')} (no beat came within the lease)"),
-        ("orders revived by another worker", f"{sum(map(bool, revivals))}"),
-        ("late answers refused", f"{refused} by their old tokens; {dropped} orders let go before they could answer"),
+        ("orders revived by another worker", str(sum(map(bool, revivals)))),
+        ("late answers refused", f"{counted('commits_refused')} (their tokens were old)"),
+        ("orders let go by a late worker", f"{counted('leases_lost')} (it saw that its leases were over)"),
         ("step attempts failed and tried again", str(failures)),
         ("effects asked for twice, given once", str(await asked_again(play.shop))),
     ]

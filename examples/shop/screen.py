@@ -65,5 +65,6 @@ class Screen:
 
     def _page(self) -> RenderableType:
         staff = Table.grid(padding=(0, 3))
-        staff.add_row(*(Text.assemble(f"{hand}: ", (hand.state, STATES[hand.state])) for hand in self.hands()))
+        states = [(f"worker {hand.number}: ", (hand.state, STATES[hand.state])) for hand in self.hands()]
+        staff.add_row(*(Text.assemble(*state) for state in states))
         return Group(self.bars, staff, *self.said)

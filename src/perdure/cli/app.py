@@ -42,6 +42,8 @@ for verb in (
 
 def run(tokens: Sequence[str]) -> int:
     """Carry out one command line; the answer is the exit code: 0 done, 1 failed, 2 not understood."""
+    if not os.environ.get("PERDURE_URL"):
+        os.environ.pop("PERDURE_URL", None)  # set, but to nothing: as if it were not set
     try:
         command, bound, _ = app.parse_args(list(tokens), print_error=False, exit_on_error=False)
     except CycloptsError as error:
