@@ -21,6 +21,7 @@ from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.store import postgres_row as row
 from perdure.store.base import Overdue, Pruned, Search
+from perdure.store.postgres_batch import commit_records, id_of, search_columns, send_columns, start_records
 from perdure.store.postgres_link import Link
 from perdure.store.postgres_presence import Presence
 from perdure.store.postgres_schema import prepare, queries
@@ -68,19 +69,31 @@ class PostgresStore:
         """Store new processes. A second start with the same (kind, key) changes nothing (rule 24)."""
         if not starts:
             return []
-        return row.start_answers(starts, await self._writes.row("start", *row.start_columns(starts)))
+        if all(start.process.key is None for start in starts):
+            return row.start_answers(starts, await self._writes.row("start", *start_records(starts)))
+        # Two starters with crossed keys must not deadlock: they insert in one order.
+        keys = [(start.process.kind, start.process.key or "") for start in starts]
+        order = sorted(range(len(starts)), key=keys.__getitem__)
+        ordered = [starts[place] for place in order]
+        answers = row.start_answers(ordered, await self._writes.row("start", *start_records(ordered)))
+        return [answer for _, answer in sorted(zip(order, answers, strict=True), key=lambda pair: pair[0])]
 
     async def send(self, messages: Sequence[Message]) -> list[SendAnswer]:
         """Put messages into inboxes, giving each its number; unowned running targets become due now."""
         if not messages:
             return []
-        return row.send_answers(messages, await self._writes.row("send", *row.send_columns(messages)))
+        return row.send_answers(messages, await self._writes.row("send", *send_columns(messages)))
 
     async def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
         """Write commits, at most one per process, each accepted or refused by itself."""
         if not commits:
             return []
-        return row.commit_answers(commits, await self._writes.row("commit", *row.commit_columns(commits)))
+        ordered = sorted(commits, key=id_of)
+        answers = row.commit_answers(ordered, await self._writes.row("commit", *commit_records(ordered)))
+        if len(answers) == answers.count(answers[0]):
+            return answers
+        by_id = {commit.after.id: answer for commit, answer in zip(ordered, answers, strict=True)}
+        return [by_id[commit.after.id] for commit in commits]
 
     async def claim(self, claim: Claim) -> ClaimAnswer:
         """Take due processes: new token, owner, lease; then, in a later statement, read what they hold."""
@@ -144,7 +157,7 @@ class PostgresStore:
             beat.silence,
             asked and [one.process for one in asked],
             asked and [one.token for one in asked],
-            asked and row.sparse([one.progress for one in asked]),
+            asked and [one.progress for one in asked],
         )
         return BeatAnswer(found["alive"], found["now"], tuple(found["lost"] or ()))
 
@@ -165,7 +178,7 @@ class PostgresStore:
 
     async def search(self, search: Search) -> list[Process]:
         """Processes, newest first."""
-        columns = row.search_columns(search)
+        columns = search_columns(search)
         if not columns:
             return []
         found = await self._reads.rows("search", *columns, search.before_id, search.limit)
@@ -173,7 +186,7 @@ class PostgresStore:
 
     async def count(self, search: Search) -> list[tuple[str, Status, int]]:
         """How many processes there are by kind and status."""
-        columns = row.search_columns(search)
+        columns = search_columns(search)
         found = await self._reads.rows("count", *columns) if columns else ()
         return [(one["kind"], row.STATUSES[one["status"]], one["processes"]) for one in found]
 

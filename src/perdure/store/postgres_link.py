@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 import asyncpg
@@ -103,16 +104,19 @@ class Link:
         self._not_before = 0.0
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._turn = asyncio.Lock()
-        self._under_way: set[asyncio.Future[Any]] = set()
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._asked_at: float | None = None
+        self._watch: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def rows(self, name: str, *given: Any) -> Sequence[asyncpg.Record]:
+    async def rows(self, name: str, *given: Any) -> list[asyncpg.Record]:
         """The rows that a named query answers. StoreUnavailable: what became of a write is unknown."""
-        sending = asyncio.ensure_future(self._send(self._queries[name], given))
+        answer: asyncio.Future[list[asyncpg.Record]] = asyncio.get_running_loop().create_future()
+        sending = _begun(self._send(self._queries[name], given, answer))
         self._under_way.add(sending)
-        sending.add_done_callback(self._ended)
+        sending.add_done_callback(self._under_way.discard)
         # If the caller is cancelled here the statement goes on: a COMMIT is never cancelled.
-        return await asyncio.shield(sending)
+        return await answer
 
     async def row(self, name: str, *given: Any) -> asyncpg.Record:
         """The one row that a named query answers."""
@@ -122,7 +126,10 @@ class Link:
         """Connect now, so that a wrong address is told at once; raises StoreError."""
         self._closed = False
         async with self._turn:
-            await self._connected()
+            try:
+                await self._connected()
+            except Exception as error:
+                raise translated(error, self._address.shown) from error
 
     async def close(self) -> None:
         """Let go of the connection after what is under way, or by force if that does not end."""
@@ -132,38 +139,59 @@ class Link:
         connection, self._connection = self._connection, None
         if connection is not None:
             await ended(connection)
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
 
-    def _ended(self, sending: asyncio.Future[Any]) -> None:
-        self._under_way.discard(sending)
-        if not sending.cancelled():
-            sending.exception()  # read here, in case nobody waits for it any more
-
-    async def _send(self, sql: str, given: tuple[Any, ...]) -> list[asyncpg.Record]:
-        async with self._turn:
-            for _ in range(CLASH_RETRIES):
-                try:
-                    return await self._sent(sql, given)
-                except asyncpg.PostgresError as error:
-                    if not retries(error):
-                        raise translated(error, self._address.shown) from error
-                    clash = error
-                await asyncio.sleep(CLASH_SECONDS * (0.5 + self._machine.random()))
-        raise translated(clash, self._address.shown)
-
-    async def _sent(self, sql: str, given: tuple[Any, ...]) -> list[asyncpg.Record]:
-        connection = await self._connected()
-        silence = asyncio.get_running_loop().call_later(self.patience, connection.terminate)
+    async def _send(self, sql: str, given: tuple[Any, ...], answer: asyncio.Future[list[asyncpg.Record]]) -> None:
         try:
-            found: list[asyncpg.Record] = await connection.fetch(sql, *given)
-            return found
-        except asyncpg.PostgresError as error:
-            if reconnects(error):
-                connection.terminate()
-            raise
+            async with self._turn:
+                found = await self._tried(sql, given)
         except Exception as error:
-            raise translated(error, self._address.shown) from error
-        finally:
-            silence.cancel()
+            if not answer.done():
+                answer.set_exception(translated(error, self._address.shown))
+        except BaseException:
+            answer.cancel()
+            raise
+        else:
+            if not answer.done():
+                answer.set_result(found)
+
+    async def _tried(self, sql: str, given: tuple[Any, ...]) -> list[asyncpg.Record]:
+        """The answer to a statement, sent again while it clashes with other transactions."""
+        for left in reversed(range(CLASH_RETRIES)):
+            connection = await self._connected()
+            self._asked()
+            try:
+                return list(await connection.fetch(sql, *given))
+            except asyncpg.PostgresError as error:
+                if reconnects(error):
+                    connection.terminate()
+                if not retries(error) or not left:
+                    raise
+            finally:
+                self._asked_at = None
+            await asyncio.sleep(CLASH_SECONDS * (0.5 + self._machine.random()))
+        raise AssertionError("unreachable")
+
+    def _asked(self) -> None:
+        """Note that the server owes an answer, and see to it that its silence is noticed."""
+        loop = asyncio.get_running_loop()
+        self._asked_at = loop.time()
+        if self._watch is None:
+            self._watch = loop.call_later(self.patience, self._look)
+
+    def _look(self) -> None:
+        """Abort a connection that has been silent for too long; look again as long as there is an answer to come."""
+        self._watch = None
+        if self._asked_at is None or self._connection is None:
+            return
+        loop = asyncio.get_running_loop()
+        left = self._asked_at + self.patience - loop.time()
+        if left > 0:
+            self._watch = loop.call_later(left, self._look)
+        else:
+            self._connection.terminate()
 
     async def _connected(self) -> asyncpg.Connection[asyncpg.Record]:
         connection = self._connection
@@ -174,12 +202,19 @@ class Link:
         await asyncio.sleep(max(0.0, self._not_before - self._machine.monotonic()))
         try:
             connection = await connect(self._address, self._purpose)
-        except Exception as error:
+        except Exception:
             self._not_before = self._machine.monotonic() + self._backoff.failed()
-            raise translated(error, self._address.shown) from error
+            raise
         self._backoff.reset()
         self._connection = connection
         return connection
+
+
+def _begun(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """A task for this work; where Python can (3.12 and later) it has begun already, which saves a round of the loop."""
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(work, loop=asyncio.get_running_loop(), eager_start=True)
+    return asyncio.ensure_future(work)
 
 
 async def ended(connection: asyncpg.Connection[asyncpg.Record]) -> None:

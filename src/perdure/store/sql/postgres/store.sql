@@ -4,16 +4,10 @@
 SELECT perdure.micros(perdure.now()) AS now
 
 -- name: start
-SELECT * FROM perdure.start(
-    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
-    $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39
-)
+SELECT * FROM perdure.start($1, $2, $3, $4, $5, $6)
 
 -- name: commit
-SELECT * FROM perdure.commit(
-    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
-    $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39
-)
+SELECT * FROM perdure.commit($1, $2, $3, $4)
 
 -- name: send
 SELECT * FROM perdure.send($1, $2, $3, $4, $5, $6, $7)

@@ -42,8 +42,7 @@ CREATE TABLE perdure.process (
     error        bytea,
     attributes   jsonb,
     CONSTRAINT unfinished_is_due CHECK (
-        (due_at IS NULL) = (status IN ('completed', 'failed', 'cancelled'))
-        AND (status = 'running' OR reminder = (due_at IS NOT NULL))
+        (due_at IS NULL) = (status >= 'completed') AND (status = 'running' OR reminder = (due_at IS NOT NULL))
     ),
     CONSTRAINT one_owner CHECK (owner IS NULL OR (status = 'running' AND NOT reminder)),
     CONSTRAINT priority_is_0_to_9 CHECK (priority BETWEEN 0 AND 9),

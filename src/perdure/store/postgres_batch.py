@@ -1,0 +1,165 @@
+"""Batches as PostgreSQL takes them: one tuple for a record, in the order of the composite types of the schema.
+
+What is seldom used stands in a tuple of its own. When a whole batch has only the defaults there, nothing of it is
+sent: the functions put the defaults back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+from perdure.errors import BadRecord
+from perdure.kernel.commit import Commit, Start
+from perdure.kernel.message import Message
+from perdure.kernel.process import Status
+from perdure.store.base import Search
+
+_start_rare = attrgetter(
+    "status", "run", "reminder", "seen", "deaths", "alone_deaths", "deadline", "priority", "attributes", "state",
+    "progress", "result", "error", "parent",
+)  # fmt: skip
+_START_DEFAULTS = (Status.RUNNING, 1, False, 0, 0, 0, None, 4, None, None, None, None, None, None)
+_commit_rare = attrgetter(
+    "reminder", "deaths", "alone_deaths", "deadline", "priority", "attributes", "state", "progress", "error"
+)
+_COMMIT_DEFAULTS = (False, 0, 0, None, 4, None, None, None, None)
+
+id_of = attrgetter("after.id")
+
+
+def start_records(starts: Sequence[Start]) -> tuple[Any, ...]:
+    """The arguments of the query ``start``; the starts are sorted by key if they have keys."""
+    rows = [start.process for start in starts]
+    rare = [_start_rare(row) for row in rows]
+    return (
+        [
+            (
+                row.id,
+                row.kind,
+                row.key,
+                row.input,
+                row.version,
+                row.token,
+                row.owner,
+                start.lease,
+                row.due_at,
+                row.events,
+                row.awaiting,
+                row.code,
+                row.created_at or None,
+                row.opened_at,
+            )
+            for start, row in zip(starts, rows, strict=True)
+        ],
+        None if rare.count(_START_DEFAULTS) == len(rare) else [_with_text(columns, 8) for columns in rare],
+        list({row.owner for row in rows} - {None}) or None,
+        _event_records(starts),
+        any(row.key is not None for row in rows),
+        any(row.owner is None for row in rows),
+    )
+
+
+def commit_records(commits: Sequence[Commit]) -> tuple[Any, ...]:
+    """The arguments of the query ``commit``; the commits are sorted by id."""
+    rare = [_commit_rare(commit.after) for commit in commits]
+    offered = any(commit.offered is not None for commit in commits)
+    return (
+        [
+            (
+                row.id,
+                commit.token,
+                commit.version,
+                row.token - commit.token,
+                row.status,
+                row.run,
+                row.owner,
+                commit.lease,
+                row.due_at,
+                row.seen,
+                row.events,
+                row.awaiting,
+                row.result,
+                row.code,
+                commit.not_before or None,
+            )
+            for commit in commits
+            for row in (commit.after,)
+        ],
+        None
+        if rare.count(_COMMIT_DEFAULTS) == len(rare) and not offered
+        else [(*_with_text(columns, 5), commit.offered) for columns, commit in zip(rare, commits, strict=True)],
+        _event_records(commits),
+        [(place, *pair) for place, commit in enumerate(commits, 1) for pair in commit.consumed] or None,
+    )
+
+
+def _event_records(records: Sequence[Start | Commit]) -> list[tuple[Any, ...]] | None:
+    return [
+        (
+            place,
+            event.number,
+            event.turn,
+            event.type,
+            event.at,
+            event.place,
+            event.name,
+            event.payload,
+            event.digest,
+            event.message,
+        )
+        for place, record in enumerate(records, 1)
+        for event in record.events
+    ] or None
+
+
+def _with_text(columns: tuple[Any, ...], attributes: int) -> tuple[Any, ...]:
+    """The same columns with the attributes as text."""
+    value = columns[attributes]
+    if value is None:
+        return columns
+    try:
+        return (*columns[:attributes], value.decode(), *columns[attributes + 1 :])
+    except UnicodeDecodeError as error:
+        raise BadRecord(f"attributes must be JSON in UTF-8: {error}; mend or leave out the value") from None
+
+
+def send_columns(messages: Sequence[Message]) -> tuple[Any, ...]:
+    """The arguments of the query ``send``."""
+    return (
+        [message.id for message in messages],
+        [message.process for message in messages],
+        [message.type for message in messages],
+        [message.name for message in messages],
+        [message.payload for message in messages],
+        [message.key for message in messages],
+        [message.sender for message in messages],
+    )
+
+
+def search_columns(search: Search) -> tuple[Any, ...]:
+    """The arguments that the queries ``search`` and ``count`` share; none if no row can have what is asked for."""
+    texts = [search.kind, search.key, search.key_prefix, *(text for pair in search.attributes for text in pair)]
+    if any(text and not storable(text) for text in texts):
+        return ()
+    return (
+        None if search.ids is None else list(search.ids),
+        search.kind,
+        search.key,
+        search.key_prefix,
+        list(search.statuses) or None,
+        search.created_from,
+        search.created_to,
+        [name for name, _ in search.attributes] or None,
+        [value for _, value in search.attributes] or None,
+    )
+
+
+def storable(text: str) -> bool:
+    """Whether PostgreSQL can hold this text at all: it has no NUL, and no halves of surrogate pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
