@@ -61,7 +61,7 @@ class Client:
         self.doors = doors
         self.registry = registry
         self.machine = machine
-        self.results = Results(store)
+        self.results = Results(store, machine)
         self.eager: Callable[[Process, Workflow[Any, Any]], asyncio.Future[StartAnswer] | None] = (
             lambda process, workflow: None
         )
@@ -179,11 +179,16 @@ class Client:
             raise ProcessNotFound(f"no process has the id {id_text(id)}; `perdure ps` lists what there is")
         return found[0]
 
-    async def result(self, process: Reference, *, timeout: float | None = None, type: Any = Any) -> Any:
-        """Wait for the end of a process and give its result, decoded to ``type``."""
+    async def result(
+        self, process: Reference, *, timeout: float | None = None, type: Any = Any, known: bool = False
+    ) -> Any:
+        """Wait for the end of a process and give its result, decoded to ``type``.
+
+        ``known`` says that the process exists, as whoever holds a handle knows: it saves a look at the store.
+        """
         id = process if isinstance(process, bytes) else id_bytes(process)
         here = self.in_hand(id)
-        ended = None if here else await self.row(id)
+        ended = None if here or known else await self.row(id)
         if ended is None or ended.status not in SETTLED:
             if timeout is None:
                 ended = await self.results.wait(id, here=here)

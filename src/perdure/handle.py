@@ -47,7 +47,7 @@ class Handle(Generic[Result]):
 
         Raises ProcessFailed, ProcessCancelled or ProcessBroken if it did not complete.
         """
-        value: Result = await self._client.result(self.id_bytes, timeout=timeout, type=self._type)
+        value: Result = await self._client.result(self.id_bytes, timeout=timeout, type=self._type, known=True)
         return value
 
     async def status(self) -> ProcessView:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from itertools import islice
 
 from perdure import limits
+from perdure.clock import Machine
 from perdure.errors import PerdureError
 from perdure.kernel.process import Process, Status
 from perdure.loop import Loop
@@ -14,12 +17,13 @@ from perdure.store.base import Search, Store
 class Results:
     """Waiters by process id. Ends committed here are told at once; others are looked up, many in one query."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, machine: Machine) -> None:
         self.store = store
+        self.machine = machine
         self.loop = Loop("results", self._tick)
         self._waiters: dict[bytes, list[asyncio.Future[Process]]] = {}
         self.outer: asyncio.AbstractEventLoop | None = None
-        self._away: set[bytes] = set()
+        self._away: dict[bytes, None] = {}
         self._hinted = False
         self._wait = limits.POLL_SECONDS
 
@@ -31,7 +35,7 @@ class Results:
         future: asyncio.Future[Process] = self.outer.create_future()
         self._waiters.setdefault(id, []).append(future)
         if not here:
-            self._away.add(id)
+            self._away[id] = None
             self.hint()
         try:
             return await future
@@ -41,7 +45,7 @@ class Results:
                 waiters.remove(future)
                 if not waiters:
                     del self._waiters[id]
-                    self._away.discard(id)
+                    self._away.pop(id, None)
 
     def open(self) -> None:
         """Begin to look, on the running event loop."""
@@ -50,7 +54,7 @@ class Results:
 
     def ended(self, process: Process) -> None:
         """A process has ended (or is broken): tell those who wait for it."""
-        self._away.discard(process.id)
+        self._away.pop(process.id, None)
         for future in self._waiters.pop(process.id, ()):
             if not future.done():
                 future.set_result(process)
@@ -58,7 +62,7 @@ class Results:
     def parted(self, id: bytes) -> None:
         """A process has left our hands without an end: whoever waits for it is told by looking from now on."""
         if id in self._waiters:
-            self._away.add(id)
+            self._away[id] = None
             self.loop.wake()
 
     async def close(self) -> None:
@@ -78,20 +82,37 @@ class Results:
         self.loop.wake()
 
     async def _tick(self) -> float:
-        self._hinted = False
-        waited = sorted(self._away)
-        for first in range(0, len(waited), limits.LIST_ROWS):
-            ids = tuple(waited[first : first + limits.LIST_ROWS])
+        hinted, self._hinted = self._hinted, False
+        started = self.machine.monotonic()
+        looked = 0
+        while looked < len(self._away):
+            ids = tuple(islice(self._away, limits.LIST_ROWS))
             found = await self.store.search(Search(ids=ids, statuses=SETTLED, limit=len(ids)))
             for process in found:
                 self.ended(process)
+            looked += len(ids) - len(found)
+            self._to_the_end(ids)
+            if hinted and len(found) < len(ids) / 2:
+                break  # those who have waited longest end first; the others are looked at by a later hint, or the poll
+        took = self.machine.monotonic() - started
         if self._hinted:
+            await asyncio.sleep(max(RESULT_GAP_SECONDS, took))
             return 0.0
         if not self._away:
             return limits.IDLE_WAIT_SECONDS
         self._wait = min(self._wait * 2, limits.POLL_SECONDS)
         return self._wait
 
+    def _to_the_end(self, ids: Iterable[bytes]) -> None:
+        """Let those that were looked at in vain wait behind the others."""
+        for id in ids:
+            if id in self._away:
+                del self._away[id]
+                self._away[id] = None
+
+
+RESULT_GAP_SECONDS = 0.002
+"""Looks follow each other no faster than this, nor faster than they take, however many hints come."""
 
 SETTLED = (Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.BROKEN)
 """The statuses that answer a wait for the result."""

@@ -42,7 +42,8 @@ class Watchdog:
         self._stop.set()
         if self._handle is not None:
             self._handle.cancel()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _tick(self) -> None:
         self._ticked = self.machine.monotonic()
