@@ -50,6 +50,7 @@ class BareLoop(ClosedLoop):
 
     Everything that could be put into a set has a creation number as its hash, so that asyncio's sets iterate alike in
     every life of a process. ``tasks`` holds the tasks made by the code, ``generators`` its asynchronous generators.
+    A ``dead`` loop belongs to an evicted process: what its code still asks for is void and never comes.
     """
 
     __slots__ = (
@@ -105,10 +106,8 @@ class BareLoop(ClosedLoop):
         return task.prefix + str(count)
 
     def asker(self, task: Any) -> TurnTask:
-        """Who asks if no task of ours runs: a plain callback counts as the root; the dead may ask for nothing."""
-        if self.dead or self.root is None:
-            raise GeneratorExit
-        if task is not None:
+        """Who asks if no task of ours runs: a plain callback counts as the root."""
+        if self.root is None or task is not None:
             raise WorkflowMisuse("a task was made by asyncio.Task(). Use asyncio.create_task() or a TaskGroup.")
         return self.root
 
@@ -146,6 +145,8 @@ class BareLoop(ClosedLoop):
     def _timer(self, due: int, callback: Callable[..., Any], args: Any, context: Context | None) -> Timer | Call | None:
         if due <= self.now:
             return self.call_soon(callback, *args, context=context)
+        if self.dead:
+            return Call((callback, args, context))  # void: nobody will call it
         place = self.place(_TIMER)
         self.numbers += 1
         timer = Timer(self.timers, due, self.numbers, place, callback, args, context or copy_context())
@@ -156,8 +157,6 @@ class BareLoop(ClosedLoop):
 
     def create_future(self) -> TurnFuture:
         """A future whose hash is the number of its creation."""
-        if self.dead:
-            raise GeneratorExit
         future = TurnFuture(loop=cast(Any, self))
         future.number = self.numbers = self.numbers + 1
         return future
@@ -173,13 +172,12 @@ class BareLoop(ClosedLoop):
         """A task with a branch of its own: the n-th that its creator has made. A step is its own task."""
         if isinstance(coro, Ask):
             return coro
+        if self.dead:
+            coro.close()
+            return self.create_future()
         parent = current_task(cast(Any, self))
         if type(parent) is not TurnTask:
-            try:
-                parent = self.asker(parent)
-            except BaseException:
-                coro.close()
-                raise
+            parent = self.asker(parent)
         parent.children += 1
         branch = f"{parent.branch}.{parent.children}"
         if len(self.tasks) >= self._spare:

@@ -48,7 +48,7 @@ def random() -> Random:
 def uuid() -> UUID:
     """A fresh UUID (version 4), the same at every replay; outside of a workflow a new one each time."""
     loop = _loop()
-    if loop is None:
+    if loop is None or loop.dead:
         return UUID(bytes=_machine.new_id(), version=4)
     place = loop.place(" uuid").encode()
     return UUID(bytes=blake2b(place, digest_size=16, key=loop.seed[:64]).digest(), version=4)
