@@ -117,12 +117,16 @@ class SqliteStore:
         for start in starts:
             if start.process.attributes is not None:
                 sqlite_row.check_attributes(start.process.attributes)
-        due = any(start.process.owner is None for start in starts)
-        try:
-            first_try = sqlite_start.start if sqlite_start.looking_up(starts) else sqlite_start.start_unseen
-            answers = await self._writer.write_all(starts, first_try, due=due)
-        except sqlite_start.Collision:
-            answers = await self._writer.write_all(starts, sqlite_start.start, due=due)
+        owners = {start.process.owner for start in starts}
+        due = None in owners
+        named = owners - {None}
+        answers = await self._writer.write_all(
+            starts,
+            sqlite_start.start,
+            at_once=sqlite_start.start_at_once if len(named) < 2 else None,
+            owner=next(iter(named), None),
+            due=due,
+        )
         self._watch.tell(due, False)
         return answers
 
@@ -152,11 +156,15 @@ class SqliteStore:
             after = commit.after
             if after.attributes is not None:
                 sqlite_row.check_attributes(after.attributes)
+            if commit.lease:
+                continue
             if after.due_at is None:
                 done = done or after.opened_at != after.created_at
-            elif not commit.lease and not after.reminder and after.due_at <= soon:
+            elif after.due_at <= soon and not after.reminder:
                 due = True
-        answers = await self._writer.write_all(commits, sqlite_commit.commit, due=due, done=done)
+        answers = await self._writer.write_all(
+            commits, sqlite_commit.commit, at_once=sqlite_commit.commit_at_once, due=due, done=done
+        )
         self._watch.tell(due or self._writer.take_left(), done)
         return answers
 

@@ -12,7 +12,26 @@ from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.process import FINAL, Status
 from perdure.store import sqlite_row
 from perdure.store.sqlite_row import AFTER_CELLS, EVENT_CELLS, after_cells, event_cells
-from perdure.store.sqlite_writer import Transaction
+from perdure.store.sqlite_writer import Collision, Transaction
+
+
+def commit_at_once(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAnswer]:
+    """Write commits without looking first; raises Collision if one of them is not simply applied.
+
+    What is simple: its fence fits, its timers are due, and the row has exactly the messages that it has seen.
+    """
+    now = transaction.now
+    batch = _Batch(transaction)
+    fitting = CommitAnswer(Verdict.APPLIED, 0, now)
+    answers: list[CommitAnswer] = []
+    for commit in commits:
+        if commit.not_before > now:
+            raise Collision
+        seen = commit.after.seen
+        batch.add(commit, seen)
+        answers.append(CommitAnswer(Verdict.APPLIED, seen, now) if seen else fitting)
+    batch.write()
+    return answers
 
 
 def commit(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAnswer]:
@@ -104,7 +123,7 @@ class _Batch:
             due_at, reminder = self._now, False
             self._transaction.left_due = True
         id = bytearray(after.id)
-        self._rows += after_cells(id, after, owner, due_at, reminder, inbox, self._now)
+        self._rows += after_cells(id, commit, owner, due_at, reminder, inbox, self._now)
         for event in commit.events:
             self._events += event_cells(id, after.run, after.token, after.version, event)
         if commit.offered is not None:
@@ -113,9 +132,11 @@ class _Batch:
             self._consumed += (id, number, after.run, event_number)
 
     def write(self) -> None:
-        """Write everything, in a handful of statements whatever the number of commits."""
-        if self._rows:
-            self._connection.write("update_processes", AFTER_CELLS, self._rows)
+        """Write everything, in a handful of statements; raises Collision if a row is not as it was taken to be."""
+        if not self._rows:
+            return
+        if self._connection.write("update_processes", AFTER_CELLS, self._rows) * AFTER_CELLS != len(self._rows):
+            raise Collision
         if self._events:
             self._connection.write("insert_events", EVENT_CELLS, self._events)
         if self._offered:

@@ -9,6 +9,7 @@ from msgspec import DecodeError, json
 from msgspec.structs import astuple
 
 from perdure.errors import BadRecord
+from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.process import Process, Status
@@ -29,7 +30,7 @@ EVENT_TYPE = {int(type): type for type in EventType}
 MESSAGE_TYPE = {int(type): type for type in MessageType}
 
 PROCESS_CELLS = 29
-AFTER_CELLS = 24
+AFTER_CELLS = 26
 EVENT_CELLS = 13
 MESSAGE_CELLS = 9
 
@@ -57,14 +58,14 @@ def process_cells(process: Process, due_at: int | None, now: int) -> tuple[Any, 
 
 
 def after_cells(
-    id: bytearray, after: Process, owner: bytes | None, due_at: int | None, reminder: bool, inbox: int, now: int
+    id: bytearray, commit: Commit, owner: bytes | None, due_at: int | None, reminder: bool, inbox: int, now: int
 ) -> tuple[Any, ...]:
-    """The 24 cells that a commit writes: all but kind, key, input, parent and the time of creation."""
+    """The 26 cells of a commit: what it writes, then the fence and the inbox that the row must have."""
     (
         _id, _kind, _key, _input, status, run, version, token, _owner, _due, _reminder, _inbox, seen, events, awaiting,
-        deaths, alone_deaths, deadline, priority, attributes, state, progress, result, error, _parent, code, created_at,
+        deaths, alone_deaths, deadline, priority, attributes, state, progress, result, error, _parent, code, _created,
         opened_at, _changed,
-    ) = astuple(after)  # fmt: skip
+    ) = astuple(commit.after)  # fmt: skip
     return (
         id, STATUS_NUMBER[status], run, version, token, NOTHING if owner is None else bytearray(owner),
         NOTHING if due_at is None else due_at, int(reminder), seen, events, NOTHING if awaiting is None else awaiting,
@@ -72,7 +73,8 @@ def after_cells(
         NOTHING if attributes is None else bytearray(attributes), NOTHING if state is None else bytearray(state),
         NOTHING if progress is None else bytearray(progress), NOTHING if result is None else bytearray(result),
         NOTHING if error is None else bytearray(error), code,
-        NOTHING if opened_at is None else 0 if opened_at == created_at else opened_at, now, inbox,
+        NOTHING if opened_at is None else opened_at, now,
+        commit.token, commit.version, inbox,
     )  # fmt: skip
 
 

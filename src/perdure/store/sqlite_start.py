@@ -12,7 +12,7 @@ from perdure.errors import BadRecord
 from perdure.kernel.commit import Start, StartAnswer, StartVerdict
 from perdure.store.sqlite_connection import NOTHING
 from perdure.store.sqlite_row import EVENT_CELLS, PROCESS_CELLS, event_cells, process_cells
-from perdure.store.sqlite_writer import Transaction
+from perdure.store.sqlite_writer import Collision, Transaction
 
 
 def input_digest(input: bytes) -> bytes:
@@ -28,19 +28,8 @@ class _Holder(Struct):
     same: bool
 
 
-class Collision(Exception):
-    """A start that was taken for new has its id or key stored already: nothing was written, look first."""
-
-
-def looking_up(starts: Sequence[Start]) -> bool:
-    """Whether these starts must be looked up before they are stored, because they have keys."""
-    return any(start.process.key is not None for start in starts)
-
-
-def start_unseen(transaction: Transaction, starts: Sequence[Start]) -> list[StartAnswer]:
-    """Store starts without looking first; raises Collision, or if an owner has ended, with nothing written."""
-    if not all(start.process.owner is None or transaction.alive(start.process.owner) for start in starts):
-        raise Collision
+def start_at_once(transaction: Transaction, starts: Sequence[Start]) -> list[StartAnswer]:
+    """Store starts without looking first; raises Collision if one of them has its id or key taken."""
     if _insert(transaction, starts) != len(starts):
         raise Collision
     _insert_events(transaction, starts)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from perdure import limits
 from perdure.clock import Machine
@@ -17,6 +18,7 @@ T = TypeVar("T")
 
 FIRST_WAIT_SECONDS = 0.0005
 LONGEST_WAIT_SECONDS = 0.01
+WARY_BATCHES = 8
 
 
 class Hints:
@@ -26,6 +28,10 @@ class Hints:
         self.due = 0
         self.done = 0
         self.doubtful = False
+
+
+class Collision(Exception):
+    """What was written on the assumption that all is as usual met something else: nothing stays, look first."""
 
 
 class Transaction:
@@ -42,6 +48,9 @@ class Transaction:
         return worker.hex().upper() in self._alive
 
 
+Batch: TypeAlias = Callable[[Transaction, Sequence[Any]], list[T]]
+
+
 class Writer:
     """Runs transactions. Beats and renewals go first in its queue (rule 25)."""
 
@@ -53,6 +62,7 @@ class Writer:
         self._machine = machine
         self._closing = threading.Event()
         self._left_due = False
+        self._wary = 0
 
     async def write(
         self, body: Callable[[Transaction], T], *, urgent: bool = False, due: bool = False, done: bool = False
@@ -63,18 +73,48 @@ class Writer:
     async def write_all(
         self,
         records: Sequence[Any],
-        body: Callable[[Transaction, Sequence[Any]], list[T]],
+        body: Batch[T],
         *,
+        at_once: Batch[T] | None = None,
+        owner: bytes | None = None,
         due: bool = False,
         done: bool = False,
     ) -> list[T]:
-        """Write a batch, in several transactions if it would hold the lock for too long."""
-        if len(records) <= self.pace.records:
-            return await self.write(lambda transaction: body(transaction, records), due=due, done=done)
+        """Write a batch, in several transactions if it would hold the lock for too long.
+
+        ``at_once`` does the same as ``body`` in fewer statements where everything is as usual and ``owner`` is alive;
+        it raises Collision where not, and is left out for a while after it did.
+        """
         answers: list[T] = []
         while len(answers) < len(records):
             part = records[len(answers) : len(answers) + self.pace.records]
-            answers += await self.write(lambda transaction, part=part: body(transaction, part), due=due, done=done)  # type: ignore[misc]
+            work = partial(self._write_part, part, body, at_once, owner, due, done)
+            answers += await self.lane.run(work)
+        return answers
+
+    def _write_part(
+        self,
+        part: Sequence[Any],
+        body: Batch[T],
+        at_once: Batch[T] | None,
+        owner: bytes | None,
+        due: bool,
+        done: bool,
+        connection: Connection,
+    ) -> list[T]:
+        begun = self._machine.monotonic()
+        if at_once is not None and self._wary == 0:
+            try:
+                answers = self._transact(connection, lambda transaction: at_once(transaction, part), due, done, owner)
+                self.pace.took(self._machine.monotonic() - begun, len(part))
+                return answers
+            except Collision:
+                self._wary = WARY_BATCHES
+                begun = self._machine.monotonic()
+        elif self._wary:
+            self._wary -= 1
+        answers = self._transact(connection, lambda transaction: body(transaction, part), due, done)
+        self.pace.took(self._machine.monotonic() - begun, len(part))
         return answers
 
     def take_left(self) -> bool:
@@ -111,14 +151,20 @@ class Writer:
             self._closing.wait(wait * (0.5 + self._machine.random()))
             wait = min(wait * 2, LONGEST_WAIT_SECONDS)
 
-    def _transact(self, connection: Connection, body: Callable[[Transaction], T], due: bool, done: bool) -> T:
+    def _transact(
+        self,
+        connection: Connection,
+        body: Callable[[Transaction], T],
+        due: bool,
+        done: bool,
+        owner: bytes | Literal[False] | None = False,
+    ) -> T:
+        """Run ``body`` in one transaction; with ``owner`` given (None: nobody) only if that worker is alive."""
         self.begin(connection)
-        begun = self._machine.monotonic()
         self.hints.due += due
         self.hints.done += done
         try:
-            stored, alive = connection.one("tick", now=self.clock.now(), due=int(due), done=int(done))
-            transaction = Transaction(connection, self.clock.saw(stored), alive)
+            transaction = self._opened(connection, due, done, owner)
             answer = body(transaction)
             if transaction.left_due and not due:
                 self.hints.due += 1
@@ -127,11 +173,24 @@ class Writer:
             # If we die before or in this COMMIT, nothing or all of it is there; the caller learns it by asking again.
             connection.raw.execute("COMMIT")
         except BaseException:
+            self.hints.due -= due
+            self.hints.done -= done
             self.hints.doubtful = True
             undo(connection)
             raise
-        self.pace.took(self._machine.monotonic() - begun, len(answer) if isinstance(answer, list) else 1)
         return answer
+
+    def _opened(
+        self, connection: Connection, due: bool, done: bool, owner: bytes | Literal[False] | None
+    ) -> Transaction:
+        now = self.clock.now()
+        if owner is False:
+            stored, alive = connection.one("tick", now=now, due=int(due), done=int(done))
+            return Transaction(connection, self.clock.saw(stored), alive)
+        if connection.run("tick_at_once", now=now, due=int(due), done=int(done), owner=owner) != 1:
+            raise Collision
+        self.clock.stored = now
+        return Transaction(connection, now, "")
 
     def open(self) -> None:
         """Begin to take work."""

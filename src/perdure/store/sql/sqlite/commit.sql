@@ -15,28 +15,20 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 FROM packed_event WHERE process = :process AND run = :run AND number = :number
 
 -- name: update_processes
--- An insert that always meets its row, because the fences were looked at under the same lock. Kind and input stand for
--- columns that are never changed here, like key, inbox, parent and created_at.
-INSERT INTO process (
-    id, status, run, version, token, owner, due_at, reminder, seen, events, awaiting, deaths, alone_deaths, deadline,
-    priority, attributes, state, progress, result, error, code, opened_at, changed_at, inbox, created_at, kind, input
-)
-SELECT
-    column1, column2, column3, column4, column5, nullif(column6, -0.5), nullif(column7, -0.5), column8, column9,
-    column10, nullif(column11, -0.5), column12, column13, nullif(column14, -0.5), column15,
-    nullif(column16, -0.5), nullif(column17, -0.5), nullif(column18, -0.5), nullif(column19, -0.5), nullif(column20, -0.5),
-    column21, nullif(column22, -0.5), column23, column24, 0, '', x''
+-- All but kind, key, input, inbox, parent and created_at, which commits never change. The fence (token, version) and the
+-- inbox that was reckoned with are compared on the row under the lock (rule 1): the count of changed rows tells.
+UPDATE process SET
+    status = column2, run = column3, version = column4, token = column5, owner = nullif(column6, -0.5),
+    due_at = nullif(column7, -0.5), reminder = column8, seen = column9, events = column10,
+    awaiting = nullif(column11, -0.5), deaths = column12, alone_deaths = column13,
+    deadline = nullif(column14, -0.5), priority = column15, attributes = nullif(column16, -0.5),
+    state = nullif(column17, -0.5), progress = nullif(column18, -0.5), result = nullif(column19, -0.5),
+    error = nullif(column20, -0.5), code = column21, changed_at = column23,
+    opened_at = CASE column22 WHEN created_at THEN 0 WHEN -0.5 THEN NULL ELSE column22 END
 FROM (VALUES
-    /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */
+    /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */
 )
-WHERE column1 IS NOT -0.5
-ON CONFLICT (id) DO UPDATE SET
-    status = excluded.status, run = excluded.run, version = excluded.version, token = excluded.token,
-    owner = excluded.owner, due_at = excluded.due_at, reminder = excluded.reminder, seen = excluded.seen,
-    events = excluded.events, awaiting = excluded.awaiting, deaths = excluded.deaths,
-    alone_deaths = excluded.alone_deaths, deadline = excluded.deadline, priority = excluded.priority,
-    attributes = excluded.attributes, state = excluded.state, progress = excluded.progress, result = excluded.result,
-    error = excluded.error, code = excluded.code, opened_at = excluded.opened_at, changed_at = excluded.changed_at
+WHERE id = column1 AND token = column24 AND version = column25 AND inbox = column26
 
 -- name: offer_messages
 -- A new run is offered messages again, from a number on.

@@ -17,7 +17,7 @@ WHERE own.id IS NOT NULL OR holder.id IS NOT NULL OR kept.process IS NOT NULL
 
 -- name: insert_processes
 -- -0.5 stands for NULL in what is handed over (see Connection). A row whose id or key
--- is there already is left out, which the count of changed rows tells.
+-- is taken already is left out, which the count of changed rows tells.
 INSERT INTO process (
     id, kind, key, input, status, run, version, token, owner, due_at, reminder, inbox, seen, events, awaiting, deaths,
     alone_deaths, deadline, priority, attributes, state, progress, result, error, parent, code, created_at, opened_at,
@@ -33,6 +33,9 @@ FROM (VALUES
     /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */
 )
 WHERE column1 IS NOT -0.5
+AND (column3 = -0.5 OR NOT EXISTS (
+    SELECT 1 FROM key_kept WHERE key_kept.kind = column2 AND key_kept.key = column3 AND key_kept.due_at > column29
+))
 ON CONFLICT DO NOTHING
 
 -- name: insert_events
