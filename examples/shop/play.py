@@ -41,11 +41,11 @@ class Play:
         self.ended = 0
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Found the shop, open the engine as a client, hire the staff."""
+        """Open the engine as a client, found the shop, hire the staff."""
+        self.engine = await stack.enter_async_context(Engine(self.url, workflows=[order]))
         self.shop = await Shop.at(self.shop_url)
         stack.push_async_callback(self.shop.link.close)
         await self.shop.found(read_stock())
-        self.engine = await stack.enter_async_context(Engine(self.url, workflows=[order]))
         # Keys of this run only, so that the demonstration can be given again on the same database.
         self.prefix = f"demo {await self.engine.store.now()} "
         stack.callback(self.staff.end)
