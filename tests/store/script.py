@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.clock import SECOND
 from perdure.errors import IllegalMove
@@ -19,7 +20,7 @@ from perdure.kernel.message import Message, MessageType
 from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.worker import Beat, Renewal, Worker
-from perdure.store.base import Overdue
+from perdure.store.base import Overdue, Search
 from perdure.testing.clock import MovableMachine
 from perdure.testing.model import Model
 
@@ -55,7 +56,8 @@ class Script:
         """The next line."""
         verbs = {
             self.start: 4, self.send: 5, self.claim: 7, self.turns: 8, self.commands: 3, self.late: 2, self.resend: 3,
-            self.beat: 3, self.enlist: 1, self.retire: 2, self.rescue: 2, self.advance: 3, self.prune: 1, self.sweep: 3,
+            self.beat: 3, self.enlist: 1, self.retire: 2, self.rescue: 3, self.advance: 3, self.prune: 1, self.sweep: 3,
+            self.look: 2,
         }  # fmt: skip
         if not self.workers:
             return self.enlist()
@@ -205,7 +207,7 @@ class Script:
         outcome = self._outcome(now)
         return transition.turn(
             row, events, outcome, now=now, lease=LEASE, idle_at=now + IDLE, consumed=tuple(consumed),
-            not_before=not_before, cleared=self._maybe(0.2) and bool(events),
+            not_before=not_before, cleared=self._maybe(0.1) and bool(events),
         )  # fmt: skip
 
     def _outcome(self, now: int) -> Outcome:
@@ -238,7 +240,7 @@ class Script:
     def retire(self) -> Line:
         """A worker ends, or somebody who saw fewer beats believes so."""
         unlucky = [row.owner for row in self.model.rows.values() if row.owner and row.deaths]
-        worker = self.chance.choice(unlucky if unlucky and self._maybe(0.7) else self.workers)
+        worker = self.chance.choice(unlucky if unlucky and self._maybe(0.85) else self.workers)
         beats = self.model.workers[worker].beats
         return self._line("retire", (worker, self.chance.choice((None, beats, beats - 1)), self._maybe(0.7)))
 
@@ -295,10 +297,31 @@ class Script:
             self.probes.add(f"overdue {what}")
         return line
 
+    def look(self) -> Line:
+        """Somebody looks for processes, or counts them."""
+        chance, rows = self.chance, list(self.model.rows)
+        now = self.model.now
+        search = Search(
+            ids=tuple(self._some([*rows, self.ids.new_id()], 9)) if self._maybe(0.2) else None,
+            kind=chance.choice(PAIRS)[0] if self._maybe(0.4) else None,
+            key=f"key/{chance.randint(1, 12)}" if self._maybe(0.2) else None,
+            key_prefix=chance.choice(("key/1", "key/", "k%", "x")) if self._maybe(0.3) else None,
+            statuses=tuple(self._some(list(Status), 3)) if self._maybe(0.4) else (),
+            created_from=now - chance.randint(0, 90) * SECOND if self._maybe(0.3) else None,
+            created_to=now - chance.randint(0, 60) * SECOND if self._maybe(0.2) else None,
+            attributes=(("city", chance.choice(('"Riga"', '"Rome"'))),) if self._maybe(0.2) else (),
+        )
+        if self._maybe(0.4):
+            return self._line("count", (search,))
+        before = chance.choice(rows) if rows and self._maybe(0.3) else None
+        return self._line("search", (replace(search, before_id=before, limit=chance.choice((1, 7, 100))),))
+
     def prune(self) -> Line:
         """A supervisor removes what finished a while ago."""
         arguments = (self.chance.choice((0, 60, 3600)) * SECOND, 120 * SECOND, self.chance.choice((1, 5)))
         line = self._line("prune", arguments)
+        # A start without a key leaves nothing behind that would know its resend: nobody resends that late.
+        self.sent["start"] = [one for one in self.sent["start"] if one.process.key or one.process.id in self.model.rows]
         self.hands = {id: row for id, row in self.hands.items() if id in self.model.rows}
         if line.answer.processes:
             self.probes.add("pruned")

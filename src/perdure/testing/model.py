@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, json
 from msgspec.structs import replace
 
 from perdure.clock import SECOND
@@ -16,7 +17,7 @@ from perdure.kernel.message import Message, SendAnswer, SendVerdict
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.limits import SUSPECT_DEATHS
-from perdure.store.base import Overdue, Pruned
+from perdure.store.base import Overdue, Pruned, Search
 
 
 class KeptKey(Struct, frozen=True):
@@ -279,6 +280,20 @@ class Model:
             del self.kept[key]
         return Pruned(len(old), len(over))
 
+    def search(self, search: Search) -> list[Process]:
+        """What a search finds, newest first."""
+        found = sorted(
+            (row for row in self.rows.values() if _matches(row, search)), key=lambda row: row.id, reverse=True
+        )
+        return found[: search.limit]
+
+    def count(self, search: Search) -> list[tuple[str, Status, int]]:
+        """How many a search without a limit would find, by kind and status."""
+        order = list(Status)
+        pairs = Counter((row.kind, row.status) for row in self.rows.values() if _matches(row, search))
+        found = sorted(pairs.items(), key=lambda pair: (pair[0][0].encode(), order.index(pair[0][1])))
+        return [(kind, status, number) for (kind, status), number in found]
+
     def inbox(self, process: bytes) -> list[Message]:
         """All messages of one process, by number."""
         return self.inboxes.get(process, [])
@@ -287,6 +302,21 @@ class Model:
         """All events of one process, run by run."""
         row = self.rows[process]
         return [event for run in range(1, row.run + 1) for event in self.events.get((process, run), [])]
+
+
+def _matches(row: Process, search: Search) -> bool:
+    known = json.decode(row.attributes or b"{}")
+    return (
+        (search.ids is None or row.id in search.ids)
+        and (search.kind is None or row.kind == search.kind)
+        and (search.key is None or row.key == search.key)
+        and (search.key_prefix is None or (row.key is not None and row.key.startswith(search.key_prefix)))
+        and (not search.statuses or row.status in search.statuses)
+        and (search.created_from is None or row.created_at >= search.created_from)
+        and (search.created_to is None or row.created_at < search.created_to)
+        and all(name in known and known[name] == json.decode(text) for name, text in search.attributes)
+        and (search.before_id is None or row.id < search.before_id)
+    )
 
 
 def _suspect(row: Process) -> bool:

@@ -151,6 +151,21 @@ class Beating:
         }
         assert everyone["stays"].ended_at is None
 
+    async def test_an_ended_worker_is_forgotten_by_pruning_after_a_day_unless_it_owns_something(
+        self, trial: Trial
+    ) -> None:
+        owns, ended, alive = [await trial.worker(name) for name in ("owns", "ended", "alive")]
+        await trial.in_hand(owns)
+        for worker in (owns, ended):
+            await trial.store.retire(worker, None, True)
+        await trial.time.advance(24 * 3600 - 1)
+        await trial.store.prune(SECOND, SECOND, 100)
+        assert len(await trial.store.workers(ended=True)) == 3
+        await trial.time.advance(1)
+        await trial.store.prune(SECOND, SECOND, 100)
+        assert {worker.id for worker in await trial.store.workers(ended=True)} == {owns, alive}
+        assert not (await trial.beat(ended)).alive
+
     async def test_rule_11_an_ended_incarnation_cannot_be_enlisted_again(self, trial: Trial) -> None:
         worker = Worker(id=trial.ids.new_id(), name="again")
         await trial.store.enlist(worker, SILENCE)

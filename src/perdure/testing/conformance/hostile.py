@@ -29,9 +29,10 @@ _UNICODE = (
     "\uffff", "\U0010ffff", "\U00010000", "Z\u0351\u036b\u0343", "\ue000", "𝕏", "ｆｕｌｌ", "0️⃣", "\u0640", "ﷺ",
 )  # fmt: skip
 _OTHER = (
-    "", "0", "-1", "1e400", "NaN", "Infinity", "true", "a" * 255, "é" * 127, "😀" * 63, "../../etc/passwd", "C:\\con",
-    "file:///etc/passwd", "http://x/?a=b&c=d#e", "<script>alert(1)</script>", "&amp;", "]]>", "<!--", "javascript:1",
-    "A", "a", "AA", "aA", "Ab", "__proto__", "con", "a/b/c", "order/1", "order/1 ", "order/01", "a.b.c", "a:b",
+    "", "0", "-1", "-0.5", "1e400", "NaN", "Infinity", "true", "a" * 255, "é" * 127, "😀" * 63, "../../etc/passwd",
+    "C:\\con", "file:///etc/passwd", "http://x/?a=b&c=d#e", "<script>alert(1)</script>", "&amp;", "]]>", "<!--",
+    "javascript:1", "A", "a", "AA", "aA", "Ab", "__proto__", "con", "a/b/c", "order/1", "order/1 ", "order/01", "a.b.c",
+    "a:b",
 )  # fmt: skip
 HOSTILE = tuple(dict.fromkeys(_SQL + _SPACE + _UNICODE + _OTHER))
 """Text that a database may keep: no NUL, and it can be written as UTF-8."""
@@ -128,6 +129,21 @@ class Hostile:
             assert (after.input, after.state, after.progress, after.result, after.error) == (value,) * 5
             assert whole.events == commit.events
             assert (whole.messages[0].payload, whole.messages[0].sender) == (value, value)
+
+    async def test_f33_a_batch_of_eight_mebibytes_comes_back_whole(self, trial: Trial) -> None:
+        starts = [Start(trial.process(input=bytes([65 + number]) * (2 << 20))) for number in range(4)]
+        await trial.store.start(starts)
+        for start in starts:
+            assert (await trial.row(start.process.id)).input == start.process.input
+
+    async def test_f33_a_key_too_long_for_an_index_is_kept_whole_or_refused(self, trial: Trial) -> None:
+        key = "".join(chr(33 + trial.ids.new_id()[-1] % 90) for _ in range(9000))
+        try:
+            await trial.store.start([Start(trial.process(key=key))])
+        except BadRecord:
+            assert await trial.stored() == []
+        else:
+            assert [row.key for row in await trial.stored()] == [key]
 
     async def test_x4_attributes_with_hostile_names_and_values_are_found(self, trial: Trial) -> None:
         row = await trial.started(attributes=json.encode({text: text for text in HOSTILE}))

@@ -6,6 +6,7 @@ import pytest
 
 from perdure.clock import SECOND
 from perdure.kernel.commit import Verdict
+from perdure.kernel.event import Event, EventType
 from perdure.testing.conformance.trial import SILENCE, Trial, going_on, only, released
 
 
@@ -16,6 +17,17 @@ class Timekeeping:
         assert await trial.store.now() == await trial.time.now()
         moved = await trial.time.advance(12.5)
         assert await trial.store.now() == moved == await trial.time.now()
+
+    async def test_times_come_back_to_the_microsecond(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        now = await trial.time.now()
+        for at in (1, 999_999, 1_000_001, now - 1, now + 1, now + 123_457, (1 << 52) + 1, (1 << 53) - 1):
+            row = await trial.in_hand(worker, deadline=at, created_at=at)
+            event = Event(1, 1, EventType.TIMER_FIRED, at, "1", "timer")
+            commit = released(row, at, events=(event,))
+            after = await trial.done(commit)
+            assert (after.deadline, after.created_at, after.due_at) == (at, at, at)
+            assert await trial.store.history(row.id, 1) == list(commit.events)
 
     async def test_f10_the_clock_never_runs_backward(self, trial: Trial) -> None:
         worker = await trial.worker()
