@@ -20,25 +20,34 @@ PATIENCE_SECONDS = 3.0
 
 
 async def run_alone(url: str, registry: Registry, pace: Pace) -> None:
-    """Run one suspect at a time until none is due; SIGTERM stops gracefully."""
-    this = asyncio.current_task()
-    assert this is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
-    async with Engine(url, work=True, registry=registry, pace=pace, alone=True) as engine:
-        try:
-            assert engine.worker is not None
-            await engine.worker.until_idle(PATIENCE_SECONDS)
-        except asyncio.CancelledError:
-            pass  # asked to stop: the engine closes as any other does
+    """Run one suspect at a time until none is due; SIGTERM stops gracefully, a second one at once."""
+    stopping = asyncio.Event()
+    engine = Engine(url, work=True, registry=registry, pace=pace, alone=True)
+
+    def stop() -> None:
+        if stopping.is_set():
+            engine.hurry()
+        stopping.set()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+    async with engine:
+        assert engine.worker is not None
+        ends = [
+            asyncio.create_task(engine.worker.until_idle(PATIENCE_SECONDS)),
+            asyncio.create_task(stopping.wait()),
+        ]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
 
 
 def main() -> None:
     """Read the command line that the runtime wrote, and run."""
-    lease, beat = map(float, sys.argv[1].split(","))
+    lease, beat, stop = map(float, sys.argv[1].split(","))
     registry = Registry()
     for source in sys.argv[2:]:
         registry.load(source)
-    asyncio.run(run_alone(os.environ["PERDURE_URL"], registry, Pace(lease_seconds=lease, beat_seconds=beat)))
+    asyncio.run(run_alone(os.environ["PERDURE_URL"], registry, Pace(lease, beat, stop_seconds=stop)))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -23,6 +24,9 @@ from perdure.runtime.worker import Worker
 from perdure.store.base import Store
 from perdure.store.open import store_for
 from perdure.telemetry import Telemetry
+
+
+log = logging.getLogger("perdure")
 
 
 class Engine(Client):
@@ -64,13 +68,15 @@ class Engine(Client):
         self._migrate = migrate
         self._unwatch: Callable[[], None] = lambda: None
         self._stopping: asyncio.Event | None = None
-        self._closing: Worker | None = None
+        self._draining: Worker | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         """Open the store and begin to work."""
         await self.store.open(migrate=self._migrate)
+        self._closing = None
         try:
             await self._begin_work()
         except BaseException:
@@ -91,8 +97,9 @@ class Engine(Client):
         self.results.open()
         if self._work:
             time = StoreTime(self.machine)
-            time.heard(await self.store.now())
-            self.committer.heard = lambda now, sent: time.heard(now)
+            sent = self.machine.monotonic()
+            time.heard(await self.store.now(), sent)
+            self.committer.heard = time.heard
             self.worker = Worker(
                 self.store, self.registry, self.committer, time, self.machine, self.telemetry, self.pace,
                 alone=self._alone,
@@ -106,21 +113,33 @@ class Engine(Client):
         self._unwatch = self.store.watch(self._due, self.results.hint)
 
     async def close(self, seconds: float | None = None) -> None:
-        """Stop: steps in flight get ``seconds`` (default of the pace) to finish, the rest is handed back."""
+        """Stop: steps in flight get ``seconds`` (default of the pace) to finish, the rest is handed back.
+
+        Who calls it again waits for the same end, or hastens it with 0 seconds.
+        """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(seconds), name="perdure close")
+        elif seconds == 0:
+            self.hurry()
+        await asyncio.shield(self._closing)
+
+    async def _close(self, seconds: float | None) -> None:
         self._unwatch()
         worker, self.worker = self.worker, None
-        self._closing = worker
+        self._draining = worker
         self.eager = lambda process, workflow: None
-        if worker is not None:
-            await worker.stop(self.pace.stop_seconds if seconds is None else seconds)
-        await self.committer.close()
-        await self.results.close()
-        if worker is not None:
-            try:
-                await worker.retire()
-            except PerdureError:
-                pass  # the store is away: our beats end, and our rows lapse
-        await self.store.close()
+        try:
+            if worker is not None:
+                await worker.stop(self.pace.stop_seconds if seconds is None else seconds)
+        finally:
+            await self.committer.close()
+            await self.results.close()
+            if worker is not None:
+                try:
+                    await worker.retire()
+                except PerdureError:
+                    pass  # the store is away: our beats end, and our rows lapse
+            await self.store.close()
 
     def stop_soon(self) -> None:
         """Ask :meth:`run` to return."""
@@ -129,12 +148,13 @@ class Engine(Client):
 
     def hurry(self) -> None:
         """While :meth:`close` waits for steps: wait no longer, hand everything back now."""
-        if self._closing is not None:
-            self._closing.hurried = True
+        if self._draining is not None:
+            self._draining.hurry()
 
     async def run(self) -> None:
         """Work until :meth:`stop_soon` is called."""
-        assert self._stopping is not None, "enter the engine first"
+        if self._stopping is None:
+            raise PerdureError("the engine is not open: use `async with Engine(...) as engine`")
         await self._stopping.wait()
 
     def metrics(self) -> dict[str, float]:
@@ -146,12 +166,20 @@ class Engine(Client):
     # -- between client and worker -------------------------------------------------------------------------------
 
     def _start_here(self, process: Process, workflow: Workflow[Any, Any]) -> asyncio.Future[StartAnswer] | None:
-        """Start a process as owned by our own worker, if it has room: no claim, no wake-up."""
+        """Start a process as owned by our own worker, if it has room: no claim, no wake-up.
+
+        A first turn that cannot be run is no matter for the caller: the process is stored, and whoever claims it
+        parks it as broken.
+        """
         worker = self.worker
         if worker is None or worker.scheduler.draining or worker.busy >= self.pace.in_flight or self._alone:
             return None
         future: asyncio.Future[StartAnswer] = self._loop.create_future()
-        worker.scheduler.start(process, workflow, to_future(future))
+        try:
+            worker.scheduler.start(process, workflow, to_future(future))
+        except Exception as error:
+            log.warning("the first turn of a process of kind %r cannot be run: %s", process.kind, error)
+            return None
         return future
 
     def _sent(self, answer: SendAnswer) -> None:

@@ -59,5 +59,7 @@ class Loop:
                 await asyncio.sleep(0)
                 continue
             timer = asyncio.get_running_loop().call_later(wait, self._woken.set)
-            await self._woken.wait()
-            timer.cancel()
+            try:
+                await self._woken.wait()
+            finally:
+                timer.cancel()

@@ -31,7 +31,8 @@ class Results:
         """The process once it has ended or is broken. ``here``: it is in hand in this OS process,
         which tells of its end without a look at the store.
         """
-        assert self.outer is not None, "the engine is not open"
+        if self.outer is None:
+            raise PerdureError("the engine is not open: use `async with Engine(...) as engine`")
         future: asyncio.Future[Process] = self.outer.create_future()
         self._waiters.setdefault(id, []).append(future)
         if not here:
@@ -67,6 +68,7 @@ class Results:
 
     async def close(self) -> None:
         """Stop looking; whoever still waits gets an error: the process goes on, elsewhere or later."""
+        self.outer = None
         await self.loop.stop()
         for futures in self._waiters.values():
             for future in futures:

@@ -74,7 +74,7 @@ class Round:
         committer = Committer(self.store, self.machine, telemetry)
         committer.open()
         time = StoreTime(self.machine)
-        time.heard(await self.store.now())
+        time.heard(await self.store.now(), self.machine.monotonic())
         incarnation = Incarnation(await self.trial.worker("supervising"))
         ward = Ward(
             incarnation, self.store, Registry(*hosted), committer, time, self.machine, telemetry,
@@ -90,7 +90,7 @@ class Round:
         if self.machine.now() < now:
             self.machine.advance(seconds)
         for ward in self.wards:
-            ward.time.corrected(now)
+            ward.time.heard(now, self.machine.monotonic())
 
     async def sound(self, process: Process) -> Process:
         """The row as it is now, after a check that its record breaks no law."""
@@ -151,7 +151,9 @@ async def test_what_a_dead_worker_held_is_freed_and_its_death_counted_once(watch
     dead = await watch.trial.worker("dead")
     rows = [await watch.trial.in_hand(dead) for _ in range(3)]
     await watch.store.retire(dead, None, True)
-    two.time.corrected(await watch.store.now() + 1)  # no two workers look at the same microsecond
+    two.time.heard(
+        await watch.store.now() + 1, watch.machine.monotonic()
+    )  # no two workers look at the same microsecond
     assert sum(await asyncio.gather(owner_gone.sweep(one), owner_gone.sweep(two))) == 3
     for row in rows:
         freed = await watch.sound(row)

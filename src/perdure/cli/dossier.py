@@ -42,7 +42,7 @@ class Dossier:
         letters: dict[int, Message],
         unheard: Sequence[Message],
         worker: Worker | None,
-        row: Process,
+        title: str,
     ) -> None:
         self.view = view
         self.now = now
@@ -50,8 +50,7 @@ class Dossier:
         self.letters = letters
         self.unheard = unheard
         self.worker = worker
-        self.title = reference_to(row)
-        self.reminder = row.reminder  # its due time is only a reminder: nothing moves it then
+        self.title = title
 
     def retrying(self) -> list[tuple[Event, FailedAttempt]]:
         """The last failed attempt of every step that has not been answered since."""
@@ -108,9 +107,9 @@ class Dossier:
                 grid.add_row(label, Text(told))
 
         row("id", view.id)
-        row("next", f"person: it is {view.status}" if view.mover == "person" else f"{view.mover}: {view.waiting}")
+        row("next", f"{view.mover}: {view.waiting}" if view.mover != "nobody" else f"nobody: {view.waiting}")
         row("since", _both(view.since, now))
-        row("looked at" if self.reminder else "until", _both(view.until, now))
+        row("until", _both(view.until, now) if view.status not in (Status.COMPLETED, Status.CANCELLED) else "")
         row("worker", "" if self.worker is None else self._presence()["says"])
         row("advice", ADVICE.get(view.status, "").format(id=view.id))
         row("error", "" if view.error is None else text.failure(view.error))
@@ -172,7 +171,7 @@ async def dossier(engine: Engine, row: Process) -> Dossier:
     letters = await letters_of(engine, row, events[-LAST:])
     at = instant(now)
     assert at is not None
-    return Dossier(seen, at, events, letters, unheard[:UNHEARD], owner, row)
+    return Dossier(seen, at, events, letters, unheard[:UNHEARD], owner, reference_to(row))
 
 
 async def letters_of(engine: Engine, row: Process, events: Sequence[Event]) -> dict[int, Message]:

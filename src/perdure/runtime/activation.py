@@ -52,6 +52,7 @@ class Activation:
         "inherited",
         "inputs",
         "lease_end",
+        "leaving",
         "loop",
         "not_before",
         "number",
@@ -59,11 +60,14 @@ class Activation:
         "process",
         "queued",
         "releasing",
+        "reported",
         "resumed",
         "retries",
         "sent",
+        "trouble",
         "turns",
         "unheard",
+        "warned",
         "workflow",
     )
 
@@ -83,6 +87,7 @@ class Activation:
         self.in_flight: dict[Slot, Execution] = {}
         self.attempts: dict[Slot, FailedAttempt] = NOTHING
         self.retries: dict[Slot, asyncio.TimerHandle] = NOTHING
+        self.reported: dict[str, Any] = NOTHING  # by earlier attempts of steps that are still open
         self.origins: dict[Slot, int] | None = None
         self.inherited: set[Slot] | None = None
         self.commit: Commit | None = None
@@ -90,6 +95,9 @@ class Activation:
         self.unheard = False
         self.queued = False
         self.gone = False
+        self.leaving = False
+        self.warned = False
+        self.trouble: BaseException | None = None
         self.alarm: tuple[int, asyncio.TimerHandle] | None = None
         self.resumed = 0
         self.lease_end = 0.0
@@ -148,10 +156,26 @@ class Activation:
         self.number += 1
         self.events.append(Event(self.number, self.turns, type, self.at, place, name, payload, digest, message))
 
+    def hear(self, messages: Sequence[Message]) -> int:
+        """Put messages into the next turn, each once, in the order of their numbers; answers how many were new."""
+        new = [message for message in messages if message.number > self.heard]
+        for message in new:
+            self.heard = message.number
+            self.inputs.append((EventType.MESSAGE_RECEIVED, message, None))
+        return len(new)
+
     def note(self, type: EventType, now: int, payload: bytes, *, name: str = "", place: str = "") -> None:
         """Record evidence for people (a failed attempt, a revival): it belongs to no turn and is not replayed."""
         self.number += 1
         self.events.append(Event(self.number, 0, type, now, place, name, payload))
+
+    def expect(self) -> None:
+        """What was asked for waits for the commit that is being written, with what could not be released before."""
+        if self.releasing:
+            self.releasing += self.asked
+        else:
+            self.releasing = self.asked
+        self.asked = []
 
     def forget(self, ask: Ask[Any]) -> None:
         """Let go of everything kept for a step that has been answered or dropped."""
@@ -162,6 +186,8 @@ class Activation:
             self.retries.pop(slot).cancel()
         if self.inherited:
             self.inherited.discard(slot)
+        if self.reported:
+            self.reported.pop(f"{ask.name}:{ask.place}", None)
 
     def tried(self, slot: Slot, failed: FailedAttempt) -> None:
         """Keep what is known of a step's last failed attempt."""
@@ -200,6 +226,9 @@ class Activation:
         self.loop.dropped.clear()
         self.asked = list(self.loop.open.values())
         self.attempts = {slot: tried for slot, tried in self.attempts.items() if slot in self.loop.open}
+        if self.process.progress is not None:
+            still = {f"{name}:{place}" for name, place in self.loop.open}
+            self.reported = {step: told for step, told in json.decode(self.process.progress).items() if step in still}
         if self.process.deaths:
             self.inherited = set(self.loop.open)
 
@@ -244,10 +273,23 @@ class Activation:
         return self.origins.get((ask.name, ask.place), self.process.run)
 
     def last_progress(self, ask: Ask[Any]) -> Any:
-        """What an earlier attempt of the step reported, as the row keeps it."""
-        if self.process.progress is None:
-            return None
-        return json.decode(self.process.progress).get(f"{ask.name}:{ask.place}", {}).get("reported")
+        """What an earlier attempt of the step reported, here or in the hands of another worker."""
+        return self.reported.get(f"{ask.name}:{ask.place}", NOTHING).get("reported")
+
+    def keep(self, ask: Ask[Any], execution: Execution) -> None:
+        """Keep what an attempt that has failed reported last, for the next one."""
+        told = execution.told()
+        if told["reported"] is not None:
+            if self.reported is NOTHING:
+                self.reported = {}
+            self.reported[f"{ask.name}:{ask.place}"] = told
+
+    def progress(self) -> bytes | None:
+        """What the steps that are open have reported, as the row shows it to people and to the next attempt."""
+        told = dict(self.reported)
+        for (name, place), execution in self.in_flight.items():
+            told[f"{name}:{place}"] = execution.told()
+        return json.encode(told) if told else None
 
     def outcome(self, time: StoreTime, hold: int) -> Outcome:
         """What the turns so far leave behind, if they were written now."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from perdure import limits
 from perdure.authoring.step import ATTEMPT, Attempt
 from perdure.authoring.turn_loop import Ask
 from perdure.clock import SECOND, Machine, microseconds
@@ -18,6 +18,7 @@ from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
 from perdure.runtime.store_time import StoreTime
+from perdure.runtime.threads import Call, Threads
 from perdure.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -33,7 +34,10 @@ PATROL_SECONDS = 0.5
 class Execution:
     """One attempt of one step, under way. After :meth:`stop` or its deadline nothing of it counts."""
 
-    __slots__ = ("activation", "agent", "ask", "attempt", "deadline", "number", "over", "since", "started", "task")
+    __slots__ = (
+        "activation", "agent", "ask", "attempt", "call", "deadline", "extending", "number", "over", "since", "started",
+        "task", "timer",
+    )  # fmt: skip
 
     def __init__(self, agent: Agent, activation: Activation, ask: Ask[Any], number: int, since: int) -> None:
         self.agent = agent
@@ -42,9 +46,12 @@ class Execution:
         self.number = number
         self.since = since
         self.over = False
-        self.task: asyncio.Future[Any] | None = None
-        self.started = agent.loop.time()
-        self.deadline = self.started + ask.step.timeout
+        self.extending = False
+        self.task: asyncio.Task[None] | None = None
+        self.call: Call | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.started = 0.0
+        self.deadline = float("inf")
         self.attempt: Attempt | None = None
 
     def current(self) -> Attempt:
@@ -58,7 +65,6 @@ class Execution:
                 number=self.number,
                 idempotency_key=key,
                 extend=self.extend,
-                loop=self.agent.loop,
                 left=self.left,
                 last_progress=activation.last_progress(ask),
             )
@@ -73,13 +79,23 @@ class Execution:
         """Seconds until the deadline of this attempt."""
         return self.deadline - self.agent.loop.time()
 
-    def reported(self) -> Any:
-        """The progress that the step has reported in this attempt, or None."""
-        return None if self.attempt is None else self.attempt.last_progress
+    def told(self) -> dict[str, Any]:
+        """What the row shows of this attempt: its number, since when the step is tried, what it reported last."""
+        attempt = self.attempt
+        reported = self.activation.last_progress(self.ask) if attempt is None else attempt.last_progress
+        return {"attempt": self.number, "since": self.since, "reported": reported}
 
     def extend(self) -> None:
-        """A heartbeat: the step's time starts again."""
-        self.deadline = self.agent.loop.time() + self.ask.step.timeout
+        """A heartbeat, from whichever thread: the step's time starts again."""
+        if get_ident() == self.agent.thread:
+            self.deadline = self.agent.loop.time() + self.ask.step.timeout
+        elif not self.extending:
+            self.extending = True  # one request at a time, however often a thread beats
+            self.agent.loop.call_soon_threadsafe(self._extend_here)
+
+    def _extend_here(self) -> None:
+        self.extending = False
+        self.extend()
 
 
 class Agent:
@@ -94,10 +110,11 @@ class Agent:
         self.time = time
         self.machine = machine
         self.loop = asyncio.get_running_loop()
+        self.thread = get_ident()
         self.answered: Callable[[Activation, EventType, Ask[Any], bytes | None], None]
         self.tried: Callable[[Activation, Ask[Any], FailedAttempt], None]
         self.due: Callable[[Activation, Ask[Any]], None]
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: Threads | None = None
         self._running: set[Execution] = set()
         self._silent: set[asyncio.Future[Any]] = set()
         self._patrol: asyncio.TimerHandle | None = None
@@ -116,18 +133,29 @@ class Agent:
         else:
             execution = Execution(self, activation, ask, tried.attempt + 1, tried.since)
         activation.in_flight[slot] = execution
+        if ask.step.is_async:
+            self._began(execution)
+            execution.task = self.loop.create_task(self._call(execution))
+        else:
+            self._call_in_thread(execution)
+
+    def _began(self, execution: Execution) -> None:
+        """An attempt begins, and its time with it."""
         self.telemetry.counters["steps"] += 1
-        call = self._call if ask.step.is_async else self._call_in_thread
-        execution.task = self.loop.create_task(call(execution))
         self._running.add(execution)
-        if ask.step.timeout < PATROLLED_SECONDS:
-            self.loop.call_at(execution.deadline, self._deadline, execution)
+        seconds = execution.ask.step.timeout
+        execution.started = self.loop.time()
+        execution.deadline = execution.started + seconds
+        if seconds < PATROLLED_SECONDS:
+            execution.timer = self.loop.call_at(execution.deadline, self._deadline, execution)
         elif self._patrol is None:
             self._patrol = self.loop.call_later(PATROL_SECONDS, self._look)
 
     def silence(self, execution: Execution) -> None:
         """Cancel an attempt that counts no more, and keep hold of it until it has ended."""
-        self._running.discard(execution)
+        self._let_go(execution)
+        if execution.call is not None and self._threads is not None:
+            self._threads.give_up(execution.call)
         task = execution.task
         if task is not None and not task.done():
             self._silent.add(task)
@@ -154,6 +182,7 @@ class Agent:
         if retry_at is None:
             self.answered(activation, EventType.STEP_FAILED, ask, failure.encode())
         else:
+            activation.keep(ask, execution)
             self.tried(activation, ask, FailedAttempt(execution.number, execution.since, retry_at, failure))
 
     def _retry_at(self, execution: Execution, error: BaseException) -> int | None:
@@ -175,48 +204,35 @@ class Agent:
         if self._silent:
             await asyncio.wait(list(self._silent), timeout=1.0)
         if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads.close()
 
     async def _call(self, execution: Execution) -> None:
         ask = execution.ask
         ATTEMPT.set(execution.current)
         try:
             value = await ask.step.function(*ask.args, **ask.kwargs)
-        except asyncio.CancelledError as error:
-            self._failed(execution, error)
-        except (KeyboardInterrupt, SystemExit) as error:
-            self._failed(
-                execution, RuntimeError(f"the step raised {type(error).__name__}: a step may not end its worker")
-            )
         except BaseException as error:  # a step may raise anything; its worker must live
             self._failed(execution, error)
         else:
             self._completed(execution, value)
 
-    async def _call_in_thread(self, execution: Execution) -> None:
+    def _call_in_thread(self, execution: Execution) -> None:
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(limits.STEP_THREADS, thread_name_prefix="perdure step")
+            self._threads = Threads(self.loop)
         ask = execution.ask
         context = copy_context()
         context.run(ATTEMPT.set, execution.current)
 
-        def call() -> tuple[Any, BaseException | None]:
-            try:
-                return context.run(ask.step.function, *ask.args, **ask.kwargs), None
-            except BaseException as error:
-                return None, error
+        def ended(value: Any, error: BaseException | None) -> None:
+            if error is None:
+                self._completed(execution, value)
+            else:
+                self._failed(execution, error)
 
-        try:
-            value, error = await self.loop.run_in_executor(self._threads, call)
-        except asyncio.CancelledError as cancelled:
-            self._failed(execution, cancelled)
-            return
-        if error is None:
-            self._completed(execution, value)
-        elif isinstance(error, KeyboardInterrupt | SystemExit):
-            self._failed(execution, RuntimeError(f"the step raised {type(error).__name__}"))
-        else:
-            self._failed(execution, error)
+        execution.call = Call(
+            partial(context.run, ask.step.function, *ask.args, **ask.kwargs), partial(self._began, execution), ended
+        )
+        self._threads.call(execution.call)
 
     def _completed(self, execution: Execution, value: Any) -> None:
         if self._silenced(execution):
@@ -229,8 +245,13 @@ class Agent:
             self._ended(execution, result, None)
 
     def _failed(self, execution: Execution, error: BaseException) -> None:
-        if not self._silenced(execution):
-            self._ended(execution, None, error)
+        if execution.over and isinstance(error, asyncio.CancelledError):
+            return  # it was told to stop and did
+        if self._silenced(execution):
+            return
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            error = RuntimeError(f"the step raised {type(error).__name__}: a step may not end its worker")
+        self._ended(execution, None, error)
 
     def _silenced(self, execution: Execution) -> bool:
         if execution.over:
@@ -238,8 +259,15 @@ class Agent:
             return True
         execution.over = True
         execution.task = None  # a task's context knows the execution: left in place, only the collector could free them
-        self._running.discard(execution)
+        self._let_go(execution)
         return False
+
+    def _let_go(self, execution: Execution) -> None:
+        """Look after an attempt no more: a timer would keep the whole process in memory until it rings."""
+        self._running.discard(execution)
+        if execution.timer is not None:
+            execution.timer.cancel()
+            execution.timer = None
 
     def _look(self) -> None:
         """Look after the attempts with long deadlines, all at once: a timer for each would cost every step."""
@@ -253,7 +281,7 @@ class Agent:
         if execution.over:
             return
         if execution.deadline > self.loop.time() + 0.001:
-            self.loop.call_at(execution.deadline, self._deadline, execution)
+            execution.timer = self.loop.call_at(execution.deadline, self._deadline, execution)
             return
         self.telemetry.counters["step_timeouts"] += 1
         seconds = self.loop.time() - execution.started

@@ -40,6 +40,8 @@ class Committer:
         self._starts: deque[tuple[Start, Answered]] = deque()
         self._commits: deque[tuple[Commit, Answered]] = deque()
         self._sends: deque[tuple[Message, Answered]] = deque()
+        self._aside: dict[int, Callable[[], None]] = {}
+        self._turns_aside = 0
         self._waiting: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -53,28 +55,48 @@ class Committer:
         """Write what has gathered, then stop. What cannot be written any more is left to recovery."""
         self._closing = True
         self._wake()
-        task, self._task = self._task, None
+        task = self._task
         if task is None:
             return
         done, _ = await asyncio.wait([task], timeout=limits.STOP_SECONDS)
         if not done:
             task.cancel()
             await asyncio.wait([task])
+        self._task = None
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Nobody waits for ever: what could not be written any more is answered so."""
+        for put_back in list(self._aside.values()):
+            put_back()
+        for queue in (self._starts, self._commits, self._sends):
+            while queue:
+                _tell(queue.popleft()[1], _closed())
+
+    def _refused(self, answered: Answered) -> bool:
+        """Whether it is too late, or too early, to write anything."""
+        if self._task is not None:
+            return False
+        _tell(answered, StoreError("the engine is not open; use it inside `async with Engine(...)`"))
+        return True
 
     def commit(self, commit: Commit, answered: Answered) -> None:
         """Have a commit written; ``answered`` gets its CommitAnswer, or BadRecord if the database refuses it."""
-        self._commits.append((commit, answered))
-        self._wake()
+        if not self._refused(answered):
+            self._commits.append((commit, answered))
+            self._wake()
 
     def start(self, start: Start, answered: Answered) -> None:
         """Have a new process stored; ``answered`` gets its StartAnswer, or BadRecord."""
-        self._starts.append((start, answered))
-        self._wake()
+        if not self._refused(answered):
+            self._starts.append((start, answered))
+            self._wake()
 
     def send(self, message: Message, answered: Answered) -> None:
         """Have a message sent; ``answered`` gets its SendAnswer, or BadRecord."""
-        self._sends.append((message, answered))
-        self._wake()
+        if not self._refused(answered):
+            self._sends.append((message, answered))
+            self._wake()
 
     def _wake(self) -> None:
         waiting = self._waiting
@@ -84,7 +106,7 @@ class Committer:
     async def _run(self) -> None:
         while True:
             if not (self._starts or self._commits or self._sends):
-                if self._closing:
+                if self._closing and not self._aside:
                     return
                 self._waiting = asyncio.get_running_loop().create_future()
                 await self._waiting
@@ -103,6 +125,10 @@ class Committer:
             answers = await self._resolved([record for record, _ in batch], door)
         except StoreError as error:
             answers = [error] * len(batch)
+        except asyncio.CancelledError:
+            for _, answered in batch:
+                _tell(answered, _closed())
+            raise
         except Exception as error:  # a defect of a store must not end the committer: everything waits for it
             log.exception("the store failed in a way it must not; please report it")
             answers = [StoreError(f"{type(error).__name__}: {error}; see the log")] * len(batch)
@@ -152,11 +178,20 @@ class Committer:
         """Put records back after a moment: their rows are locked by somebody, or their timers are not due yet."""
         self.telemetry.count("commits_busy", len(again))
 
-        def put_back() -> None:
-            queue.extend(again)
-            self._wake()
+        self._turns_aside += 1
+        turn = self._turns_aside
 
+        def put_back() -> None:
+            if self._aside.pop(turn, None) is not None:
+                queue.extend(again)
+                self._wake()
+
+        self._aside[turn] = put_back
         asyncio.get_running_loop().call_later(0.005 + 0.01 * self.machine.random(), put_back)
+
+
+def _closed() -> StoreUnavailable:
+    return StoreUnavailable("the engine was closed before it was known whether this was written; ask another engine")
 
 
 def _tell(answered: Answered, answer: Any) -> None:

@@ -15,10 +15,15 @@ from perdure.runtime.scheduler import Scheduler
 from perdure.store.base import Store
 
 
+BREATH_SECONDS = 0.02
+"""Histories are replayed for this long before the event loop gets its turn."""
+
+
 class Intake:
     """One loop: claim, adopt, then wait for a hint, the next due time, or a second (the safety net).
 
     ``ended`` is called when the store says that this incarnation was ended; ``suspects`` when suspects are due.
+    ``unsure`` says that a claim may have been applied whose rows were not taken in hand: ``reconcile`` frees them.
     """
 
     def __init__(self, incarnation: Incarnation, store: Store, registry: Registry, scheduler: Scheduler) -> None:
@@ -33,8 +38,9 @@ class Intake:
         self.loop = Loop("intake", self._tick)
         self.reconcile: Callable[[], Awaitable[int]] | None = None
         self.claimed_any = asyncio.Event()
+        self.unsure = False
         self._next: int | None = None
-        self._unsure = False
+        self._in_vain = 0
 
     def waiting(self, due_at: int) -> None:
         """A row was let go here that is due at ``due_at``: look again by then."""
@@ -48,22 +54,27 @@ class Intake:
             return limits.POLL_SECONDS
         if room <= 0:
             return 0.01
-        if self._unsure and self.reconcile is not None:
+        if self.unsure and self.reconcile is not None:
             await self.reconcile()
-            self._unsure = False
+        self.unsure = True
         try:
             answer = await self.claim(min(room, limits.CLAIM_ROWS))
         except StoreUnavailable:
-            self._unsure = True  # the claim may have been applied: rows that we own but do not hold must be freed
             self.scheduler.telemetry.count("store_errors")
             raise
+        self.unsure = False
         if len(answer.claimed) == min(room, limits.CLAIM_ROWS):
             return 0.0
+        return self._until(answer)
+
+    def _until(self, answer: ClaimAnswer) -> float:
+        """Seconds until the next look. What is due and was not given to us is locked by somebody: ask ever less."""
         self._next = answer.next_due_at
         if self._next is None:
             return limits.POLL_SECONDS
         wait = (self._next - self.scheduler.time.now()) / 1_000_000
-        return min(limits.POLL_SECONDS, max(wait, 0.001))
+        self._in_vain = self._in_vain + 1 if wait <= 0 and not answer.claimed else 0
+        return min(limits.POLL_SECONDS, max(wait, 0.001 * 2.0 ** min(self._in_vain, 10)))
 
     async def claim(self, limit: int) -> ClaimAnswer:
         """Claim up to ``limit`` processes and take them in hand."""
@@ -71,14 +82,18 @@ class Intake:
         claim = Claim(self.incarnation.id, self.registry.hosted, limit, self.scheduler.lease, alone=self.alone)
         answer = await self.store.claim(claim)
         self.scheduler.telemetry.took("claim", self.scheduler.time.monotonic() - sent)
-        self.scheduler.time.heard(answer.now)
+        self.scheduler.time.heard(answer.now, sent)
         if not answer.alive:
             self.ended()
             return answer
         if answer.claimed:
             self.claimed_any.set()
+        breath = self.scheduler.time.monotonic() + BREATH_SECONDS
         for claimed in answer.claimed:
             self.scheduler.adopt(claimed, sent)
+            if self.scheduler.time.monotonic() > breath:
+                await asyncio.sleep(0)  # long histories: steps, beats and commits go on meanwhile
+                breath = self.scheduler.time.monotonic() + BREATH_SECONDS
         if answer.suspects and not self.alone:
             self.suspects()
         return answer

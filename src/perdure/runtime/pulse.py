@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import json
+from msgspec.structs import replace
 
 from perdure import limits
 from perdure.clock import microseconds
@@ -32,7 +32,6 @@ class Pulse:
         self.ended: Callable[[], None] = lambda: None
         self.loop = Loop("pulse", self._tick, after_error=beat / 6)
         self.guard = Loop("lease guard", self._guard)
-        self._reported: dict[bytes, bytes] = {}
 
     async def _tick(self) -> float:
         renewals = tuple(self._renewal(activation) for activation in self._lapsing())
@@ -43,7 +42,7 @@ class Pulse:
             self.scheduler.telemetry.count("store_errors")
             raise
         self.scheduler.telemetry.took("beat", self.scheduler.time.monotonic() - sent)
-        self.scheduler.time.heard(answer.now)
+        self.scheduler.time.heard(answer.now, sent)
         if not answer.alive:
             self.ended()
             return self.beat_seconds
@@ -56,6 +55,8 @@ class Pulse:
                 self._lose(activation)
             else:
                 activation.lease_end = max(activation.lease_end, sent + self.scheduler.lease_seconds)
+                if renewal.progress is not None:
+                    activation.process = replace(activation.process, progress=renewal.progress)
         return self.beat_seconds
 
     def _lapsing(self) -> list[Activation]:
@@ -71,28 +72,21 @@ class Pulse:
 
     def _renewal(self, activation: Activation) -> Renewal:
         """The renewal of one row, with what its steps have reported if that has changed."""
-        steps = {}
-        for (name, place), execution in activation.in_flight.items():
-            steps[f"{name}:{place}"] = {
-                "attempt": execution.number,
-                "since": execution.since,
-                "reported": execution.reported(),
-            }
-        progress = json.encode(steps) if steps else None
-        if progress == activation.process.progress or progress == self._reported.get(activation.process.id):
+        progress = activation.progress()
+        if progress == activation.process.progress:
             progress = None
-        elif progress is not None:
-            self._reported[activation.process.id] = progress
         return Renewal(activation.process.id, activation.process.token, progress)
 
     async def _guard(self) -> float:
         """Stop the steps of rows whose lease is about to end: nobody acts on a lease it may have lost (R4)."""
         hand = self.scheduler.hand
-        self._reported = {id: seen for id, seen in self._reported.items() if id in hand}
         margin = min(limits.LEASE_MARGIN_SECONDS, self.scheduler.lease_seconds / 4)
         edge = self.scheduler.time.monotonic() + margin
         for activation in [a for a in hand.values() if a.lease_end < edge]:
             self._lose(activation)
+        now = self.scheduler.time.now()
+        for activation in [a for a in hand.values() if a.process.deadline is not None and a.process.deadline <= now]:
+            self.scheduler.drop(activation)  # a sweep ends it as failed; nothing of it counts any more
         return margin / 3
 
     def _lose(self, activation: Activation) -> None:

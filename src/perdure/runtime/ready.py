@@ -32,11 +32,13 @@ class Ready:
 
     def _pass(self) -> None:
         queue = self._queue
-        for _ in range(min(len(queue), TURNS_PER_PASS)):
-            activation = queue.popleft()
-            activation.queued = False
-            if not activation.gone:
-                self._turn(activation)
-        self._scheduled = bool(queue)
-        if queue:
-            self._loop.call_soon(self._pass)
+        try:
+            for _ in range(min(len(queue), TURNS_PER_PASS)):
+                activation = queue.popleft()
+                activation.queued = False
+                if not activation.gone:
+                    self._turn(activation)
+        finally:  # also when somebody interrupts the worker in a turn: it still has to stop gracefully
+            self._scheduled = bool(queue)
+            if queue:
+                self._loop.call_soon(self._pass)

@@ -29,6 +29,7 @@ from perdure.runtime.activation import Activation
 from perdure.runtime.agent import Agent
 from perdure.runtime.alarm import Alarms
 from perdure.runtime.committer import Committer
+from perdure.runtime.history import bounded
 from perdure.runtime.incarnation import Incarnation
 from perdure.runtime.ready import Ready
 from perdure.runtime.store_time import StoreTime
@@ -38,8 +39,9 @@ log = logging.getLogger("perdure")
 
 
 class Scheduler:
-    """Holds the processes in hand. ``ended`` is told of every process whose end was committed here.
+    """Holds the processes in hand, and the ids of those ``starting``: their insert is under way.
 
+    ``ended`` is told of every process whose end was committed here, ``parted`` of every other that was let go.
     ``waiting`` is told the due time of every row that was let go, so that the claims look again in time.
     """
 
@@ -64,6 +66,7 @@ class Scheduler:
         self.lease = microseconds(lease)
         self.hold = microseconds(limits.HOLD_SECONDS)
         self.hand: dict[bytes, Activation] = {}
+        self.starting: set[bytes] = set()
         self.alarms = Alarms(time, self._ring)
         self.agent = Agent(telemetry, time, machine)
         self.agent.answered = self._step_answered
@@ -84,17 +87,24 @@ class Scheduler:
         """Run the first turn of a process that is started here and store both in one insert (rule 16).
 
         What the turn asked for is released when the insert has been committed. ``answered`` gets the StartAnswer.
+        Raises what a turn raises that cannot be run; nothing was stored then.
         """
         now = self.time.now()
         process = replace(process, owner=self.incarnation.id, token=1, created_at=now, opened_at=now)
         activation = Activation(process, workflow, TurnLoop(process.id, process.id))
-        activation.begin(now)
+        try:
+            activation.begin(now)
+        except BaseException:
+            activation.drop()
+            raise
         self._gather(activation)
         commit = self._commit(activation, activation.outcome(self.time, self.hold))
         activation.commit = commit
         activation.sent = self.time.monotonic()
+        self.starting.add(process.id)
 
         def stored(answer: StartAnswer | StoreError) -> None:
+            self.starting.discard(process.id)
             self._stored(activation, commit, answer)
             answered(answer)
 
@@ -111,13 +121,13 @@ class Scheduler:
         else:
             # Somebody else has the key, or nothing could be stored: what the turn did in memory is void.
             activation.drop()
-            self.telemetry.counters["starts_existing"] += 1
+            if isinstance(answer, StartAnswer):
+                self.telemetry.counters["starts_existing"] += 1
 
     def adopt(self, claimed: Claimed, sent: float) -> None:
         """Take a claimed process in hand: replay what happened, deliver what is unheard, go on."""
         process = claimed.process
-        workflow = self.registry.kinds[process.kind]
-        activation = Activation(process, workflow, TurnLoop(process.id, process.id))
+        activation = Activation(process, self.registry.kinds[process.kind], TurnLoop(process.id, process.id))
         activation.lease_end = sent + self.lease_seconds
         self.hand[process.id] = activation
         self.telemetry.counters["claims"] += 1
@@ -135,19 +145,11 @@ class Scheduler:
             self.telemetry.counters["takeovers"] += 1
             evidence = b'{"worker":"%s","lease":"lapsed"}' % id_text(claimed.was_owned_by).encode()
             activation.note(EventType.REVIVED, now, evidence)
-        self.hear(activation, [m for m in claimed.messages if m.number > process.seen])
+        self.telemetry.counters["messages"] += activation.hear(claimed.messages)
         if activation.inputs or activation.loop.due_timers(now):
             self.feed(activation)
         else:
             self._settle(activation)
-
-    def hear(self, activation: Activation, messages: Sequence[Message]) -> None:
-        """Put messages into the process's next turn, each once, in the order of their numbers."""
-        for message in messages:
-            if message.number > activation.heard:
-                activation.heard = message.number
-                activation.inputs.append((EventType.MESSAGE_RECEIVED, message, None))
-                self.telemetry.counters["messages"] += 1
 
     def drop(self, activation: Activation) -> None:
         """Let a process go without writing: its lease is lost, or was refused (rule 17)."""
@@ -159,29 +161,34 @@ class Scheduler:
                 self.emptied.set()
 
     def drain(self) -> None:
-        """Begin no more steps; a process without steps in flight is handed back at once."""
+        """Begin no more steps; a process is handed back as soon as it has none in flight and all is written."""
         self.draining = True
         for activation in list(self.hand.values()):
-            if not activation.in_flight:
+            if not (activation.in_flight or activation.inputs or activation.events):
                 self.hand_back(activation)
 
     def hand_back(self, activation: Activation) -> None:
-        """Release a process that is stopped in the middle: somebody else goes on at once."""
-        if not activation.gone and activation.commit is None:
-            self.drop(activation)
-            self._write(activation, transition.released(activation.process, due_at=self.time.now()))
+        """Release a process that is stopped in the middle, once its commit in flight is answered: others go on."""
+        if activation.gone:
+            return
+        if activation.commit is not None:
+            activation.leaving = True
+            return
+        self.drop(activation)
+        self._write(activation, transition.released(activation.process, due_at=self.time.now()))
 
     # -- turns -------------------------------------------------------------------------------------------------
 
     def _turn(self, activation: Activation) -> None:
+        if activation.trouble is not None or (activation.loop.finished and activation.commit is not None):
+            return  # what has come in waits for the answer to the commit in flight
         self.telemetry.counters["turns"] += 1
         try:
             activation.turn(self.time.now())
+            self._gather(activation)
+            self._settle(activation)
         except Exception as error:  # a misfit, or code that runs in a circle: a person must see it
             self._park(activation, error)
-            return
-        self._gather(activation)
-        self._settle(activation)
 
     def _gather(self, activation: Activation) -> None:
         """Collect what the code asked for and what it no longer wants."""
@@ -212,15 +219,15 @@ class Scheduler:
         loop = activation.loop
         written = not activation.events and not loop.finished and loop.state == activation.process.state
         if written and activation.asked:
-            activation.releasing, activation.asked = activation.asked, []
+            activation.expect()
             self._release(activation)
-        if activation.gone:
+        if self.draining and written and not activation.in_flight and not activation.inputs:
+            self.hand_back(activation)
             return
         outcome = activation.outcome(self.time, self.hold)
         if outcome.status is Status.RUNNING:
-            if activation.number - activation.resumed >= limits.HISTORY_HOLD_EVENTS:
-                outcome = self._too_long(activation, outcome)
-            elif outcome.busy:
+            outcome = bounded(activation, outcome)
+            if outcome.busy:
                 self.alarms.set(activation)
                 if written:
                     return
@@ -228,8 +235,11 @@ class Scheduler:
 
     def _commit(self, activation: Activation, outcome: Outcome) -> Commit:
         cleared = activation.inherited is not None and not activation.inherited
+        process = activation.process
+        if process.progress is not None or activation.reported:
+            process = replace(process, progress=activation.progress())
         commit = transition.turn(
-            activation.process,
+            process,
             activation.events,
             outcome,
             now=activation.at,
@@ -243,7 +253,7 @@ class Scheduler:
         )
         if cleared:
             activation.inherited = None
-        activation.releasing, activation.asked = activation.asked, []
+        activation.expect()
         activation.events = []
         activation.consumed = ()
         activation.not_before = 0
@@ -297,8 +307,10 @@ class Scheduler:
             if process.status is Status.RUNNING and process.due_at is not None:
                 self.waiting(self.time.now() if inbox > process.seen else process.due_at)
             return
-        if self.alone and not process.deaths:
-            self.hand_back(activation)  # no suspect any more: it goes on among the others
+        if activation.trouble is not None:
+            self._park(activation, activation.trouble)
+        elif activation.leaving or (self.alone and not process.deaths):
+            self.hand_back(activation)  # it goes on elsewhere: we stop, or it is no suspect any more
         elif inbox > activation.heard:
             self._listen(activation)  # rule 18: unheard messages open the next turn before outputs are released
         else:
@@ -320,7 +332,7 @@ class Scheduler:
         activation.unheard = False
         if activation.gone:
             return
-        self.hear(activation, messages)
+        self.telemetry.counters["messages"] += activation.hear(messages)
         if activation.inputs:
             self.feed(activation)
         else:
@@ -331,8 +343,6 @@ class Scheduler:
     def _release(self, activation: Activation) -> None:
         """Let what was asked for begin: only after the commit that holds the reason for it."""
         if self.draining:
-            if not activation.in_flight:
-                self.hand_back(activation)
             return
         released, activation.releasing = activation.releasing, []
         for ask in released:
@@ -364,14 +374,13 @@ class Scheduler:
 
     # -- processes that cannot go on -----------------------------------------------------------------------------
 
-    def _too_long(self, activation: Activation, outcome: Outcome) -> Outcome:
-        """A history at its limit is held until a person decides."""
-        text = f"the history has {activation.number} events; start a fresh process, or go on with `perdure retry`"
-        failure = Failure(type="HistoryTooLong", message=text)
-        return replace(outcome, status=Status.HELD, busy=False, error=failure.encode())
-
     def _park(self, activation: Activation, error: BaseException) -> None:
         """Park a process as broken with what is known; what it did not write is void."""
+        if activation.gone:
+            return
+        if activation.commit is not None:
+            activation.trouble = error  # its own version must be known first
+            return
         process = activation.process
         self.drop(activation)
         failure = Failure.of(error)
@@ -381,5 +390,7 @@ class Scheduler:
             if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
                 self.telemetry.counters["broken"] += 1
                 self.ended(commit.after)
+            elif isinstance(answer, StoreError):  # its lease lapses, and whoever takes it over parks it
+                log.error("process %s could not be parked as broken: %s", id_text(process.id), answer)
 
         self.committer.commit(commit, answered)

@@ -19,6 +19,11 @@ from perdure.telemetry import Telemetry
 
 log = logging.getLogger("perdure")
 
+GRACE_SECONDS = 5.0
+"""What a solitary worker gets to stop, beyond the time for the step in its hands."""
+AGAIN_SECONDS = 60.0
+"""The longest wait before another try, when solitary workers cannot even start."""
+
 
 class Solitary:
     """Spawns one solitary worker at a time while suspects are due."""
@@ -31,6 +36,7 @@ class Solitary:
         self.loop = Loop("solitary", self._tick)
         self._wanted = False
         self._child: asyncio.subprocess.Process | None = None
+        self._failures = 0
 
     def wanted(self) -> None:
         """Suspects are due: have one run alone."""
@@ -38,14 +44,27 @@ class Solitary:
             self._wanted = True
             self.loop.wake()
 
-    async def stop(self) -> None:
-        """Ask a solitary worker under way to stop, and wait for it."""
+    async def stop(self, hurry: asyncio.Event) -> None:
+        """Ask a solitary worker under way to stop, in a hurry if need be; one that does not is killed."""
         child = self._child
         if child is not None and child.returncode is None:
             child.terminate()
         await self.loop.stop()
-        if child is not None:
+        if child is None:
+            return
+        hurrying = asyncio.create_task(self._hasten(child, hurry))
+        try:
+            async with asyncio.timeout(self.pace.stop_seconds + GRACE_SECONDS):
+                await child.wait()
+        except TimeoutError:
+            child.kill()
             await child.wait()
+        hurrying.cancel()
+
+    async def _hasten(self, child: asyncio.subprocess.Process, hurry: asyncio.Event) -> None:
+        await hurry.wait()
+        if child.returncode is None:
+            child.terminate()
 
     async def _tick(self) -> float:
         if not self._wanted:
@@ -56,13 +75,19 @@ class Solitary:
         self._child = await asyncio.create_subprocess_exec(*self.command(), env=self.environment())
         code = await self._child.wait()
         self._child = None
-        if code != 0:
-            log.warning("a solitary worker ended with code %s: the process that it ran is the suspect", code)
+        if code > 0:
+            self._failures += 1
+            wait = min(2.0**self._failures, AGAIN_SECONDS)
+            log.error("a solitary worker cannot run (exit code %d, see its output); again in %g s", code, wait)
+            await asyncio.sleep(wait)
+        elif code < 0:
+            log.warning("a solitary worker was killed by signal %d: the process that it ran is the suspect", -code)
+        self._failures = self._failures if code > 0 else 0
         return 0.0
 
     def command(self) -> list[str]:
         """The command of a solitary worker: this Python, the modules that define what is hosted here."""
-        pace = f"{self.pace.lease_seconds},{self.pace.beat_seconds}"
+        pace = f"{self.pace.lease_seconds},{self.pace.beat_seconds},{self.pace.stop_seconds}"
         return [sys.executable, "-m", "perdure.alone", pace, *self.registry.sources]
 
     def environment(self) -> dict[str, str]:

@@ -18,15 +18,14 @@ class StoreTime:
         self._offset: float | None = None
         self._last = 0
 
-    def heard(self, now: int) -> None:
-        """Take the store's time from an answer that has just arrived."""
-        offset = now - self._machine.monotonic() * SECOND
-        if self._offset is None or offset > self._offset:
-            self._offset = offset
+    def heard(self, now: int, sent: float) -> None:
+        """Take the store's time from an answer that has just arrived, to a request of the monotonic time ``sent``.
 
-    def corrected(self, now: int) -> None:
-        """Take the store's time from a beat: also corrects an estimate that has drifted ahead."""
-        self._offset = now - self._machine.monotonic() * SECOND
+        The store said it between the two: an estimate that has fallen behind or drifted ahead is put right.
+        """
+        at_least = now - self._machine.monotonic() * SECOND
+        at_most = now - sent * SECOND
+        self._offset = at_least if self._offset is None else min(max(self._offset, at_least), at_most)
 
     def now(self) -> int:
         """Microseconds since 1970 by the store's clock, a little late at most."""

@@ -13,6 +13,7 @@ from msgspec import json
 from perdure import limits
 from perdure.authoring.registry import Registry
 from perdure.clock import Machine, microseconds
+from perdure.errors import PerdureError
 from perdure.kernel import transition
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
@@ -84,13 +85,11 @@ class Worker:
         self.watchdog = Watchdog(machine, telemetry)
         self.alone = alone
         self._calm = False
-        self.hurried = False
+        self._hurry = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
 
     def on_end(self, ended: Callable[[Process], None], parted: Callable[[bytes], None]) -> None:
-        """Have ``ended`` called with every process brought to an end (or parked) here, ``parted`` with every other id
-        that leaves our hands.
-        """
+        """Have ``ended`` called with every process that ended (or was parked) here, ``parted`` with other ids let go."""
         self.scheduler.ended = ended
         self.scheduler.parted = parted
 
@@ -116,6 +115,10 @@ class Worker:
         self.intake.loop.start()
         self.watchdog.start()
 
+    def hurry(self) -> None:
+        """While draining: wait for no step any longer, hand everything back now."""
+        self._hurry.set()
+
     def hint(self) -> None:
         """Work may be due, or a message may have come: look now."""
         self.intake.loop.wake()
@@ -123,8 +126,8 @@ class Worker:
 
     @property
     def busy(self) -> int:
-        """How many processes are in hand."""
-        return len(self.scheduler.hand)
+        """How many processes are in hand, or about to be."""
+        return len(self.scheduler.hand) + len(self.scheduler.starting)
 
     async def until_idle(self, seconds: float) -> None:
         """Work until nothing has been claimed for so many seconds and nothing is in hand."""
@@ -141,13 +144,22 @@ class Worker:
 
     async def drain(self, seconds: float) -> None:
         """Stop taking work; let steps in flight finish for up to so many seconds, then hand the rest back."""
+        emptied = self.scheduler.emptied
+        emptied.clear()
         self.scheduler.drain()
         await self.intake.loop.stop()
-        end = self.machine.monotonic() + seconds
-        while self.scheduler.hand and self.machine.monotonic() < end and not self.hurried:
-            await asyncio.sleep(0.01)
+        if self.scheduler.hand:
+            ends = [asyncio.create_task(emptied.wait()), asyncio.create_task(self._hurry.wait())]
+            await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            for end in ends:
+                end.cancel()
         for activation in list(self.scheduler.hand.values()):
             self.scheduler.hand_back(activation)
+        if self.intake.unsure and not self._hurry.is_set():
+            try:
+                await self.reconcile()
+            except PerdureError:
+                pass  # the store is away: when our incarnation is retired or found silent, they are freed
 
     async def stop(self, seconds: float) -> None:
         """Drain, end all loops, and retire the incarnation."""
@@ -156,8 +168,10 @@ class Worker:
             collector.restore()
         self.watchdog.stop()
         await self.drain(seconds)
+        if self._ending is not None:
+            self._ending.cancel()
         await self.supervisor.stop()
-        await self.solitary.stop()
+        await self.solitary.stop(hurry=self._hurry)
         for loop in (self.inbox.loop, self.pulse.guard, self.pulse.loop):
             await loop.stop()
         await self.scheduler.agent.close()
@@ -171,7 +185,8 @@ class Worker:
         hosts = json.encode(sorted(self.registry.hosted))
         row = WorkerRow(self.incarnation.id, name, hosts)
         await self.store.enlist(row, microseconds(self.pace.lease_seconds))
-        self.time.heard(await self.store.now())
+        sent = self.machine.monotonic()
+        self.time.heard(await self.store.now(), sent)
 
     def _ended(self) -> None:
         """Others have ended this incarnation: drop everything in hand and go on under a new id (rule 11)."""
@@ -183,11 +198,18 @@ class Worker:
         for activation in list(self.scheduler.hand.values()):
             self.scheduler.drop(activation)
         self.incarnation.id = self.machine.new_id()
-        await self._enlist()
+        while True:
+            try:
+                await self._enlist()
+                break
+            except PerdureError as error:
+                log.warning("the new incarnation cannot be enlisted yet: %s", error)
+                await asyncio.sleep(self.pace.beat_seconds)
         self.intake.loop.wake()
 
     async def reconcile(self) -> int:
         """Free rows that this worker owns but does not hold: a claim whose answer never came (rule 5)."""
         rows = await self.store.overdue(Overdue.OWNED, limits.SWEEP_ROWS, owner=self.incarnation.id)
-        lost = [row for row in rows if row.id not in self.scheduler.hand]
+        held = self.scheduler.hand.keys() | self.scheduler.starting
+        lost = [row for row in rows if row.id not in held]
         return await self.ward.write([transition.released(row, due_at=self.time.now()) for row in lost])
