@@ -28,8 +28,10 @@ class Pruning:
         worker = await trial.worker()
         for status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED):
             await self._ended(trial, worker, status)
+        old = await trial.in_hand(worker)
         await trial.time.advance(3600)
         kept = [
+            await trial.done(finished(old)),
             await self._ended(trial, worker),
             await trial.started(),
             await trial.done(resting(await trial.in_hand(worker), 0, Status.HELD)),
