@@ -24,11 +24,12 @@ NOBODY = 65534
 READ_ONLY = """
 import asyncio, os, sys
 from perdure.errors import StoreError
-from perdure.store import query, sqlite_schema
 from perdure.store.sqlite import SqliteStore
-query.load("sqlite"), sqlite_schema.migrations()
-os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
 async def main():
+    warm = SqliteStore("sqlite://:memory:")  # loads all code while that is still allowed
+    await warm.open()
+    await warm.close()
+    os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
     try:
         await SqliteStore(sys.argv[1]).open()
     except StoreError as error:
