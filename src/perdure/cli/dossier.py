@@ -42,7 +42,7 @@ class Dossier:
         letters: dict[int, Message],
         unheard: Sequence[Message],
         worker: Worker | None,
-        title: str,
+        row: Process,
     ) -> None:
         self.view = view
         self.now = now
@@ -50,7 +50,8 @@ class Dossier:
         self.letters = letters
         self.unheard = unheard
         self.worker = worker
-        self.title = title
+        self.title = reference_to(row)
+        self.reminder = row.reminder  # its due time is only a reminder: nothing moves it then
 
     def retrying(self) -> list[tuple[Event, FailedAttempt]]:
         """The last failed attempt of every step that has not been answered since."""
@@ -107,9 +108,9 @@ class Dossier:
                 grid.add_row(label, Text(told))
 
         row("id", view.id)
-        row("next", f"{view.mover}: {view.waiting}" if view.mover != "nobody" else f"nobody: {view.waiting}")
+        row("next", f"person: it is {view.status}" if view.mover == "person" else f"{view.mover}: {view.waiting}")
         row("since", _both(view.since, now))
-        row("until", _both(view.until, now) if view.status not in (Status.COMPLETED, Status.CANCELLED) else "")
+        row("looked at" if self.reminder else "until", _both(view.until, now))
         row("worker", "" if self.worker is None else self._presence()["says"])
         row("advice", ADVICE.get(view.status, "").format(id=view.id))
         row("error", "" if view.error is None else text.failure(view.error))
@@ -171,7 +172,7 @@ async def dossier(engine: Engine, row: Process) -> Dossier:
     letters = await letters_of(engine, row, events[-LAST:])
     at = instant(now)
     assert at is not None
-    return Dossier(seen, at, events, letters, unheard[:UNHEARD], owner, reference_to(row))
+    return Dossier(seen, at, events, letters, unheard[:UNHEARD], owner, row)
 
 
 async def letters_of(engine: Engine, row: Process, events: Sequence[Event]) -> dict[int, Message]:

@@ -95,7 +95,8 @@ def _received(event: Event, letters: Mapping[int, Message], limit: int) -> str:
 def _revived(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     told = msgspec.json.decode(event.payload or b"{}")
     if told.get("died"):
-        return f"worker {told['worker']} died with it in hand ({told['deaths'] + told['alone_deaths']} so far)"
+        name = told["worker"].partition(" ")[0]
+        return f"worker {name} died with it in hand ({told['deaths'] + told['alone_deaths']} so far)"
     return f"worker {told['worker']} let go of it: silent, or its lease lapsed"
 
 

@@ -176,7 +176,10 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def speak() -> None:
     """Log one line for each thing worth telling, to the error output."""
     logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)-7s %(message)s",
+        datefmt="%Y-%m-%d %H:%M:%S",
     )
     logging.captureWarnings(True)
 

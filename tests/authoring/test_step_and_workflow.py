@@ -1,0 +1,209 @@
+"""How steps and workflows are declared: names, settings, and what is refused when it is defined."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from perdure.authoring.attempt import ATTEMPT, Attempt
+from perdure.authoring.step import Step, attempt, step
+from perdure.authoring.workflow import Workflow, now, process_id, random, set_state, uuid, workflow
+from perdure.errors import DefinitionError, InvalidInput, PayloadError, WorkflowMisuse
+from perdure.kernel.policy import Retry
+from perdure.kernel.process import Process
+from tests.authoring.life import Life
+
+
+@step
+async def charge(order: str, cents: int = 100) -> str:
+    """Charge an order."""
+    return f"{order}:{cents}"
+
+
+@step(name="the shop's mail", retry=Retry(attempts=5), timeout=30, permanent=(LookupError,))
+def mail(order: str) -> str:
+    return f"mailed {order}"
+
+
+@workflow
+async def order(name: str) -> str:
+    return await charge(name)
+
+
+@workflow(name="order", version="2", deadline=3600, retention=60, idle=7200.5)
+async def second_order(name: str) -> str:
+    return await order(name)
+
+
+def test_outside_of_a_workflow_a_step_just_runs() -> None:
+    assert asyncio.run(charge("A-17")) == "A-17:100"
+    assert mail("A-17") == "mailed A-17"  # type: ignore[comparison-overlap]
+    assert asyncio.run(order("A-17")) == "A-17:100"
+
+
+def test_a_workflow_called_in_a_workflow_is_a_part_of_it() -> None:
+    life = Life(second_order, ["A-17"])
+    assert life.seen[0].asked == [("charge", "1", b'["A-17"]')]
+    assert life.finish_step("charge").outcome == '"A-17:100"'
+
+
+def test_a_step_is_known_by_its_function_and_settings() -> None:
+    assert (charge.name, charge.is_async, charge.timeout, charge.retry) == ("charge", True, 3600.0, Retry())
+    assert (mail.name, mail.is_async, mail.timeout, mail.retry.attempts) == ("the shop's mail", False, 30.0, 5)
+    assert mail.retry.never == (LookupError,)
+    assert charge.__doc__ == "Charge an order."
+    assert charge.__wrapped__ is charge.function  # type: ignore[attr-defined]
+    assert repr(mail) == "<step the shop's mail>"
+    assert charge.shape.result_type is str
+
+
+def test_a_workflow_is_known_by_its_function_and_settings() -> None:
+    assert (order.name, order.version, order.deadline, order.retention, order.idle) == ("order", "", None, None, None)
+    assert (second_order.version, second_order.deadline) == ("2", 3600.0)
+    assert (second_order.retention, second_order.idle) == (60.0, 7200.5)
+    assert repr(second_order) == "<workflow order>"
+
+
+class Shop:
+    """A class with functions that are no functions of a module."""
+
+    @staticmethod
+    async def close(till: int) -> int:
+        return till
+
+
+def test_a_staticmethod_may_be_a_step_or_a_workflow() -> None:
+    assert step(Shop.close).name == "Shop.close"
+    assert Step(vars(Shop)["close"]).name == "Shop.close"  # type: ignore[var-annotated]
+    assert Workflow(vars(Shop)["close"]).name == "Shop.close"  # type: ignore[var-annotated]
+
+
+async def _yielding() -> AsyncIterator[int]:
+    yield 1
+
+
+def _plainly(function: Any) -> Any:
+    @wraps(function)
+    def wrapper(order: str) -> Any:
+        return function(order)
+
+    return wrapper
+
+
+async def _many(*orders: str) -> None: ...
+
+
+async def _method(self: Any) -> None: ...
+
+
+_method.__qualname__ = "Shop.method"
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (lambda order: order, "needs a name"),
+        (_yielding, "yields"),
+        (_plainly(charge.function), "inside an ordinary decorator"),
+        (_many, "takes \\*orders"),
+        (_method, "is a method"),
+        (Shop, "marks functions"),
+        (print, "marks functions"),
+        (charge, "marks functions"),
+    ],
+)
+@pytest.mark.parametrize("mark", [step, workflow])
+def test_what_cannot_be_called_by_its_name_alone_is_refused_when_it_is_defined(
+    mark: Any, function: Any, told: str
+) -> None:
+    with pytest.raises(DefinitionError, match=told):
+        mark(function)
+
+
+@pytest.mark.parametrize(
+    ("mark", "settings", "told"),
+    [
+        (step, {"timeout": 0}, "Give seconds"),
+        (step, {"timeout": True}, "Give seconds"),
+        (step, {"timeout": float("inf")}, "Give seconds"),
+        (step, {"retry": 5}, "is no Retry"),
+        (step, {"name": " x"}, "begins or ends with a space"),
+        (workflow, {"name": ""}, "is empty"),
+        (workflow, {"deadline": -1}, "Give seconds"),
+        (workflow, {"idle": "1h"}, "Give seconds"),
+        (workflow, {"version": "a\nb"}, "unprintable"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_when_it_is_defined(mark: Any, settings: Any, told: str) -> None:
+    with pytest.raises(DefinitionError, match=told):
+
+        @mark(**settings)
+        async def wrong() -> None: ...
+
+
+def test_a_workflow_is_a_coroutine_function() -> None:
+    with pytest.raises(DefinitionError, match="Write `async def`"):
+        workflow(mail.function)  # type: ignore[call-overload]
+
+
+@workflow
+async def asking_wrongly() -> list[str]:
+    told = []
+    for wrong in (lambda: charge(), lambda: charge("a", "b", "c"), lambda: charge(float("nan")), lambda: charge(object())):
+        try:
+            await wrong()  # type: ignore[no-untyped-call]
+        except InvalidInput as error:
+            told.append(type(error).__name__)
+    return told
+
+
+def test_arguments_that_do_not_fit_are_refused_in_the_workflow_before_anything_is_asked_for() -> None:
+    assert Life(asking_wrongly).seen[0].outcome == '["InvalidInput","InvalidInput","PayloadError","PayloadError"]'
+
+
+def test_in_turn_functions_work_in_unit_tests_as_far_as_they_make_sense() -> None:
+    assert now().tzinfo is not None
+    assert uuid() != uuid()
+    set_state({"seen": "by nobody"})
+    with pytest.raises(PayloadError):
+        set_state(object())
+    for lost in (process_id, random):
+        with pytest.raises(WorkflowMisuse, match="belongs in a workflow"):
+            lost()
+
+
+def test_outside_of_a_running_step_the_attempt_is_neutral() -> None:
+    neutral = attempt()
+    neutral.heartbeat({"done": 3})
+    assert neutral.last_progress == {"done": 3}
+    assert (neutral.number, neutral.kind, neutral.key, neutral.remaining()) == (1, "", None, float("inf"))
+    assert neutral.idempotency_key == attempt().idempotency_key
+    with pytest.raises(PayloadError, match="the progress"):
+        neutral.heartbeat(object())
+
+
+def test_an_attempt_knows_its_process_and_beats_from_every_thread() -> None:
+    beats: list[str] = []
+    process = Process(id=bytes(16), kind="order", key="A-17", input=b"[]")
+
+    async def running() -> None:
+        mine = Attempt(process, "charge", 2, "k", lambda: beats.append("beat"), asyncio.get_running_loop(), lambda: 5.0)
+        ATTEMPT.set(lambda: mine)
+        attempt().heartbeat()
+        assert beats == ["beat"]
+        await asyncio.to_thread(attempt().heartbeat, 7)
+        await asyncio.wait_for(_until(lambda: len(beats) == 2), 5)
+        assert (mine.process, mine.kind, mine.key) == ("00000000-0000-0000-0000-000000000000", "order", "A-17")
+        assert (mine.number, mine.step, mine.idempotency_key, mine.remaining()) == (2, "charge", "k", 5.0)
+        assert mine.last_progress == 7
+
+    asyncio.run(running())
+
+
+async def _until(met: Any) -> None:
+    while not met():
+        await asyncio.sleep(0)

@@ -1,0 +1,71 @@
+"""Rule 1: a commit is fenced by the row as it is when it is locked, not as the statement's snapshot saw it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+from perdure.kernel.commit import Verdict
+from perdure.testing.conformance import Trial
+from perdure.testing.conformance.trial import finished, going_on, only
+from tests.store.ground_postgres import PostgresGround
+
+GATE = 7
+WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = $1 AND NOT granted"
+
+
+@asynccontextmanager
+async def paused_between_snapshot_and_lock(ground: PostgresGround) -> AsyncIterator[None]:
+    """Make every batch stop in its locking statement, snapshot taken and no row locked, until the block ends."""
+    outside = ground.outside
+    text: str = await outside.fetchval("SELECT pg_get_functiondef('perdure.commit'::regproc)")
+    lock = "FOR NO KEY UPDATE OF p SKIP LOCKED"
+    assert text.count(lock) == 1
+    gate = f"WHERE pg_advisory_xact_lock_shared({GATE}) IS NOT NULL {lock}"
+    try:
+        await outside.execute(text.replace(lock, gate))
+        await outside.fetchval("SELECT pg_advisory_lock($1)", GATE)
+        yield
+    finally:
+        await outside.fetchval("SELECT pg_advisory_unlock($1)", GATE)
+        await outside.execute(text)
+
+
+async def _wait_until_paused(ground: PostgresGround) -> None:
+    while not await ground.outside.fetchval(WAITING, GATE):
+        pass
+
+
+async def test_a_row_claimed_between_snapshot_and_lock_refuses_the_late_commit(
+    postgres: PostgresGround, trial: Trial
+) -> None:
+    first, second = await trial.worker(), await trial.worker("there")
+    row = await trial.in_hand(first)
+    await trial.time.advance(16)
+    other = postgres.store()
+    await other.open()
+    async with paused_between_snapshot_and_lock(postgres):
+        late = asyncio.create_task(trial.commit(finished(row)))
+        await _wait_until_paused(postgres)
+        taken = only((await Trial(postgres, other).claim(second)).claimed).process
+    assert (await late).verdict is Verdict.REFUSED
+    assert await trial.row(row.id) == taken
+    assert (await trial.whole(row.id)).events == ()
+    await other.close()
+
+
+async def test_the_neighbours_of_a_refused_commit_keep_their_own_events(postgres: PostgresGround, trial: Trial) -> None:
+    worker = await trial.worker()
+    rows = [await trial.in_hand(worker) for _ in range(4)]
+    async with paused_between_snapshot_and_lock(postgres):
+        commits = [going_on(row, steps=steps) for steps, row in enumerate(rows, 1)]
+        batch = asyncio.create_task(trial.store.commit(commits))
+        await _wait_until_paused(postgres)
+        # Another command overtakes the batch on the second row.
+        await postgres.outside.execute(
+            "UPDATE perdure.process SET token = token + 1, owner = NULL WHERE id = $1", UUID(bytes=rows[1].id)
+        )
+    assert [answer.verdict for answer in await batch] == ["applied", "refused", "applied", "applied"]
+    assert [len((await trial.whole(row.id)).events) for row in rows] == [1, 0, 3, 4]

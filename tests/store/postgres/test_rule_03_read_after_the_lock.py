@@ -1,0 +1,64 @@
+"""Rule 3: what is read beside a row is read after its lock, in a later statement, and fits the row."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+from perdure.kernel.commit import Start, StartVerdict
+from perdure.testing.conformance import Trial
+from perdure.testing.conformance.trial import going_on, only, released
+from tests.store.ground_postgres import PostgresGround
+
+BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'perdure writes' AND wait_event_type = 'Lock'"
+
+
+async def test_a_start_that_waited_for_a_rival_with_its_key_answers_with_the_rivals_id(
+    postgres: PostgresGround, trial: Trial
+) -> None:
+    rival = trial.process(key="order/1")
+    await trial.store.start([Start(rival)])
+    row = await trial.row(rival.id)
+    late = trial.process(key="order/1")
+    columns = "id, created_at, changed_at, due_at, status, run, version, token, inbox, seen, events, deaths"
+    more = "alone_deaths, priority, reminder, kind, key, code, input"
+    async with postgres.outside.transaction():
+        # The rival's insert, seen from inside its own transaction, which has not ended yet.
+        copy = f"INSERT INTO perdure.process ({columns}, {more}) SELECT {columns}, {more} FROM gone"
+        await postgres.outside.execute(
+            f"WITH gone AS (DELETE FROM perdure.process WHERE id = $1 RETURNING *) {copy}", UUID(bytes=rival.id)
+        )
+        starting = asyncio.create_task(trial.store.start([Start(late)]))
+        while not await postgres.outside.fetchval(BLOCKED):
+            pass
+    [answer] = await starting
+    assert (answer.verdict, answer.id) == (StartVerdict.EXISTS, rival.id)
+    assert await trial.stored() == [row]
+
+
+OVERTAKE = """
+    CREATE FUNCTION perdure.overtake() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO perdure.event (process, at, run, number, turn, token, version, type, place, name)
+        VALUES (NEW.id, NEW.changed_at, NEW.run, NEW.events + 1, 0, NEW.token + 1, NEW.version + 1, 23, '', '');
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER overtake AFTER UPDATE ON perdure.process
+        FOR EACH ROW WHEN (NEW.token > OLD.token) EXECUTE FUNCTION perdure.overtake();
+"""
+
+
+async def test_events_of_a_commit_that_came_in_after_the_claim_are_not_in_its_answer(
+    postgres: PostgresGround, trial: Trial
+) -> None:
+    worker = await trial.worker()
+    row = await trial.done(going_on(await trial.in_hand(worker), steps=3))
+    await trial.done(released(row, 0, steps=2))
+    # A forcing command that is committed between the claim and the reading of the history leaves this behind.
+    await postgres.outside.execute(OVERTAKE)
+    try:
+        taken = only((await trial.claim(worker)).claimed)
+    finally:
+        await postgres.outside.execute("DROP FUNCTION perdure.overtake CASCADE")
+    assert [event.number for event in taken.events] == [1, 2, 3, 4, 5] == list(range(1, taken.process.events + 1))
+    assert [event.number for event in (await trial.whole(row.id)).events] == [1, 2, 3, 4, 5, 6]

@@ -1,0 +1,86 @@
+"""Rule 7: a silent connection is aborted, with no cancel request; a COMMIT is never cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from perdure.errors import StoreUnavailable
+from perdure.kernel.commit import Verdict
+from perdure.store.postgres import PostgresStore
+from perdure.testing.conformance import Trial
+from perdure.testing.conformance.trial import going_on
+from tests.store.ground_postgres import PostgresGround
+from tests.store.postgres.proxy import Fault, Proxy
+
+BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'perdure writes' AND wait_event_type = 'Lock'"
+
+
+async def test_a_line_that_falls_silent_is_given_up_and_the_outcome_settled_over_a_new_one(
+    postgres: PostgresGround, trial: Trial, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.store.postgres_link.SILENT_CONNECTION_SECONDS", 0.2)
+    store = PostgresStore(proxy.url)
+    await store.open()
+    worker = await trial.worker()
+    row = await trial.in_hand(worker)
+    commit = going_on(row)
+    connections = proxy.connections
+    proxy.fault, proxy.mark = Fault.SILENT, row.id
+    with pytest.raises(StoreUnavailable):
+        await store.commit([commit])
+    # A cancel request would have come on a connection of its own.
+    assert proxy.connections == connections
+    [answer] = await store.commit([commit])
+    assert (answer.verdict, proxy.connections) == (Verdict.APPLIED, connections + 1)
+    assert (await trial.row(row.id)).version == 1
+    await store.close()
+
+
+async def test_a_caller_who_goes_away_does_not_cancel_the_write(
+    postgres: PostgresGround, trial: Trial, proxy: Proxy
+) -> None:
+    store = PostgresStore(proxy.url)
+    await store.open()
+    worker = await trial.worker()
+    row = await trial.in_hand(worker)
+    connections = proxy.connections
+    async with postgres.outside.transaction():
+        await postgres.outside.execute("LOCK TABLE perdure.event")
+        caller = asyncio.create_task(store.commit([going_on(row)]))
+        while not await postgres.outside.fetchval(BLOCKED):
+            pass
+        caller.cancel()
+        await asyncio.wait([caller])
+        assert caller.cancelled()
+    assert (await store.commit([going_on(row)]))[0].verdict is Verdict.APPLIED
+    whole = await trial.whole(row.id)
+    assert (whole.process.version, len(whole.events), proxy.connections) == (1, 1, connections)
+    await store.close()
+
+
+async def test_closing_waits_for_the_write_under_way(postgres: PostgresGround, trial: Trial) -> None:
+    store = postgres.store()
+    await store.open()
+    worker = await trial.worker()
+    row = await trial.in_hand(worker)
+    async with postgres.outside.transaction():
+        await postgres.outside.execute("LOCK TABLE perdure.event")
+        writing = asyncio.create_task(store.commit([going_on(row)]))
+        while not await postgres.outside.fetchval(BLOCKED):
+            pass
+        closing = asyncio.create_task(store.close())
+        await asyncio.wait([closing], timeout=0)
+        assert not closing.done()
+    await closing
+    assert (await writing)[0].verdict is Verdict.APPLIED
+
+
+async def test_the_server_is_asked_to_notice_a_client_gone_dark(postgres: PostgresGround, trial: Trial) -> None:
+    rows = await postgres.outside.fetch("SELECT pg_sleep(0), name, setting FROM pg_settings WHERE name LIKE 'tcp_%'")
+    assert {row["name"] for row in rows} >= {"tcp_user_timeout"}
+    purposes = await postgres.outside.fetch(
+        "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE 'perdure %' ORDER BY 1"
+    )
+    assert [row[0] for row in purposes] == ["perdure beats", "perdure presence", "perdure reads", "perdure writes"]
