@@ -25,8 +25,7 @@ class Proxy:
         self.fault = Fault.NONE
         self.mark = b"\0"
         self.connections = 0
-        self._writers: list[asyncio.StreamWriter] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._lines: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Proxy:
@@ -38,11 +37,10 @@ class Proxy:
     ) -> None:
         assert self._server is not None
         self._server.close()
-        self.cut()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        for line in self._lines:
+            line.cancel()
+        if self._lines:
+            await asyncio.wait(self._lines)
 
     @property
     def url(self) -> str:
@@ -52,51 +50,43 @@ class Proxy:
         user = self._parts.netloc.rpartition("@")[0]
         return urlunsplit(self._parts._replace(netloc=f"{user}@127.0.0.1:{port}"))
 
-    def cut(self) -> None:
-        """Cut all connections that stand."""
-        for writer in self._writers:
-            writer.transport.abort()
-        self._writers.clear()
-
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        line = asyncio.current_task()
+        assert line is not None
+        self._lines.add(line)
+        line.add_done_callback(self._lines.discard)
         back, forth = await asyncio.open_connection(self._parts.hostname, self._parts.port)
-        self._writers += [writer, forth]
-        silent = asyncio.Event()
-        for work in (self._requests(reader, writer, forth, silent), self._answers(back, writer, forth, silent)):
-            task = asyncio.create_task(work)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        fault: list[Fault] = []
+        answers = asyncio.create_task(_answers(back, writer, fault))
+        try:
+            await self._requests(reader, forth, fault)
+            if fault != [Fault.CUT_BEFORE]:
+                forth.close()
+                await answers
+        finally:
+            answers.cancel()
+            writer.transport.abort()
+            forth.transport.abort()
 
-    async def _requests(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, forth: asyncio.StreamWriter, hush: asyncio.Event
-    ) -> None:
+    async def _requests(self, reader: asyncio.StreamReader, forth: asyncio.StreamWriter, fault: list[Fault]) -> None:
         while request := await _read(reader):
-            fault = self.fault if self.mark in request else Fault.NONE
-            if fault is not Fault.NONE:
+            if self.fault is not Fault.NONE and self.mark in request:
+                fault.append(self.fault)
                 self.fault = Fault.NONE
-                hush.set()
-            if fault is Fault.CUT_BEFORE:
-                forth.transport.abort()
-                writer.transport.abort()
-                return
+                if fault == [Fault.CUT_BEFORE]:
+                    return
             forth.write(request)
-            if fault is Fault.CUT_AFTER:
-                # The server's answer is awaited by _answers, which then cuts the line.
-                self._cut_on_answer = forth
-        forth.close()
 
-    async def _answers(
-        self, back: asyncio.StreamReader, writer: asyncio.StreamWriter, forth: asyncio.StreamWriter, hush: asyncio.Event
-    ) -> None:
-        while answer := await _read(back):
-            if not hush.is_set():
-                writer.write(answer)
-            elif getattr(self, "_cut_on_answer", None) is forth:
-                writer.transport.abort()
-                return
-        if not hush.is_set():
-            writer.close()
+
+async def _answers(back: asyncio.StreamReader, writer: asyncio.StreamWriter, fault: list[Fault]) -> None:
+    while answer := await _read(back):
+        if fault == [Fault.CUT_AFTER]:
+            break
+        if not fault:
+            writer.write(answer)
+    if fault != [Fault.SILENT]:
+        writer.transport.abort()
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:

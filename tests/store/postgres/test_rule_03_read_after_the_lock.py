@@ -11,31 +11,10 @@ from perdure.testing.conformance.trial import going_on, only, released
 from tests.store.ground_postgres import PostgresGround
 
 BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'perdure writes' AND wait_event_type = 'Lock'"
-
-
-async def test_a_start_that_waited_for_a_rival_with_its_key_answers_with_the_rivals_id(
-    postgres: PostgresGround, trial: Trial
-) -> None:
-    rival = trial.process(key="order/1")
-    await trial.store.start([Start(rival)])
-    row = await trial.row(rival.id)
-    late = trial.process(key="order/1")
-    columns = "id, created_at, changed_at, due_at, status, run, version, token, inbox, seen, events, deaths"
-    more = "alone_deaths, priority, reminder, kind, key, code, input"
-    async with postgres.outside.transaction():
-        # The rival's insert, seen from inside its own transaction, which has not ended yet.
-        copy = f"INSERT INTO perdure.process ({columns}, {more}) SELECT {columns}, {more} FROM gone"
-        await postgres.outside.execute(
-            f"WITH gone AS (DELETE FROM perdure.process WHERE id = $1 RETURNING *) {copy}", UUID(bytes=rival.id)
-        )
-        starting = asyncio.create_task(trial.store.start([Start(late)]))
-        while not await postgres.outside.fetchval(BLOCKED):
-            pass
-    [answer] = await starting
-    assert (answer.verdict, answer.id) == (StartVerdict.EXISTS, rival.id)
-    assert await trial.stored() == [row]
-
-
+COLUMNS = (
+    "id, created_at, changed_at, due_at, status, run, version, token, inbox, seen, events, deaths, alone_deaths, "
+    "priority, reminder, kind, key, code, input"
+)
 OVERTAKE = """
     CREATE FUNCTION perdure.overtake() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
@@ -46,6 +25,28 @@ OVERTAKE = """
     CREATE TRIGGER overtake AFTER UPDATE ON perdure.process
         FOR EACH ROW WHEN (NEW.token > OLD.token) EXECUTE FUNCTION perdure.overtake();
 """
+
+
+async def test_a_start_that_waited_for_a_rival_with_its_key_answers_with_the_rivals_id(
+    postgres: PostgresGround, trial: Trial
+) -> None:
+    rival = trial.process(key="order/1")
+    await trial.store.start([Start(rival)])
+    row = await trial.row(rival.id)
+    late = trial.process(key="order/1")
+    async with postgres.outside.transaction():
+        # The rival's row, written anew in a transaction that has not ended yet.
+        await postgres.outside.execute(
+            f"WITH gone AS (DELETE FROM perdure.process WHERE id = $1 RETURNING *) "
+            f"INSERT INTO perdure.process ({COLUMNS}) SELECT {COLUMNS} FROM gone",
+            UUID(bytes=rival.id),
+        )
+        starting = asyncio.create_task(trial.store.start([Start(late)]))
+        while not await postgres.outside.fetchval(BLOCKED):
+            pass
+    [answer] = await starting
+    assert (answer.verdict, answer.id) == (StartVerdict.EXISTS, rival.id)
+    assert await trial.stored() == [row]
 
 
 async def test_events_of_a_commit_that_came_in_after_the_claim_are_not_in_its_answer(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
 
 from perdure.errors import StoreUnavailable
 from perdure.kernel.commit import Start, StartVerdict, Verdict
 from perdure.kernel.message import SendVerdict
+from perdure.store.base import Overdue
 from perdure.store.postgres import PostgresStore
 from perdure.testing.conformance import Trial
-from perdure.testing.conformance.trial import LEASE, going_on
+from perdure.testing.conformance.trial import going_on
 from tests.store.ground_postgres import PostgresGround
 from tests.store.postgres.proxy import Fault, Proxy
 
@@ -17,7 +20,7 @@ CUTS = pytest.mark.parametrize("fault", [Fault.CUT_BEFORE, Fault.CUT_AFTER])
 
 
 @pytest.fixture
-async def far(postgres: PostgresGround, proxy: Proxy) -> Trial:
+async def far(postgres: PostgresGround, proxy: Proxy) -> AsyncIterator[Trial]:
     """A store by way of a line that can be cut, with the suite's short words."""
     store = PostgresStore(proxy.url)
     await store.open()
@@ -26,7 +29,9 @@ async def far(postgres: PostgresGround, proxy: Proxy) -> Trial:
 
 
 @CUTS
-async def test_a_commit_sent_again_over_a_new_line_is_applied_once(trial: Trial, far: Trial, proxy: Proxy, fault: Fault) -> None:
+async def test_a_commit_sent_again_over_a_new_line_is_applied_once(
+    trial: Trial, far: Trial, proxy: Proxy, fault: Fault
+) -> None:
     worker = await trial.worker()
     rows = [await trial.in_hand(worker) for _ in range(3)]
     commits = [going_on(row, steps=2) for row in rows]
@@ -51,7 +56,7 @@ async def test_a_commit_sent_again_after_a_takeover_says_what_became_of_it(
     proxy.fault, proxy.mark = fault, row.id
     with pytest.raises(StoreUnavailable):
         await far.store.commit([commit])
-    await trial.time.advance(LEASE / 1_000_000)
+    await trial.time.advance(15)
     assert len((await trial.claim(second)).claimed) == 1
     [answer] = await far.store.commit([commit])
     assert answer.verdict is (Verdict.APPLIED if fault is Fault.CUT_AFTER else Verdict.REFUSED)
@@ -78,11 +83,13 @@ async def test_starts_and_sends_sent_again_are_answered_as_the_first_time(
     assert {row.inbox for row in await trial.stored()} == {1}
 
 
-async def test_rows_of_a_claim_whose_answer_was_lost_are_found_by_their_owner(trial: Trial, far: Trial, proxy: Proxy) -> None:
+async def test_rows_of_a_claim_whose_answer_was_lost_are_found_by_their_owner(
+    trial: Trial, far: Trial, proxy: Proxy
+) -> None:
     worker = await trial.worker()
     row = await trial.started()
     proxy.fault, proxy.mark = Fault.CUT_AFTER, worker
     with pytest.raises(StoreUnavailable):
         await far.claim(worker)
-    [mine] = await far.store.overdue("owned", 10, worker)
+    [mine] = await far.store.overdue(Overdue.OWNED, 10, worker)
     assert (mine.id, mine.owner, mine.token) == (row.id, worker, 1)

@@ -1,0 +1,64 @@
+"""Rule 9: a claim seeks once for each kind and priority; sleepers and strangers cost it nothing."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from perdure.clock import SECOND
+from perdure.testing.conformance import Trial
+from perdure.testing.conformance.trial import LEASE
+from tests.store.ground_postgres import PostgresGround
+
+FILL = """
+    INSERT INTO perdure.process (id, created_at, changed_at, due_at, status, run, version, token, inbox, seen, events,
+                                 deaths, alone_deaths, priority, reminder, kind, code, input)
+    SELECT gen_random_uuid(), t, t, t + due, 'running', 1, 0, 0, 0, 0, 0, 0, 0, 4, idle, kind, '1', '1'
+    FROM generate_series(1, $1), (SELECT perdure.now()) AS n(t),
+         (VALUES ('order', interval '1 hour', false), ('elsewhere', interval '-1 hour', false),
+                 ('order', interval '-1 hour', true)) AS v(kind, due, idle)
+"""
+CLAIM = """
+    EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM perdure.claim($1, '{order}', '{1}', 100, $2, false, NULL)
+"""
+
+
+async def _pages_for_a_claim(ground: PostgresGround, worker: bytes) -> int:
+    """How many pages a claim of 100 due rows touches, once its plans are made; the claim is undone."""
+    pages = 0
+    for _ in range(2):
+        transaction = ground.outside.transaction()
+        await transaction.start()
+        plan = await ground.outside.fetchval(CLAIM, UUID(bytes=worker), LEASE)
+        await transaction.rollback()
+        [told] = __import__("json").loads(plan)
+        pages = told["Plan"]["Shared Hit Blocks"] + told["Plan"]["Shared Read Blocks"]
+    return pages
+
+
+async def test_sleepers_idlers_and_strangers_cost_a_claim_nothing(postgres: PostgresGround, trial: Trial) -> None:
+    worker = await trial.worker()
+    for _ in range(100):
+        await trial.started(due_at=await trial.time.now() - SECOND)
+    pages = []
+    for rows in (100, 10_000):
+        await postgres.outside.execute(FILL, rows)
+        pages.append(await _pages_for_a_claim(postgres, worker))
+    # A deeper tree of an index costs a page for each seek; reading what is not due would cost hundreds.
+    assert pages[1] < pages[0] * 1.25
+
+
+async def test_owned_rows_of_others_cost_a_claim_nothing(postgres: PostgresGround, trial: Trial) -> None:
+    worker = await trial.worker()
+    for _ in range(100):
+        await trial.started(due_at=await trial.time.now() - SECOND)
+    pages = []
+    for rows in (10, 5_000):
+        await postgres.outside.execute(FILL, rows)
+        owner = UUID(bytes=trial.ids.new_id())
+        await postgres.outside.execute(
+            "UPDATE perdure.process SET owner = $1, due_at = perdure.now() + interval '1 hour' "
+            "WHERE owner IS NULL AND NOT reminder AND due_at > perdure.now()",
+            owner,
+        )
+        pages.append(await _pages_for_a_claim(postgres, worker))
+    assert pages[1] < pages[0] * 1.25
