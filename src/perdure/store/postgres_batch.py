@@ -82,6 +82,7 @@ def commit_records(commits: Sequence[Commit]) -> tuple[Any, ...]:
                 row.awaiting,
                 row.result,
                 row.code,
+                row.opened_at,
                 commit.not_before or None,
             )
             for commit in commits

@@ -52,7 +52,7 @@ async def test_a_lock_on_a_whole_table_makes_the_store_unavailable_not_silent(
     await trial.store.start([Start(trial.process())])
 
 
-async def test_every_function_that_waits_for_locks_has_a_limit(postgres: PostgresGround, trial: Trial) -> None:
+async def test_every_function_that_waits_for_locks_has_a_limit(postgres: PostgresGround) -> None:
     rows = await postgres.outside.fetch(
         "SELECT p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = 'perdure' "
         "AND EXISTS (SELECT FROM unnest(p.proconfig) c WHERE c LIKE 'lock_timeout=%')"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
 from perdure.errors import StoreUnavailable
 from perdure.kernel.commit import Verdict
 from perdure.store.postgres import PostgresStore
+from perdure.store.postgres_link import connect
+from perdure.store.postgres_url import address_of
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import going_on
 from tests.store.ground_postgres import PostgresGround
@@ -18,7 +21,7 @@ BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'perdu
 
 
 async def test_a_line_that_falls_silent_is_given_up_and_the_outcome_settled_over_a_new_one(
-    postgres: PostgresGround, trial: Trial, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    trial: Trial, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perdure.store.postgres_link.SILENT_CONNECTION_SECONDS", 0.2)
     store = PostgresStore(proxy.url)
@@ -32,6 +35,7 @@ async def test_a_line_that_falls_silent_is_given_up_and_the_outcome_settled_over
         await store.commit([commit])
     # A cancel request would have come on a connection of its own.
     assert proxy.connections == connections
+    monkeypatch.undo()
     [answer] = await store.commit([commit])
     assert (answer.verdict, proxy.connections) == (Verdict.APPLIED, connections + 1)
     assert (await trial.row(row.id)).version == 1
@@ -77,10 +81,38 @@ async def test_closing_waits_for_the_write_under_way(postgres: PostgresGround, t
     assert (await writing)[0].verdict is Verdict.APPLIED
 
 
-async def test_the_server_is_asked_to_notice_a_client_gone_dark(postgres: PostgresGround, trial: Trial) -> None:
-    rows = await postgres.outside.fetch("SELECT pg_sleep(0), name, setting FROM pg_settings WHERE name LIKE 'tcp_%'")
-    assert {row["name"] for row in rows} >= {"tcp_user_timeout"}
+async def test_both_ends_are_told_to_notice_a_peer_gone_dark_within_ten_seconds(postgres: PostgresGround) -> None:
+    connection = await connect(address_of(postgres.url), "test")
+    try:
+        settings = [
+            await connection.fetchval("SELECT setting::int FROM pg_settings WHERE name = $1", name)
+            for name in ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
+        ]
+        assert settings[0] + settings[1] * settings[2] <= 10
+        assert 0 < settings[3] <= 10_000
+        line: socket.socket = connection._transport.get_extra_info("socket")
+        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+        assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert [line.getsockopt(socket.IPPROTO_TCP, option) for option in options] == settings
+    finally:
+        await connection.close()
+
+
+async def test_each_purpose_has_a_connection_of_its_own(postgres: PostgresGround, trial: Trial) -> None:
     purposes = await postgres.outside.fetch(
         "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE 'perdure %' ORDER BY 1"
     )
     assert [row[0] for row in purposes] == ["perdure beats", "perdure presence", "perdure reads", "perdure writes"]
+
+
+async def test_a_beat_does_not_wait_behind_a_write(postgres: PostgresGround, trial: Trial) -> None:
+    worker = await trial.worker()
+    row = await trial.in_hand(worker)
+    async with postgres.outside.transaction():
+        await postgres.outside.execute("LOCK TABLE perdure.event")
+        writing = asyncio.create_task(trial.commit(going_on(row)))
+        while not await postgres.outside.fetchval(BLOCKED):
+            pass
+        assert (await trial.beat(worker, row)).alive
+        assert not writing.done()
+    assert (await writing).verdict is Verdict.APPLIED

@@ -31,7 +31,7 @@ BEGIN
                u.status = 'running' AND u.lease = 0 AND (u.due_at <= now OR p.inbox > u.seen) AS due,
                u.status <> 'running' AND p.created_at IS DISTINCT FROM p.opened_at AS done
         FROM unnest(records) WITH ORDINALITY AS u(id, token, version, forced, status, run, owner, lease, due_at, seen,
-                                                  events, awaiting, result, code, not_before, n)
+                                                  events, awaiting, result, code, opened_at, not_before, n)
         JOIN perdure.process p ON p.id = u.id
         FOR NO KEY UPDATE OF p SKIP LOCKED
     ) AS l;
@@ -53,12 +53,12 @@ BEGIN
                           ELSE perdure.instant(u.due_at) END,
             reminder = u.reminder IS TRUE AND u.lease = 0 AND NOT (u.status = 'running' AND p.inbox > u.seen),
             changed_at = t, seen = u.seen, events = u.events, awaiting = u.awaiting, result = u.result,
-            code = u.code, deaths = coalesce(u.deaths, 0), alone_deaths = coalesce(u.alone_deaths, 0),
+            code = u.code, opened_at = perdure.instant(u.opened_at), deaths = coalesce(u.deaths, 0), alone_deaths = coalesce(u.alone_deaths, 0),
             deadline = perdure.instant(u.deadline), priority = coalesce(u.priority, 4),
             attributes = u.attributes::jsonb, state = u.state, progress = u.progress, error = u.error
         FROM ROWS FROM (unnest(records), unnest(rare)) WITH ORDINALITY
              AS u(id, token, version, forced, status, run, owner, lease, due_at, seen, events, awaiting, result,
-                  code, not_before, reminder, deaths, alone_deaths, deadline, priority, attributes, state, progress,
+                  code, opened_at, not_before, reminder, deaths, alone_deaths, deadline, priority, attributes, state, progress,
                   error, message_offered, n)
         WHERE p.ctid = places[u.n] AND p.id = u.id AND p.token = u.token AND p.version = u.version
           AND (fits IS NULL OR fits[u.n]);

@@ -12,7 +12,8 @@ CREATE TYPE perdure.start_rare AS (
 );
 CREATE TYPE perdure.commit_in AS (
     id uuid, token int, version int, forced int, status perdure.status, run int, owner uuid, lease bigint,
-    due_at bigint, seen int, events int, awaiting text, result bytea, code text, not_before bigint
+    due_at bigint, seen int, events int, awaiting text, result bytea, code text, opened_at bigint,
+    not_before bigint
 );
 CREATE TYPE perdure.commit_rare AS (
     reminder boolean, deaths int, alone_deaths int, deadline bigint, priority int, attributes text, state bytea,
