@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -36,6 +37,8 @@ from perdure.store.sqlite_lock import IncarnationLocks
 from perdure.store.sqlite_watch import Watch
 from perdure.store.sqlite_writer import Writer
 
+T = TypeVar("T")
+
 _OLDEST = (3, 38, 0)
 _LAST = (1 << 63) - 1
 
@@ -50,8 +53,11 @@ class SqliteStore:
         self._clock = SqliteClock(self._machine)
         self._locks = IncarnationLocks(self._file.locks)
         writing = Lane("perdure sqlite writer", self._connect)
-        # A database in memory has one connection only: what is read waits there behind what is written.
-        self._reader = writing if self._file.path is None else Lane("perdure sqlite reader", self._connect)
+        # A database in memory has one connection only: what is read waits there behind what is written. In a file the
+        # engine reads on one connection and people on another, so that nobody's long search delays a supervisor.
+        memory = self._file.path is None
+        self._reader = writing if memory else Lane("perdure sqlite reader", self._connect)
+        self._people = writing if memory else Lane("perdure sqlite search", self._connect)
         self._writer = Writer(self._machine, self._clock, writing)
         self._watch = Watch(self._writer.hints, self._connect_watch)
 
@@ -61,13 +67,13 @@ class SqliteStore:
         """Connect; create or migrate the schema under the write lock, or raise StoreTooOld if ``migrate`` is false."""
         if sqlite3.sqlite_version_info < _OLDEST:
             raise StoreError(f"this Python has SQLite {sqlite3.sqlite_version}; use one with SQLite 3.38 or newer")
-        self._file.prepare()
+        self._file.prepare(create=migrate)
         self._writer.open()
-        if self._reader is not self._writer.lane:
-            self._reader.open()
+        self._reader.open()
+        self._people.open()
         try:
             await self._writer.lane.run(lambda connection: self._prepare(connection, migrate))
-            living = await self._reader.run(lambda connection: sqlite_worker.workers(connection, False))
+            living = await self._writer.lane.run(lambda connection: sqlite_worker.workers(connection, False))
             self._locks.sweep({worker.id for worker in living})
         except BaseException:
             await self.close()
@@ -89,20 +95,24 @@ class SqliteStore:
             return None
         return sqlite3.connect(self._file.path, timeout=0, isolation_level=None)
 
+    async def _read(self, work: Callable[[Connection], T], lane: Lane | None = None) -> T:
+        """Read without the write lock; even that may find the file busy, while it is recovered after a death."""
+        return await (lane or self._reader).run(lambda connection: self._writer.patiently(lambda: work(connection)))
+
     async def close(self) -> None:
         """Let go of every connection, thread and lock. Safe to call twice."""
         self._watch.close()
         if self._writer.lane.is_open and self._clock.mark > self._clock.stored:
             with contextlib.suppress(StoreError):
                 await self._writer.write(lambda transaction: None)
-        if self._reader is not self._writer.lane:
-            await self._reader.close()
+        await self._people.close()
+        await self._reader.close()
         await self._writer.close()
         self._locks.close()
 
     async def now(self) -> int:
         """The store's time, which never runs backward, not even over a new opening."""
-        (stored,) = await self._reader.run(lambda connection: connection.one("clock_mark"))
+        (stored,) = await self._read(lambda connection: connection.one("clock_mark"))
         now = self._clock.saw(stored)
         if now - stored > SECOND:
             return await self._writer.write(lambda transaction: transaction.now)
@@ -141,10 +151,14 @@ class SqliteStore:
     async def claim(self, claim: Claim) -> ClaimAnswer:
         """Take due processes: new token, owner, lease; then, in later statements, read what they hold."""
         if claim.only is None:
-            work = await self._writer.lane.run(lambda connection: sqlite_claim.look(connection, self._clock, claim))
+            work = await self._read(lambda connection: sqlite_claim.look(connection, self._clock, claim))
             if work.none():
                 return work.answer(())
-        return await self._writer.write(lambda transaction: sqlite_claim.claim(transaction, self._clock, claim))
+        taken = await self._writer.write(lambda transaction: sqlite_claim.take(transaction, self._clock, claim))
+        # If we die here the rows are ours and nobody has them: their leases lapse, and somebody takes them over.
+        if not any(row.events or row.inbox for row in taken.rows):
+            return taken.left.answer(sqlite_claim.bare(taken))
+        return await self._read(lambda connection: sqlite_claim.read(connection, taken))
 
     async def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
         """Write commits, at most one per process, each accepted or refused by itself."""
@@ -201,22 +215,22 @@ class SqliteStore:
                 for worker in sqlite_worker.workers(connection, ended)
             ]
 
-        return await self._reader.run(look)
+        return await self._read(look)
 
     # -- sweeps and queries ------------------------------------------------------------------------------------
 
     async def overdue(self, what: Overdue, limit: int, owner: bytes | None = None) -> list[Process]:
         """Rows that a sweep must look at, the longest overdue first."""
         now = await self.now()
-        return await self._reader.run(lambda connection: sqlite_sweep.overdue(connection, what, now, limit, owner))
+        return await self._read(lambda connection: sqlite_sweep.overdue(connection, what, now, limit, owner))
 
     async def search(self, search: Search) -> list[Process]:
         """Processes, newest first."""
-        return await self._reader.run(lambda connection: sqlite_search.search(connection, search))
+        return await self._read(lambda connection: sqlite_search.search(connection, search), self._people)
 
     async def count(self, search: Search) -> list[tuple[str, Status, int]]:
         """How many processes there are by kind and status."""
-        return await self._reader.run(lambda connection: sqlite_search.count(connection, search))
+        return await self._read(lambda connection: sqlite_search.count(connection, search), self._people)
 
     async def history(
         self, process: bytes, run: int, *, after: int = 0, limit: int = 1000, backward: bool = False
@@ -224,7 +238,7 @@ class SqliteStore:
         """Events of one run with numbers above ``after`` (below it, newest first, if ``backward`` and not 0)."""
         name = "read_history_backward" if backward else "read_history"
         start = (after or _LAST) if backward else after
-        packed = await self._reader.run(
+        packed = await self._read(
             lambda connection: connection.one(name, process=process, run=run, start=start, most=limit)
         )
         return [event for _, event in sqlite_row.events(packed)]
@@ -234,16 +248,15 @@ class SqliteStore:
         cells = [cell for want in sorted(wants) for cell in want]
         if not cells:
             return []
-        packed = await self._reader.run(lambda connection: connection.ask("read_messages_above", 2, cells))
+        packed = await self._read(lambda connection: connection.ask("read_messages_above", 2, cells))
         return [message for part in packed for message in sqlite_row.messages(part)]
 
     async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
         """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
         before = await self.now() - finished
-        ids = await self._reader.run(lambda connection: sqlite_sweep.finished(connection, before, limit))
         removed = 0
-        for at in range(0, len(ids), sqlite_sweep.PRUNED_AT_ONCE):
-            removed += await self._prune_some(ids[at : at + sqlite_sweep.PRUNED_AT_ONCE], before, keys)
+        for ids in await self._read(lambda connection: sqlite_sweep.finished(connection, before, limit)):
+            removed += await self._prune_some(ids, before, keys)
         rest = await self._writer.write(lambda transaction: sqlite_sweep.prune_rest(transaction, limit))
         return Pruned(removed, rest.keys)
 

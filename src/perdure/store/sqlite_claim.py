@@ -1,9 +1,9 @@
-"""Claims on SQLite: a look without the lock, then rows taken under it, then what they hold (rules 3, 8, 9 and 10)."""
+"""Claims on SQLite: a look without the lock, rows taken under it, what they hold read afterwards (rules 3, 8 to 10)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct, json
@@ -13,20 +13,26 @@ from perdure.kernel.event import Event
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process, Status
-from perdure.limits import SUSPECT_DEATHS
+from perdure.limits import BATCH_BYTES, SUSPECT_DEATHS
 from perdure.store import sqlite_row
 from perdure.store.sqlite_clock import SqliteClock
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_writer import Transaction
 
+EVENTS_AT_ONCE = 10_000
+"""Events that one packed answer holds, unless a single history is longer."""
+
 
 class Work(Struct):
-    """What a look found: the heads (hosted pair, priority, earliest due time plain and suspect) and lapsed rows."""
+    """What a look found.
+
+    ``heads`` are (hosted pair, priority, earliest due time plain and suspect); ``lapsed`` are rows with their bytes.
+    """
 
     now: int
     alive: bool
     heads: list[tuple[int, int, int | None, int | None]]
-    lapsed: list[bytes]
+    lapsed: list[tuple[bytes, int]]
     alone: bool
 
     def due(self) -> list[tuple[int, int]]:
@@ -55,20 +61,28 @@ def look(connection: Connection, clock: SqliteClock, claim: Claim) -> Work:
     now = clock.now()
     alive = False
     heads: list[tuple[int, int, int | None, int | None]] = []
-    lapsed: list[bytes] = []
+    lapsed: list[tuple[bytes, int]] = []
     for found in connection.ask("look_for_work", 3, cells, now, claim.limit, claim.alone, claim.worker):
         now = clock.saw(found[0])
         alive = bool(found[1])
         heads += json.decode(found[2], type=list[tuple[int, int, int | None, int | None]])
-        lapsed += [bytes.fromhex(id) for id in json.decode(found[3])]
+        lapsed += [(bytes.fromhex(id), size) for id, size in json.decode(found[3])]
     return Work(now, alive, heads, lapsed[: claim.limit], claim.alone)
 
 
-def claim(transaction: Transaction, clock: SqliteClock, claim: Claim) -> ClaimAnswer:
-    """Take due processes under the write lock, and read what they hold."""
+class Taken(Struct):
+    """What a claim took: the rows as they are now, whose they were, and what is left for others."""
+
+    rows: list[Process]
+    owners: list[bytes | None]
+    left: Work
+
+
+def take(transaction: Transaction, clock: SqliteClock, claim: Claim) -> Taken:
+    """Take due processes under the write lock; what they hold is read afterwards, without it."""
     connection, now = transaction.connection, transaction.now
     if not transaction.alive(claim.worker):
-        return ClaimAnswer((), now, alive=False)
+        return Taken([], [], Work(now, False, [], [], claim.alone))
     if claim.only is not None:
         rows = [row for row in _read(connection, [claim.only]) if _may_take(row, claim, now)]
     else:
@@ -76,24 +90,38 @@ def claim(transaction: Transaction, clock: SqliteClock, claim: Claim) -> ClaimAn
         found.now = now
         rows = _read(connection, _candidates(connection, claim, found))
     rows = rows[: claim.limit]
-    if not rows:
-        return look(connection, clock, claim).answer(())
     due_at = now + claim.lease
-    connection.write("own_processes", 1, [row.id for row in rows], claim.worker, due_at, now, now)
-    owned = [
-        replace(
-            row, token=row.token + 1, owner=claim.worker, due_at=due_at, reminder=False,
-            opened_at=now if row.opened_at is None else row.opened_at, changed_at=now,
+    if rows:
+        connection.write("own_processes", 1, [row.id for row in rows], claim.worker, due_at, now, now)
+    taken = [
+        (
+            replace(
+                row, token=row.token + 1, owner=claim.worker, due_at=due_at, reminder=False,
+                opened_at=now if row.opened_at is None else row.opened_at, changed_at=now,
+            ),
+            row.owner,
         )
         for row in rows
     ]  # fmt: skip
-    events = _events(connection, owned)
-    messages = _messages(connection, owned, events)
-    claimed = tuple(
-        Claimed(row, tuple(events[row.id]), tuple(messages[row.id]), before.owner)
-        for row, before in sorted(zip(owned, rows, strict=True), key=lambda pair: pair[0].priority)
+    taken.sort(key=lambda pair: pair[0].priority)
+    return Taken([row for row, _ in taken], [owner for _, owner in taken], look(connection, clock, claim))
+
+
+def bare(taken: Taken) -> tuple[Claimed, ...]:
+    """The claimed rows that hold neither events nor messages."""
+    return tuple(Claimed(row, (), (), owner) for row, owner in zip(taken.rows, taken.owners, strict=True))
+
+
+def read(connection: Connection, taken: Taken) -> ClaimAnswer:
+    """Read what the taken processes hold (rule 3): nothing older than the rows, and nothing that came after them."""
+    events = _events(connection, taken.rows)
+    messages = _messages(connection, taken.rows, events)
+    return taken.left.answer(
+        tuple(
+            Claimed(row, tuple(events[row.id]), tuple(messages[row.id]), owner)
+            for row, owner in zip(taken.rows, taken.owners, strict=True)
+        )
     )
-    return look(connection, clock, claim).answer(claimed)
 
 
 def _may_take(row: Process, claim: Claim, now: int) -> bool:
@@ -106,10 +134,10 @@ def _may_take(row: Process, claim: Claim, now: int) -> bool:
 
 
 def _candidates(connection: Connection, claim: Claim, work: Work) -> list[bytes]:
-    """The ids to be taken: lapsed ones first, then by priority, due time and id."""
+    """The ids to be taken: lapsed ones first, then by priority, due time and id; bounded in rows and in bytes."""
     taken = list(work.lapsed)
     query = "take_suspects" if claim.alone else "take_due"
-    level: list[tuple[int, bytes]] = []
+    level: list[tuple[int, bytes, int]] = []
     due = work.due()
     for at, (priority, n) in enumerate(due):
         left = claim.limit - len(taken)
@@ -117,11 +145,22 @@ def _candidates(connection: Connection, claim: Claim, work: Work) -> list[bytes]
             break
         kind, code = claim.hosted[n]
         (found,) = connection.one(query, kind=kind, code=code, priority=priority, now=work.now, most=left)
-        level += [(due_at, bytes.fromhex(id)) for due_at, id in json.decode(found)]
+        level += [(due_at, bytes.fromhex(id), size) for due_at, id, size in json.decode(found)]
         if at + 1 == len(due) or due[at + 1][0] != priority:
-            taken += [id for _, id in sorted(set(level))[:left]]
+            taken += [(id, size) for _, id, size in sorted(set(level))[:left]]
             level.clear()
-    return taken
+    return _bounded(taken)
+
+
+def _bounded(candidates: Sequence[tuple[bytes, int]]) -> list[bytes]:
+    ids: list[bytes] = []
+    total = 0
+    for id, size in candidates:
+        total += size
+        if ids and total > BATCH_BYTES:
+            break
+        ids.append(id)
+    return ids
 
 
 def _read(connection: Connection, ids: Sequence[bytes]) -> list[Process]:
@@ -134,23 +173,37 @@ def _read(connection: Connection, ids: Sequence[bytes]) -> list[Process]:
 
 
 def _events(connection: Connection, rows: Sequence[Process]) -> defaultdict[bytes, list[Event]]:
-    cells: list[Any] = []
-    for row in rows:
-        if row.events:
-            cells += (row.id, row.run)
     events: defaultdict[bytes, list[Event]] = defaultdict(list)
-    if cells:
+    for group in _grouped([row for row in rows if row.events]):
+        last = {row.id: row.events for row in group}
+        cells = [cell for row in group for cell in (row.id, row.run)]
         for packed in connection.ask("read_histories", 2, cells):
             for process, event in sqlite_row.events(packed):
-                events[process].append(event)
+                if event.number <= last[process]:
+                    events[process].append(event)
     return events
+
+
+def _grouped(rows: Sequence[Process]) -> Iterator[list[Process]]:
+    """The rows in groups of so many events that one packed answer holds them well."""
+    group: list[Process] = []
+    count = 0
+    for row in rows:
+        if group and count + row.events > EVENTS_AT_ONCE:
+            yield group
+            group, count = [], 0
+        group.append(row)
+        count += row.events
+    if group:
+        yield group
 
 
 def _messages(
     connection: Connection, rows: Sequence[Process], events: defaultdict[bytes, list[Event]]
 ) -> defaultdict[bytes, list[Message]]:
-    """What was not consumed, and what the events refer to."""
-    unheard: list[Any] = [row.id for row in rows if row.inbox]
+    """What was not consumed, and what the events refer to, of the messages that the rows count."""
+    last = {row.id: row.inbox for row in rows if row.inbox}
+    unheard: list[Any] = list(last)
     messages: defaultdict[bytes, list[Message]] = defaultdict(list)
     if not unheard:
         return messages
@@ -163,6 +216,7 @@ def _messages(
     if named:
         packed += connection.ask("read_messages_by_number", 2, named)
     found = {(message.process, message.number): message for part in packed for message in sqlite_row.messages(part)}
-    for _, message in sorted(found.items()):
-        messages[message.process].append(message)
+    for (process, number), message in sorted(found.items()):
+        if number <= last[process]:
+            messages[process].append(message)
     return messages

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from perdure.errors import InvalidUrl, StoreError
+from perdure.errors import InvalidUrl, StoreError, StoreTooOld
 
 _SHAPE = "write sqlite:///shop.db, sqlite:////var/lib/shop.db or sqlite://:memory:"
 
@@ -23,10 +23,12 @@ class SqliteFile(Struct, frozen=True):
         """The folder that holds one lock file per incarnation, beside the database."""
         return None if self.path is None else Path(self.path + "-workers")
 
-    def prepare(self) -> None:
-        """Create an empty file that only this user can read, if there is none."""
+    def prepare(self, *, create: bool) -> None:
+        """Create an empty file that only this user can read, if there is none; raises StoreTooOld if it must not."""
         if self.path is None:
             return
+        if not create and not os.path.exists(self.path):
+            raise StoreTooOld(f"there is no database {self.path}; check the URL, or run `perdure migrate` to create it")
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except PermissionError:

@@ -28,23 +28,20 @@ class Lane:
         self._wake: SimpleQueue[bool] = SimpleQueue()
         self._connection: Connection | None = None
         self._thread: threading.Thread | None = None
-        self._closing = False
-
-    @property
-    def is_open(self) -> bool:
-        """Whether work is taken."""
-        return self._thread is not None
+        self._ended: asyncio.Future[None] | None = None
+        self.is_open = False
 
     def open(self) -> None:
-        """Start the thread. The connection is made by the first work."""
-        self._closing = False
-        self._thread = threading.Thread(target=self._live, name=self._name, daemon=True)
-        self._thread.start()
+        """Take work from now on. Thread and connection are made by the first."""
+        self.is_open = True
 
     async def run(self, work: Work[T], *, urgent: bool = False) -> T:
         """Have work done; errors of SQLite come as the store's. Abandoning the wait does not stop the work."""
-        if self._thread is None or self._closing:
+        if not self.is_open:
             raise StoreError("the store is closed; open it first")
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._live, name=self._name, daemon=True)
+            self._thread.start()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         (self._urgent if urgent else self._usual).append((work, future))
         self._wake.put(True)
@@ -53,11 +50,13 @@ class Lane:
     async def close(self) -> None:
         """Finish what is queued, then end the thread and its connection."""
         thread, self._thread = self._thread, None
+        self.is_open = False
         if thread is None:
             return
-        self._closing = True
+        self._ended = asyncio.get_running_loop().create_future()
         self._wake.put(False)
-        await asyncio.get_running_loop().run_in_executor(None, thread.join)
+        await self._ended
+        thread.join()
 
     def _live(self) -> None:
         while self._wake.get():
@@ -73,6 +72,8 @@ class Lane:
             _tell(future, result, failure)
             del work, future, result, failure
         self._discard()
+        if self._ended is not None:
+            _tell(self._ended, None, None)
 
     def _do(self, work: Work[T]) -> T:
         try:

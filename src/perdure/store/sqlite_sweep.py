@@ -14,8 +14,9 @@ from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_start import input_digest
 from perdure.store.sqlite_writer import Transaction
 
-PRUNED_AT_ONCE = 50
-"""Processes that one transaction prunes, so that it stays short."""
+PRUNED_AT_ONCE = 100
+EVENTS_PRUNED_AT_ONCE = 3_000
+"""Processes, and events of them, that one transaction prunes, so that it stays short (unless one has more alone)."""
 
 WORKER_KEPT = 24 * 3600 * 1_000_000
 """Microseconds for which an ended worker stays listed."""
@@ -26,10 +27,18 @@ def overdue(connection: Connection, what: Overdue, now: int, limit: int, owner: 
     return sqlite_row.processes(connection.one(f"overdue_{what}", now=now, most=limit, owner=owner))
 
 
-def finished(connection: Connection, before: int, limit: int) -> list[bytes]:
-    """The ids of processes that finished by a time, the longest finished first."""
+def finished(connection: Connection, before: int, limit: int) -> list[list[bytes]]:
+    """Processes that finished by a time, the longest finished first, in groups for one transaction each."""
     (found,) = connection.one("find_finished", before=before, most=limit)
-    return [bytes.fromhex(id) for id in json.decode(found)]
+    groups: list[list[bytes]] = []
+    events = 0
+    for id, count in json.decode(found):
+        events += count
+        if not groups or len(groups[-1]) == PRUNED_AT_ONCE or events > EVENTS_PRUNED_AT_ONCE:
+            groups.append([])
+            events = count
+        groups[-1].append(bytes.fromhex(id))
+    return groups
 
 
 def prune(transaction: Transaction, ids: Sequence[bytes], before: int, keys: int) -> int:
@@ -39,7 +48,7 @@ def prune(transaction: Transaction, ids: Sequence[bytes], before: int, keys: int
     kept: list[Any] = []
     for heads, inputs in connection.ask("read_finished", 1, list(ids), before):
         at = 0
-        for id, kind, key, _events, length in json.decode(heads):
+        for id, kind, key, length in json.decode(heads):
             input, at = (inputs or b"")[at : at + length], at + length
             gone.append(bytes.fromhex(id))
             if key is not None:

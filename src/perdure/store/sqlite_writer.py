@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from perdure import limits
 from perdure.clock import Machine
@@ -51,6 +53,17 @@ class Transaction:
 Batch: TypeAlias = Callable[[Transaction, Sequence[Any]], list[T]]
 
 
+class _Piece(Struct, frozen=True, gc=False):
+    """What one transaction writes: ``at_once`` first if it is given, ``body`` otherwise or after a Collision."""
+
+    body: Callable[[Transaction], Any]
+    at_once: Callable[[Transaction], Any] | None = None
+    owner: bytes | None = None
+    due: bool = False
+    done: bool = False
+    records: int = 0
+
+
 class Writer:
     """Runs transactions. Beats and renewals go first in its queue (rule 25)."""
 
@@ -64,11 +77,10 @@ class Writer:
         self._left_due = False
         self._wary = 0
 
-    async def write(
-        self, body: Callable[[Transaction], T], *, urgent: bool = False, due: bool = False, done: bool = False
-    ) -> T:
-        """Run ``body`` in one transaction; ``due`` and ``done`` leave hints for the watches of other workers."""
-        return await self.lane.run(lambda connection: self._transact(connection, body, due, done), urgent=urgent)
+    async def write(self, body: Callable[[Transaction], T], *, urgent: bool = False) -> T:
+        """Run ``body`` in one transaction."""
+        answer: T = await self.lane.run(partial(self._write, _Piece(body)), urgent=urgent)
+        return answer
 
     async def write_all(
         self,
@@ -83,39 +95,27 @@ class Writer:
         """Write a batch, in several transactions if it would hold the lock for too long.
 
         ``at_once`` does the same as ``body`` in fewer statements where everything is as usual and ``owner`` is alive;
-        it raises Collision where not, and is left out for a while after it did.
+        it raises Collision where not, and is left out for a while after it did. ``due`` and ``done`` leave hints for
+        the watches of other workers.
         """
         answers: list[T] = []
         while len(answers) < len(records):
             part = records[len(answers) : len(answers) + self.pace.records]
-            work = partial(self._write_part, part, body, at_once, owner, due, done)
-            answers += await self.lane.run(work)
+            hope = None if at_once is None else partial(_onto, at_once, part)
+            piece = _Piece(partial(_onto, body, part), hope, owner, due, done, len(part))
+            answers += await self.lane.run(partial(self._write, piece))
         return answers
 
-    def _write_part(
-        self,
-        part: Sequence[Any],
-        body: Batch[T],
-        at_once: Batch[T] | None,
-        owner: bytes | None,
-        due: bool,
-        done: bool,
-        connection: Connection,
-    ) -> list[T]:
-        begun = self._machine.monotonic()
-        if at_once is not None and self._wary == 0:
-            try:
-                answers = self._transact(connection, lambda transaction: at_once(transaction, part), due, done, owner)
-                self.pace.took(self._machine.monotonic() - begun, len(part))
-                return answers
-            except Collision:
-                self._wary = WARY_BATCHES
-                begun = self._machine.monotonic()
-        elif self._wary:
-            self._wary -= 1
-        answers = self._transact(connection, lambda transaction: body(transaction, part), due, done)
-        self.pace.took(self._machine.monotonic() - begun, len(part))
-        return answers
+    def _write(self, piece: _Piece, connection: Connection) -> Any:
+        if piece.at_once is not None:
+            if self._wary:
+                self._wary -= 1
+            else:
+                try:
+                    return self._transact(piece, connection, piece.at_once, self._opened_at_once)
+                except Collision:
+                    self._wary = WARY_BATCHES
+        return self._transact(piece, connection, piece.body, self._opened)
 
     def take_left(self) -> bool:
         """Whether a transaction made something due that could not be known before it; asking takes the answer away."""
@@ -153,41 +153,44 @@ class Writer:
 
     def _transact(
         self,
+        piece: _Piece,
         connection: Connection,
-        body: Callable[[Transaction], T],
-        due: bool,
-        done: bool,
-        owner: bytes | Literal[False] | None = False,
-    ) -> T:
-        """Run ``body`` in one transaction; with ``owner`` given (None: nobody) only if that worker is alive."""
+        body: Callable[[Transaction], Any],
+        opened: Callable[[_Piece, Connection], Transaction],
+    ) -> Any:
         self.begin(connection)
-        self.hints.due += due
-        self.hints.done += done
+        begun = self._machine.monotonic()
+        self.hints.due += piece.due
+        self.hints.done += piece.done
         try:
-            transaction = self._opened(connection, due, done, owner)
+            transaction = opened(piece, connection)
             answer = body(transaction)
-            if transaction.left_due and not due:
-                self.hints.due += 1
+            if transaction.left_due and not piece.due:
                 connection.run("leave_due_hint")
                 self._left_due = True
             # If we die before or in this COMMIT, nothing or all of it is there; the caller learns it by asking again.
             connection.raw.execute("COMMIT")
         except BaseException:
-            self.hints.due -= due
-            self.hints.done -= done
+            self.hints.due -= piece.due
+            self.hints.done -= piece.done
             self.hints.doubtful = True
             undo(connection)
             raise
+        self.pace.took(self._machine.monotonic() - begun, piece.records)
         return answer
 
-    def _opened(
-        self, connection: Connection, due: bool, done: bool, owner: bytes | Literal[False] | None
-    ) -> Transaction:
+    def _opened(self, piece: _Piece, connection: Connection) -> Transaction:
+        """The transaction with the clock raised, and with everybody known who is alive."""
+        stored, alive = connection.one("tick", now=self.clock.now(), due=int(piece.due), done=int(piece.done))
+        return Transaction(connection, self.clock.saw(stored), alive)
+
+    def _opened_at_once(self, piece: _Piece, connection: Connection) -> Transaction:
+        """The transaction with the clock raised; raises Collision if it is ahead, or the named worker not alive."""
         now = self.clock.now()
-        if owner is False:
-            stored, alive = connection.one("tick", now=now, due=int(due), done=int(done))
-            return Transaction(connection, self.clock.saw(stored), alive)
-        if connection.run("tick_at_once", now=now, due=int(due), done=int(done), owner=owner) != 1:
+        found = connection.run(
+            "tick_at_once", now=now, due=int(piece.due), done=int(piece.done), owner=piece.owner
+        )  # fmt: skip
+        if found != 1:
             raise Collision
         self.clock.stored = now
         return Transaction(connection, now, "")
@@ -203,6 +206,10 @@ class Writer:
         await self.lane.close()
 
 
+def _onto(body: Batch[T], records: Sequence[Any], transaction: Transaction) -> list[T]:
+    return body(transaction, records)
+
+
 def undo(connection: Connection) -> None:
     """Roll back whatever is open; where that fails the open transaction tells the lane to drop the connection."""
     if connection.in_transaction:
@@ -213,11 +220,14 @@ def undo(connection: Connection) -> None:
 
 
 class Pace:
-    """How many records fit into one transaction of at most 50 ms on this machine, learned from what they took."""
+    """How many records fit into one transaction of at most 50 ms on this machine, learned from what they took.
+
+    A part of the time is the same for few records as for many: it is never divided into small pieces.
+    """
 
     LONG_SECONDS = 0.05
-    SHORT_SECONDS = 0.02
-    FEWEST = 64
+    SHORT_SECONDS = 0.035
+    FEWEST = 250
 
     def __init__(self) -> None:
         self.records = limits.BATCH_RECORDS
@@ -227,6 +237,6 @@ class Pace:
         if records * 2 < self.records:
             return
         if seconds > self.LONG_SECONDS:
-            self.records = max(self.records // 2, self.FEWEST)
+            self.records = max(self.records * 3 // 4, self.FEWEST)
         elif seconds < self.SHORT_SECONDS:
-            self.records = min(self.records * 2, limits.BATCH_RECORDS)
+            self.records = min(self.records * 3 // 2, limits.BATCH_RECORDS)

@@ -61,7 +61,7 @@ def test_rule_25_a_transaction_that_took_too_long_makes_the_next_ones_smaller() 
     for _ in range(6):
         pace.took(0.2, pace.records)
         sizes.append(pace.records)
-    assert sizes == [1000, 500, 250, 125, 64, 64, 64]
+    assert sizes == [1000, 750, 562, 421, 315, 250, 250]
     for _ in range(6):
         pace.took(0.001, pace.records)
     assert pace.records == 1000

@@ -125,6 +125,10 @@ async def test_a_newer_database_is_refused_and_left_alone(store: SqliteStore, fi
 async def test_without_leave_to_migrate_an_empty_database_is_too_old(file: Path, url: str) -> None:
     with pytest.raises(StoreTooOld, match="perdure migrate"):
         await SqliteStore(url).open(migrate=False)
+    assert not file.exists()
+    file.touch()
+    with pytest.raises(StoreTooOld, match="perdure migrate"):
+        await SqliteStore(url).open(migrate=False)
     assert _tables(file) == []
 
 

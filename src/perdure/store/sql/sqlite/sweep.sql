@@ -96,7 +96,7 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 
 -- name: find_finished
 -- Candidates of a pruning, looked for without the write lock: those finished longest ago, one seek per final status.
-SELECT json_group_array(hex(id)) FROM (
+SELECT json_group_array(json_array(hex(id), (SELECT events * run FROM process WHERE process.id = old.id))) FROM (
     SELECT * FROM (
         SELECT changed_at, id FROM process INDEXED BY process_rested
         WHERE status >= 2 AND status = 4 AND changed_at <= :before ORDER BY changed_at, id LIMIT :most
@@ -112,12 +112,12 @@ SELECT json_group_array(hex(id)) FROM (
         WHERE status >= 2 AND status = 6 AND changed_at <= :before ORDER BY changed_at, id LIMIT :most
     )
     ORDER BY changed_at, id LIMIT :most
-)
+) AS old
 
 -- name: read_finished
 -- Those of the candidates that are still finished long ago, with what is needed to keep their keys.
 WITH common (before) AS (SELECT ?), given (id) AS (VALUES /* each */ (?) /* end */)
-SELECT json_group_array(json_array(hex(p.id), p.kind, p.key, p.events, length(p.input))),
+SELECT json_group_array(json_array(hex(p.id), p.kind, p.key, length(p.input))),
     CAST(group_concat(p.input, '') AS BLOB)
 FROM given CROSS JOIN process AS p ON p.id = given.id
 WHERE p.status >= 4 AND p.changed_at <= (SELECT before FROM common)
