@@ -16,6 +16,9 @@ try:
 except ImportError:  # pragma: no cover - a system without flock has only the beats
     fcntl = None  # type: ignore[assignment]
 
+TRIES = 1_000
+"""So often is a new lock file tried that somebody is just looking at; then the lock does not count."""
+
 _everyones: weakref.WeakSet[IncarnationLocks] = weakref.WeakSet()
 
 
@@ -35,7 +38,7 @@ class IncarnationLocks:
             return True
         self._folder.mkdir(mode=0o700, exist_ok=True)
         path = _path(self._folder, worker)
-        while True:
+        for _ in range(TRIES):
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -47,6 +50,7 @@ class IncarnationLocks:
                 self._held[worker] = file
                 return True
             os.close(file)
+        return False
 
     def free(self, worker: bytes) -> bool:
         """Whether the lock of an incarnation is free: evidence of its death. A missing file is no evidence."""

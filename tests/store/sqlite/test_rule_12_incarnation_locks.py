@@ -117,3 +117,13 @@ async def test_a_database_in_memory_has_no_locks_and_says_so(trial: Trial) -> No
     worker = await store.enlist(Worker(trial.ids.new_id(), "here"), SILENCE)
     assert (worker.locked, await _free(store)) == (False, {"here": False})
     await store.close()
+
+
+async def test_an_incarnation_enlisted_elsewhere_too_does_not_count_its_lock(
+    trial: Trial, store: SqliteStore, file: Path
+) -> None:
+    worker = Worker(trial.ids.new_id(), "here")
+    elsewhere = IncarnationLocks(Path(f"{file}-workers"))
+    assert elsewhere.take(worker.id)
+    assert not (await store.enlist(worker, SILENCE)).locked
+    elsewhere.close()
