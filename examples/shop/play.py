@@ -16,6 +16,7 @@ from perdure import Engine, Search, Status
 
 WORKERS = 3
 WAVES = 20
+SMALLEST_WAVE = 10
 WAVE_SECONDS = 0.4
 KILL_AT, STOP_AT = 0.3, 0.6
 LIMIT_SECONDS = 120.0
@@ -67,7 +68,7 @@ class Play:
         return True
 
     async def _submit(self) -> None:
-        size = max(1, -(-len(self.orders) // WAVES))
+        size = max(SMALLEST_WAVE, -(-len(self.orders) // WAVES))
         for first in range(0, len(self.orders), size):
             wave = self.orders[first : first + size]
             calls = [(one.id, one.good, one.quantity, one.cents, one.packing_seconds) for one in wave]
