@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from asyncio import _get_running_loop
+from types import FrameType
 from typing import Any
 
-from perdure.authoring.closed_loop import ClosedLoop
+from perdure.authoring.presence import current_turn
 from perdure.errors import WorkflowMisuse
 
 _EVENTS = {
@@ -53,19 +53,20 @@ def watch() -> None:
 
 
 def _hear(event: str, args: tuple[Any, ...]) -> None:
-    if event in REFUSED and isinstance(_get_running_loop(), ClosedLoop) and not _reading():
+    if event in REFUSED and current_turn() is not None and not _reading():
         shown = ", ".join(repr(arg) for arg in args if isinstance(arg, str | bytes | int))
         raise WorkflowMisuse(
             f"workflow code did what belongs in a step: {event}({shown:.200}). Move it into a function marked @step."
         )
 
 
-def _reading() -> bool:
-    """Whether a module that may read files is at work."""
-    frame = sys._getframe(2)
+def _reading(args: tuple[Any, ...]) -> bool:
+    """Whether a module that may read files is at work; ZoneInfo opens its file from C, so its path must tell."""
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = frame.f_globals.get("__name__") or ""
         if name.partition(".")[0] in READERS:
             return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
+        frame = frame.f_back
+    zones = getattr(sys.modules.get("zoneinfo"), "TZPATH", ())
+    return bool(zones) and str(args[:1])[2:].startswith(tuple(zones))

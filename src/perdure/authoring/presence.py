@@ -7,6 +7,8 @@ import gc
 import sys
 from asyncio import AbstractEventLoop, _get_running_loop, _set_running_loop
 from asyncio.tasks import _enter_task, _leave_task
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from perdure.authoring.turn_loop import TurnLoop
 
 _turns: dict[int, TurnLoop] = {}
+_stages: set[int] = set()
 
 Before = tuple[AbstractEventLoop | None, "asyncio.Task[Any] | None", Any, bool]
 """What was there when a thread entered a turn: the running loop, its current task, generator hooks, the collector."""
@@ -32,8 +35,23 @@ def turn_running(thread: int) -> bytes | None:
     return None if loop is None else loop.process_id
 
 
-def enter(loop: TurnLoop) -> Before:
-    """Make ``loop`` the running loop of this thread; answers what was before."""
+def enter(loop: TurnLoop) -> Before | None:
+    """Make ``loop`` the running loop of this thread; answers what was before, or None inside :func:`staged`."""
+    thread = get_ident()
+    if thread in _stages:
+        if thread in _turns:
+            raise RuntimeError("a turn cannot run inside a turn")
+        _turns[thread] = loop
+        _set_running_loop(cast(AbstractEventLoop, loop))
+        return None
+    before = _set_aside()
+    _turns[thread] = loop
+    _set_running_loop(cast(AbstractEventLoop, loop))
+    return before
+
+
+def _set_aside() -> Before:
+    """Take the outer loop's current task, the generator hooks and the collector out of the way."""
     outer = _get_running_loop()
     if isinstance(outer, ClosedLoop):
         raise RuntimeError("a turn cannot run inside a turn")
@@ -43,16 +61,36 @@ def enter(loop: TurnLoop) -> Before:
     before = outer, task, sys.get_asyncgen_hooks(), gc.isenabled()
     sys.set_asyncgen_hooks(_generator_begun, _generator_dropped)
     gc.disable()  # the collector never schedules into a turn (rule 20)
-    _turns[get_ident()] = loop
-    _set_running_loop(cast(AbstractEventLoop, loop))
     return before
 
 
-def leave(before: Before) -> None:
-    """Put back what was before."""
+def leave(before: Before | None) -> None:
+    """Leave the turn; outside of :func:`staged` also put back what was before."""
+    _turns.pop(get_ident(), None)
+    if before is not None:
+        _put_back(before)
+
+
+@contextmanager
+def staged() -> Iterator[None]:
+    """Run many turns in a row: the outer loop is set aside once for all of them, and put back at the end.
+
+    Each change of the running loop is a system call on CPython 3.11. Between two turns the code of the engine may run
+    as long as it asks nobody for the running loop.
+    """
+    thread = get_ident()
+    before = _set_aside()
+    _stages.add(thread)
+    try:
+        yield
+    finally:
+        _stages.discard(thread)
+        _put_back(before)
+
+
+def _put_back(before: Before) -> None:
     outer, task, hooks, collecting = before
     _set_running_loop(outer)
-    _turns.pop(get_ident(), None)
     if collecting:
         gc.enable()
     sys.set_asyncgen_hooks(*hooks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import update_wrapper
@@ -12,7 +11,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from perdure.authoring.ask import Ask
 from perdure.authoring.attempt import ATTEMPT, Attempt, attempt
 from perdure.authoring.definition import name_of, plain_function, seconds
-from perdure.authoring.turn_loop import TurnLoop
+from perdure.authoring.presence import current_turn
 from perdure.errors import DefinitionError
 from perdure.kernel.payload import CallShape
 from perdure.kernel.policy import Retry
@@ -47,8 +46,8 @@ class Step(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Ask for the step and give its promise; outside of a workflow, call the function."""
-        loop: Any = _get_running_loop()
-        if type(loop) is TurnLoop:
+        loop = current_turn()
+        if loop is not None:
             return loop.ask(self, args, kwargs)  # type: ignore[return-value]  # create_task() and gather() take it alike
         return self.function(*args, **kwargs)  # type: ignore[no-any-return]
 

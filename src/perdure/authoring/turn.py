@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from uuid import UUID
 
+from perdure.authoring.presence import current_turn
 from perdure.authoring.turn_loop import TurnLoop
 from perdure.clock import Machine
 from perdure.errors import WorkflowMisuse
@@ -22,13 +22,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _machine = Machine()
 
 
-def _loop() -> TurnLoop | None:
-    loop: Any = _get_running_loop()
-    return loop if type(loop) is TurnLoop else None
-
-
 def _loop_for(what: str) -> TurnLoop:
-    loop = _loop()
+    loop = current_turn()
     if loop is None:
         raise WorkflowMisuse(f"{what}() belongs in a workflow, and none is running here. Call it from workflow code.")
     return loop
@@ -36,7 +31,7 @@ def _loop_for(what: str) -> TurnLoop:
 
 def now() -> datetime:
     """The turn's time (UTC), the same at every replay; outside of a workflow the machine's."""
-    loop = _loop()
+    loop = current_turn()
     return _EPOCH + timedelta(microseconds=_machine.now() if loop is None else loop.now)
 
 
@@ -47,7 +42,7 @@ def random() -> Random:
 
 def uuid() -> UUID:
     """A fresh UUID (version 4), the same at every replay; outside of a workflow a new one each time."""
-    loop = _loop()
+    loop = current_turn()
     if loop is None or loop.dead:
         return UUID(bytes=_machine.new_id(), version=4)
     place = loop.place(" uuid").encode()
@@ -74,6 +69,6 @@ async def receive(name: str, type: Any = Any, *, timeout: float | None = None) -
 def set_state(value: Any) -> None:
     """Show ``value`` as the process's state, in place of what was set before; raises PayloadError."""
     raw = payload.encode(value, what="the state")
-    loop = _loop()
+    loop = current_turn()
     if loop is not None and not loop.dead:
         loop.state = raw

@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import threading
 import time
 import uuid
 import warnings
 from _thread import allocate_lock
-from asyncio import _get_running_loop
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from perdure.authoring import outside
 from perdure.authoring.closed_loop import ClosedLoop
+from perdure.authoring.presence import current_turn
 from perdure.errors import WorkflowMisuse
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ class Gate:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Answer as the turn does, or do what the function always did."""
-        loop = _get_running_loop()
-        if isinstance(loop, ClosedLoop):
+        loop = current_turn()
+        if loop is not None:
             return self._answer(loop, *args, **kwargs)
         return self.__wrapped__(*args, **kwargs)
 
@@ -116,6 +117,7 @@ def _gate_time() -> None:
         _gate(time, name, _calendar(name, place))
     _gate(time, "clock_gettime", lambda loop, clock: loop.now / 1_000_000)
     _gate(time, "clock_gettime_ns", lambda loop, clock: loop.now * 1000)
+    _gate(threading, "_start_new_thread", _refusal("a thread was started: it would not end with the turn."))
     _gate(time, "sleep", _refusal("time.sleep() would block every process of this worker. Await asyncio.sleep()."))
 
 
@@ -156,9 +158,9 @@ def _gate_chance() -> None:
     seed = random.Random.seed
 
     def seeded(self: random.Random, a: Any = None, version: int = 2) -> None:
-        loop = _get_running_loop()
-        if a is None and isinstance(loop, ClosedLoop):  # Random() in a turn
-            a = cast("TurnLoop", loop).chance.getrandbits(256)
+        loop = current_turn()
+        if a is None and loop is not None:  # Random() in a turn
+            a = loop.chance.getrandbits(256)
         seed(self, a, version)
 
     random.Random.seed = seeded  # type: ignore[method-assign]
@@ -188,8 +190,8 @@ def _quiet_the_dead() -> None:
     warn = warnings._warn_unawaited_coroutine  # type: ignore[attr-defined]
 
     def warn_unless_dead(coroutine: Any) -> None:
-        loop = _get_running_loop()
-        if not (isinstance(loop, ClosedLoop) and cast("TurnLoop", loop).dead):
+        loop = current_turn()
+        if loop is None or not loop.dead:
             warn(coroutine)
 
     warnings._warn_unawaited_coroutine = warn_unless_dead  # type: ignore[attr-defined]

@@ -1,0 +1,157 @@
+"""Migrations: numbered, each in a transaction of its own, under a lock; many openers and a kill in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from perdure.clock import Machine
+from perdure.errors import StoreError, StoreTooNew, StoreTooOld
+from perdure.kernel.commit import Start
+from perdure.kernel.worker import Worker
+from perdure.store.migrate import pending, steps
+from perdure.store.postgres import PostgresStore
+from perdure.store.postgres_schema import queries, script
+
+from perdure.testing.conformance import Trial
+
+
+ALL = [step.number for step in steps("postgres")]
+APPLIED = "SELECT array_agg(number ORDER BY number) FROM perdure.migration"
+MIGRATING = "SELECT pid FROM pg_stat_activity WHERE application_name = 'perdure migration' AND wait_event_type = 'Lock'"
+
+
+@pytest.fixture
+def url(postgres_url: str) -> str:
+    """An empty database, without a schema."""
+    return postgres_url
+
+
+@pytest.fixture
+async def outside(url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    """A connection of nobody's to that database."""
+    connection = await asyncpg.connect(url)
+    yield connection
+    await connection.close()
+
+
+async def opened(url: str, *, migrate: bool = True) -> PostgresStore:
+    """A store, opened and closed again."""
+    store = PostgresStore(url)
+    await store.open(migrate=migrate)
+    await store.close()
+    return store
+
+
+def test_the_steps_are_numbered_without_gaps_and_say_what_they_do() -> None:
+    assert list(range(1, len(ALL) + 1)) == ALL
+    assert all(step.name and step.sql.strip() for step in steps("postgres"))
+
+
+async def test_sixteen_openers_at_once_apply_each_step_once(
+    url: str, outside: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await asyncio.gather(*(opened(url) for _ in range(16)))
+    assert await outside.fetchval(APPLIED) == ALL
+
+
+async def test_an_opener_killed_in_the_middle_leaves_whole_steps_and_the_next_goes_on(
+    url: str, outside: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    sql = queries("perdure")
+    await outside.execute(sql["create_schema"])
+    first = steps("postgres")[0]
+    await outside.execute(script(first, "perdure"))
+    await outside.execute(sql["record_migration"], first.number, first.name)
+    gate = outside.transaction()
+    await gate.start()
+    await outside.execute("LOCK TABLE perdure.process")  # the step with the views waits here, in its transaction
+    opening = asyncio.create_task(opened(url))
+    other = await asyncpg.connect(url)
+    while not (pids := await other.fetch(MIGRATING)):
+        pass
+    reached = await other.fetchval(APPLIED)
+    for row in pids:
+        await other.execute("SELECT pg_terminate_backend($1)", row["pid"])
+    with pytest.raises(StoreError):
+        await opening
+    assert await other.fetchval(APPLIED) == reached
+    assert 1 <= len(reached) < len(ALL)
+    await gate.rollback()
+    await opened(url)
+    assert await other.fetchval(APPLIED) == ALL
+    await other.close()
+
+
+async def test_a_database_of_a_newer_perdure_is_refused(url: str, outside: asyncpg.Connection[asyncpg.Record]) -> None:
+    await opened(url)
+    await outside.execute("INSERT INTO perdure.migration (number, name) VALUES ($1, 'from the future')", len(ALL) + 1)
+    for migrate in (True, False):
+        with pytest.raises(StoreTooNew, match="upgrade"):
+            await opened(url, migrate=migrate)
+
+
+async def test_a_database_without_the_schema_is_too_old_unless_it_may_be_migrated(
+    url: str, outside: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    with pytest.raises(StoreTooOld, match="perdure migrate"):
+        await opened(url, migrate=False)
+    assert not await outside.fetchval("SELECT to_regnamespace('perdure') IS NOT NULL")
+    await opened(url)
+    await opened(url, migrate=False)
+
+
+async def test_a_user_who_may_not_create_anything_can_open_a_finished_schema(
+    url: str, outside: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await opened(url)
+    await outside.execute(
+        "DROP ROLE IF EXISTS humble; CREATE ROLE humble LOGIN; GRANT USAGE ON SCHEMA perdure TO humble;"
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA perdure TO humble"
+    )
+    store = PostgresStore(url.replace("perdure@", "humble@", 1).replace("//perdure:", "//humble:", 1))
+    try:
+        await store.open()
+        await store.enlist(Worker(Machine().new_id(), "humble"), 1_000_000)
+        assert await store.workers()
+    finally:
+        await store.close()
+        await outside.execute("DROP OWNED BY humble; DROP ROLE humble")
+
+
+async def test_two_schemas_in_one_database_do_not_see_each_other(
+    url: str, outside: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    one, two = PostgresStore(f"{url}?schema=one"), PostgresStore(f"{url}?schema=two")
+    hints: list[str] = []
+    for store in (one, two):
+        await store.open()
+    two.watch(lambda: hints.append("due"), lambda: hints.append("done"))
+    trial = Trial(None, one)  # type: ignore[arg-type]
+    process = trial.process()
+    await one.start([Start(process)])
+    assert [row.id for row in await trial.stored()] == [process.id]
+    assert await Trial(None, two).stored() == []  # type: ignore[arg-type]
+    schemas = await outside.fetch("SELECT nspname FROM pg_namespace WHERE nspname IN ('one', 'two', 'perdure')")
+    assert sorted(row[0] for row in schemas) == ["one", "two"]
+    for store in (one, two):
+        await store.close()
+    assert hints == []
+
+
+def test_a_step_that_is_not_there_yet_is_pending_and_none_is_when_all_are() -> None:
+    assert [step.number for step in pending("postgres", 1, migrate=True)] == ALL[1:]
+    assert pending("postgres", len(ALL), migrate=False) == ()
+
+
+def test_every_function_file_is_installed_by_a_step() -> None:
+    from importlib.resources import files
+
+    folder = files("perdure.store").joinpath("sql", "postgres", "functions")
+    names = {file.name.removesuffix(".sql") for file in folder.iterdir()}
+    text = "\n".join(script(step, "perdure") for step in steps("postgres"))
+    missing = [name for name in names if f'"perdure".{name}' not in text]
+    assert missing == []
