@@ -13,7 +13,9 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -25,6 +27,7 @@ from perdure.kernel.worker import Worker
 from perdure.store.base import Search
 from perdure.store.sqlite import SqliteStore
 
+T = TypeVar("T")
 LEASE = 15 * SECOND
 machine = Machine()
 
@@ -159,18 +162,27 @@ async def busy_steps(folder: Path, processes: int, each: int, batch: int) -> flo
         going = False
 
 
+async def measured(work: Awaitable[T], records: int) -> tuple[T, float]:
+    """What the work answers, and the microseconds of CPU (all threads) that it took a record."""
+    begun = time.process_time()
+    answer = await work
+    return answer, (time.process_time() - begun) / records * 1e6
+
+
 async def main() -> None:
     """Print all figures."""
     parent = sys.argv[1] if len(sys.argv) > 1 else None
     with tempfile.TemporaryDirectory(dir=parent) as name:
         folder = Path(name)
-        rate, size = await one_step(folder, 100_000, 2000, 1000)
-        print(f"one-step processes, 2,000 in flight: {rate:,.0f}/s; bytes a finished process: {size:.0f}")
+        (rate, size), cpu = await measured(one_step(folder, 100_000, 2000, 1000), 100_000)
+        print(f"one-step processes, 2,000 in flight: {rate:,.0f}/s, {cpu:.1f} us of CPU each; {size:.0f} bytes each")
         for batch in (1000, 500, 100):
-            print(f"commits with one event, batches of {batch}: {await steps(folder, 2000, 50, batch):,.0f}/s")
+            rate, cpu = await measured(steps(folder, 2000, 50, batch), 100_000)
+            print(f"commits with one event, batches of {batch}: {rate:,.0f}/s, {cpu:.1f} us of CPU each")
         print(f"the same, 1,000, event loop always busy: {await busy_steps(folder, 2000, 25, 999):,.0f}/s")
         ours, bare = await idle(folder, 1000)
         print(f"one commit, idle: p50 {ours:.3f} ms; a bare INSERT+COMMIT: {bare:.3f} ms; ratio {ours / bare:.2f}")
+    print(f"(load average at the end: {os.getloadavg()[0]:.1f})")
     print(f"(SQLite {sqlite3.sqlite_version}, Python {sys.version.split()[0]}, {os.cpu_count()} cores)")
 
 
