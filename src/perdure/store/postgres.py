@@ -49,10 +49,14 @@ class PostgresStore:
     async def open(self, *, migrate: bool = True) -> None:
         """Connect; create or migrate the schema under a lock, or raise StoreTooOld if ``migrate`` is false."""
         await prepare(self._address, migrate=migrate)
-        for link in (self._writes, self._beats, self._reads):
-            await link.open()
-        if not self._address.pooled:
-            await self._presence.open()
+        try:
+            for link in (self._writes, self._beats, self._reads):
+                await link.open()
+            if not self._address.pooled:
+                await self._presence.open()
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Let go of every connection and lock. Safe to call twice."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from msgspec import Struct
 
@@ -45,6 +45,6 @@ def address_of(url: str) -> Address:
         raise InvalidUrl("schema= takes at most 40 lower-case letters, digits and _, and no digit first; " + _EXAMPLE)
     if own["pooler"] not in ("", "transaction"):
         raise InvalidUrl("pooler= knows only the value transaction; leave it out for a direct connection; " + _EXAMPLE)
-    dsn = urlunsplit(parts._replace(query=urlencode(left)))
+    dsn = f"postgresql://{parts.netloc}{parts.path}{'?' + urlencode(left) if left else ''}"
     shown = f"{parts.hostname or 'the local socket'}{f':{port}' if port else ''}{parts.path}"
     return Address(dsn, own["schema"], own["pooler"] == "transaction", shown)

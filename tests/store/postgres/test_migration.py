@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from importlib.resources import files
 
 import asyncpg
 import pytest
@@ -11,13 +12,12 @@ import pytest
 from perdure.clock import Machine
 from perdure.errors import StoreError, StoreTooNew, StoreTooOld
 from perdure.kernel.commit import Start
+from perdure.kernel.process import Process
 from perdure.kernel.worker import Worker
+from perdure.store.base import Search
 from perdure.store.migrate import pending, steps
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres_schema import queries, script
-
-from perdure.testing.conformance import Trial
-
 
 ALL = [step.number for step in steps("postgres")]
 APPLIED = "SELECT array_agg(number ORDER BY number) FROM perdure.migration"
@@ -130,11 +130,10 @@ async def test_two_schemas_in_one_database_do_not_see_each_other(
     for store in (one, two):
         await store.open()
     two.watch(lambda: hints.append("due"), lambda: hints.append("done"))
-    trial = Trial(None, one)  # type: ignore[arg-type]
-    process = trial.process()
+    process = Process(Machine().new_id(), "order", None, b"[]")
     await one.start([Start(process)])
-    assert [row.id for row in await trial.stored()] == [process.id]
-    assert await Trial(None, two).stored() == []  # type: ignore[arg-type]
+    assert [row.id for row in await one.search(Search())] == [process.id]
+    assert await two.search(Search()) == []
     schemas = await outside.fetch("SELECT nspname FROM pg_namespace WHERE nspname IN ('one', 'two', 'perdure')")
     assert sorted(row[0] for row in schemas) == ["one", "two"]
     for store in (one, two):
@@ -148,8 +147,6 @@ def test_a_step_that_is_not_there_yet_is_pending_and_none_is_when_all_are() -> N
 
 
 def test_every_function_file_is_installed_by_a_step() -> None:
-    from importlib.resources import files
-
     folder = files("perdure.store").joinpath("sql", "postgres", "functions")
     names = {file.name.removesuffix(".sql") for file in folder.iterdir()}
     text = "\n".join(script(step, "perdure") for step in steps("postgres"))

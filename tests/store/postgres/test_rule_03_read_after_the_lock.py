@@ -11,10 +11,10 @@ from perdure.testing.conformance.trial import going_on, only, released
 from tests.store.ground_postgres import PostgresGround
 
 BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'perdure writes' AND wait_event_type = 'Lock'"
-COLUMNS = (
-    "id, created_at, changed_at, due_at, status, run, version, token, inbox, seen, events, deaths, alone_deaths, "
-    "priority, reminder, kind, key, code, input"
-)
+WRITTEN_ANEW = """
+    WITH gone AS (DELETE FROM perdure.process WHERE id = $1 RETURNING *)
+    INSERT INTO perdure.process SELECT * FROM gone
+"""
 OVERTAKE = """
     CREATE FUNCTION perdure.overtake() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
@@ -36,11 +36,7 @@ async def test_a_start_that_waited_for_a_rival_with_its_key_answers_with_the_riv
     late = trial.process(key="order/1")
     async with postgres.outside.transaction():
         # The rival's row, written anew in a transaction that has not ended yet.
-        await postgres.outside.execute(
-            f"WITH gone AS (DELETE FROM perdure.process WHERE id = $1 RETURNING *) "
-            f"INSERT INTO perdure.process ({COLUMNS}) SELECT {COLUMNS} FROM gone",
-            UUID(bytes=rival.id),
-        )
+        await postgres.outside.execute(WRITTEN_ANEW, UUID(bytes=rival.id))
         starting = asyncio.create_task(trial.store.start([Start(late)]))
         while not await postgres.outside.fetchval(BLOCKED):
             pass

@@ -72,7 +72,9 @@ async def test_the_rows_read_for_each_row_written_do_not_grow_with_the_table(pos
     assert max(ratios) < 1.5 * min(ratios)
 
 
-async def test_settings_of_the_batch_functions_do_not_leak_into_the_session(postgres: PostgresGround, trial: Trial) -> None:
+async def test_settings_of_the_batch_functions_do_not_leak_into_the_session(
+    postgres: PostgresGround, trial: Trial
+) -> None:
     names = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_bitmapscan", "plan_cache_mode", "jit")
     functions = await postgres.outside.fetch(
         "SELECT p.proname, array_to_string(p.proconfig, ' ') FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace "

@@ -19,7 +19,7 @@ def test_the_stores_own_options_are_taken_out_and_the_drivers_are_left() -> None
 
 def test_a_plain_url_means_a_direct_connection_and_the_schema_perdure() -> None:
     address = address_of("postgres://localhost/shop")
-    assert (address.schema, address.pooled, address.dsn) == ("perdure", False, "postgres://localhost/shop")
+    assert (address.schema, address.pooled, address.dsn) == ("perdure", False, "postgresql://localhost/shop")
 
 
 def test_a_unix_socket_can_be_named_by_its_folder() -> None:
@@ -49,4 +49,4 @@ def test_a_url_that_cannot_be_meant_is_refused_with_an_example(url: str) -> None
 
 def test_the_schemas_name_is_put_into_the_sql_and_into_the_channels() -> None:
     sql = "SELECT perdure.now(), 'perdure_due' FROM perdure.process -- the perdure of perdure_dues"
-    assert named(sql, "shop") == "SELECT \"shop\".now(), 'shop_due' FROM \"shop\".process -- the perdure of perdure_dues"
+    assert named(sql, "shop") == 'SELECT "shop".now(), \'shop_due\' FROM "shop".process -- the perdure of perdure_dues'

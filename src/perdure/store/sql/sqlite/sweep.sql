@@ -77,7 +77,7 @@ ends (kind, code, priority, due_at) AS MATERIALIZED (
         AND due_at <= (SELECT due_at FROM longest)
         AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2
         ORDER BY due_at LIMIT 1 OFFSET max(:most - 1, 0)
-    ), (SELECT due_at - 1 FROM longest))
+    ), (SELECT due_at FROM longest))
     FROM pairs CROSS JOIN priorities WHERE pairs.kind IS NOT NULL
 ),
 found (due_at, id) AS (

@@ -21,10 +21,12 @@ BEGIN
     DELETE FROM perdure.event e WHERE e.process = ANY (old);
     DELETE FROM perdure.process p WHERE p.id = ANY (old);
     processes := coalesce(cardinality(old), 0);
-    DELETE FROM perdure.key_kept k USING (
+    -- MATERIALIZED: a nested loop would run the limit again for every key and remove more than asked for (rule 8).
+    WITH over AS MATERIALIZED (
         SELECT e.kind, e.key FROM perdure.key_kept e
-        WHERE e.due_at <= t ORDER BY e.due_at, e.kind, e.key LIMIT most FOR UPDATE SKIP LOCKED) AS x
-    WHERE k.kind = x.kind AND k.key = x.key;
+        WHERE e.due_at <= t ORDER BY e.due_at, e.kind, e.key LIMIT most FOR UPDATE SKIP LOCKED
+    )
+    DELETE FROM perdure.key_kept k USING over WHERE k.kind = over.kind AND k.key = over.key;
     GET DIAGNOSTICS forgotten = ROW_COUNT;
     DELETE FROM perdure.worker w
     WHERE w.ended_at <= t - interval '1 day' AND NOT EXISTS (SELECT FROM perdure.process p WHERE p.owner = w.id);
