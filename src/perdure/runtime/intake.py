@@ -14,7 +14,6 @@ from perdure.runtime.incarnation import Incarnation
 from perdure.runtime.scheduler import Scheduler
 from perdure.store.base import Store
 
-
 BREATH_SECONDS = 0.02
 """Histories are replayed for this long before the event loop gets its turn."""
 
