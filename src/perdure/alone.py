@@ -14,7 +14,6 @@ from perdure.authoring.registry import Registry
 from perdure.engine import Engine
 from perdure.runtime.pace import Pace
 
-
 PATIENCE_SECONDS = 3.0
 """How long a solitary worker waits for another suspect before it ends."""
 

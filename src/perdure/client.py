@@ -8,13 +8,14 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from perdure import limits
+from perdure import limits, request
 from perdure.answer import asked
 from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import Workflow
-from perdure.clock import Machine, microseconds
+from perdure.clock import Machine
 from perdure.errors import (
     IllegalMove,
+    InvalidInput,
     KeyConflict,
     ProcessBroken,
     ProcessCancelled,
@@ -28,16 +29,15 @@ from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, Star
 from perdure.kernel.event import Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
-from perdure.kernel.names import check_key, check_name, id_bytes, id_text
+from perdure.kernel.names import check_key, check_name, id_text
 from perdure.kernel.payload import decode, encode
 from perdure.kernel.process import Process, Status
+from perdure.request import Reference
 from perdure.results import SETTLED, Results
 from perdure.store.base import Search, Store
 from perdure.view import ProcessView, view
 
 Answered = Callable[[Any], None]
-Reference = bytes | str
-"""A process: its id as bytes or as text."""
 
 
 class Doors(Protocol):
@@ -100,10 +100,10 @@ class Client:
     ) -> list[Handle[Any]]:
         """Start many processes of one kind, each with its own arguments; all go in as few transactions as possible."""
         flow = self.registry.find(workflow)
-        every = [tuple(args) for args in calls]
+        every = request.calls(calls)
         names = list(keys) if keys is not None else [None] * len(every)
         if len(names) != len(every):
-            raise KeyConflict(f"{len(every)} calls but {len(names)} keys: give one key, or None, for each call")
+            raise InvalidInput(f"{len(every)} calls but {len(names)} keys: give one key, or None, for each call")
         fresh = [self._fresh(flow, args, {}, key, None, None) for args, key in zip(every, names, strict=True)]
         answers = await asyncio.gather(*(self._begin(process, flow) for process in fresh))
         return [self._handle(flow, process, answer) for process, answer in zip(fresh, answers, strict=True)]
@@ -120,22 +120,19 @@ class Client:
         if key is not None:
             check_key(key)
         seconds = workflow.deadline if deadline is None else deadline
-        described = None
-        if attributes is not None:
-            described = encode(dict(attributes), limit=limits.ATTRIBUTES_BYTES, what="the attributes")
         return Process(
             id=self.machine.new_id(),
             kind=workflow.name,
             key=key,
             input=workflow.shape.encode(args, kwargs),
             code=workflow.version,
-            deadline=None if seconds is None else -microseconds(seconds),
-            attributes=described,
+            deadline=None if seconds is None else request.duration(seconds, "the deadline"),
+            attributes=request.attributes(attributes),
         )
 
     async def _begin(self, process: Process, workflow: Workflow[Any, Any]) -> StartAnswer:
         if process.deadline is not None:
-            process = replace(process, deadline=await self.store.now() - process.deadline)
+            process = replace(process, deadline=await self.store.now() + process.deadline)
         eager = self.eager(process, workflow)
         if eager is not None:
             return await eager
@@ -173,7 +170,7 @@ class Client:
 
     async def row(self, process: Reference) -> Process:
         """The stored row of a process; raises ProcessNotFound."""
-        id = process if isinstance(process, bytes) else id_bytes(process)
+        id = request.reference(process)
         found = await self.store.search(Search(ids=(id,), limit=1))
         if not found:
             raise ProcessNotFound(f"no process has the id {id_text(id)}; `perdure ps` lists what there is")
@@ -186,15 +183,12 @@ class Client:
 
         ``known`` says that the process exists, as whoever holds a handle knows: it saves a look at the store.
         """
-        id = process if isinstance(process, bytes) else id_bytes(process)
-        here = self.in_hand(id)
-        ended = None if here or known else await self.row(id)
-        if ended is None or ended.status not in SETTLED:
-            if timeout is None:
+        id = request.reference(process)
+        async with asyncio.timeout(request.timeout(timeout)):
+            here = self.in_hand(id)
+            ended = None if here or known else await self.row(id)
+            if ended is None or ended.status not in SETTLED:
                 ended = await self.results.wait(id, here=here)
-            else:
-                async with asyncio.timeout(timeout):
-                    ended = await self.results.wait(id, here=here)
         if ended.status is Status.COMPLETED:
             return decode(ended.result or b"null", type)
         failure = Failure(type="Unknown", message="") if ended.error is None else Failure.decode(ended.error)
@@ -209,14 +203,14 @@ class Client:
 
     async def list(self, search: Search | None = None) -> Sequence[ProcessView]:
         """Processes that fit the search, newest first."""
-        rows = await self.store.search(search or Search())
+        rows = await self.store.search(request.search(search))
         now, names = await self.store.now(), await self._worker_names()
         return [view(row, now, names) for row in rows]
 
     async def count(self, search: Search | None = None) -> dict[str, dict[str, int]]:
         """How many processes there are: by kind, then by status."""
         counts: dict[str, dict[str, int]] = {}
-        for kind, status, number in await self.store.count(search or Search()):
+        for kind, status, number in await self.store.count(request.search(search)):
             counts.setdefault(kind, {})[status.value] = number
         return counts
 
@@ -224,6 +218,7 @@ class Client:
         self, process: Reference, run: int | None = None, *, after: int = 0, limit: int = 1000, backward: bool = False
     ) -> Sequence[Event]:
         """Events of one run of a process (default the present run)."""
+        request.rows(limit, "the limit")
         row = await self.row(process)
         return await self.store.history(row.id, run or row.run, after=after, limit=limit, backward=backward)
 
@@ -248,18 +243,18 @@ class Client:
         if key is not None:
             check_key(key, "the signal's key")
         raw = encode(value, what=f"the value of signal {name!r}")
-        sender = transition.Sender(who, why, origin).encode() if who or why else None
+        sender = request.sender(who, why, origin).encode() if who or why else None
         return await self._send(process, MessageType.SIGNAL, name, raw, key, sender)
 
     async def cancel(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> SendVerdict:
         """Ask a process to cancel; recorded with who, why and origin."""
-        sender = transition.Sender(who, why, origin).encode()
+        sender = request.sender(who, why, origin).encode()
         return await self._send(process, MessageType.CANCEL, "cancel", sender, None, sender)
 
     async def _send(
         self, process: Reference, type: MessageType, name: str, raw: bytes, key: str | None, sender: bytes | None
     ) -> SendVerdict:
-        id = process if isinstance(process, bytes) else id_bytes(process)
+        id = request.reference(process)
         message = Message(self.machine.new_id(), id, type, name, raw, key, sender)
         answer: SendAnswer = await asked(self.doors.send, message)
         if answer.verdict is SendVerdict.NOT_FOUND:
@@ -269,7 +264,7 @@ class Client:
 
     async def terminate(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """End a process at once, whoever holds it; its steps in flight are fenced off."""
-        sender = transition.Sender(who, why, origin)
+        sender = request.sender(who, why, origin)
 
         async def ended(row: Process) -> Commit:
             return transition.terminated(row, sender, now=await self.store.now())
@@ -278,7 +273,7 @@ class Client:
 
     async def retry(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Let a failed, broken or held process go on from its last good event."""
-        sender = transition.Sender(who, why, origin)
+        sender = request.sender(who, why, origin)
 
         async def retried(row: Process) -> Commit:
             history = await self.store.history(row.id, row.run, limit=row.events)

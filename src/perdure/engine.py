@@ -25,7 +25,6 @@ from perdure.store.base import Store
 from perdure.store.open import store_for
 from perdure.telemetry import Telemetry
 
-
 log = logging.getLogger("perdure")
 
 
@@ -192,9 +191,7 @@ class Engine(Client):
         worker = self.worker
         if worker is None:
             return
-        activation = worker.scheduler.hand.get(id)
-        if activation is not None:
-            worker.scheduler.drop(activation)
+        worker.taken(id)
         worker.hint()
 
     def _due(self) -> None:

@@ -21,7 +21,7 @@ class Loop:
     def __init__(self, name: str, tick: Callable[[], Awaitable[float]], *, after_error: float = 1.0) -> None:
         self.name = name
         self._tick = tick
-        self._after_error = after_error
+        self.after_error = after_error
         self._woken: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -51,10 +51,10 @@ class Loop:
                 wait = await self._tick()
             except PerdureError as error:
                 log.warning("%s: %s", self.name, error)
-                wait = self._after_error
+                wait = self.after_error
             except Exception:
                 log.exception("%s: this must not happen; please report it", self.name)
-                wait = self._after_error
+                wait = self.after_error
             if wait <= 0:
                 await asyncio.sleep(0)
                 continue

@@ -8,7 +8,8 @@ from itertools import islice
 
 from perdure import limits
 from perdure.clock import Machine
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, ProcessNotFound
+from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.loop import Loop
 from perdure.store.base import Search, Store
@@ -24,12 +25,14 @@ class Results:
         self._waiters: dict[bytes, list[asyncio.Future[Process]]] = {}
         self.outer: asyncio.AbstractEventLoop | None = None
         self._away: dict[bytes, None] = {}
+        self._there: set[bytes] = set()
         self._hinted = False
         self._wait = limits.POLL_SECONDS
 
     async def wait(self, id: bytes, *, here: bool) -> Process:
-        """The process once it has ended or is broken. ``here``: it is in hand in this OS process,
-        which tells of its end without a look at the store.
+        """The process once it has ended or is broken; raises ProcessNotFound if there is none (any more).
+
+        ``here`` says that it is in hand in this OS process, which tells of its end without a look at the store.
         """
         if self.outer is None:
             raise PerdureError("the engine is not open: use `async with Engine(...) as engine`")
@@ -47,6 +50,7 @@ class Results:
                 if not waiters:
                     del self._waiters[id]
                     self._away.pop(id, None)
+                    self._there.discard(id)
 
     def open(self) -> None:
         """Begin to look, on the running event loop."""
@@ -56,6 +60,7 @@ class Results:
     def ended(self, process: Process) -> None:
         """A process has ended (or is broken): tell those who wait for it."""
         self._away.pop(process.id, None)
+        self._there.discard(process.id)
         for future in self._waiters.pop(process.id, ()):
             if not future.done():
                 future.set_result(process)
@@ -102,8 +107,24 @@ class Results:
             return 0.0
         if not self._away:
             return limits.IDLE_WAIT_SECONDS
+        if self._wait >= limits.POLL_SECONDS:
+            await self._miss()
         self._wait = min(self._wait * 2, limits.POLL_SECONDS)
         return self._wait
+
+    async def _miss(self) -> None:
+        """Look once whether those waited for are there at all: a finished process is removed after a while."""
+        ids = tuple(islice((id for id in self._away if id not in self._there), MISSED_ROWS))
+        if not ids:
+            return
+        found = {process.id for process in await self.store.search(Search(ids=ids, limit=len(ids)))}
+        self._there |= found
+        for id in set(ids) - found:
+            self._away.pop(id, None)
+            gone = ProcessNotFound(f"no process has the id {id_text(id)} any more; its retention may be over")
+            for future in self._waiters.pop(id, ()):
+                if not future.done():
+                    future.set_exception(gone)
 
     def _to_the_end(self, ids: Iterable[bytes]) -> None:
         """Let those that were looked at in vain wait behind the others."""
@@ -112,6 +133,9 @@ class Results:
                 del self._away[id]
                 self._away[id] = None
 
+
+MISSED_ROWS = 100
+"""Whole rows are read to see whether they are there: not too many at once."""
 
 RESULT_GAP_SECONDS = 0.002
 """Looks follow each other no faster than this, nor faster than they take, however many hints come."""

@@ -116,7 +116,7 @@ def test_a_wrong_row_of_the_fail_map_is_found() -> None:
     for right, wrong in (
         ("`runtime/intake.py`", "`runtime/outtake.py`"),
         ("::test_a_silent_worker_is_ended", "::test_a_noisy_worker_is_ended"),
-        ("`tests/runtime/test_sweeps.py::", "`tests/runtime/test_broom.py::"),
+        ("`tests/sweeps/test_owner_gone.py::", "`tests/sweeps/test_broom.py::"),
         ("`commits_busy`", "`commits_lazy`"),
         ("`runtime/sweeps/worker_dead.py`", "`runtime/sweeps/worker_silent.py`"),
     ):

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import json
 
+from perdure import limits
 from perdure.authoring.turn_loop import Ask, TurnLoop
+from perdure.clock import microseconds
 from perdure.kernel.attempt import FailedAttempt, decode_attempt
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
@@ -29,6 +31,9 @@ Input = tuple[EventType, Any, bytes | None]
 
 Slot = tuple[str, str]
 """A step's identity in its process: its name and its place."""
+
+FARTHEST = microseconds(limits.FARTHEST_SECONDS)
+"""A row whose timer is further away is looked at once before: no database and no calendar can hold every number."""
 
 NOTHING: Any = MappingProxyType({})
 """Stands in for a dict until there is something to keep: thousands of activations are alive at once."""
@@ -64,7 +69,6 @@ class Activation:
         "resumed",
         "retries",
         "sent",
-        "told",
         "trouble",
         "turns",
         "unheard",
@@ -103,7 +107,6 @@ class Activation:
         self.resumed = 0
         self.lease_end = 0.0
         self.sent = 0.0
-        self.told: Callable[[Any], None] | None = None  # whoever started the process here, until answered
         self.answer: Callable[[Activation, Any], None]
 
     # -- turns -------------------------------------------------------------------------------------------------
@@ -304,7 +307,11 @@ class Activation:
         times = [self.attempts[slot].retry_at for slot in self.retries]
         if timer is not None:
             times.append(timer[0])
+        if len(loop.open) > len(self.retries):  # a step is open and nobody runs it: whoever takes the row next will
+            return Outcome(Status.RUNNING, False, time.now(), loop.awaiting(), loop.state)
         wake_at = min(times, default=None)
+        if wake_at is not None:
+            wake_at = min(wake_at, time.now() + FARTHEST)
         busy = wake_at is not None and wake_at - time.now() <= hold
         return Outcome(Status.RUNNING, busy, wake_at, None if busy else loop.awaiting(), loop.state)
 
@@ -319,16 +326,6 @@ class Activation:
             return Outcome(Status.COMPLETED, state=loop.state, result=loop.result_payload())
         except ValueError as error:
             return Outcome(Status.FAILED, state=loop.state, error=Failure.of(error).encode())
-
-    def handed_over(self, commit: Commit, *, cleared: bool) -> None:
-        """All that had happened has gone into a commit; what was asked for waits for its answer."""
-        if cleared:
-            self.inherited = None
-        self.expect()
-        self.events = []
-        self.consumed = ()
-        self.not_before = 0
-        self.number = commit.after.events
 
     def answered(self, answer: Any) -> None:
         """The commit in flight has been answered."""

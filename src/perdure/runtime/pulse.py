@@ -32,6 +32,8 @@ class Pulse:
         self.ended: Callable[[], None] = lambda: None
         self.loop = Loop("pulse", self._tick, after_error=beat / 6)
         self.guard = Loop("lease guard", self._guard)
+        self._failing = False
+        self._steady_from = 0.0
 
     async def _tick(self) -> float:
         renewals = tuple(self._renewal(activation) for activation in self._lapsing())
@@ -39,8 +41,12 @@ class Pulse:
         try:
             answer = await self.store.beat(Beat(self.incarnation.id, renewals, self.scheduler.lease, self.silence))
         except StoreUnavailable:
+            self._failing = True
             self.scheduler.telemetry.count("store_errors")
             raise
+        if self._failing:
+            self._failing = False
+            self._steady_from = self.scheduler.time.monotonic() + limits.PROBE_GRACE_SECONDS
         self.scheduler.telemetry.took("beat", self.scheduler.time.monotonic() - sent)
         self.scheduler.time.heard(answer.now, sent)
         if not answer.alive:
@@ -58,6 +64,10 @@ class Pulse:
                 if renewal.progress is not None:
                     activation.process = replace(activation.process, progress=renewal.progress)
         return self.beat_seconds
+
+    def steady(self) -> bool:
+        """Whether no beat has failed for a while: when the store comes back, nobody has been able to beat."""
+        return not self._failing and self.scheduler.time.monotonic() >= self._steady_from
 
     def _lapsing(self) -> list[Activation]:
         """Those in hand whose lease has less than two thirds left; nobody past its deadline is renewed (rule 14)."""

@@ -11,6 +11,7 @@ from functools import partial
 from types import ModuleType
 
 from perdure import limits
+from perdure.errors import StoreUnavailable
 from perdure.kernel.finding import Finding
 from perdure.loop import Loop
 from perdure.runtime.sweeps import (
@@ -28,31 +29,26 @@ from perdure.runtime.ward import Ward
 
 log = logging.getLogger("perdure")
 
-PLAIN: tuple[ModuleType, ...] = (
-    worker_silent,
-    owner_gone,
-    lease_lapsed,
-    process_overdue,
-    process_idle,
-    nobody_hosts,
-    finished_long_ago,
-)
-"""The sweeps that need nothing but the ward."""
+EMPTYING: tuple[ModuleType, ...] = (owner_gone, lease_lapsed, process_overdue, process_idle, finished_long_ago)
+"""The sweeps after whose round there is less to find: as long as one finds something, the next round follows at once,
+whether other supervisors were quicker with a part of it or not."""
 
 
 class Supervisor:
-    """Runs every sweep at its own pace, a bounded batch at a time; a full batch is followed by the next at once."""
+    """Runs every sweep at its own pace, a bounded batch at a time."""
 
     def __init__(self, ward: Ward) -> None:
         self.ward = ward
         ward.found = self._report
         self._looks = worker_dead.Looks()
         self._place = record_unsound.Place()
-        self._connected: float | None = None
+        self._known = nobody_hosts.Known()
         self.loops = [
-            self._loop(worker_dead, self._probe),
-            self._loop(record_unsound, lambda: record_unsound.sweep(ward, self._place)),
-            *(self._loop(sweep, partial(sweep.sweep, ward)) for sweep in PLAIN),
+            self._loop(worker_dead, self.probe),
+            self._loop(worker_silent, partial(worker_silent.sweep, ward)),
+            self._loop(record_unsound, partial(record_unsound.sweep, ward, self._place)),
+            self._loop(nobody_hosts, partial(nobody_hosts.sweep, ward, self._known)),
+            *(self._loop(sweep, partial(sweep.sweep, ward)) for sweep in EMPTYING),
         ]
 
     def start(self) -> None:
@@ -71,16 +67,20 @@ class Supervisor:
 
         async def tick() -> float:
             started = self.ward.time.monotonic()
-            found = await round()
+            try:
+                found = await round()
+            except StoreUnavailable:
+                self.ward.telemetry.count("store_errors")
+                raise  # the loop tells of it and goes on: nothing is lost, since the next round finds it again
             self.ward.telemetry.took("sweep", self.ward.time.monotonic() - started)
             if found:
                 self.ward.telemetry.count(counter, found)
-            full = found >= limits.SWEEP_ROWS
-            return 0.0 if full else seconds * (0.9 + 0.2 * self.ward.machine.random())
+            again = found and sweep in EMPTYING
+            return 0.0 if again else seconds * (0.9 + 0.2 * self.ward.machine.random())
 
         return Loop(f"sweep {sweep.__name__.rpartition('.')[2]}", tick)
 
-    async def _probe(self) -> int:
+    async def probe(self) -> int:
         """Look for the dead, after a grace that begins anew when our own connection came back (rule 12)."""
         connected = getattr(self.ward.store, "connected_at", None)
         if connected is not None and self.ward.time.monotonic() - connected < limits.PROBE_GRACE_SECONDS:

@@ -18,7 +18,11 @@ from perdure.telemetry import Telemetry
 
 
 class Ward:
-    """The store, the committer, the clock and the counters. Sweeps decide by the kernel and write by commits."""
+    """The store, the committer, the clock and the counters. Sweeps decide by the kernel and write by commits.
+
+    ``found`` is told of findings, ``taken`` of every process that a sweep took from whoever held it; ``steady`` says
+    whether our own beats have come through long enough to judge those of others.
+    """
 
     def __init__(
         self,
@@ -43,10 +47,18 @@ class Ward:
         self.retention = retention
         self.key_retention = key_retention
         self.found: Callable[[Finding], None] = lambda finding: None
+        self.taken: Callable[[bytes], None] = lambda process: None
+        self.steady: Callable[[], bool] = lambda: True
 
-    async def write(self, commits: Sequence[Commit]) -> int:
-        """Have commits written; the answer is how many applied. A lost race is nobody's fault and not counted."""
+    async def write(self, commits: Sequence[Commit]) -> list[Commit]:
+        """Have commits written; the answer is those that applied. A lost race is nobody's fault and not counted."""
         given = await asyncio.gather(
             *(asked(self.committer.commit, commit) for commit in commits), return_exceptions=True
         )
-        return sum(isinstance(one, CommitAnswer) and one.verdict is Verdict.APPLIED for one in given)
+        applied = []
+        for commit, answer in zip(commits, given, strict=True):
+            if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
+                applied.append(commit)
+                if commit.after.token > commit.token:
+                    self.taken(commit.after.id)
+        return applied

@@ -89,7 +89,7 @@ class Worker:
         self._ending: asyncio.Task[None] | None = None
 
     def on_end(self, ended: Callable[[Process], None], parted: Callable[[bytes], None]) -> None:
-        """Have ``ended`` called with every process that ended (or was parked) here, ``parted`` with other ids let go."""
+        """Have ``ended`` told of every process that ended or was parked here, ``parted`` of the others let go."""
         self.scheduler.ended = ended
         self.scheduler.parted = parted
 
@@ -101,6 +101,8 @@ class Worker:
         self.scheduler.unheard = self.inbox.want
         self.scheduler.waiting = self.intake.waiting
         self.intake.reconcile = self.reconcile
+        self.ward.taken = self.taken
+        self.ward.steady = self.pulse.steady
         self.intake.ended = self.pulse.ended = self._ended
         self.intake.suspects = self.solitary.wanted
         self.intake.capacity = self.pace.in_flight
@@ -123,6 +125,12 @@ class Worker:
         """Work may be due, or a message may have come: look now."""
         self.intake.loop.wake()
         self.inbox.hint()
+
+    def taken(self, process: bytes) -> None:
+        """A commit of ours took a row from whoever held it: if that was us, let go at once, without the fence."""
+        activation = self.scheduler.hand.get(process)
+        if activation is not None:
+            self.scheduler.drop(activation)
 
     @property
     def busy(self) -> int:
@@ -212,4 +220,4 @@ class Worker:
         rows = await self.store.overdue(Overdue.OWNED, limits.SWEEP_ROWS, owner=self.incarnation.id)
         held = self.scheduler.hand.keys() | self.scheduler.starting
         lost = [row for row in rows if row.id not in held]
-        return await self.ward.write([transition.released(row, due_at=self.time.now()) for row in lost])
+        return len(await self.ward.write([transition.released(row, due_at=self.time.now()) for row in lost]))

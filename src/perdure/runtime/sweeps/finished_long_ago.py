@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from perdure import limits
 from perdure.clock import microseconds
-from perdure.limits import SWEEP_ROWS
 from perdure.runtime.ward import Ward
 
 SECONDS = 30.0
@@ -12,5 +12,5 @@ COUNTER = "processes_pruned"
 
 async def sweep(ward: Ward) -> int:
     """Remove up to one batch of finished processes with their events and messages."""
-    pruned = await ward.store.prune(microseconds(ward.retention), microseconds(ward.key_retention), SWEEP_ROWS)
+    pruned = await ward.store.prune(microseconds(ward.retention), microseconds(ward.key_retention), limits.SWEEP_ROWS)
     return pruned.processes

@@ -6,8 +6,8 @@ so that the row stops naming an owner who does nothing.
 
 from __future__ import annotations
 
+from perdure import limits
 from perdure.kernel import transition
-from perdure.limits import SWEEP_ROWS
 from perdure.runtime.ward import Ward
 from perdure.store.base import Overdue
 
@@ -17,13 +17,14 @@ COUNTER = "leases_lapsed"
 
 async def sweep(ward: Ward) -> int:
     """Free lapsed rows of kinds not hosted here; the late owner is fenced off by the new token."""
-    rows = await ward.store.overdue(Overdue.LAPSED, SWEEP_ROWS)
+    rows = await ward.store.overdue(Overdue.LAPSED, limits.SWEEP_ROWS)
     hosted = set(ward.registry.hosted)
     now = ward.time.now()
-    return await ward.write(
+    freed = await ward.write(
         [
             transition.orphaned(row, now=now, died=False, worker="lease lapsed", idle_at=ward.time.idle_at())
             for row in rows
             if (row.kind, row.code) not in hosted
         ]
     )
+    return len(freed)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from perdure import limits
 from perdure.kernel.finding import Finding
-from perdure.limits import SWEEP_ROWS
 from perdure.runtime.ward import Ward
 from perdure.store.base import Overdue
 
@@ -11,16 +11,26 @@ SECONDS = 30.0
 COUNTER = "processes_unhosted"
 
 
-async def sweep(ward: Ward) -> int:
-    """Report the kinds and versions that wait for a worker, once per round and kind."""
-    rows = await ward.store.overdue(Overdue.UNHOSTED, SWEEP_ROWS)
+class Known:
+    """The processes that the last round found: they were reported."""
+
+    def __init__(self) -> None:
+        self.ids: frozenset[bytes] = frozenset()
+
+
+async def sweep(ward: Ward, known: Known) -> int:
+    """Report the kinds and versions that wait for a worker, whenever more of their processes do; count these once."""
+    rows = await ward.store.overdue(Overdue.UNHOSTED, limits.SWEEP_ROWS)
+    fresh = [row for row in rows if row.id not in known.ids]
+    known.ids = frozenset(row.id for row in rows)
     waiting: dict[tuple[str, str], bytes] = {}
     counts: dict[tuple[str, str], int] = {}
-    for row in rows:
+    for row in fresh:
         waiting.setdefault((row.kind, row.code), row.id)
+    for row in rows:
         counts[row.kind, row.code] = counts.get((row.kind, row.code), 0) + 1
     for (kind, code), first in waiting.items():
         version = f" version {code!r}" if code else ""
         some = f"{counts[kind, code]} processes of kind {kind!r}{version} have been due for over a minute"
         ward.found(Finding("nobody_hosts", first, f"{some}; start a worker that hosts it, or one more if all are busy"))
-    return len(rows)
+    return len(fresh)

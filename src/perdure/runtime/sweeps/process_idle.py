@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 
+from perdure import limits
 from perdure.kernel import transition
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
-from perdure.limits import SWEEP_ROWS
 from perdure.runtime.ward import Ward
-from perdure.store.base import Overdue
+from perdure.store.base import Overdue, Search
 
 log = logging.getLogger("perdure")
 
@@ -22,8 +22,15 @@ COUNTER = "processes_idle"
 
 async def sweep(ward: Ward) -> int:
     """Look at up to one batch of reminders and move each on; people are reminded of held and broken processes."""
-    rows = await ward.store.overdue(Overdue.IDLE, SWEEP_ROWS)
-    for row in rows:
+    rows = await ward.store.overdue(Overdue.IDLE, limits.SWEEP_ROWS)
+    moved = await ward.write([transition.reminded(row, idle_at=ward.time.idle_at()) for row in rows])
+    if not moved:
+        return 0
+    # A reminder leaves no event: of two supervisors at once, only the times that they drew tell who was quicker.
+    drawn = {commit.after.id: commit.after.due_at for commit in moved}
+    now = await ward.store.search(Search(ids=tuple(drawn), limit=len(drawn)))
+    ours = [row for row in now if row.due_at == drawn[row.id]]
+    for row in ours:
         if row.status is not Status.RUNNING:
             log.warning("process %s (%s) is %s and waits for a person", id_text(row.id), row.kind, row.status)
-    return await ward.write([transition.reminded(row, idle_at=ward.time.idle_at()) for row in rows])
+    return len(ours)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from perdure import limits
 from perdure.kernel import transition
-from perdure.limits import SWEEP_ROWS
 from perdure.runtime.ward import Ward
 from perdure.store.base import Overdue
 
@@ -13,5 +13,5 @@ COUNTER = "processes_expired"
 
 async def sweep(ward: Ward) -> int:
     """End up to one batch of overdue processes."""
-    rows = await ward.store.overdue(Overdue.EXPIRED, SWEEP_ROWS)
-    return await ward.write([transition.expired(row, now=ward.time.now()) for row in rows])
+    rows = await ward.store.overdue(Overdue.EXPIRED, limits.SWEEP_ROWS)
+    return len(await ward.write([transition.expired(row, now=ward.time.now()) for row in rows]))

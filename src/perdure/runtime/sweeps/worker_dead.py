@@ -39,8 +39,5 @@ async def sweep(ward: Ward, looks: Looks) -> int:
             )
             ended += 1
     if ended:
-        freed = await owner_gone.sweep(ward)
-        while freed:
-            ward.telemetry.count(owner_gone.COUNTER, freed)
-            freed = await owner_gone.sweep(ward)
+        await owner_gone.free_all(ward)
     return ended

@@ -16,6 +16,8 @@ COUNTER = "workers_silent"
 
 async def sweep(ward: Ward) -> int:
     """End silent incarnations, by compare-and-set on their beats, and free what they held."""
+    if not ward.steady():
+        return 0  # the store was away: nobody could beat
     now = ward.time.now()
     ended = 0
     for worker in await ward.store.workers():
@@ -26,5 +28,5 @@ async def sweep(ward: Ward) -> int:
             log.warning("worker %s (%s) has fallen silent and was ended", worker.name, id_text(worker.id))
             ended += 1
     if ended:
-        ward.telemetry.count(owner_gone.COUNTER, await owner_gone.sweep(ward))
+        await owner_gone.free_all(ward)
     return ended

@@ -1,0 +1,98 @@
+"""What comes in at the client's door is checked here, before anything is stored; every refusal says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from perdure import limits
+from perdure.clock import microseconds
+from perdure.errors import InvalidInput, InvalidKey
+from perdure.kernel.failure import safe_text
+from perdure.kernel.names import id_bytes
+from perdure.kernel.payload import encode_attributes
+from perdure.kernel.plain import shown
+from perdure.kernel.transition import Sender
+from perdure.store.base import Search
+
+Reference = bytes | str
+"""A process: its id as bytes or as text."""
+
+_ROWS_AT_MOST = 100 * limits.LIST_ROWS
+
+
+def reference(process: Reference) -> bytes:
+    """The id that names a process, as bytes; raises InvalidKey."""
+    if not isinstance(process, bytes):
+        return id_bytes(process)
+    if len(process) != 16:
+        raise InvalidKey(f"{shown(process)} is no id of a process: an id has 16 bytes. Take it from a handle.")
+    return process
+
+
+def duration(seconds: Any, what: str) -> int:
+    """A time limit in microseconds; raises InvalidInput unless it is a number of seconds above 0."""
+    right = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not right or not 0 < seconds <= limits.FARTHEST_SECONDS:
+        most = limits.FARTHEST_SECONDS
+        raise InvalidInput(f"{what} is {shown(seconds)}. Give seconds, more than 0 and at most {most:,.0f}.")
+    return microseconds(seconds)
+
+
+def timeout(seconds: Any) -> float | None:
+    """How long to wait, in seconds; raises InvalidInput."""
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise InvalidInput(f"the timeout is {shown(seconds)}. Give seconds, 0 or more, or None to wait for ever.")
+    return min(float(seconds), limits.FARTHEST_SECONDS)
+
+
+def attributes(given: Any) -> bytes | None:
+    """The JSON of search attributes; raises InvalidInput."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"the attributes are {shown(given)}. Give a dict of names and single values.")
+    return encode_attributes(given)
+
+
+def calls(given: Any) -> list[Sequence[Any]]:
+    """The arguments of many calls; raises InvalidInput for a text, whose letters nobody means."""
+    every: list[Sequence[Any]] = []
+    for args in given:
+        if isinstance(args, str | bytes) or not isinstance(args, Sequence):
+            raise InvalidInput(f"the arguments of a call are {shown(args)}. Give a tuple for each call, like (1,).")
+        every.append(tuple(args))
+    return every
+
+
+def sender(who: Any, why: Any, origin: Any) -> Sender:
+    """Who asks for something, safe to store and to show; raises InvalidInput if a part is no text."""
+    for name, text in (("who", who), ("why", why), ("origin", origin)):
+        if not isinstance(text, str):
+            raise InvalidInput(f"{name}= is {shown(text)}. Give a text.")
+    return Sender(
+        safe_text(who, limits.NAME_BYTES), safe_text(why, limits.ERROR_TEXT_BYTES), safe_text(origin, limits.NAME_BYTES)
+    )
+
+
+def rows(count: Any, what: str) -> int:
+    """A number of rows; raises InvalidInput."""
+    if type(count) is not int or not 0 <= count <= _ROWS_AT_MOST:
+        raise InvalidInput(f"{what} is {shown(count)}. Give a whole number from 0 to {_ROWS_AT_MOST:,}.")
+    return count
+
+
+def search(given: Any) -> Search:
+    """A search with values of the right types only; raises InvalidInput."""
+    if given is None:
+        return Search()
+    try:
+        found = msgspec.convert(given, Search, from_attributes=True, builtin_types=(bytes,))
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"the search cannot be understood: {error}. Correct that field of Search(...).") from None
+    rows(found.limit, "the limit of the search")
+    return found

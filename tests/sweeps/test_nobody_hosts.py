@@ -1,0 +1,82 @@
+"""Stuck: a process is due and no worker hosts its code. That is reported; there is nobody to do it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from perdure import limits
+from perdure.runtime.sweeps import nobody_hosts
+from tests.sweeps.watch import Watch, order
+
+
+async def test_f38_processes_that_nobody_hosts_are_reported_by_kind_and_version_and_not_touched(watch: Watch) -> None:
+    ward, known = await watch.ward(), nobody_hosts.Known()
+    rows = [await watch.trial.started(kind="forgotten", code=code) for code in ("", "", "2")]
+    assert await nobody_hosts.sweep(ward, known) == 0
+    await watch.passed(61)
+    assert await nobody_hosts.sweep(ward, known) == 3
+    texts = sorted(finding.text for finding in watch.found)
+    assert len(texts) == 2
+    assert "1 processes of kind 'forgotten' version '2'" in texts[0]
+    assert "2 processes of kind 'forgotten'" in texts[1]
+    assert "start a worker that hosts it" in texts[1]
+    assert await watch.untouched(rows)
+
+
+async def test_a_process_is_counted_once_however_often_it_is_found(watch: Watch) -> None:
+    ward, known = await watch.ward(), nobody_hosts.Known()
+    await watch.trial.started(kind="forgotten")
+    await watch.passed(61)
+    assert [await nobody_hosts.sweep(ward, known) for _ in range(3)] == [1, 0, 0]
+    assert len(watch.found) == 1
+    await watch.trial.started(kind="forgotten")
+    await watch.passed(61)
+    assert await nobody_hosts.sweep(ward, known) == 1
+    assert "2 processes" in watch.found[-1].text
+
+
+async def test_what_is_hosted_owned_or_due_later_is_not_reported(watch: Watch) -> None:
+    ward, known = await watch.ward(order), nobody_hosts.Known()
+    owner = await watch.trial.worker()
+    row = await watch.trial.in_hand(owner)
+    await watch.passed(50)
+    await watch.trial.beat(owner, row)
+    await watch.passed(20)
+    assert await nobody_hosts.sweep(ward, known) == 0
+    assert watch.found == []
+
+
+async def test_it_is_found_no_more_when_somebody_takes_it(watch: Watch) -> None:
+    ward, known = await watch.ward(), nobody_hosts.Known()
+    row = await watch.trial.started()
+    await watch.passed(61)
+    assert await nobody_hosts.sweep(ward, known) == 1
+    [taken] = (await watch.trial.claim(ward.incarnation.id)).claimed
+    assert taken.process.id == row.id
+    assert await nobody_hosts.sweep(ward, known) == 0
+    assert known.ids == frozenset()
+
+
+async def test_a_round_reads_a_bounded_batch_and_reports_it_once(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SWEEP_ROWS", 2)
+    ward, known = await watch.ward(), nobody_hosts.Known()
+    for _ in range(3):
+        await watch.trial.started(kind="forgotten")
+    await watch.passed(61)
+    assert [await nobody_hosts.sweep(ward, known) for _ in range(3)] == [2, 0, 0]
+
+
+async def test_two_supervisors_at_once_each_report_and_change_nothing(watch: Watch) -> None:
+    rows = [await watch.trial.started(kind="forgotten")]
+    await watch.passed(61)
+    assert await watch.at_once(lambda ward: nobody_hosts.sweep(ward, nobody_hosts.Known()), "overdue") == [1, 1]
+    assert await watch.untouched(rows)
+
+
+async def test_e89_after_a_store_error_the_next_round_reports_it(watch: Watch) -> None:
+    ward, known = await watch.ward(), nobody_hosts.Known()
+    await watch.trial.started(kind="forgotten")
+    await watch.passed(61)
+    assert await watch.after_an_outage(ward, partial(nobody_hosts.sweep, known=known), "overdue") == 1

@@ -1,0 +1,103 @@
+"""The supervisor: every sweep in a loop of its own, counted under its name, and none of them ends for an error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from perdure import limits
+from perdure.clock import SECOND
+from perdure.runtime.supervisor import Supervisor
+from perdure.runtime.sweeps import nobody_hosts, owner_gone
+from perdure.testing.conformance.trial import SILENCE
+from perdure.testing.faults import Outage
+from tests.sweeps.watch import LIMIT, Watch
+
+
+async def until(true: Callable[[], Any]) -> None:
+    """Let the event loop turn until something has happened."""
+    async with asyncio.timeout(LIMIT):
+        while not true():
+            await asyncio.sleep(0)
+
+
+async def test_what_a_supervisor_finds_is_counted_under_the_name_of_its_sweep(watch: Watch) -> None:
+    ward = await watch.ward()
+    row = await watch.trial.in_hand(await watch.trial.worker("silent"))
+    await watch.passed(SILENCE / SECOND + 1)
+    supervisor = Supervisor(ward)
+    supervisor.start()
+    counters = ward.telemetry.counters
+    freed = ("orphans_freed", "leases_lapsed")  # its lease has lapsed as well: either sweep may be the first
+    await until(lambda: counters["workers_silent"] and any(counters[name] for name in freed))
+    await supervisor.stop()
+    assert counters["workers_silent"] == 1
+    assert (await watch.sound(row)).token == row.token + 1
+    assert ward.telemetry.seconds["sweep"][0] >= len(supervisor.loops)
+
+
+async def test_e89_a_round_that_fails_is_counted_and_followed_by_others(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ward = await watch.ward()
+    ended = await watch.trial.worker("ended")
+    await watch.trial.in_hand(ended)
+    await watch.store.retire(ended, None, False)
+    monkeypatch.setattr(owner_gone, "SECONDS", 0.001)
+    supervisor = Supervisor(ward)
+    for loop in supervisor.loops:
+        loop.after_error = 0.001
+    outage = Outage("overdue").upon(watch.store)
+    outage.away = True
+    supervisor.start()
+    await until(lambda: outage.failed > 20)
+    outage.away = False
+    await until(lambda: ward.telemetry.counters["orphans_freed"] == 1)
+    await supervisor.stop()
+    assert ward.telemetry.counters["store_errors"] >= 20
+
+
+async def test_f41_a_heap_is_worked_off_at_once_batch_after_batch(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SWEEP_ROWS", 3)
+    monkeypatch.setattr(owner_gone, "SECONDS", 3600.0)
+    one, two = await watch.ward(), await watch.ward()
+    ended = await watch.trial.worker("ended")
+    for _ in range(20):
+        await watch.trial.in_hand(ended)
+    await watch.store.retire(ended, None, False)
+    supervisors = [Supervisor(one), Supervisor(two)]
+    for supervisor in supervisors:
+        supervisor.start()
+    # An hour lies between the rounds, and each of the two has the other one take a part of its batch away.
+    await until(lambda: sum(ward.telemetry.counters["orphans_freed"] for ward in (one, two)) == 20)
+    for supervisor in supervisors:
+        await supervisor.stop()
+
+
+async def test_a_full_batch_of_what_is_only_reported_is_not_read_again_at_once(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SWEEP_ROWS", 2)
+    ward = await watch.ward()
+    for _ in range(3):
+        await watch.trial.started(kind="forgotten")
+    await watch.passed(61)
+    rounds = 0
+
+    async def count(name: str, argument: object) -> None:
+        nonlocal rounds
+        rounds += name == "overdue" and argument == "unhosted"
+
+    watch.store.before = count
+    supervisor = Supervisor(ward)
+    supervisor.start()
+    await until(lambda: ward.telemetry.counters[nobody_hosts.COUNTER] == 2)
+    for _ in range(200):
+        await asyncio.sleep(0)
+    await supervisor.stop()
+    assert rounds == 1

@@ -1,0 +1,115 @@
+"""A watch: what the sweeps of one or more supervisors are given, on a store whose time is in the test's hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from perdure.authoring.registry import Registry
+from perdure.authoring.workflow import workflow
+from perdure.errors import StoreUnavailable
+from perdure.kernel.finding import Finding
+from perdure.kernel.process import Process
+from perdure.kernel.soundness import unsound
+from perdure.runtime.committer import Committer
+from perdure.runtime.incarnation import Incarnation
+from perdure.runtime.store_time import StoreTime
+from perdure.runtime.ward import Ward
+from perdure.store.base import Overdue
+from perdure.telemetry import Telemetry
+from perdure.testing.clock import MovableMachine
+from perdure.testing.conformance import Ground, Trial
+from perdure.testing.faults import FaultyStore, Outage
+
+DAY = 24 * 3600.0
+LIMIT = 20.0
+"""Seconds after which a test has failed; nothing waits for this long when all is well."""
+
+
+@workflow(name="order", version="1")
+async def order() -> None:
+    """The kind that the suite's rows are of."""
+
+
+class Watch:
+    """A trial, and the wards of the supervisors that watch over it; ``found`` is what they reported."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground = ground
+        self.store = FaultyStore(ground.store())
+        self.machine = MovableMachine(seed=1)
+        self.trial = Trial(ground, self.store, self.machine)
+        self.found: list[Finding] = []
+        self.wards: list[Ward] = []
+
+    async def ward(self, *hosted: object) -> Ward:
+        """The ward of one more supervisor, whose worker hosts these workflows."""
+        telemetry = Telemetry()
+        committer = Committer(self.store, self.machine, telemetry)
+        committer.open()
+        time = StoreTime(self.machine)
+        incarnation = Incarnation(await self.trial.worker("supervising"))
+        ward = Ward(
+            incarnation, self.store, Registry(*hosted), committer, time, self.machine, telemetry,
+            retention=DAY, key_retention=DAY,
+        )  # fmt: skip
+        ward.found = self.found.append
+        # No two workers ever look at the same microsecond.
+        time.heard(await self.store.now() + len(self.wards), self.machine.monotonic())
+        self.wards.append(ward)
+        return ward
+
+    async def passed(self, seconds: float) -> None:
+        """Let time pass, for the store and for every supervisor; these go on beating."""
+        self.machine.advance(seconds)
+        await self.ground.time.advance(seconds)
+        for ward in self.wards:
+            await self.trial.beat(ward.incarnation.id)
+
+    async def sound(self, process: Process) -> Process:
+        """The row as it is now, after a check that its record breaks no law."""
+        whole = await self.trial.whole(process.id)
+        run = await self.store.history(process.id, whole.process.run)
+        assert unsound(whole.process, run, whole.messages, await self.store.now()) == []
+        return whole.process
+
+    async def untouched(self, processes: Sequence[Process]) -> bool:
+        """Whether the rows are still as they were."""
+        return [await self.sound(process) for process in processes] == list(processes)
+
+    async def at_once(self, sweep: Callable[[Ward], Awaitable[int]], door: str = "commit") -> list[int]:
+        """Two supervisors sweep at once: neither goes through ``door`` before the other stands there too."""
+        both = asyncio.Barrier(2)
+        visits = 0
+
+        async def meet(name: str, argument: object) -> None:
+            nonlocal visits
+            if name == door and visits < 2:
+                visits += 1
+                await asyncio.wait_for(both.wait(), LIMIT)
+
+        wards = [await self.ward(), await self.ward()]
+        self.store.before = meet
+        try:
+            return list(await asyncio.gather(*(sweep(ward) for ward in wards)))
+        finally:
+            self.store.before = _nothing
+
+    async def after_an_outage(self, ward: Ward, sweep: Callable[[Ward], Awaitable[int]], *doors: str) -> int:
+        """Sweep while the store is away, then again when it is back; what the second round counted."""
+        outage = Outage(*doors).upon(self.store)
+        outage.away = True
+        with pytest.raises(StoreUnavailable):
+            await sweep(ward)
+        outage.away = False
+        return await sweep(ward)
+
+    async def overdue(self, what: Overdue) -> int:
+        """How many rows the store would show to a sweep."""
+        return len(await self.store.overdue(what, 1000))
+
+
+async def _nothing(name: str, argument: object) -> None:
+    """Let every call through."""
