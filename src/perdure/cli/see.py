@@ -86,7 +86,8 @@ async def _list(engine: Engine, search: Search, *, wide: bool, json: bool, now: 
         page.show("no such process")
         return
     total = sum(sum(numbers.values()) for numbers in counts.values())
-    page.show(table.of_processes(views, now, wide=wide), "")
+    if views:
+        page.show(table.of_processes(views, now, wide=wide), "")
     if len(views) < total:
         more = f"; the next ones: --before {views[-1].id}" if views else ""
         page.show(f"{len(views)} of {total:,} processes{more}", "")
