@@ -270,11 +270,16 @@ def test_a_turn_runs_inside_a_task_of_another_loop_and_leaves_it_as_it_was() -> 
 
 @workflow
 async def turning_inside_a_turn() -> None:
-    Life(failing)
+    INNER.begin(failing.function)
+    INNER.run(BIRTH)
+
+
+INNER = TurnLoop(ID, b"seed")
 
 
 def test_a_turn_cannot_run_inside_a_turn() -> None:
     assert "a turn cannot run inside a turn" in str(Life(turning_inside_a_turn).seen[0].outcome)
+    INNER.evict()
 
 
 def test_a_turn_cannot_run_before_it_has_begun() -> None:

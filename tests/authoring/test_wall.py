@@ -45,7 +45,7 @@ ATTEMPTS: dict[str, Callable[[], Any]] = {
     "sleep": lambda: time.sleep(0),
     "thread": lambda: threading.Thread(target=print).start(),
     "input": lambda: builtins.input(),
-    "uuid1": uuid.uuid1,
+    "uuid1": lambda: uuid.uuid1(),
 }
 
 

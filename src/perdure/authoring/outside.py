@@ -53,7 +53,7 @@ def watch() -> None:
 
 
 def _hear(event: str, args: tuple[Any, ...]) -> None:
-    if event in REFUSED and current_turn() is not None and not _reading():
+    if event in REFUSED and current_turn() is not None and not _reading(args):
         shown = ", ".join(repr(arg) for arg in args if isinstance(arg, str | bytes | int))
         raise WorkflowMisuse(
             f"workflow code did what belongs in a step: {event}({shown:.200}). Move it into a function marked @step."
