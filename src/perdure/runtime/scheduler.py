@@ -313,8 +313,12 @@ class Scheduler:
             self.hand_back(activation)  # it goes on elsewhere: we stop, or it is no suspect any more
         elif inbox > activation.heard:
             self._listen(activation)  # rule 18: unheard messages open the next turn before outputs are released
-        else:
+        elif activation.events or activation.asked or activation.loop.timers.open:
             self._settle(activation)
+        else:  # a step after a step, as most commits are
+            self._release(activation)
+            if not activation.in_flight:
+                self._settle(activation)
 
     def _unwrite(self, activation: Activation, commit: Commit) -> None:
         """A finishing commit was answered "read first": take its events back, without the ending."""
