@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path, capsys: pytest.Ca
 
 def test_a_database_of_a_newer_version_is_refused(sqlite_terminal: Terminal, tmp_path: Path) -> None:
     sqlite_terminal("migrate")
-    with sqlite3.connect(tmp_path / "perdure.db") as database:
+    with closing(sqlite3.connect(tmp_path / "perdure.db")) as database:
         database.execute("PRAGMA user_version = 999")
     said = sqlite_terminal("ps")
     assert said.code == 1
