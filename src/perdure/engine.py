@@ -184,7 +184,7 @@ class Engine(Client):
     def _sent(self, answer: SendAnswer) -> None:
         worker = self.worker
         if worker is not None:
-            worker.hint()
+            worker.sent(answer.process, answer.owner)
 
     def _taken(self, id: bytes) -> None:
         """A forcing command of ours took a row: drop it here at once, without waiting for the fence."""

@@ -24,6 +24,7 @@ class InboxReader:
         self.loop = Loop("inbox", self._tick)
         self._wanted: list[Activation] = []
         self._hinted = False
+        self._named: set[bytes] = set()
 
     def want(self, activation: Activation) -> None:
         """The process is known to have unheard messages: it waits for them before it goes on."""
@@ -35,22 +36,29 @@ class InboxReader:
         self._hinted = True
         self.loop.wake()
 
+    def look(self, process: bytes) -> None:
+        """Something was sent to this process: if it is in hand, read for it now."""
+        self._named.add(process)
+        self.loop.wake()
+
     async def _tick(self) -> float:
         wanted, self._wanted = self._wanted, []
-        self._hinted = False
+        named, self._named = self._named, set()
+        hinted, self._hinted = self._hinted, False
         known = set(map(id, wanted))
         told = self.scheduler.time.monotonic() + self.scheduler.lease_seconds - TOLD_SECONDS
-        idle = [
-            activation
-            for activation in self.scheduler.hand.values()
-            if activation.commit is None and activation.lease_end < told and id(activation) not in known
-        ]
+        others = [a for a in self.scheduler.hand.values() if id(a) not in known]
+        heard = [a for a in others if a.commit is None and (a.lease_end < told or a.process.id in named)]
         try:
-            await self._read([*wanted, *idle])
+            await self._read([*wanted, *heard])
         except BaseException:
             self._wanted = wanted + self._wanted
+            self._named |= named
             raise
-        return 0.0 if self._wanted or self._hinted else limits.POLL_SECONDS
+        if self._wanted or self._hinted or self._named:
+            return 0.0
+        # The hint may have been for one of those left out, and newer than its last commit: look a moment later.
+        return TOLD_SECONDS if (hinted or named) and len(heard) < len(others) else limits.POLL_SECONDS
 
     async def _read(self, activations: Sequence[Activation]) -> None:
         for first in range(0, len(activations), limits.BATCH_RECORDS):

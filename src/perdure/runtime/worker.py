@@ -126,6 +126,13 @@ class Worker:
         self.intake.loop.wake()
         self.inbox.hint()
 
+    def sent(self, process: bytes, owner: bytes | None) -> None:
+        """A message was sent from here: if we have the process in hand it hears at once, if nobody has it it is due."""
+        if owner is None:
+            self.intake.loop.wake()
+        elif owner == self.incarnation.id:
+            self.inbox.look(process)
+
     def taken(self, process: bytes) -> None:
         """A commit of ours took a row from whoever held it: if that was us, let go at once, without the fence."""
         activation = self.scheduler.hand.get(process)

@@ -1,0 +1,51 @@
+"""Engines for the tests of the runtime: opened on one database, each behind a store that can fail on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from perdure.clock import Machine
+from perdure.engine import Engine
+from perdure.store.open import store_for
+from perdure.testing.faults import FaultyStore
+
+Open = Callable[..., Awaitable[tuple[Engine, FaultyStore]]]
+LIMIT = 20.0
+"""Seconds after which a test has failed; nothing waits for this long when all is well."""
+
+
+@pytest.fixture
+async def opened(store_url: str) -> AsyncIterator[Open]:
+    """Opens engines on one database; closes at the end those that are still open."""
+    engines: list[Engine] = []
+
+    async def open(**settings: Any) -> tuple[Engine, FaultyStore]:
+        machine = Machine()
+        store = FaultyStore(store_for(store_url, machine))
+        engine = Engine(store_url, store=store, machine=machine, **settings)
+        await engine.__aenter__()
+        engines.append(engine)
+        return engine, store
+
+    yield open
+    for engine in engines:
+        await engine.close(0)
+
+
+async def until(true: Callable[[], Any]) -> None:
+    """Let the event loop turn until something has happened."""
+    async with asyncio.timeout(LIMIT):
+        while not true():
+            await asyncio.sleep(0)
+
+
+async def until_row(engine: Engine, id: str, true: Callable[[Any], Any]) -> Any:
+    """Look at a row again and again until it is as wanted."""
+    async with asyncio.timeout(LIMIT):
+        while not true(row := await engine.row(id)):
+            await asyncio.sleep(0)
+    return row

@@ -1,0 +1,416 @@
+"""Attempts of steps: whatever they raise, however long they hang, and what the next attempt knows of them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from perdure import limits
+from perdure.authoring.step import attempt, step
+from perdure.authoring.workflow import receive, workflow
+from perdure.errors import ProcessCancelled, ProcessFailed, StepError, StepTimeout
+from perdure.kernel.policy import Retry
+from perdure.kernel.process import Status
+from perdure.runtime.pace import Pace
+from tests.runtime.conftest import LIMIT, Open, until, until_row
+
+done: list[Any] = []
+gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+doors: dict[str, threading.Event] = defaultdict(threading.Event)
+ONCE = Retry.NONE
+SOON = Retry(attempts=3, first=0.001, jitter=0.0)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done() -> None:
+    done.clear()
+    gates.clear()
+    doors.clear()
+
+
+async def names(engine: Any, id: str) -> list[str]:
+    return [event.type.name for event in await engine.history(id)]
+
+
+# -- whatever they raise (F07) -----------------------------------------------------------------------------------------
+
+
+class Boom(BaseException):
+    """Not even an Exception."""
+
+
+RAISED: dict[str, type[BaseException]] = {
+    error.__name__: error
+    for error in (Boom, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, StopIteration)
+}
+
+
+@step(retry=ONCE)
+async def raising(name: str) -> None:
+    raise RAISED[name]("of the step")
+
+
+@step(retry=ONCE)
+def raising_in_a_thread(name: str) -> None:
+    raise RAISED[name]("of the step")
+
+
+@workflow
+async def raises(name: str) -> list[str]:
+    told = []
+    for one in (raising, raising_in_a_thread):
+        try:
+            await one(name)
+        except StepError as error:
+            told.append(f"{error.step} {error.type}")
+    return told
+
+
+@pytest.mark.parametrize("name", RAISED)
+async def test_f07_whatever_a_step_raises_is_recorded_and_its_worker_lives(opened: Open, name: str) -> None:
+    engine, _ = await opened(work=True, workflows=[raises, one_gate])
+    handle = await engine.start(raises, name)
+    told = await handle.result(LIMIT)
+    assert [line.split()[0] for line in told] == ["raising", "raising_in_a_thread"]
+    assert (await names(engine, handle.id)).count("STEP_FAILED") == 2
+    gates["x"].set()
+    assert await (await engine.start(one_gate, "x")).result(LIMIT) == "x"
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("even its text fails")
+
+
+@step(retry=ONCE)
+async def unspeakable() -> None:
+    raise Unspeakable
+
+
+@workflow
+async def speaks() -> str:
+    try:
+        await unspeakable()
+    except StepError as error:
+        return error.type
+    return "never"
+
+
+async def test_f07_an_error_that_cannot_even_be_told_is_recorded(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[speaks])
+    assert await (await engine.start(speaks)).result(LIMIT) == "Unspeakable"
+
+
+# -- time ----------------------------------------------------------------------------------------------------------------
+
+
+@step(retry=ONCE)
+async def gated(name: str) -> str:
+    done.append(name)
+    await gates[name].wait()
+    return name
+
+
+@workflow
+async def one_gate(name: str) -> str:
+    return await gated(name)
+
+
+@step(retry=ONCE, timeout=0.05)
+def outliving(name: str) -> str:
+    done.append("begun")
+    doors[name].wait(LIMIT)
+    done.append("ended")
+    return "too late"
+
+
+@workflow
+async def outlived(name: str) -> str:
+    try:
+        return await outliving(name)
+    except StepTimeout:
+        await gated("after")
+        return "timed out"
+
+
+async def test_sas17_a_thread_that_outlives_its_time_is_heard_no_more(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[outlived])
+    handle = await engine.start(outlived, "x")
+    await until(lambda: "after" in done)
+    doors["x"].set()
+    await until(lambda: engine.metrics().get("late_results"))
+    gates["after"].set()
+    assert await handle.result(LIMIT) == "timed out"
+    assert await names(engine, handle.id) == ["STEP_FAILED", "STEP_COMPLETED", "COMPLETED"]
+    assert engine.metrics()["step_timeouts"] == 1
+
+
+@step(retry=ONCE, timeout=0.2)
+def beating(name: str) -> str:
+    for beat in range(12):
+        if doors[name].wait(0.05):
+            break
+        attempt().heartbeat(beat)
+    return "alive to the end"
+
+
+@workflow
+async def beats(name: str) -> str:
+    return await beating(name)
+
+
+async def test_sas21_heartbeats_of_a_thread_start_its_time_anew(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[beats])
+    handle = await engine.start(beats, "x")
+    assert await handle.result(LIMIT) == "alive to the end"
+    assert engine.metrics().get("step_timeouts", 0) == 0
+
+
+@step(retry=ONCE, timeout=0.5)
+def crowding(name: str, number: int) -> int:
+    done.append(number)
+    doors[name].wait(LIMIT)
+    return number
+
+
+@workflow
+async def crowd(name: str, size: int) -> int:
+    return sum(await asyncio.gather(*(crowding(name, number) for number in range(size))))
+
+
+async def test_e47_the_time_of_a_step_that_waits_for_a_thread_has_not_begun(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "STEP_THREADS", 2)
+    engine, _ = await opened(work=True, workflows=[crowd])
+    doors["x"].set()
+    handle = await engine.start(crowd, "x", 40)
+    assert await handle.result(LIMIT) == sum(range(40))
+    assert done == list(range(40)), "first come, first served"
+    assert engine.metrics().get("step_timeouts", 0) == 0
+
+
+async def test_e47_hung_threads_do_not_starve_the_steps_of_others(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "STEP_THREADS", 2)
+    engine, _ = await opened(work=True, workflows=[outlived, crowd])
+    try:
+        hung = [await engine.start(outlived, "never") for _ in range(4)]
+        doors["x"].set()
+        handle = await engine.start(crowd, "x", 4)
+        assert await handle.result(LIMIT) == 6
+        gates["after"].set()
+        assert [await one.result(LIMIT) for one in hung] == ["timed out"] * 4
+    finally:
+        doors["never"].set()
+
+
+# -- retries -------------------------------------------------------------------------------------------------------------
+
+
+@step(retry=Retry(attempts=3, first=0.3, factor=1.0, jitter=0.0))
+async def failing(until_attempt: int) -> int:
+    done.append(attempt().number)
+    if attempt().number < until_attempt:
+        raise ConnectionError(f"attempt {attempt().number}")
+    return attempt().number
+
+
+@workflow
+async def retries(until_attempt: int) -> int:
+    return await failing(until_attempt)
+
+
+async def test_sas16_a_long_wait_for_a_retry_costs_no_memory_and_survives_its_worker(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HOLD_SECONDS", 0.01)
+    first, _ = await opened(work=True, workflows=[retries])
+    handle = await first.start(retries, 3)
+    row = await until_row(first, handle.id, lambda row: row.owner is None)
+    assert (row.reminder, row.awaiting) == (False, "step failing")
+    assert first.metrics()["in_hand"] == 0
+    await first.close()
+    second, _ = await opened(work=True, workflows=[retries])
+    assert await second.result(handle.id, timeout=LIMIT) == 3
+    assert done == [1, 2, 3]
+
+
+async def test_ipf15_retries_spent_before_a_takeover_stay_spent(opened: Open) -> None:
+    """1 of 2 retries used, the worker is gone, another takes over: exactly 1 more."""
+    pace = Pace(lease_seconds=1.5, beat_seconds=0.1)
+    first, store = await opened(work=True, workflows=[retries], pace=pace)
+    handle = await first.start(retries, 9)
+    await until(lambda: done == [1, 2])
+    assert first.worker is not None
+    await until_row(first, handle.id, lambda row: row.events == 2)
+    await store.retire(first.worker.incarnation.id, None, died=False)
+    first.worker.scheduler.drop(first.worker.scheduler.hand[handle.id_bytes])
+    await first.worker.intake.loop.stop()
+    second, _ = await opened(work=True, workflows=[retries], pace=pace)
+    with pytest.raises(ProcessFailed, match="attempt 3"):
+        await second.result(handle.id, timeout=LIMIT)
+    assert done == [1, 2, 3]
+    types = await names(second, handle.id)
+    assert [name for name in types if name != "REVIVED"] == [
+        "ATTEMPT_FAILED",
+        "ATTEMPT_FAILED",
+        "STEP_FAILED",
+        "FAILED",
+    ]
+
+
+@workflow
+async def patient() -> str:
+    try:
+        return str(await failing(9))
+    except asyncio.CancelledError:
+        done.append("cancelled")
+        raise
+
+
+async def test_a_cancel_during_the_wait_for_a_retry_ends_the_wait(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[patient])
+    handle = await engine.start(patient)
+    await until_row(engine, handle.id, lambda row: row.events == 1)
+    await handle.cancel(who="anna")
+    with pytest.raises(ProcessCancelled):
+        await handle.result(LIMIT)
+    assert done == [1, "cancelled"]
+
+
+# -- progress ------------------------------------------------------------------------------------------------------------
+
+
+@step(retry=SOON)
+async def copying(name: str) -> list[Any]:
+    before = attempt().last_progress
+    done.append(before)
+    attempt().heartbeat({"rows": 10 if before is None else before["rows"] + 10})
+    await gates[name].wait()
+    if attempt().number < 3 and name == "failing":
+        raise ConnectionError("try again")
+    return done
+
+
+@workflow
+async def copies(name: str) -> Any:
+    return await copying(name)
+
+
+async def test_the_next_attempt_knows_how_far_the_last_one_came(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[copies])
+    gates["failing"].set()
+    handle = await engine.start(copies, "failing")
+    assert await handle.result(LIMIT) == [None, {"rows": 10}, {"rows": 20}]
+    assert (await engine.row(handle.id)).progress is None, "nothing is open any more"
+
+
+async def test_sas16_progress_is_known_to_whoever_takes_over(opened: Open) -> None:
+    pace = Pace(lease_seconds=1.5, beat_seconds=0.1)
+    first, store = await opened(work=True, workflows=[copies], pace=pace)
+    handle = await first.start(copies, "x")
+    row = await until_row(first, handle.id, lambda row: b'"rows":10' in (row.progress or b""))
+    assert row.owner is not None
+    assert first.worker is not None
+    await store.retire(row.owner, None, died=False)
+    await first.worker.intake.loop.stop()
+    second, _ = await opened(work=True, workflows=[copies], pace=pace)
+    await until(lambda: len(done) == 2)
+    gates["x"].set()
+    await second.result(handle.id, timeout=LIMIT)
+    assert done == [None, {"rows": 10}]
+
+
+@workflow
+async def copies_beside() -> Any:
+    slow = asyncio.create_task(copies.function("x"))
+    for number in range(3):
+        await gated(f"beside {number}")
+    return await slow
+
+
+async def test_progress_of_one_step_survives_the_commits_of_others(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[copies_beside], pace=Pace(lease_seconds=1.5, beat_seconds=0.1))
+    handle = await engine.start(copies_beside)
+    await until_row(engine, handle.id, lambda row: b'"rows":10' in (row.progress or b""))
+    for number in range(3):
+        gates[f"beside {number}"].set()
+    row = await until_row(engine, handle.id, lambda row: row.events == 3)
+    assert b'"rows":10' in (row.progress or b"")
+    gates["x"].set()
+    await handle.result(LIMIT)
+
+
+# -- several at once -----------------------------------------------------------------------------------------------------
+
+
+@step(retry=ONCE)
+async def broken_at_once() -> None:
+    raise ValueError("no")
+
+
+@workflow
+async def grouped() -> str:
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(one_gate.function("slow"))
+            group.create_task(broken_at_once())  # type: ignore[arg-type]
+    except ExceptionGroup as group_of_errors:
+        return f"{len(group_of_errors.exceptions)} failed"
+    return "never"
+
+
+async def test_when_one_of_a_group_fails_the_others_are_cancelled(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[grouped])
+    handle = await engine.start(grouped)
+    assert await handle.result(LIMIT) == "1 failed"
+    assert engine.metrics()["in_hand"] == 0
+    gates["slow"].set()
+    assert (await names(engine, handle.id)).count("STEP_COMPLETED") == 0
+
+
+@workflow
+async def leaves_open() -> str:
+    gated("open")
+    await gated("awaited")
+    return "done"
+
+
+async def test_rule_20_a_step_that_nobody_awaited_is_cancelled_at_the_end_and_told_of(
+    opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, _ = await opened(work=True, workflows=[leaves_open])
+    handle = await engine.start(leaves_open)
+    await until(lambda: len(done) == 2)
+    gates["awaited"].set()
+    assert await handle.result(LIMIT) == "done"
+    gates["open"].set()
+    assert (await engine.row(handle.id)).status is Status.COMPLETED
+    assert await names(engine, handle.id) == ["STEP_COMPLETED", "COMPLETED"]
+    assert "'gated' at place 1 was still open" in caplog.text
+
+
+@workflow
+async def stubborn() -> str:
+    while True:
+        try:
+            await receive("never")
+        except asyncio.CancelledError:
+            done.append("not yet")
+            if len(done) == 3:
+                return "gave in"
+
+
+async def test_a_workflow_may_refuse_to_be_cancelled_for_a_while(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[stubborn])
+    handle = await engine.start(stubborn)
+    for number in range(3):
+        await handle.cancel()
+        await until(lambda number=number: len(done) == number + 1)
+    assert await handle.result(LIMIT) == "gave in"

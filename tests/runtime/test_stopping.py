@@ -1,0 +1,278 @@
+"""Stopping: a step in flight finishes, the rest is handed back at once, nobody waits for ever, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+
+import pytest
+
+from perdure.authoring.step import step
+from perdure.authoring.workflow import receive, workflow
+from perdure.engine import Engine
+from perdure.errors import PerdureError, StoreError, StoreUnavailable
+from perdure.kernel.policy import Retry
+from perdure.runtime.pace import Pace
+from perdure.testing.faults import Gate, Outage
+from tests.runtime.conftest import LIMIT, Open, until, until_row
+
+done: list[str] = []
+gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done() -> None:
+    done.clear()
+    gates.clear()
+
+
+@step(retry=Retry.NONE)
+async def gated(name: str) -> str:
+    done.append(name)
+    await gates[name].wait()
+    return name
+
+
+@step(retry=Retry.NONE)
+async def quick(name: str) -> str:
+    done.append(name)
+    return name
+
+
+@workflow
+async def forked() -> str:
+    slow = gated("slow")
+    await receive("go")
+    late = quick("late")
+    return f"{await slow} {await late}"
+
+
+async def test_e50_a_step_asked_for_while_stopping_is_not_forgotten(opened: Open) -> None:
+    first, _ = await opened(work=True, workflows=[forked])
+    handle = await first.start(forked)
+    await until(lambda: "slow" in done)
+    assert first.worker is not None
+    scheduler = first.worker.scheduler
+    scheduler.drain()  # stopping has begun, and waits for the step in flight
+    await handle.signal("go")
+    await until(lambda: handle.id_bytes in scheduler.hand and scheduler.hand[handle.id_bytes].heard == 1)
+    gates["slow"].set()
+    await until(lambda: not scheduler.hand)
+    assert done == ["slow"], "no step begins while stopping"
+    row = await until_row(first, handle.id, lambda row: row.owner is None)
+    assert not row.reminder, "somebody goes on at once, not at the next idle check"
+    await first.close(0)
+    second, _ = await opened(work=True, workflows=[forked])
+    assert await second.result(handle.id, timeout=LIMIT) == "slow late"
+    assert done == ["slow", "late"]
+
+
+@workflow
+async def one_gate(name: str) -> str:
+    return await gated(name)
+
+
+async def test_e50_a_result_that_arrives_as_the_stop_begins_is_written(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[one_gate])
+    handle = await engine.start(one_gate, "x")
+    await until(lambda: "x" in done)
+    assert engine.worker is not None
+    scheduler = engine.worker.scheduler
+    activation = scheduler.hand[handle.id_bytes]
+    gates["x"].set()
+    while not activation.inputs and not activation.gone:
+        await asyncio.sleep(0)
+    scheduler.drain()  # the result is in memory, and its turn has not run yet
+    assert await handle.result(LIMIT) == "x"
+
+
+async def test_e50_a_process_that_only_waits_is_handed_back_without_waiting_for_the_limit(opened: Open) -> None:
+    @workflow
+    async def napping() -> None:
+        while True:
+            await asyncio.sleep(0.05)
+
+    engine, _ = await opened(work=True, workflows=[napping])
+    handle = await engine.start(napping)
+    began = asyncio.get_running_loop().time()
+    await engine.close(LIMIT)
+    assert asyncio.get_running_loop().time() - began < LIMIT / 2
+    client, _ = await opened()
+    assert (await client.row(handle.id)).owner is None
+
+
+async def test_f04_what_does_not_finish_in_time_is_handed_back_and_another_goes_on_at_once(opened: Open) -> None:
+    first, _ = await opened(work=True, workflows=[one_gate])
+    handle = await first.start(one_gate, "x")
+    await until(lambda: "x" in done)
+    await first.close(0.01)
+    gates["x"].set()
+    second, _ = await opened(work=True, workflows=[one_gate])
+    assert (await second.row(handle.id)).token <= 2, "handed back, not waited out"
+    assert await second.result(handle.id, timeout=LIMIT) == "x"
+    assert second.metrics().get("takeovers", 0) == 0
+
+
+async def test_f04_a_second_request_to_stop_hands_everything_back_at_once(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[one_gate])
+    handle = await engine.start(one_gate, "x")
+    await until(lambda: "x" in done)
+    closing = asyncio.create_task(engine.close(3600))
+    await asyncio.sleep(0)
+    await asyncio.wait_for(engine.close(0), LIMIT)
+    await closing
+    client, _ = await opened()
+    assert (await client.row(handle.id)).owner is None
+
+
+async def test_f04_a_row_whose_commit_is_in_flight_at_the_limit_is_handed_back_after_it(opened: Open) -> None:
+    @workflow
+    async def two() -> str:
+        return await gated("a") + await gated("b")
+
+    engine, store = await opened(work=True, workflows=[two])
+    handle = await engine.start(two)
+    await until(lambda: "a" in done)
+    gate = store.before = Gate("commit")
+    gates["a"].set()
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    closing = asyncio.create_task(engine.close(0))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    gate.open.set()
+    await closing
+    client, _ = await opened()
+    row = await client.row(handle.id)
+    assert (row.owner, row.events, done) == (None, 1, ["a"])
+
+
+async def test_closing_twice_is_closing_once(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[one_gate])
+    await asyncio.gather(engine.close(), engine.close(), engine.close(0))
+    await engine.close()
+
+
+async def test_r28_a_close_that_is_cancelled_still_closes(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[one_gate])
+    await engine.start(one_gate, "x")
+    await until(lambda: "x" in done)
+    closing = asyncio.create_task(engine.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    gates["x"].set()
+    await engine.close()
+    with pytest.raises(StoreError):
+        await engine.store.now()
+
+
+async def test_e50_closing_while_the_store_is_away_ends_and_answers_whoever_waits(opened: Open) -> None:
+    engine, store = await opened(work=True, workflows=[one_gate])
+    handle = await engine.start(one_gate, "x")
+    await until(lambda: "x" in done)
+    waiting = asyncio.create_task(handle.result())
+    outage = Outage().upon(store)
+    outage.away = True
+    starting = asyncio.create_task(engine.start(one_gate, "y"))
+    signalling = asyncio.create_task(engine.signal(handle.id, "z"))
+    await until(lambda: outage.failed > 2)
+    gates["x"].set()
+    await asyncio.wait_for(engine.close(0), LIMIT)
+    answers = await asyncio.gather(waiting, starting, signalling, return_exceptions=True)
+    assert [isinstance(answer, PerdureError) for answer in answers] == [True] * 3, answers
+    outage.away = False
+    client, _ = await opened()
+    assert (await client.row(handle.id)).status == "running", "nothing is lost"
+
+
+async def test_r28_a_store_that_never_answers_does_not_keep_the_engine_from_closing(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from perdure import limits
+
+    monkeypatch.setattr(limits, "STOP_SECONDS", 0.05)
+    engine, store = await opened()
+    gate = store.before = Gate("start")
+    starting = asyncio.create_task(engine.start(one_gate, "x"))
+    later = asyncio.create_task(engine.start(one_gate, "y"))
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    await asyncio.wait_for(engine.close(), LIMIT)
+    answers = await asyncio.gather(starting, later, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
+    gate.open.set()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_an_engine_that_is_not_open_says_so_instead_of_waiting(sqlite_url: str, when: str) -> None:
+    engine = Engine(sqlite_url, work=True, workflows=[one_gate])
+    if when == "after":
+        await engine.__aenter__()
+        await engine.close()
+    calls: list[Callable[[], object]] = [
+        lambda: engine.start(one_gate, "x"),
+        lambda: engine.signal(bytes(16), "x"),
+        lambda: engine.result(bytes(16), known=True),
+        lambda: engine.status(bytes(16)),
+    ]
+    if when == "before":
+        calls.append(engine.run)
+    for call in calls:
+        with pytest.raises(PerdureError, match="open"):
+            await asyncio.wait_for(call(), LIMIT)  # type: ignore[arg-type]
+
+
+async def test_an_engine_can_be_opened_again_after_it_was_closed(sqlite_url: str) -> None:
+    engine = Engine(sqlite_url, work=True, workflows=[one_gate])
+    for round in range(2):
+        async with engine:
+            gates["x"].set()
+            handle = await engine.start(one_gate, "x", key=f"round {round}")
+            assert await handle.result(LIMIT) == "x"
+
+
+stuck = threading.Event()
+
+
+@step(retry=Retry.NONE, timeout=0.05)
+def hanging() -> None:
+    stuck.wait()
+
+
+@workflow
+async def hangs() -> str:
+    try:
+        await hanging()
+    except TimeoutError:
+        return "went on"
+    return "never"
+
+
+async def test_f04_a_thread_that_hangs_keeps_nobody_from_stopping(opened: Open) -> None:
+    stuck.clear()
+    try:
+        engine, _ = await opened(work=True, workflows=[hangs])
+        handle = await engine.start(hangs)
+        assert await handle.result(LIMIT) == "went on"
+        await asyncio.wait_for(engine.close(), LIMIT)
+        left = [thread for thread in threading.enumerate() if thread.name.startswith("perdure step")]
+        assert [thread.daemon for thread in left] == [True], "the interpreter waits for no daemon"
+    finally:
+        stuck.set()
+
+
+async def test_a_start_while_stopping_is_stored_for_others(opened: Open) -> None:
+    engine, store = await opened(work=True, workflows=[one_gate], pace=Pace(stop_seconds=1))
+    gate = store.before = Gate("start")
+    starting = asyncio.create_task(engine.start(one_gate, "x"))
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    closing = asyncio.create_task(engine.close())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    gate.open.set()
+    handle = await starting
+    await closing
+    assert done == []
+    client, _ = await opened()
+    row = await client.row(handle.id)
+    assert (row.owner, row.status) == (None, "running")
