@@ -156,7 +156,7 @@ async def retry(
         view = await engine.status(row.id)
         now = instant(await engine.store.now())
         assert now is not None
-        return f"goes on in run {view.run}; {table.next_move(view, now)}"
+        return f"goes on in run {view.run}; {table.next_move(view, now) or f'it has {view.status} since'}"
 
     return await _each(process, retried, url=url, json=json)
 
