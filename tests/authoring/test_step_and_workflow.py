@@ -34,7 +34,7 @@ async def order(name: str) -> str:
     return await charge(name)
 
 
-@workflow(name="order", version="2", deadline=3600, retention=60, idle=7200.5)
+@workflow(name="order", version="2", deadline=3600, idle=7200.5)
 async def second_order(name: str) -> str:
     return await order(name)
 
@@ -62,9 +62,9 @@ def test_a_step_is_known_by_its_function_and_settings() -> None:
 
 
 def test_a_workflow_is_known_by_its_function_and_settings() -> None:
-    assert (order.name, order.version, order.deadline, order.retention, order.idle) == ("order", "", None, None, None)
+    assert (order.name, order.version, order.deadline, order.idle) == ("order", "", None, None)
     assert (second_order.version, second_order.deadline) == ("2", 3600.0)
-    assert (second_order.retention, second_order.idle) == (60.0, 7200.5)
+    assert second_order.idle == 7200.5
     assert repr(second_order) == "<workflow order>"
 
 

@@ -27,8 +27,8 @@ DEFINED: WeakValueDictionary[str, Workflow[Any, Any]] = WeakValueDictionary()
 class Workflow(Generic[P, R]):
     """A function marked with :func:`workflow`. ``name`` is the kind of its processes.
 
-    ``deadline``, ``retention`` and ``idle`` are seconds, or None for the defaults: the time a process may take, how
-    long a finished one is kept, and how long an unchanged one waits for a check.
+    ``deadline`` and ``idle`` are seconds, or None for the defaults: the time a process may take, and how long an
+    unchanged one waits for a check.
     """
 
     def __init__(
@@ -38,7 +38,6 @@ class Workflow(Generic[P, R]):
         name: str | None = None,
         version: str = "",
         deadline: float | None = None,
-        retention: float | None = None,
         idle: float | None = None,
     ) -> None:
         self.function = plain_function(function, "workflow")
@@ -47,7 +46,6 @@ class Workflow(Generic[P, R]):
             raise DefinitionError(f"{self} is no coroutine function. Write `async def`.")
         self.version = _version(version, self.name)
         self.deadline = seconds("deadline", deadline, f"{self}")
-        self.retention = seconds("retention", retention, f"{self}")
         self.idle = seconds("idle", idle, f"{self}")
         self.shape = CallShape(self.function)
         self.check()
@@ -74,7 +72,6 @@ def workflow(
     name: str | None = None,
     version: str = "",
     deadline: float | None = None,
-    retention: float | None = None,
     idle: float | None = None,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Workflow[P, R]]: ...
 def workflow(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
