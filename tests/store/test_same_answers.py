@@ -18,7 +18,7 @@ from perdure.testing.model import Model
 from tests.store.script import Line, Script
 
 STEPS = 400
-SEEDS = range(6)
+SEEDS = range(8)
 EXPECTED_PROBES = frozenset(
     {
         "start created", "start already exists", "start conflict", "start refused", "start again",

@@ -56,7 +56,8 @@ async def test_no_batch_statement_reads_a_whole_table_however_it_grows(postgres:
 
 
 READS = """
-    SELECT sum(idx_tup_fetch)::float, (sum(n_tup_ins) + sum(n_tup_upd))::float FROM pg_stat_user_tables WHERE schemaname = 'perdure'
+    SELECT sum(idx_tup_fetch)::float, (sum(n_tup_ins) + sum(n_tup_upd))::float
+    FROM pg_stat_user_tables WHERE schemaname = 'perdure'
 """
 
 
@@ -77,8 +78,8 @@ async def test_settings_of_the_batch_functions_do_not_leak_into_the_session(
 ) -> None:
     names = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_bitmapscan", "plan_cache_mode", "jit")
     functions = await postgres.outside.fetch(
-        "SELECT p.proname, array_to_string(p.proconfig, ' ') FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace "
-        "WHERE n.nspname = 'perdure' AND p.proname = ANY ($1)",
+        "SELECT proname, array_to_string(proconfig, ' ') FROM pg_proc "
+        "WHERE pronamespace = 'perdure'::regnamespace AND proname = ANY ($1)",
         ["start", "commit", "send", "claim", "claim_due", "claim_suspects", "beat", "prune"],
     )
     assert len(functions) == 8

@@ -24,7 +24,7 @@ CLAIM = """
 """
 
 DEEPER = 8
-"""Pages more for each row claimed: the indexes' trees are a level deeper. Reading what is not due would cost thousands."""
+"""Pages more for each row claimed: indexes are a level deeper. Reading what is not due would cost thousands."""
 
 
 async def _pages_for_a_claim(ground: PostgresGround, worker: bytes) -> int:

@@ -113,7 +113,7 @@ async def test_a_server_that_is_away_makes_the_store_unavailable_and_opening_say
     try:
         with pytest.raises(StoreUnavailable):
             await store.now()
-        with pytest.raises(StoreUnavailable, match="127.0.0.1"):
+        with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1"):
             await PostgresStore(url).open()
     finally:
         await asyncio.to_thread(own_server.start)

@@ -52,7 +52,8 @@ async def test_beats_of_many_workers_do_not_wait_for_one_another_at_the_clock(
 async def test_instants_go_there_and_back_to_the_microsecond(postgres: PostgresGround) -> None:
     times = [0, 1, -1, 999_999, 1_780_000_000_123_457, 4_102_444_800_000_001, 1 << 50, -(1 << 50)]
     back = await postgres.outside.fetchval(
-        "SELECT array_agg(perdure.micros(perdure.instant(t)) ORDER BY n) FROM unnest($1::bigint[]) WITH ORDINALITY u(t, n)",
+        "SELECT array_agg(perdure.micros(perdure.instant(t)) ORDER BY n) "
+        "FROM unnest($1::bigint[]) WITH ORDINALITY u(t, n)",
         times,
     )
     assert back == times

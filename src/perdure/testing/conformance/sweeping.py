@@ -118,7 +118,9 @@ class Sweeping:
         await trial.in_hand(worker)
         await trial.time.advance(59.999999)
         assert await self._found(trial, Overdue.UNHOSTED) == []
-        await trial.time.advance(2)
+        await trial.time.advance(0.000001)
+        assert await self._found(trial, Overdue.UNHOSTED) == [early.id]
+        await trial.time.advance(1)
         assert await self._found(trial, Overdue.UNHOSTED) == [early.id, late.id]
         assert await self._found(trial, Overdue.UNHOSTED, limit=1) == [early.id]
 
