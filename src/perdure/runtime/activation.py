@@ -69,6 +69,7 @@ class Activation:
         "resumed",
         "retries",
         "sent",
+        "told",
         "trouble",
         "turns",
         "unheard",
@@ -107,6 +108,7 @@ class Activation:
         self.resumed = 0
         self.lease_end = 0.0
         self.sent = 0.0
+        self.told: Callable[[Any], None] | None = None  # whoever started the process here, until answered
         self.answer: Callable[[Activation, Any], None]
 
     # -- turns -------------------------------------------------------------------------------------------------

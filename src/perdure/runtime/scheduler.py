@@ -86,33 +86,34 @@ class Scheduler:
     def start(self, process: Process, workflow: Workflow[Any, Any], answered: Callable[[Any], None]) -> None:
         """Run the first turn of a process that is started here and store both in one insert (rule 16).
 
-        What the turn asked for is released when the insert has been committed. ``answered`` gets the StartAnswer.
-        Raises what a turn raises that cannot be run; nothing was stored then.
+        What the turn asked for is released when the insert has been committed. ``answered`` gets the StartAnswer, or
+        what the turn raised if it cannot be run; nothing was stored then.
         """
         now = self.time.now()
         process = replace(process, owner=self.incarnation.id, token=1, created_at=now, opened_at=now)
         activation = Activation(process, workflow, TurnLoop(process.id, process.id))
+        activation.told = answered
+        self.starting.add(process.id)
+        self.feed(activation)
+
+    def _open(self, activation: Activation) -> None:
+        """Run the first turn, and hand in the insert that carries it."""
         try:
-            activation.begin(now)
-        except BaseException:
+            activation.begin(activation.process.created_at)
+            self._gather(activation)
+            commit = self._commit(activation, activation.outcome(self.time, self.hold))
+        except Exception as error:  # code that cannot be run: nothing is stored
+            self._tell(activation, error)
             activation.drop()
-            raise
-        self._gather(activation)
-        commit = self._commit(activation, activation.outcome(self.time, self.hold))
+            return
         activation.commit = commit
         activation.sent = self.time.monotonic()
-        self.starting.add(process.id)
+        activation.answer = self._stored
+        self.committer.start(Start(commit.after, commit.events, commit.lease), activation.answered)
 
-        def stored(answer: StartAnswer | StoreError) -> None:
-            self.starting.discard(process.id)
-            self._stored(activation, commit, answer)
-            answered(answer)
-
-        self.committer.start(Start(commit.after, commit.events, commit.lease), stored)
-
-    def _stored(self, activation: Activation, commit: Commit, answer: StartAnswer | StoreError) -> None:
-        activation.commit = None
-        if isinstance(answer, StartAnswer) and answer.verdict is StartVerdict.CREATED:
+    def _stored(self, activation: Activation, answer: StartAnswer | StoreError) -> None:
+        commit, activation.commit = activation.commit, None
+        if isinstance(answer, StartAnswer) and answer.verdict is StartVerdict.CREATED and commit is not None:
             self.telemetry.counters["starts"] += 1
             self.telemetry.counters["turns"] += 1
             self.hand[activation.process.id] = activation
@@ -123,6 +124,14 @@ class Scheduler:
             activation.drop()
             if isinstance(answer, StartAnswer):
                 self.telemetry.counters["starts_existing"] += 1
+        self._tell(activation, answer)
+
+    def _tell(self, activation: Activation, answer: Any) -> None:
+        """Answer whoever started the process."""
+        told, activation.told = activation.told, None
+        self.starting.discard(activation.process.id)
+        if told is not None:
+            told(answer)
 
     def adopt(self, claimed: Claimed, sent: float) -> None:
         """Take a claimed process in hand: replay what happened, deliver what is unheard, go on."""
@@ -180,6 +189,9 @@ class Scheduler:
     # -- turns -------------------------------------------------------------------------------------------------
 
     def _turn(self, activation: Activation) -> None:
+        if activation.told is not None:
+            self._open(activation)
+            return
         if activation.trouble is not None or (activation.loop.finished and activation.commit is not None):
             return  # what has come in waits for the answer to the commit in flight
         self.telemetry.counters["turns"] += 1
