@@ -329,6 +329,16 @@ class Activation:
         except ValueError as error:
             return Outcome(Status.FAILED, state=loop.state, error=Failure.of(error).encode())
 
+    def handed_over(self, commit: Commit, *, cleared: bool) -> None:
+        """All that had happened has gone into a commit; what was asked for waits for its answer."""
+        if cleared:
+            self.inherited = None
+        self.expect()
+        self.events = []
+        self.consumed = ()
+        self.not_before = 0
+        self.number = commit.after.events
+
     def answered(self, answer: Any) -> None:
         """The commit in flight has been answered."""
         self.answer(self, answer)

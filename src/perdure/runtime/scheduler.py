@@ -256,20 +256,12 @@ class Scheduler:
             outcome,
             now=activation.at,
             lease=self.lease,
-            idle_at=0
-            if outcome.busy or outcome.status in FINAL
-            else self.time.idle_at(activation.workflow.idle or limits.IDLE_CHECK_SECONDS),
+            idle_at=0 if outcome.busy or outcome.status in FINAL else self.time.idle_at(activation.workflow.idle),
             consumed=activation.consumed,
             not_before=activation.not_before,
             cleared=cleared,
         )
-        if cleared:
-            activation.inherited = None
-        activation.expect()
-        activation.events = []
-        activation.consumed = ()
-        activation.not_before = 0
-        activation.number = commit.after.events
+        activation.handed_over(commit, cleared=cleared)
         return commit
 
     # -- commits -----------------------------------------------------------------------------------------------

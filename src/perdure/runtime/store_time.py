@@ -33,10 +33,10 @@ class StoreTime:
         self._last = max(self._last, int(self._offset + self._machine.monotonic() * SECOND))
         return self._last
 
-    def idle_at(self, seconds: float = limits.IDLE_CHECK_SECONDS) -> int:
-        """The store's time about ``seconds`` from now, spread by jitter so that reminders do not come in one heap."""
+    def idle_at(self, seconds: float | None = None) -> int:
+        """The store's time about ``seconds`` (default a day) from now, spread so that reminders come in no heap."""
         spread = 1 + limits.IDLE_CHECK_JITTER * (2 * self._machine.random() - 1)
-        return self.now() + microseconds(seconds * spread)
+        return self.now() + microseconds((seconds or limits.IDLE_CHECK_SECONDS) * spread)
 
     def monotonic(self) -> float:
         """Seconds of the monotonic clock."""
