@@ -10,7 +10,7 @@ import pytest
 from perdure import Engine, ProcessFailed, Search
 from tests.cli import till
 from tests.cli.conftest import Working
-from tests.cli.terminal import Terminal
+from tests.cli.terminal import Said, Terminal
 
 
 async def some_of_each(engine: Engine) -> None:
@@ -108,12 +108,26 @@ def test_show_tells_whether_the_worker_that_has_it_in_hand_lives(
         seen.append(await asyncio.to_thread(terminal, "show", "H-1"))
         seen.append(await asyncio.to_thread(terminal, "show", "H-1", "--json"))
 
-    seen: list[object] = []
+    seen: list[Said] = []
     working(hold)
     people, programs = seen
-    assert people.has("next worker: worker ", "has it in hand")  # type: ignore[attr-defined]
-    assert people.has("worker", "alive: it has until in ", "to beat again")  # type: ignore[attr-defined]
-    assert programs.json["worker"]["state"] == "alive"  # type: ignore[attr-defined]
+    assert people.has("next worker: worker ", "has it in hand")
+    assert people.has("worker", "alive; it must beat again in ")
+    assert programs.json["worker"]["state"] == "alive"
+
+
+def test_show_tells_which_steps_are_under_way_and_what_they_report(terminal: Terminal, working: Working) -> None:
+    async def copy(engine: Engine) -> None:
+        handle = await engine.start(till.copying, key="C-1")
+        while (await handle.status()).progress is None:
+            await asyncio.sleep(0.01)
+        seen.append(await asyncio.to_thread(terminal, "show", "C-1"))
+
+    seen: list[Said] = []
+    working(copy)
+    [said] = seen
+    assert said.has("next worker: worker ", "has it in hand, running copy")
+    assert said.has("copy 1", "ago 1 min 30 s without a heartbeat", '{"copied":7}')
 
 
 def test_show_tells_of_messages_that_nobody_has_heard(terminal: Terminal) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from perdure import Retry, receive, set_state, step, workflow
+from perdure import Retry, attempt, receive, set_state, step, workflow
 
 
 @dataclass
@@ -47,6 +47,13 @@ async def hold(folder: str) -> str:
     return "let go"
 
 
+@step(timeout=90)
+async def copy() -> None:
+    """Report once, then go on for as long as the test wants."""
+    attempt().heartbeat({"copied": 7})
+    await asyncio.Event().wait()
+
+
 @workflow
 async def sale(order: str, count: int = 1, item: Item | None = None, day: date | None = None) -> str:
     """Sell something."""
@@ -76,3 +83,9 @@ async def faltering() -> None:
 async def holding(folder: str) -> str:
     """Have a step that takes as long as the test wants."""
     return await hold(folder)
+
+
+@workflow
+async def copying() -> None:
+    """Have a step that reports how far it has come."""
+    await copy()

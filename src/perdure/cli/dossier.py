@@ -86,6 +86,8 @@ class Dossier:
             Text.assemble((self.title, "bold"), "  ", table.status(self.view.status)),
             self._facts(),
         ]
+        if self.view.progress and self.view.owner is not None:
+            parts += ["", Text("steps under way, as of the last beat", style="bold"), self._under_way()]
         if self.retrying():
             parts += ["", Text("failed attempts", style="bold"), self._attempts()]
         if self.unheard:
@@ -115,7 +117,6 @@ class Dossier:
         row("advice", ADVICE.get(view.status, "").format(id=view.id))
         row("error", "" if view.error is None else text.failure(view.error))
         row("deaths", _deaths(view.deaths))
-        row("progress", "" if view.progress is None else text.value(view.progress))
         row("state", "" if view.state is None else text.value(view.state))
         row("result", text.value(view.result) if view.status is Status.COMPLETED else "")
         row("input", text.value(view.input))
@@ -123,6 +124,18 @@ class Dossier:
         row("started", _both(view.created_at, now))
         row("deadline", _both(view.deadline, now))
         row("run", f"{view.run}" + (f", code version {view.code}" if view.code else ""))
+        return grid
+
+    def _under_way(self) -> Table:
+        grid = table.empty("step", "attempt", "since", "may take", "reported")
+        for slot, told in self.view.progress.items():
+            grid.add_row(
+                Text(slot.partition(":")[0]),
+                str(told.get("attempt", "")),
+                text.when(instant(told.get("since")), self.now),
+                f"{text.span(told['timeout'])} without a heartbeat" if "timeout" in told else "",
+                Text("" if told.get("reported") is None else text.value(told["reported"])),
+            )
         return grid
 
     def _attempts(self) -> Table:
@@ -156,7 +169,7 @@ class Dossier:
         elif due is not None and due < self.now:
             state, says = "silent", f"{worker.name} is silent: its beat was due {text.when(due, self.now)}"
         else:
-            state, says = "alive", f"{worker.name}, alive: it has until {text.when(due, self.now)} to beat again"
+            state, says = "alive", f"{worker.name}, alive; it must beat again {text.when(due, self.now)}"
         return {"name": worker.name, "state": state, "beats": worker.beats, "due_at": due, "says": says}
 
 

@@ -178,7 +178,7 @@ def speak() -> None:
     logging.basicConfig(
         level=logging.INFO,
         stream=sys.stderr,
-        format="%(asctime)s %(levelname)-7s %(message)s",
+        format="%(asctime)s %(levelname)-7s [%(process)d] %(message)s",
         datefmt="%Y-%m-%d %H:%M:%S",
     )
     logging.captureWarnings(True)

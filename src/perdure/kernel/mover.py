@@ -51,7 +51,8 @@ def _in_hand(process: Process, now: int, workers: Mapping[bytes, str]) -> Mover:
     if process.due_at is not None and process.due_at <= now:
         text = f"its worker {name} let the lease lapse; the next worker takes it over"
         return Mover("worker", text, process.changed_at, process.due_at)
-    steps = ", ".join(json.decode(process.progress)) if process.progress is not None else ""
+    slots = json.decode(process.progress) if process.progress is not None else ()
+    steps = ", ".join(dict.fromkeys(slot.partition(":")[0] for slot in slots))
     text = f"worker {name} has it in hand" + (f", running {steps}" if steps else "")
     return Mover("worker", text, process.changed_at, process.due_at)
 

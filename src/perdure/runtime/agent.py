@@ -80,10 +80,13 @@ class Execution:
         return self.deadline - self.agent.loop.time()
 
     def told(self) -> dict[str, Any]:
-        """What the row shows of this attempt: its number, since when the step is tried, what it reported last."""
+        """What the row shows of this attempt: its number, since when the step is tried, how many seconds an attempt
+        may take (rule 14), and what it reported last.
+        """
         attempt = self.attempt
         reported = self.activation.last_progress(self.ask) if attempt is None else attempt.last_progress
-        return {"attempt": self.number, "since": self.since, "reported": reported}
+        timeout = self.ask.step.timeout
+        return {"attempt": self.number, "since": self.since, "timeout": timeout, "reported": reported}
 
     def extend(self) -> None:
         """A heartbeat, from whichever thread: the step's time starts again."""
