@@ -24,7 +24,7 @@ ROWS = 1024
 NOTHING = -0.5
 """What is handed over for NULL."""
 
-CHECKPOINT_PAGES = 2_000
+CHECKPOINT_PAGES = 4_000
 _SIZES = tuple(1 << power for power in range(11))
 
 
