@@ -29,14 +29,17 @@ log = logging.getLogger("perdure")
 
 
 class Engine(Client):
-    """Opens a store and, with ``work=True``, works on its processes::
+    """Opens a store and, with ``work=True``, works on its processes.
+
+    ::
 
         async with Engine("sqlite:///shop.db", work=True) as engine:
             handle = await engine.start(order, "A-17", 1299, key="order/A-17")
             print(await handle.result())
 
     Without ``work`` it is a client only: it starts, asks and tells, and runs nothing. ``workflows`` are those
-    it hosts (default: all that this program has defined, and whatever is started here). ``migrate=False`` refuses an older database instead of migrating it.
+    it hosts (default: all that this program has defined, and whatever is started here). ``migrate=False`` refuses an
+    older database instead of migrating it.
     Raises StoreError (StoreUnavailable, StoreTooNew, StoreReadOnly, …) when it is entered.
     """
 
@@ -165,20 +168,12 @@ class Engine(Client):
     # -- between client and worker -------------------------------------------------------------------------------
 
     def _start_here(self, process: Process, workflow: Workflow[Any, Any]) -> asyncio.Future[StartAnswer] | None:
-        """Start a process as owned by our own worker, if it has room: no claim, no wake-up.
-
-        A first turn that cannot be run is no matter for the caller: the process is stored, and whoever claims it
-        parks it as broken.
-        """
+        """Start a process as owned by our own worker, if it has room: no claim, no wake-up."""
         worker = self.worker
         if worker is None or worker.scheduler.draining or worker.busy >= self.pace.in_flight or self._alone:
             return None
         future: asyncio.Future[StartAnswer] = self._loop.create_future()
-        try:
-            worker.scheduler.start(process, workflow, to_future(future))
-        except Exception as error:
-            log.warning("the first turn of a process of kind %r cannot be run: %s", process.kind, error)
-            return None
+        worker.scheduler.start(process, workflow, to_future(future))
         return future
 
     def _sent(self, answer: SendAnswer) -> None:

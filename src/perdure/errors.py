@@ -184,7 +184,11 @@ class StoreUnavailable(StoreError):
 
 
 class BadRecord(StoreError):
-    """The database refused the data of a batch; nothing of the batch was applied."""
+    """The database refused a record of a batch: nothing of it was applied.
+
+    A batch that was written in parts may have been applied in part before; sending it again, whole or halved, applies
+    the rest and answers every record as the first time.
+    """
 
 
 class StoreReadOnly(StoreError):

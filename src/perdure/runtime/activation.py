@@ -339,6 +339,13 @@ class Activation:
         self.not_before = 0
         self.number = commit.after.events
 
+    def take_back(self, commit: Commit) -> None:
+        """A finishing commit was answered "read first": its events are unwritten again, without the ending."""
+        self.events = list(commit.events[:-1])
+        self.consumed = commit.consumed
+        self.not_before = commit.not_before
+        self.number = commit.after.events - 1
+
     def answered(self, answer: Any) -> None:
         """The commit in flight has been answered."""
         self.answer(self, answer)

@@ -80,9 +80,7 @@ class Execution:
         return self.deadline - self.agent.loop.time()
 
     def told(self) -> dict[str, Any]:
-        """What the row shows of this attempt: its number, since when the step is tried, how many seconds an attempt
-        may take (rule 14), and what it reported last.
-        """
+        """What the row shows: the attempt's number and time, the seconds it may take (rule 14), what it reported."""
         attempt = self.attempt
         reported = self.activation.last_progress(self.ask) if attempt is None else attempt.last_progress
         timeout = self.ask.step.timeout

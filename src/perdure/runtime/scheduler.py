@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -86,8 +87,7 @@ class Scheduler:
     def start(self, process: Process, workflow: Workflow[Any, Any], answered: Callable[[Any], None]) -> None:
         """Run the first turn of a process that is started here and store both in one insert (rule 16).
 
-        What the turn asked for is released when the insert has been committed. ``answered`` gets the StartAnswer, or
-        what the turn raised if it cannot be run; nothing was stored then.
+        What the turn asked for is released when the insert has been committed. ``answered`` gets the StartAnswer.
         """
         now = self.time.now()
         process = replace(process, owner=self.incarnation.id, token=1, created_at=now, opened_at=now)
@@ -102,9 +102,11 @@ class Scheduler:
             activation.begin(activation.process.created_at)
             self._gather(activation)
             commit = self._commit(activation, activation.outcome(self.time, self.hold))
-        except Exception as error:  # code that cannot be run: nothing is stored
-            self._tell(activation, error)
+        except Exception as error:  # it is accepted all the same: whoever claims it parks it as broken
+            log.warning("the first turn of a process of kind %r cannot be run: %s", activation.process.kind, error)
             activation.drop()
+            unowned = replace(activation.process, owner=None, token=0, created_at=0, opened_at=None)
+            self.committer.start(Start(unowned), partial(self._tell, activation))
             return
         activation.commit = commit
         activation.sent = self.time.monotonic()
@@ -284,7 +286,7 @@ class Scheduler:
                     self._applied(activation, commit, answer.inbox)
                 return
             if answer.verdict is Verdict.READ_FIRST and not activation.gone:
-                self._unwrite(activation, commit)
+                activation.take_back(commit)
                 self._listen(activation)
                 return
             self.telemetry.counters["commits_refused"] += 1
@@ -323,13 +325,6 @@ class Scheduler:
             self._release(activation)
             if not activation.in_flight:
                 self._settle(activation)
-
-    def _unwrite(self, activation: Activation, commit: Commit) -> None:
-        """A finishing commit was answered "read first": take its events back, without the ending."""
-        activation.events = list(commit.events[:-1])
-        activation.consumed = commit.consumed
-        activation.not_before = commit.not_before
-        activation.number = commit.after.events - 1
 
     def _listen(self, activation: Activation) -> None:
         activation.unheard = True
