@@ -22,8 +22,10 @@ def instant(microseconds: int | None) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessView:
-    """What ``status`` and ``list`` answer. ``mover`` says who moves it next (worker, timer, message, person,
-    nobody), ``waiting`` why it does not move, ``since`` and ``until`` the times of that.
+    """What ``status`` and ``list`` answer.
+
+    ``mover`` says who moves it next (worker, timer, message, person, nobody), ``waiting`` why it does not move,
+    ``since`` and ``until`` the times of that.
     """
 
     id: str

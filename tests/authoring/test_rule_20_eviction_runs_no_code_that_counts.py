@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,6 +121,25 @@ def test_rule_20_code_that_catches_everything_is_given_up_at_eviction(ran: list[
     gc.collect()
     assert ran == []
     assert len(ending._stubborn) == before + 1
+
+
+def test_rule_20_code_that_catches_everything_does_not_keep_the_program_from_ending() -> None:
+    program = (
+        "from tests.authoring.life import Life\n"
+        "from tests.authoring.test_rule_20_eviction_runs_no_code_that_counts import catching_everything\n"
+        "Life(catching_everything).loop.evict()\n"
+        "print('evicted', flush=True)\n"
+    )
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join([str(root / "src"), str(root)])
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "evicted\n"), ended.stderr
 
 
 def test_rule_20_a_process_evicted_before_its_first_turn_leaves_no_warning() -> None:

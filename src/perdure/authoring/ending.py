@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -69,9 +70,8 @@ def _finish(loop: TurnLoop) -> None:
 def _drop_unawaited(loop: TurnLoop) -> None:
     for ask in list(loop.open.values()):
         ask.cancel()
-        loop.troubles.append(
-            {"message": f"step {ask.name!r} at place {ask.place} was still open when the workflow returned: it is cancelled"}
-        )
+        left = f"step {ask.name!r} at place {ask.place} was still open when the workflow returned: it is cancelled"
+        loop.troubles.append({"message": left})
 
 
 def _hear_failures(loop: TurnLoop) -> None:
@@ -115,4 +115,6 @@ def close(coroutine: Any) -> None:
                 return
         else:
             return
-    _stubborn.append(coroutine)  # it catches everything for ever: freeing it would only run it again
+    # It catches everything for ever: freeing it, even at the program's end, would only run it again.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
+    _stubborn.append(coroutine)

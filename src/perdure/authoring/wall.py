@@ -91,7 +91,8 @@ def originals() -> list[tuple[Any, str]]:
     """The functions that the wall stands before, with and without their gates, and what they are called."""
     names = [("time", name) for name in (*_SECONDS, *_NANOSECONDS, *_CALENDAR, "sleep", "clock_gettime")]
     names += [("random", name) for name in _CHANCE]
-    names += [("asyncio", "as_completed"), ("os", "urandom"), ("os", "getrandom"), *(("uuid", name) for name in _MACHINE_IDS)]
+    names += [("asyncio", "as_completed"), ("os", "urandom"), ("os", "getrandom")]
+    names += [("uuid", name) for name in _MACHINE_IDS]
     found = []
     for module, name in names:
         function = getattr(import_module(module), name, None)

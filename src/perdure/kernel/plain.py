@@ -103,7 +103,7 @@ class Walk:
         tree: list[Any] = []
         try:
             for item in items:  # one by one: the length of the tree is the path to a guilty one
-                tree.append(item if type(item) in _SAFE else self.plain(item, depth + 1))  # noqa: PERF401
+                tree.append(item if type(item) in _SAFE else self.plain(item, depth + 1))
         except Refused as refusal:
             refusal.path.append(f"[{len(tree)}]")
             raise

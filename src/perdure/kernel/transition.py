@@ -82,9 +82,7 @@ def turn(
         result=outcome.result,
         error=outcome.error,
     )
-    return Commit(
-        process.token, process.version, after, written, consumed, lease if busy else 0, not_before
-    )
+    return Commit(process.token, process.version, after, written, consumed, lease if busy else 0, not_before)
 
 
 def _next_look(status: Status, busy: bool, wake_at: int | None, idle_at: int) -> tuple[int | None, bool]:
@@ -109,8 +107,8 @@ def orphaned(process: Process, *, now: int, died: bool, worker: str, idle_at: in
     freed = replace(process, deaths=deaths, alone_deaths=alone)
     if alone >= ALONE_DEATHS:
         text = (
-            f"its worker died {deaths} times with neighbours and {alone} times while it ran alone; the last was {worker}. "
-            "Look at what its step does, then run `perdure retry` or `perdure terminate`."
+            f"its worker died {deaths} times with neighbours and {alone} times while it ran alone; "
+            f"the last was {worker}. Look at what its step does, then run `perdure retry` or `perdure terminate`."
         )
         error = Failure(type="Poison", message=text).encode()
         parked = Event(process.events + 2, 0, EventType.BROKEN, now, payload=error)
@@ -171,9 +169,7 @@ def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: 
     kept = _last_good(history)
     events = _new_run(process, history, kept, sender, now)
     seen = max((event.message or 0 for event in kept), default=0)
-    opened = replace(
-        process, run=process.run + 1, events=0, seen=seen, deaths=0, alone_deaths=0, deadline=None
-    )
+    opened = replace(process, run=process.run + 1, events=0, seen=seen, deaths=0, alone_deaths=0, deadline=None)
     commit = _forced(opened, Status.RUNNING, events, now, due_at=now)
     return replace(commit, offered=seen + 1)
 
