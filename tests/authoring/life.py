@@ -194,7 +194,9 @@ def look(loop: TurnLoop) -> Seen:
     return seen
 
 
-def lived(workflow: Any, *args: Any, seeds: int = 20, signals: Callable[[], Sequence[tuple[str, Any]]] = list) -> set[str]:
+def lived(
+    workflow: Any, *args: Any, seeds: int = 20, signals: Callable[[], Sequence[tuple[str, Any]]] = list
+) -> set[str]:
     """Live in many orders, replay each life whole and in every prefix; answers the outcomes that there were."""
     outcomes = set()
     for seed in range(seeds):

@@ -283,7 +283,7 @@ async def hearing() -> list[Any]:
 @workflow
 async def promising() -> int:
     first = double(1)
-    second = double(first)  # type: ignore[arg-type]
+    second = double(first)
     third = asyncio.create_task(_add(second))
     return await double(number=await third)
 
@@ -375,7 +375,7 @@ def test_eager_tasks_start_at_once_and_replay_alike() -> None:
 @workflow
 async def eager() -> list[Any]:
     loop = asyncio.get_running_loop()
-    loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
+    loop.set_task_factory(asyncio.eager_task_factory)
 
     async def nested(number: int) -> int:
         inner = asyncio.create_task(double_twice(number))

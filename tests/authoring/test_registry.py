@@ -12,7 +12,7 @@ from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import workflow
 from perdure.errors import DefinitionError, UnknownKind
 
-SHOP = '''
+SHOP = """
 from perdure.authoring.registry import Registry
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
@@ -29,7 +29,7 @@ class Back:
     flows = [take_back]
     registry = Registry(order)
     number = 7
-'''
+"""
 
 
 @workflow
@@ -97,7 +97,7 @@ def test_a_source_that_cannot_be_used_is_told_with_what_to_do(shop: Path, source
 
 
 def test_an_unknown_kind_is_told_with_those_that_are_near(shop: Path) -> None:
-    with pytest.raises(UnknownKind, match="no workflow 'odrer' is known here. Did you mean 'order'"):
+    with pytest.raises(UnknownKind, match=r"no workflow 'odrer' is known here\. Did you mean 'order'"):
         Registry(order).find("odrer")
 
 

@@ -161,7 +161,7 @@ def test_rule_19_the_sets_of_asyncio_wait_iterate_alike_under_every_hash_seed() 
     answers = set()
     for seed in ("0", "1", "77"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             [sys.executable, "-c", program], env=environment, cwd=HERE.parents[1], capture_output=True, check=True
         )
         answers.add(done.stdout)
@@ -175,7 +175,7 @@ def print_order() -> None:
     life = Life(sets_of_everything)
     while not life.loop.finished:
         life.turn(*[life.answer(ask) for ask in life.loop.open.values()])
-    print(life.seen[-1].outcome, bool(litter and 0))  # noqa: T201
+    print(life.seen[-1].outcome, litter[:0])
 
 
 def test_rule_19_tasks_come_out_of_sets_in_the_order_of_their_creation() -> None:
@@ -221,8 +221,8 @@ async def reading_the_machine() -> list[Any]:
         secrets.token_hex(8),
         secrets.randbelow(10**9),
         str(ids.uuid4()),
-        asyncio.current_task().get_name() if asyncio.current_task() else "",  # type: ignore[union-attr]
-        asyncio.create_task(ship("x")).done(),  # type: ignore[arg-type]
+        asyncio.current_task().get_name() if asyncio.current_task() else "",
+        asyncio.create_task(ship("x")).done(),
         asyncio.create_task(asyncio.sleep(0)).get_name(),
     ]
 

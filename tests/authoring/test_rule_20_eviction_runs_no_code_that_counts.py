@@ -45,7 +45,7 @@ def blocking_work(name: str) -> str:
 
 async def _clean_up() -> None:
     blocking_work("unawaited")
-    await blocking_work("blocking")  # type: ignore[misc]
+    await blocking_work("blocking")
     await work("refund")
 
 
@@ -63,7 +63,7 @@ async def catching_everything() -> None:
     while True:
         try:
             await work("again")
-        except BaseException:  # noqa: S110
+        except BaseException:
             pass
 
 
@@ -91,7 +91,7 @@ async def with_tasks() -> None:
             try:
                 await receive("never", timeout=5)
             finally:
-                await asyncio.create_task(work("b"))  # type: ignore[arg-type]
+                await asyncio.create_task(work("b"))
                 await receive("other")
     await later
 
@@ -182,7 +182,7 @@ class Littering:
 async def littering() -> list[bool]:
     Littering()
     enabled = gc.isenabled()
-    litter = [[] for _ in range(5000)]  # type: ignore[var-annotated]
+    litter = [[] for _ in range(5000)]
     await work("only this")
     return [enabled, bool(litter)]
 
@@ -282,7 +282,7 @@ async def failing_unheard() -> str:
     await work("b")
     await work("c")
     open = work("d")
-    return f"done {open.done()}"  # type: ignore[attr-defined]
+    return f"done {open.done()}"
 
 
 def test_rule_20_unretrieved_errors_are_logged_at_one_fixed_point(caplog: pytest.LogCaptureFixture) -> None:

@@ -41,7 +41,7 @@ async def second_order(name: str) -> str:
 
 def test_outside_of_a_workflow_a_step_just_runs() -> None:
     assert asyncio.run(charge("A-17")) == "A-17:100"
-    assert mail("A-17") == "mailed A-17"  # type: ignore[comparison-overlap]
+    assert mail("A-17") == "mailed A-17"
     assert asyncio.run(order("A-17")) == "A-17:100"
 
 
@@ -56,7 +56,7 @@ def test_a_step_is_known_by_its_function_and_settings() -> None:
     assert (mail.name, mail.is_async, mail.timeout, mail.retry.attempts) == ("the shop's mail", False, 30.0, 5)
     assert mail.retry.never == (LookupError,)
     assert charge.__doc__ == "Charge an order."
-    assert charge.__wrapped__ is charge.function  # type: ignore[attr-defined]
+    assert charge.__wrapped__ is charge.function
     assert repr(mail) == "<step the shop's mail>"
     assert charge.shape.result_type is str
 
@@ -78,8 +78,8 @@ class Shop:
 
 def test_a_staticmethod_may_be_a_step_or_a_workflow() -> None:
     assert step(Shop.close).name == "Shop.close"
-    assert Step(vars(Shop)["close"]).name == "Shop.close"  # type: ignore[var-annotated]
-    assert Workflow(vars(Shop)["close"]).name == "Shop.close"  # type: ignore[var-annotated]
+    assert Step(vars(Shop)["close"]).name == "Shop.close"
+    assert Workflow(vars(Shop)["close"]).name == "Shop.close"
 
 
 async def _yielding() -> AsyncIterator[int]:
@@ -147,15 +147,20 @@ def test_settings_that_make_no_sense_are_refused_when_it_is_defined(mark: Any, s
 
 def test_a_workflow_is_a_coroutine_function() -> None:
     with pytest.raises(DefinitionError, match="Write `async def`"):
-        workflow(mail.function)  # type: ignore[call-overload]
+        workflow(mail.function)
 
 
 @workflow
 async def asking_wrongly() -> list[str]:
     told = []
-    for wrong in (lambda: charge(), lambda: charge("a", "b", "c"), lambda: charge(float("nan")), lambda: charge(object())):
+    for wrong in (
+        lambda: charge(),
+        lambda: charge("a", "b", "c"),
+        lambda: charge(float("nan")),
+        lambda: charge(object()),
+    ):
         try:
-            await wrong()  # type: ignore[no-untyped-call]
+            await wrong()
         except InvalidInput as error:
             told.append(type(error).__name__)
     return told

@@ -70,10 +70,10 @@ async def racing() -> str:
         async with asyncio.timeout(10):
             async with asyncio.TaskGroup() as group:
                 group.create_task(_and_sleep(work("slow")))
-                group.create_task(work("slower"))  # type: ignore[arg-type]
+                group.create_task(work("slower"))
     except TimeoutError:
         never = work("never")
-        never.cancel()  # type: ignore[attr-defined]
+        never.cancel()
         return await work("late")
     return ""
 
@@ -98,8 +98,8 @@ def test_asks_taken_back_are_dropped_and_one_cancelled_in_the_turn_that_made_it_
 @workflow
 async def waiting_for_everything() -> None:
     async with asyncio.TaskGroup() as group:
-        group.create_task(work("a"))  # type: ignore[arg-type]
-        group.create_task(work("b"))  # type: ignore[arg-type]
+        group.create_task(work("a"))
+        group.create_task(work("b"))
         group.create_task(receive("approval", timeout=60))
         group.create_task(receive("stop"))
 
@@ -149,7 +149,7 @@ def test_cancelled_timers_leave_nothing_behind() -> None:
 
 @workflow
 async def cancelling_itself() -> None:
-    asyncio.current_task().cancel()  # type: ignore[union-attr]
+    asyncio.current_task().cancel()
     await asyncio.sleep(1)
 
 
@@ -315,7 +315,7 @@ async def making_foreign_tasks() -> None:
     asyncio.get_running_loop().set_task_factory(None)
     task = asyncio.Task(_ask())
     try:
-        asyncio.get_running_loop().set_task_factory(lambda loop, coro: asyncio.Task(coro))  # type: ignore[arg-type]
+        asyncio.get_running_loop().set_task_factory(lambda loop, coro: asyncio.Task(coro))
     finally:
         await task
 
@@ -334,7 +334,7 @@ async def asking_in_callbacks() -> str:
     promises: list[Any] = []
     loop.call_soon(lambda: promises.append(work("from a callback")))
     await asyncio.sleep(0)
-    return await promises[0]  # type: ignore[no-any-return]
+    return await promises[0]
 
 
 def test_a_callback_asks_in_the_name_of_the_root() -> None:

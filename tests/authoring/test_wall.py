@@ -106,8 +106,8 @@ async def calendar() -> list[str]:
     return [
         time.strftime("%Y-%m-%d", time.gmtime()),
         time.strftime("%Y-%m-%d"),
-        time.ctime() == time.ctime(time.time()) and "same" or "",
-        time.asctime() == time.asctime(time.localtime(time.time())) and "same" or "",
+        (time.ctime() == time.ctime(time.time()) and "same") or "",
+        (time.asctime() == time.asctime(time.localtime(time.time())) and "same") or "",
         time.strftime("%Y", time.gmtime(0)),
         str(time.clock_gettime(time.CLOCK_REALTIME) == time.time()),
     ]
@@ -121,7 +121,7 @@ def test_the_calendar_of_a_turn_is_that_of_its_time() -> None:
 def test_gates_are_the_functions_that_they_stand_for() -> None:
     Life(calendar)
     assert pickle.loads(pickle.dumps(time.sleep)) is time.sleep  # noqa: S301
-    assert repr(time.sleep) == repr(time.sleep.__wrapped__)  # type: ignore[attr-defined]
+    assert repr(time.sleep) == repr(time.sleep.__wrapped__)
     assert time.monotonic.__name__ == "monotonic"
     random.seed(7)
     first = random.random()
@@ -182,7 +182,7 @@ async def bare() -> float:
 async def imported_inside() -> str:
     from datetime import datetime as moment
 
-    return str(moment.utcnow())
+    return str(moment.utcnow())  # noqa: DTZ003
 
 
 async def by_its_module() -> str:
@@ -191,7 +191,7 @@ async def by_its_module() -> str:
     return str(datetime.datetime.now(datetime.UTC))
 
 
-async def in_a_helper() -> str:
+async def in_another() -> str:
     return await named_now()
 
 
@@ -210,7 +210,7 @@ def by_closure() -> Any:
 
 @pytest.mark.parametrize(
     "function",
-    [named_now, named_today, bare, imported_inside, by_its_module, in_a_helper, in_a_lambda, by_closure()],
+    [named_now, named_today, bare, imported_inside, by_its_module, in_another, in_a_lambda, by_closure()],
     ids=lambda function: function.__name__,
 )
 def test_code_that_reads_the_clock_past_the_wall_is_refused_when_it_is_defined(function: Any) -> None:
@@ -226,4 +226,4 @@ async def innocent(order: date) -> str:
 
 
 def test_code_that_the_wall_can_answer_is_accepted() -> None:
-    purity.check(innocent, "it")  # type: ignore[arg-type]
+    purity.check(innocent, "it")

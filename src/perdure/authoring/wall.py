@@ -230,4 +230,4 @@ def _order_completions() -> None:
         return plain(fs, timeout=timeout)
 
     gate = Gate(asyncio, "as_completed", answer)
-    asyncio.as_completed = asyncio.tasks.as_completed = gate  # type: ignore[assignment]
+    asyncio.as_completed = asyncio.tasks.as_completed = gate
