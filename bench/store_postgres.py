@@ -147,7 +147,8 @@ async def bytes_each(url: str, store: PostgresStore) -> tuple[float, dict[str, f
         await connection.execute("VACUUM ANALYZE")
         count = await connection.fetchval("SELECT count(*) FROM perdure.process")
         sizes = await connection.fetch(
-            "SELECT c.relname, pg_table_size(c.oid) AS size FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "SELECT c.relname, pg_table_size(c.oid) AS size FROM pg_class c "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace "
             "WHERE n.nspname = 'perdure' AND c.relkind IN ('r', 'i') ORDER BY 2 DESC"
         )
     finally:
@@ -160,8 +161,8 @@ async def fill(url: str, rows: int) -> None:
     """So many waiting rows (due within a year) and so many finished ones with their events."""
     connection = await asyncpg.connect(url)
     columns = (
-        "INSERT INTO perdure.process (id, created_at, opened_at, changed_at, due_at, status, run, version, token, inbox, "
-        "seen, events, deaths, alone_deaths, priority, reminder, kind, code, input, result) "
+        "INSERT INTO perdure.process (id, created_at, opened_at, changed_at, due_at, status, run, version, token, "
+        "inbox, seen, events, deaths, alone_deaths, priority, reminder, kind, code, input, result) "
     )
     try:
         await connection.execute(
@@ -180,7 +181,7 @@ async def fill(url: str, rows: int) -> None:
 
 def say(text: str) -> None:
     """One line of the report, at once."""
-    print(text, flush=True)  # noqa: T201
+    print(text, flush=True)
 
 
 async def report(url: str, given: argparse.Namespace) -> None:
@@ -194,9 +195,8 @@ async def report(url: str, given: argparse.Namespace) -> None:
     say(f"pairs (start as owned, finish with 2 events), batches of {given.batch}: {rate:,.0f}/s")
     size, parts = await bytes_each(url, store)
     say(f"bytes for each finished process: {size:,.0f}  ({', '.join(f'{k} {v:.0f}' for k, v in parts.items())})")
-    say(
-        f"steps (commits that keep the row, 10 to a process): {await steps(store, worker.id, given.batch, given.seconds):,.0f}/s"
-    )
+    kept = await steps(store, worker.id, given.batch, given.seconds)
+    say(f"steps (commits that keep the row, 10 to a process): {kept:,.0f}/s")
     limit = await bare(url, given.single)
     start, commit = await alone(store, worker.id, given.single)
     again = await bare(url, given.single)
@@ -207,7 +207,8 @@ async def report(url: str, given: argparse.Namespace) -> None:
         await fill(url, given.backlog)
         full = await pairs(store, worker.id, given.batch, given.seconds)
         say(
-            f"pairs beside {given.backlog:,} waiting and {given.backlog:,} finished rows: {full:,.0f}/s ({full / rate:.2f} x)"
+            f"pairs beside {given.backlog:,} waiting and {given.backlog:,} finished rows: "
+            f"{full:,.0f}/s ({full / rate:.2f} x)"
         )
     await store.close()
 

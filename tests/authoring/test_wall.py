@@ -182,7 +182,7 @@ async def bare() -> float:
 async def imported_inside() -> str:
     from datetime import datetime as moment
 
-    return str(moment.utcnow())  # noqa: DTZ003
+    return str(moment.utcnow())  # noqa: DTZ003  # noqa: DTZ003
 
 
 async def by_its_module() -> str:

@@ -25,7 +25,16 @@ ANNA = Sender("anna", "the bank was down", "cli")
 
 def in_hand(**changes: object) -> Process:
     process = Process(
-        ID, "order", None, b"[]", owner=WORKER, token=3, version=5, due_at=NOW + 1, created_at=NOW - 9, opened_at=NOW - 9
+        ID,
+        "order",
+        None,
+        b"[]",
+        owner=WORKER,
+        token=3,
+        version=5,
+        due_at=NOW + 1,
+        created_at=NOW - 9,
+        opened_at=NOW - 9,
     )
     return replace(process, **changes)
 

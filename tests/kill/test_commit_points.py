@@ -59,7 +59,9 @@ async def test_f01_a_worker_killed_at_its_claim_loses_nothing(scene: Scene, side
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])
-async def test_f05_a_worker_stopped_past_its_lease_hears_that_its_late_answer_is_refused(scene: Scene, call: int) -> None:
+async def test_f05_a_worker_stopped_past_its_lease_hears_that_its_late_answer_is_refused(
+    scene: Scene, call: int
+) -> None:
     pace = {"lease_seconds": 0.6, "beat_seconds": 0.2}
     doom = {"door": "commit", "call": call, "side": "before", "signal": 19}
     child = await scene.victim(start="three_steps", pace=pace, doom=doom, timeout=20)

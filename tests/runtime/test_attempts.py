@@ -105,7 +105,7 @@ async def test_f07_an_error_that_cannot_even_be_told_is_recorded(opened: Open) -
     assert await (await engine.start(speaks)).result(LIMIT) == "Unspeakable"
 
 
-# -- time ----------------------------------------------------------------------------------------------------------------
+# -- time --------------------------------------------------------------------------------
 
 
 @step(retry=ONCE)
@@ -210,7 +210,7 @@ async def test_e47_hung_threads_do_not_starve_the_steps_of_others(
         doors["never"].set()
 
 
-# -- retries -------------------------------------------------------------------------------------------------------------
+# -- retries --------------------------------------------------------------------------------
 
 
 @step(retry=Retry(attempts=3, first=0.3, factor=1.0, jitter=0.0))
@@ -284,7 +284,7 @@ async def test_a_cancel_during_the_wait_for_a_retry_ends_the_wait(opened: Open) 
     assert done == [1, "cancelled"]
 
 
-# -- progress ------------------------------------------------------------------------------------------------------------
+# -- progress --------------------------------------------------------------------------------
 
 
 @step(retry=SOON)
@@ -347,7 +347,7 @@ async def test_progress_of_one_step_survives_the_commits_of_others(opened: Open)
     await handle.result(LIMIT)
 
 
-# -- several at once -----------------------------------------------------------------------------------------------------
+# -- several at once --------------------------------------------------------------------------------
 
 
 @step(retry=ONCE)

@@ -242,7 +242,7 @@ async def test_rule_14_no_lease_is_renewed_past_the_process_deadline(open_engine
     assert (await handle.status()).status is Status.FAILED
 
 
-# -- the store away ---------------------------------------------------------------------------------------------------
+# -- the store away --------------------------------------------------------------------------------
 
 
 async def test_f14_while_the_store_is_away_steps_stop_before_their_lease_ends_and_work_resumes_by_itself(

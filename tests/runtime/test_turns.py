@@ -54,7 +54,7 @@ async def sound(engine: Any, id: str) -> Any:
     return row
 
 
-# -- circles -------------------------------------------------------------------------------------------------------------
+# -- circles --------------------------------------------------------------------------------
 
 
 @workflow
@@ -140,7 +140,7 @@ async def test_r23_an_error_of_the_runtime_itself_parks_one_process_and_stops_no
     assert await good.result(LIMIT) == "y"
 
 
-# -- messages at the end -------------------------------------------------------------------------------------------------
+# -- messages at the end --------------------------------------------------------------------------------
 
 
 async def test_rule_04_a_message_that_is_read_while_its_process_is_ending_is_recorded_and_the_end_is_not_delayed(
@@ -188,7 +188,7 @@ async def test_a_signal_to_a_process_in_hand_is_heard_at_once(opened: Open) -> N
     assert await handle.result(LIMIT) == "5"
 
 
-# -- long histories ------------------------------------------------------------------------------------------------------
+# -- long histories --------------------------------------------------------------------------------
 
 
 @workflow
@@ -229,7 +229,7 @@ async def test_f33_a_history_below_the_warning_is_not_told_of(
     assert [message for message in caplog.messages if "history" in message] == []
 
 
-# -- far timers, state ---------------------------------------------------------------------------------------------------
+# -- far timers, state --------------------------------------------------------------------------------
 
 
 @workflow
