@@ -314,7 +314,7 @@ async def test_s20_a_history_that_does_not_fit_the_code_breaks_with_both_sides_s
         await asyncio.sleep(0)
     code["second"] = "pack"
     await handle.signal("go")
-    with pytest.raises(ProcessBroken, match="charge.*pack"):
+    with pytest.raises(ProcessBroken, match=r"charge.*pack"):
         await handle.result(LIMIT)
     status = await handle.status()
     assert (status.status, status.mover) == (Status.BROKEN, "person")

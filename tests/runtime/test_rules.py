@@ -74,7 +74,7 @@ def what_was_done() -> list[str]:
     return [what for what, _ in done]
 
 
-# -- rule 5 and 16 -------------------------------------------------------------------------------------------------
+# -- rule 5 and 16 ----------------------------------------------------------------------------
 
 
 async def test_rule_05_a_commit_with_an_unknown_outcome_is_sent_again_and_counts_once(open_engine: Any) -> None:
@@ -109,7 +109,7 @@ async def test_rule_16_step_one_is_released_only_after_the_insert_that_holds_the
     assert not [name for name, _ in store.calls if name == "claim" and handle.id_bytes in engine.worker.scheduler.hand]
 
 
-# -- rule 17 and 18 ------------------------------------------------------------------------------------------------
+# -- rule 17 and 18 ---------------------------------------------------------------------------
 
 
 @step(retry=Retry.NONE)
@@ -164,7 +164,7 @@ async def test_rule_18_an_unseen_cancel_opens_the_next_turn_before_outputs_are_r
     assert what_was_done() == ["first"]
 
 
-# -- rule 11, 12, 14 -------------------------------------------------------------------------------------------------
+# -- rule 11, 12, 14 --------------------------------------------------------------------------
 
 gates: dict[str, asyncio.Event] = {}
 
@@ -242,7 +242,7 @@ async def test_rule_14_no_lease_is_renewed_past_the_process_deadline(open_engine
     assert (await handle.status()).status is Status.FAILED
 
 
-# -- the store away --------------------------------------------------------------------------------
+# -- the store away ---------------------------------------------------------------------------
 
 
 async def test_f14_while_the_store_is_away_steps_stop_before_their_lease_ends_and_work_resumes_by_itself(
@@ -284,7 +284,7 @@ async def test_rule_05_rows_claimed_by_a_lost_answer_are_freed_again(open_engine
     assert lost["claims"] == 1
 
 
-# -- rule 21 and 22 ------------------------------------------------------------------------------------------------------
+# -- rule 21 and 22 ---------------------------------------------------------------------------
 
 bank = {"open": False}
 

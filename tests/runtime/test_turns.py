@@ -140,7 +140,7 @@ async def test_r23_an_error_of_the_runtime_itself_parks_one_process_and_stops_no
     assert await good.result(LIMIT) == "y"
 
 
-# -- messages at the end --------------------------------------------------------------------------------
+# -- messages at the end ----------------------------------------------------------------------
 
 
 async def test_rule_04_a_message_that_is_read_while_its_process_is_ending_is_recorded_and_the_end_is_not_delayed(
@@ -188,7 +188,7 @@ async def test_a_signal_to_a_process_in_hand_is_heard_at_once(opened: Open) -> N
     assert await handle.result(LIMIT) == "5"
 
 
-# -- long histories --------------------------------------------------------------------------------
+# -- long histories ---------------------------------------------------------------------------
 
 
 @workflow
@@ -229,7 +229,7 @@ async def test_f33_a_history_below_the_warning_is_not_told_of(
     assert [message for message in caplog.messages if "history" in message] == []
 
 
-# -- far timers, state --------------------------------------------------------------------------------
+# -- far timers, state ------------------------------------------------------------------------
 
 
 @workflow
@@ -266,7 +266,7 @@ async def test_the_last_state_of_a_turn_is_stored_with_it(opened: Open) -> None:
     assert (await handle.status()).state == {"at": 3}
 
 
-# -- the collector (F07) -------------------------------------------------------------------------------------------------
+# -- the collector (F07) ----------------------------------------------------------------------
 
 
 @step(retry=Retry.NONE)

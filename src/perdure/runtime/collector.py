@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 
-from perdure.limits import COLLECTOR_OBJECTS
+from perdure import limits
 
 _calm = 0
 _before = (0, 0, 0)
@@ -21,10 +21,10 @@ def calm() -> None:
     _calm += 1
     if _calm == 1:
         _before = gc.get_threshold()
-        if 0 < _before[0] < COLLECTOR_OBJECTS:
+        if 0 < _before[0] < limits.COLLECTOR_OBJECTS:
             gc.collect()
             gc.freeze()
-            gc.set_threshold(COLLECTOR_OBJECTS, *_before[1:])
+            gc.set_threshold(limits.COLLECTOR_OBJECTS, *_before[1:])
 
 
 def restore() -> None:
