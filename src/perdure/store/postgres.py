@@ -21,7 +21,14 @@ from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.store import postgres_row as row
 from perdure.store.base import Overdue, Pruned, Search
-from perdure.store.postgres_batch import commit_records, id_of, search_columns, send_columns, start_records
+from perdure.store.postgres_batch import (
+    commit_alone,
+    commit_records,
+    id_of,
+    search_columns,
+    send_columns,
+    start_records,
+)
 from perdure.store.postgres_link import Link
 from perdure.store.postgres_presence import Presence
 from perdure.store.postgres_schema import prepare, queries
@@ -92,6 +99,8 @@ class PostgresStore:
         """Write commits, at most one per process, each accepted or refused by itself."""
         if not commits:
             return []
+        if len(commits) == 1 and (alone := commit_alone(commits[0])):
+            return row.commit_answers(commits, await self._writes.row("commit_alone", *alone))
         ordered = sorted(commits, key=id_of)
         answers = row.commit_answers(ordered, await self._writes.row("commit", *commit_records(ordered)))
         if len(answers) == answers.count(answers[0]):

@@ -61,6 +61,14 @@ def start_records(starts: Sequence[Start]) -> tuple[Any, ...]:
     )
 
 
+def commit_alone(commit: Commit) -> tuple[Any, ...] | None:
+    """The arguments of the query ``commit_alone``; None if this commit needs the longer way."""
+    if commit.consumed or commit.offered is not None:
+        return None
+    (records, rare, events, _) = commit_records((commit,))
+    return records[0], rare and rare[0], events
+
+
 def commit_records(commits: Sequence[Commit]) -> tuple[Any, ...]:
     """The arguments of the query ``commit``; the commits are sorted by id."""
     rare = [_commit_rare(commit.after) for commit in commits]

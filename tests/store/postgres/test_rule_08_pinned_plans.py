@@ -80,9 +80,9 @@ async def test_settings_of_the_batch_functions_do_not_leak_into_the_session(
     functions = await postgres.outside.fetch(
         "SELECT proname, array_to_string(proconfig, ' ') FROM pg_proc "
         "WHERE pronamespace = 'perdure'::regnamespace AND proname = ANY ($1)",
-        ["start", "commit", "send", "claim", "claim_due", "claim_suspects", "beat", "prune"],
+        ["start", "commit", "commit_alone", "send", "claim", "claim_due", "claim_suspects", "beat", "prune"],
     )
-    assert len(functions) == 8
+    assert len(functions) == 9
     for name, settings in functions:
         assert all(f"{setting}=" in settings for setting in names), name
     async with postgres.outside.transaction():

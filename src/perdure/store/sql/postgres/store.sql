@@ -9,6 +9,9 @@ SELECT * FROM perdure.start($1, $2, $3, $4, $5, $6)
 -- name: commit
 SELECT * FROM perdure.commit($1, $2, $3, $4)
 
+-- name: commit_alone
+SELECT * FROM perdure.commit_alone($1, $2, $3)
+
 -- name: send
 SELECT * FROM perdure.send($1, $2, $3, $4, $5, $6, $7)
 

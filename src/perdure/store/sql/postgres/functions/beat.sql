@@ -8,8 +8,9 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
 DECLARE
-    t timestamptz := perdure.now();
+    t timestamptz;
 BEGIN
+    SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
     UPDATE perdure.worker w SET beats = w.beats + 1, due_at = t + silence * interval '1 microsecond'
     WHERE w.id = worker AND w.ended_at IS NULL;

@@ -13,13 +13,14 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
-    t      timestamptz := perdure.now();
+    t      timestamptz;
     taken  uuid[];
     owned  uuid[];
     lapsed uuid[];
     next_t timestamptz;
     next_suspect timestamptz;
 BEGIN
+    SELECT k.t INTO t FROM perdure.present k;
     IF NOT EXISTS (SELECT FROM perdure.worker w WHERE w.id = worker AND w.ended_at IS NULL) THEN
         RETURN QUERY SELECT perdure.micros(t), NULL::bigint, false, false, NULL::uuid, (NULL::perdure.process_out).*;
         RETURN;

@@ -11,7 +11,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
-    t        timestamptz := perdure.now();
+    t        timestamptz;
     held     int[];
     places   tid[];
     fitting  int;
@@ -21,6 +21,7 @@ DECLARE
     due      boolean;
     done     boolean;
 BEGIN
+    SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
     SELECT array_agg(l.n), array_agg(l.ctid), count(*) FILTER (WHERE l.fits), max(l.inbox), bool_or(l.due), bool_or(l.done)
     INTO held, places, fitting, fullest, due, done

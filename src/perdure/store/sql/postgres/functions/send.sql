@@ -7,12 +7,13 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
-    t      timestamptz := perdure.now();
+    t      timestamptz;
     held   int[];
     locked boolean[] := array_fill(false, ARRAY[cardinality(m_id)]);
     n      int;
     wake   boolean;
 BEGIN
+    SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
     SELECT array_agg(l.n) INTO held
     FROM (

@@ -10,12 +10,13 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
-    t       timestamptz := perdure.now();
+    t       timestamptz;
     gone    uuid[];
     created int;
     fresh   boolean[];
     kept    uuid[];
 BEGIN
+    SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
     IF workers IS NOT NULL THEN
         SELECT array_agg(o.id) INTO gone FROM unnest(workers) AS o(id)

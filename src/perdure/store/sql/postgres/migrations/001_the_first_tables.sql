@@ -2,6 +2,9 @@
 
 CREATE TYPE perdure.status AS ENUM ('running', 'held', 'broken', 'completed', 'failed', 'cancelled');
 
+-- A domain, since its check is read once a session; a check of the table is read anew by every statement that writes.
+CREATE DOMAIN perdure.priority AS smallint CONSTRAINT priority_is_0_to_9 CHECK (VALUE BETWEEN 0 AND 9);
+
 -- The store's clock: its high-water mark, so that time does not run backward after a fail-over, and a test's time.
 CREATE TABLE perdure.clock (
     one        boolean PRIMARY KEY DEFAULT true CONSTRAINT one_clock CHECK (one),
@@ -27,7 +30,7 @@ CREATE TABLE perdure.process (
     events       int NOT NULL,
     deaths       smallint NOT NULL,
     alone_deaths smallint NOT NULL,
-    priority     smallint NOT NULL,
+    priority     perdure.priority NOT NULL,
     reminder     boolean NOT NULL,
     owner        uuid,
     parent       uuid,
@@ -45,7 +48,6 @@ CREATE TABLE perdure.process (
         (due_at IS NULL) = (status >= 'completed') AND (status = 'running' OR reminder = (due_at IS NOT NULL))
     ),
     CONSTRAINT one_owner CHECK (owner IS NULL OR (status = 'running' AND NOT reminder)),
-    CONSTRAINT priority_is_0_to_9 CHECK (priority BETWEEN 0 AND 9),
     CONSTRAINT nothing_unheard CHECK (
         inbox <= seen OR status <> 'running' OR owner IS NOT NULL OR (due_at <= changed_at AND NOT reminder)
     )
