@@ -17,7 +17,8 @@ from perdure.authoring.closed_loop import ClosedLoop
 if TYPE_CHECKING:
     from perdure.authoring.turn_loop import TurnLoop
 
-_turns: dict[int, TurnLoop] = {}
+turns: dict[int, TurnLoop] = {}
+"""The loop whose turn is running, by thread. Hot paths look into it; empty means that no thread is in a turn."""
 _stages: set[int] = set()
 
 Before = tuple[AbstractEventLoop | None, "asyncio.Task[Any] | None", Any, bool]
@@ -26,12 +27,12 @@ Before = tuple[AbstractEventLoop | None, "asyncio.Task[Any] | None", Any, bool]
 
 def current_turn(thread: int | None = None) -> TurnLoop | None:
     """The loop whose turn is running in a thread (its ident; by default the calling one), or None."""
-    return _turns.get(get_ident() if thread is None else thread)
+    return turns.get(get_ident() if thread is None else thread)
 
 
 def turn_running(thread: int) -> bytes | None:
     """The id of the process whose turn is running in that thread, or None; readable from every thread."""
-    loop = _turns.get(thread)
+    loop = turns.get(thread)
     return None if loop is None else loop.process_id
 
 
@@ -39,13 +40,13 @@ def enter(loop: TurnLoop) -> Before | None:
     """Make ``loop`` the running loop of this thread; answers what was before, or None inside :func:`staged`."""
     thread = get_ident()
     if thread in _stages:
-        if thread in _turns:
+        if thread in turns:
             raise RuntimeError("a turn cannot run inside a turn")
-        _turns[thread] = loop
+        turns[thread] = loop
         _set_running_loop(cast(AbstractEventLoop, loop))
         return None
     before = _set_aside()
-    _turns[thread] = loop
+    turns[thread] = loop
     _set_running_loop(cast(AbstractEventLoop, loop))
     return before
 
@@ -66,7 +67,7 @@ def _set_aside() -> Before:
 
 def leave(before: Before | None) -> None:
     """Leave the turn; outside of :func:`staged` also put back what was before."""
-    _turns.pop(get_ident(), None)
+    turns.pop(get_ident(), None)
     if before is not None:
         _put_back(before)
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import update_wrapper
 from inspect import iscoroutinefunction
+from threading import get_ident
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from perdure.authoring.ask import Ask
 from perdure.authoring.attempt import ATTEMPT, Attempt, attempt
 from perdure.authoring.definition import name_of, plain_function, seconds
-from perdure.authoring.presence import current_turn
+from perdure.authoring.presence import turns
 from perdure.errors import DefinitionError
 from perdure.kernel.payload import CallShape
 from perdure.kernel.policy import Retry
@@ -46,7 +47,7 @@ class Step(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Ask for the step and give its promise; outside of a workflow, call the function."""
-        loop = current_turn()
+        loop = turns.get(get_ident())
         if loop is not None:
             return loop.ask(self, args, kwargs)  # type: ignore[return-value]  # create_task() and gather() take it alike
         return self.function(*args, **kwargs)  # type: ignore[no-any-return]

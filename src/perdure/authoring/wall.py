@@ -13,14 +13,14 @@ import threading
 import time
 import uuid
 import warnings
-from _thread import allocate_lock
+from _thread import allocate_lock, get_ident
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from perdure.authoring import outside
 from perdure.authoring.closed_loop import ClosedLoop
-from perdure.authoring.presence import current_turn
+from perdure.authoring.presence import current_turn, turns
 from perdure.errors import WorkflowMisuse
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ class Gate:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Answer as the turn does, or do what the function always did."""
-        loop = current_turn()
-        if loop is not None:
+        if turns and (loop := turns.get(get_ident())) is not None:
             return self._answer(loop, *args, **kwargs)
         return self.__wrapped__(*args, **kwargs)
 
