@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from itertools import repeat
 from types import BuiltinFunctionType
-from typing import Any, cast
+from typing import Any
 
 from perdure.authoring.ask import Ask
 from perdure.authoring.closed_loop import ClosedLoop
@@ -98,7 +98,7 @@ class BareLoop(ClosedLoop):
 
     def place(self, name: str) -> str:
         """The next place of that name in the branch that runs now."""
-        task = current_task(cast(Any, self))
+        task = current_task(self)
         if type(task) is not TurnTask:
             task = self.asker(task)
         counts = task.counts
@@ -157,7 +157,7 @@ class BareLoop(ClosedLoop):
 
     def create_future(self) -> TurnFuture:
         """A future whose hash is the number of its creation."""
-        future = TurnFuture(loop=cast(Any, self))
+        future = TurnFuture(loop=self)  # type: ignore[arg-type]
         future.number = self.numbers = self.numbers + 1
         return future
 
@@ -175,7 +175,7 @@ class BareLoop(ClosedLoop):
         if self.dead:
             coro.close()
             return self.create_future()
-        parent = current_task(cast(Any, self))
+        parent = current_task(self)
         if type(parent) is not TurnTask:
             parent = self.asker(parent)
         parent.children += 1
@@ -204,7 +204,7 @@ class BareLoop(ClosedLoop):
         if branch:
             self.tasks.append(task)
         settings = {"eager_start": True} if eager else {}
-        TurnTask.__init__(task, coro, loop=cast(Any, self), name=name or f"task{branch}", context=context, **settings)
+        TurnTask.__init__(task, coro, loop=self, name=name or f"task{branch}", context=context, **settings)  # type: ignore[arg-type]
         return task
 
     def set_task_factory(self, factory: Any) -> None:
@@ -221,7 +221,7 @@ class BareLoop(ClosedLoop):
 
     def is_running(self) -> bool:
         """Whether a turn of this loop is running in this thread."""
-        return asyncio._get_running_loop() is cast(Any, self)
+        return asyncio._get_running_loop() is self  # type: ignore[comparison-overlap]
 
     def is_closed(self) -> bool:
         """Whether the process was dropped from memory."""

@@ -22,19 +22,21 @@ def wind_up(loop: TurnLoop) -> bool:
 
     Tasks made by somebody's clean-up are left alone until those that were told to end have ended.
     """
-    pending = [task for task in loop.tasks if not task.done()]
-    if any(task.told for task in pending):
-        return False
-    if pending:
-        for task in pending:
-            task.told = True
-            task.cancel()
-        return True
-    generators = [generator for generator in loop.generators if generator.ag_frame is not None]
-    loop.generators.clear()
-    if generators:
-        loop.make_task(_close_all(loop, generators), ".end").told = True
-        return True
+    if loop.tasks:
+        pending = [task for task in loop.tasks if not task.done()]
+        if any(task.told for task in pending):
+            return False
+        if pending:
+            for task in pending:
+                task.told = True
+                task.cancel()
+            return True
+    if loop.generators:
+        generators = [generator for generator in loop.generators if generator.ag_frame is not None]
+        loop.generators.clear()
+        if generators:
+            loop.make_task(_close_all(loop, generators), ".end").told = True
+            return True
     _finish(loop)
     return False
 
@@ -51,19 +53,21 @@ async def _close_all(loop: TurnLoop, generators: list[Any]) -> None:
 def _finish(loop: TurnLoop) -> None:
     loop.finished = True
     root, loop.root = loop.root, None  # the root knows its loop: without this cut only the collector could free both
-    if root is not None:
-        loop.cancelled = root.cancelled()
-        loop.error = None if loop.cancelled else root.exception()
-        loop.result = None if loop.cancelled or loop.error else root.result()
+    if root is None or root.cancelled():
+        loop.cancelled = True
+    else:
+        loop.error = root.exception()
+        loop.result = None if loop.error else root.result()
     if loop.open:
         _drop_unawaited(loop)
     if loop.tasks:
         _hear_failures(loop)
-    for trouble in loop.troubles:
-        log.error("process %s: %s", id_text(loop.process_id), trouble["message"], exc_info=trouble.get("exception"))
-    loop.troubles.clear()
-    loop.timers.clear()
-    loop.ready.clear()
+    if loop.timers.open:
+        loop.timers.clear()
+    if loop.troubles:
+        for trouble in loop.troubles:
+            log.error("process %s: %s", id_text(loop.process_id), trouble["message"], exc_info=trouble.get("exception"))
+        loop.troubles.clear()
 
 
 def _drop_unawaited(loop: TurnLoop) -> None:

@@ -10,7 +10,7 @@ from asyncio.tasks import _enter_task, _leave_task
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from perdure.authoring.closed_loop import ClosedLoop
 
@@ -43,11 +43,11 @@ def enter(loop: TurnLoop) -> Before | None:
         if thread in turns:
             raise RuntimeError("a turn cannot run inside a turn")
         turns[thread] = loop
-        _set_running_loop(cast(AbstractEventLoop, loop))
+        _set_running_loop(loop)  # type: ignore[arg-type]
         return None
     before = _set_aside()
     turns[thread] = loop
-    _set_running_loop(cast(AbstractEventLoop, loop))
+    _set_running_loop(loop)  # type: ignore[arg-type]
     return before
 
 
@@ -57,8 +57,8 @@ def _set_aside() -> Before:
     if isinstance(outer, ClosedLoop):
         raise RuntimeError("a turn cannot run inside a turn")
     task = None if outer is None else asyncio.current_task(outer)
-    if task is not None:
-        _leave_task(cast(AbstractEventLoop, outer), task)
+    if outer is not None and task is not None:
+        _leave_task(outer, task)
     before = outer, task, sys.get_asyncgen_hooks(), gc.isenabled()
     sys.set_asyncgen_hooks(_generator_begun, _generator_dropped)
     gc.disable()  # the collector never schedules into a turn (rule 20)
@@ -95,8 +95,8 @@ def _put_back(before: Before) -> None:
     if collecting:
         gc.enable()
     sys.set_asyncgen_hooks(*hooks)
-    if task is not None:
-        _enter_task(cast(AbstractEventLoop, outer), task)
+    if outer is not None and task is not None:
+        _enter_task(outer, task)
 
 
 def _generator_begun(generator: Any) -> None:

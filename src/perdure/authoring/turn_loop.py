@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from perdure.authoring import ending, presence, wall
 from perdure.authoring.ask import Ask, fail, promises, resolve, when_resolved
@@ -94,7 +94,9 @@ class TurnLoop(BareLoop):
 
     def _turn(self) -> None:
         self.drain()
-        if self.root is not None and self.root.done():
+        root = self.root
+        if root is not None and root.done():
+            del root
             while not self.finished and ending.wind_up(self):
                 self.drain()
 
@@ -199,7 +201,7 @@ class TurnLoop(BareLoop):
 
     def ask(self, step: Step[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ask[Any]:
         """Ask for a step from the place where the code is now; raises InvalidInput for unfit arguments."""
-        task = current_task(cast(Any, self))
+        task = current_task(self)
         if type(task) is not TurnTask:
             if self.dead:
                 return self._void(step)
@@ -207,7 +209,7 @@ class TurnLoop(BareLoop):
         name = step.name
         counts = task.counts
         counts[name] = count = counts.get(name, 0) + 1
-        ask: Ask[Any] = Ask(loop=cast(Any, self))
+        ask: Ask[Any] = Ask(loop=self)  # type: ignore[arg-type]
         ask.step = step
         ask.name = name
         ask.place = place = task.prefix + str(count)
@@ -223,14 +225,14 @@ class TurnLoop(BareLoop):
             ask.args, ask.kwargs = args, kwargs
             when_resolved(ask, waits)
             return ask
-        ask.digest = shape.digest(ask.raw)
+        ask.digest = payloads.digest(ask.raw)
         self.open[name, place] = ask
         self.asks.append(ask)
         return ask
 
     def _void(self, step: Step[Any, Any]) -> Ask[Any]:
         """What the dead get for asking: nothing, ever."""
-        ask: Ask[Any] = Ask(loop=cast(Any, self))
+        ask: Ask[Any] = Ask(loop=self)  # type: ignore[arg-type]
         ask.step, ask.name, ask.place, ask.number, ask.raw = step, step.name, "", 0, b""
         return ask
 
@@ -238,7 +240,7 @@ class TurnLoop(BareLoop):
         """Ask for a step whose promised arguments are known now; raises InvalidInput if they are unfit."""
         shape = ask.step.shape
         ask.raw, ask.args, ask.kwargs = shape.copy(args, kwargs)
-        ask.digest = shape.digest(ask.raw)
+        ask.digest = payloads.digest(ask.raw)
         self.open[ask.name, ask.place] = ask
         self.asks.append(ask)
 
