@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from perdure.authoring.presence import staged
 from perdure.runtime.activation import Activation
 
 TURNS_PER_PASS = 200
@@ -33,11 +34,12 @@ class Ready:
     def _pass(self) -> None:
         queue = self._queue
         try:
-            for _ in range(min(len(queue), TURNS_PER_PASS)):
-                activation = queue.popleft()
-                activation.queued = False
-                if not activation.gone:
-                    self._turn(activation)
+            with staged():
+                for _ in range(min(len(queue), TURNS_PER_PASS)):
+                    activation = queue.popleft()
+                    activation.queued = False
+                    if not activation.gone:
+                        self._turn(activation)
         finally:  # also when somebody interrupts the worker in a turn: it still has to stop gracefully
             self._scheduled = bool(queue)
             if queue:
