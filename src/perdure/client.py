@@ -184,11 +184,13 @@ class Client:
         ``known`` says that the process exists, as whoever holds a handle knows: it saves a look at the store.
         """
         id = request.reference(process)
-        async with asyncio.timeout(request.timeout(timeout)):
-            here = self.in_hand(id)
-            ended = None if here or known else await self.row(id)
-            if ended is None or ended.status not in SETTLED:
-                ended = await self.results.wait(id, here=here)
+        limit = request.timeout(timeout)
+        here = self.in_hand(id)
+        polls = limit is not None and limit < limits.POLL_SECONDS  # wants an answer now, if there is one
+        ended = await self.row(id) if not here and (polls or not known) else None
+        if ended is None or ended.status not in SETTLED:
+            async with asyncio.timeout(limit):
+                ended = await self.results.wait(id, here=self.in_hand(id))
         if ended.status is Status.COMPLETED:
             return decode(ended.result or b"null", type)
         failure = Failure(type="Unknown", message="") if ended.error is None else Failure.decode(ended.error)

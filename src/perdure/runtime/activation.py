@@ -329,6 +329,25 @@ class Activation:
         except ValueError as error:
             return Outcome(Status.FAILED, state=loop.state, error=Failure.of(error).encode())
 
+    def gather(self) -> None:
+        """Collect what the code has asked for in a turn, and let go of what it no longer wants."""
+        loop = self.loop
+        if loop.asks:
+            if self.origins is not None:
+                for ask in loop.asks:
+                    self.origins.setdefault((ask.name, ask.place), self.process.run)
+            self.asked += loop.asks
+            loop.asks.clear()
+        if loop.dropped:
+            for ask in loop.dropped:
+                execution = self.in_flight.pop((ask.name, ask.place), None)
+                if execution is not None:
+                    execution.stop()
+                self.forget(ask)
+            loop.dropped.clear()
+            self.asked = [ask for ask in self.asked if (ask.name, ask.place) in loop.open]
+            self.releasing = [ask for ask in self.releasing if (ask.name, ask.place) in loop.open]
+
     def handed_over(self, commit: Commit, *, cleared: bool) -> None:
         """All that had happened has gone into a commit; what was asked for waits for its answer."""
         if cleared:

@@ -100,7 +100,7 @@ class Scheduler:
         """Run the first turn, and hand in the insert that carries it."""
         try:
             activation.begin(activation.process.created_at)
-            self._gather(activation)
+            activation.gather()
             commit = self._commit(activation, activation.outcome(self.time, self.hold))
         except Exception as error:  # it is accepted all the same: whoever claims it parks it as broken
             log.warning("the first turn of a process of kind %r cannot be run: %s", activation.process.kind, error)
@@ -115,6 +115,7 @@ class Scheduler:
 
     def _stored(self, activation: Activation, answer: StartAnswer | StoreError) -> None:
         commit, activation.commit = activation.commit, None
+        self._tell(activation, answer)
         if isinstance(answer, StartAnswer) and answer.verdict is StartVerdict.CREATED and commit is not None:
             self.telemetry.counters["starts"] += 1
             self.telemetry.counters["turns"] += 1
@@ -126,7 +127,6 @@ class Scheduler:
             activation.drop()
             if isinstance(answer, StartAnswer):
                 self.telemetry.counters["starts_existing"] += 1
-        self._tell(activation, answer)
 
     def _tell(self, activation: Activation, answer: Any) -> None:
         """Answer whoever started the process."""
@@ -145,11 +145,9 @@ class Scheduler:
         now = self.time.now()
         try:
             activation.replay(claimed.events, claimed.messages)
-        except HistoryMisfit as misfit:
-            self._park(activation, misfit)
-            return
-        except Exception as error:  # code or a payload that cannot be opened: a person must see it
-            log.exception("process %s could not be replayed", id_text(process.id))
+        except Exception as error:  # a misfit, or code or a payload that cannot be opened: a person must see it
+            if not isinstance(error, HistoryMisfit):
+                log.exception("process %s could not be replayed", id_text(process.id))
             self._park(activation, error)
             return
         if claimed.was_owned_by is not None:
@@ -199,35 +197,23 @@ class Scheduler:
         self.telemetry.counters["turns"] += 1
         try:
             activation.turn(self.time.now())
-            self._gather(activation)
-            self._settle(activation)
+            activation.gather()
         except Exception as error:  # a misfit, or code that runs in a circle: a person must see it
             self._park(activation, error)
-
-    def _gather(self, activation: Activation) -> None:
-        """Collect what the code asked for and what it no longer wants."""
-        loop = activation.loop
-        if loop.asks:
-            if activation.origins is not None:
-                run = activation.process.run
-                for ask in loop.asks:
-                    activation.origins.setdefault((ask.name, ask.place), run)
-            activation.asked += loop.asks
-            loop.asks.clear()
-        if loop.dropped:
-            for ask in loop.dropped:
-                execution = activation.in_flight.pop((ask.name, ask.place), None)
-                if execution is not None:
-                    execution.stop()
-                activation.forget(ask)
-            loop.dropped.clear()
-            activation.asked = [ask for ask in activation.asked if (ask.name, ask.place) in loop.open]
-            activation.releasing = [ask for ask in activation.releasing if (ask.name, ask.place) in loop.open]
+        else:
+            self._settle(activation)
 
     def _settle(self, activation: Activation) -> None:
         """Write what has happened, or release what was asked for if there is nothing to write."""
         if activation.commit is not None or activation.gone or activation.unheard:
             return
+        try:
+            self._go_on(activation)
+        except Exception as error:  # a defect of ours must not leave a process in hand that nobody moves
+            log.exception("process %s cannot go on; please report it", id_text(activation.process.id))
+            self._park(activation, error)
+
+    def _go_on(self, activation: Activation) -> None:
         if activation.releasing:
             self._release(activation)
         loop = activation.loop

@@ -1,0 +1,219 @@
+"""The life of a process behind PgBouncer in transaction mode: no LISTEN and no session locks, but polls and beats."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from perdure.authoring.step import attempt, step
+from perdure.authoring.workflow import receive, workflow
+from perdure.clock import Machine
+from perdure.engine import Engine
+from perdure.errors import KeyConflict, ProcessCancelled, ProcessFailed
+from perdure.kernel.message import SendVerdict
+from perdure.kernel.policy import Retry
+from perdure.kernel.process import Status
+from perdure.kernel.soundness import unsound
+from perdure.runtime.pace import Pace
+from perdure.store.base import Search
+from perdure.store.open import store_for
+from perdure.testing.faults import FaultyStore, Outage
+from tests.runtime.conftest import LIMIT, Open, until, until_row
+
+done: list[Any] = []
+gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done() -> None:
+    done.clear()
+    gates.clear()
+
+
+@pytest.fixture
+async def opened(pooled_url: str) -> AsyncIterator[Open]:
+    """Opens engines behind the pooler; closes at the end those that are still open."""
+    engines: list[Engine] = []
+
+    async def open(**settings: Any) -> tuple[Engine, FaultyStore]:
+        machine = Machine()
+        store = FaultyStore(store_for(pooled_url, machine))
+        engine = Engine(pooled_url, store=store, machine=machine, **settings)
+        await engine.__aenter__()
+        engines.append(engine)
+        return engine, store
+
+    yield open
+    for engine in engines:
+        await engine.close(0)
+
+
+async def laws_hold(engine: Engine) -> None:
+    """Check every record there is."""
+    now = await engine.store.now()
+    for row in await engine.store.search(Search(limit=1000)):
+        events = await engine.store.history(row.id, row.run, limit=row.events or 1)
+        messages = await engine.store.messages([(row.id, 0)])
+        assert unsound(row, events, messages, now) == []
+
+
+@step(retry=Retry(attempts=3, first=0.01, jitter=0.0))
+async def charge(order: str, fails: int = 0) -> str:
+    done.append((order, attempt().idempotency_key))
+    if attempt().number <= fails:
+        raise ConnectionError("again")
+    return f"receipt {order}"
+
+
+@step
+def pack(order: str) -> str:
+    return f"parcel {order}"
+
+
+@step(retry=Retry.NONE)
+async def gated(name: str) -> str:
+    done.append(name)
+    await gates[name].wait()
+    return name
+
+
+@workflow
+async def order(order: str, fails: int = 0) -> str:
+    receipt = await charge(order, fails)
+    await asyncio.sleep(0.01)
+    parcel, mail = await asyncio.gather(pack(order), charge("mail"))
+    return f"{receipt}, {parcel}, {mail}"
+
+
+@workflow
+async def one_gate(name: str) -> str:
+    return await gated(name)
+
+
+@workflow
+async def listening(signals: int) -> list[int]:
+    return [await receive("number", int, timeout=600) for _ in range(signals)]
+
+
+async def test_a_process_lives_its_whole_life_behind_a_pooler(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[order])
+    handle = await engine.start(order, "A", 2, key="A")
+    assert await handle.result(LIMIT) == "receipt A, parcel A, receipt mail"
+    assert len({key for name, key in done if name == "A"}) == 1
+    again = await engine.start(order, "A", 2, key="A")
+    assert (again.created, again.id) == (False, handle.id)
+    with pytest.raises(KeyConflict):
+        await engine.start(order, "A", 1, key="A")
+    await laws_hold(engine)
+
+
+async def test_many_processes_are_started_by_a_client_and_run_by_two_workers(opened: Open) -> None:
+    client, _ = await opened()
+    one, _ = await opened(work=True, workflows=[order])
+    two, _ = await opened(work=True, workflows=[order])
+    handles = await client.start_many(order, [(f"B-{number}",) for number in range(100)])
+    results = await asyncio.gather(*(handle.result(LIMIT) for handle in handles))
+    assert results == [f"receipt B-{number}, parcel B-{number}, receipt mail" for number in range(100)]
+    assert one.metrics().get("claims", 0) + two.metrics().get("claims", 0) >= 100
+    assert len(done) == 200, "each step ran once"
+    await laws_hold(client)
+
+
+async def test_signals_arrive_in_order_although_nobody_is_notified(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[listening])
+    client, _ = await opened()
+    handle = await engine.start(listening, 30)
+    await until_row(client, handle.id, lambda row: row.owner is None)
+    for number in range(30):
+        sender = client if number % 10 == 0 else engine
+        assert await sender.signal(handle.id, "number", number, key=f"k{number}") is SendVerdict.DELIVERED
+        assert await sender.signal(handle.id, "number", -1, key=f"k{number}") is SendVerdict.DUPLICATE
+    assert await client.result(handle.id, timeout=LIMIT) == list(range(30))
+    await laws_hold(client)
+
+
+async def test_cancel_terminate_and_deadline_reach_a_process_behind_a_pooler(opened: Open) -> None:
+    pace = Pace(lease_seconds=1.5, beat_seconds=0.2)
+    engine, _ = await opened(work=True, workflows=[listening, one_gate], pace=pace)
+    client, _ = await opened()
+    asked, forced = await engine.start(listening, 1), await engine.start(one_gate, "x")
+    late = await engine.start(listening, 1, deadline=0.2)
+    await client.cancel(asked.id, who="anna")
+    await client.terminate(forced.id, who="anna")
+    for handle, error in ((asked, ProcessCancelled), (forced, ProcessCancelled), (late, ProcessFailed)):
+        with pytest.raises(error):
+            await handle.result(LIMIT)
+    await until(lambda: not engine.metrics()["in_hand"])
+    await laws_hold(client)
+
+
+async def test_rule_12_a_dead_worker_is_found_by_its_missing_beats_and_makes_no_suspect(opened: Open) -> None:
+    """The lock of a session means nothing behind a pooler: the worker says so, and only its beats are looked at."""
+    first, store = await opened(work=True, workflows=[one_gate], pace=Pace(lease_seconds=1.0, beat_seconds=0.2))
+    handle = await first.start(one_gate, "x")
+    await until(lambda: done == ["x"])
+    assert [worker.locked for worker in await store.workers()] == [False]
+    outage = Outage().upon(store)
+    outage.away = True  # for everybody else it is dead from now on
+    second, _ = await opened(work=True, workflows=[one_gate])
+    await until(lambda: len(done) == 2)
+    gates["x"].set()
+    assert await second.result(handle.id, timeout=LIMIT) == "x"
+    metrics = second.metrics()
+    assert metrics.get("workers_dead", 0) == 0
+    assert metrics.get("workers_silent", 0) + metrics.get("takeovers", 0) >= 1
+    assert (await second.row(handle.id)).deaths == 0
+    outage.away = False
+    await laws_hold(second)
+
+
+async def test_f05_the_late_answer_of_a_worker_that_was_cut_off_is_refused(opened: Open) -> None:
+    first, store = await opened(work=True, workflows=[one_gate], pace=Pace(lease_seconds=1.0, beat_seconds=0.2))
+    handle = await first.start(one_gate, "x")
+    await until(lambda: done == ["x"])
+    outage = Outage().upon(store)
+    outage.away = True
+    assert first.worker is not None
+    await first.worker.pulse.guard.stop()  # it does not know that its lease is over
+    second, _ = await opened(work=True, workflows=[one_gate])
+    await until(lambda: len(done) == 2)
+    gates["x"].set()
+    assert await second.result(handle.id, timeout=LIMIT) == "x"
+    before = await second.row(handle.id), await second.history(handle.id)
+    outage.away = False
+    await until(lambda: first.metrics().get("commits_refused"))
+    assert (await second.row(handle.id), await second.history(handle.id)) == before
+    await laws_hold(second)
+
+
+async def test_rule_05_a_commit_with_an_unknown_outcome_counts_once_behind_a_pooler(opened: Open) -> None:
+    engine, store = await opened(work=True, workflows=[order])
+    outage = Outage("start", "commit", after=True).upon(store)
+    outage.away = True
+    starting = asyncio.create_task(engine.start(order, "A"))
+    await until(lambda: outage.failed >= 2)
+    outage.away = False
+    handle = await starting
+    outage.away = True
+    await until(lambda: outage.failed >= 4)
+    outage.away = False
+    assert await handle.result(LIMIT) == "receipt A, parcel A, receipt mail"
+    assert sorted(name for name, _ in done) == ["A", "mail"]
+    await laws_hold(engine)
+
+
+async def test_e50_a_worker_behind_a_pooler_hands_back_what_it_holds(opened: Open) -> None:
+    first, _ = await opened(work=True, workflows=[one_gate])
+    handle = await first.start(one_gate, "x")
+    await until(lambda: done == ["x"])
+    await first.close(0.01)
+    second, _ = await opened(work=True, workflows=[one_gate])
+    gates["x"].set()
+    assert await second.result(handle.id, timeout=LIMIT) == "x"
+    row = await second.row(handle.id)
+    assert (row.status, row.deaths) == (Status.COMPLETED, 0)
+    assert second.metrics().get("takeovers", 0) == 0
