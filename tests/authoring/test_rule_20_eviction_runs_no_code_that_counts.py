@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from perdure.authoring import ending
+from perdure.authoring import ending, presence
 from perdure.authoring.step import step
-from perdure.authoring.turn_loop import TurnLoop
+from perdure.authoring.turn_loop import TurnLoop, current_turn
 from perdure.authoring.workflow import receive, set_state, workflow
 from tests.authoring.life import BIRTH, ID, Life
 
@@ -300,3 +300,43 @@ def test_rule_20_unretrieved_errors_are_logged_at_one_fixed_point(caplog: pytest
     assert [text for text in told if "'work' at place 3 was still open when the workflow returned" in text]
     assert len(told) == 4
     assert all(record.levelno >= logging.WARNING for record in caplog.records)
+
+
+@workflow
+async def making_many_tasks() -> int:
+    async def quick(number: int) -> None:
+        if number == 3:
+            raise ValueError("unheard")
+
+    for number in range(500):
+        asyncio.create_task(quick(number))  # noqa: RUF006
+        await asyncio.sleep(0)
+    loop: Any = asyncio.get_running_loop()
+    return len(loop.tasks)
+
+
+def test_rule_20_ended_tasks_are_forgotten_but_not_their_unheard_errors(caplog: pytest.LogCaptureFixture) -> None:
+    life = Life(making_many_tasks)
+    assert life.loop.result < 50
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
+        "task.4 failed and nobody awaited it"
+    ]
+
+
+def test_rule_20_turns_in_a_row_leave_the_worker_as_it_was() -> None:
+    async def worker() -> list[Any]:
+        outer, task, hooks = asyncio.get_running_loop(), asyncio.current_task(), sys.get_asyncgen_hooks()
+        with presence.staged():
+            lives = [Life(leaving_tasks) for _ in range(3)]
+            for life in lives:
+                life.finish_step("work")
+                assert current_turn() is None
+            lives[0].loop.evict()
+        assert asyncio.get_running_loop() is outer
+        assert asyncio.current_task() is task
+        assert sys.get_asyncgen_hooks() == hooks
+        assert gc.isenabled()
+        await asyncio.wait_for(asyncio.create_task(asyncio.sleep(0)), 5)
+        return [life.seen[-1].open for life in lives]
+
+    assert asyncio.run(worker()) == [[("work", ".1.1:1"), ("work", ".2.1:1")]] * 3

@@ -65,37 +65,6 @@ def test_a_place_is_the_branch_and_the_number_of_its_name_there() -> None:
 
 
 @workflow
-async def racing() -> str:
-    try:
-        async with asyncio.timeout(10):
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_and_sleep(work("slow")))
-                group.create_task(work("slower"))
-    except TimeoutError:
-        never = work("never")
-        never.cancel()
-        return await work("late")
-    return ""
-
-
-async def _and_sleep(promise: Any) -> None:
-    await promise
-    await asyncio.sleep(60)
-
-
-def test_asks_taken_back_are_dropped_and_one_cancelled_in_the_turn_that_made_it_is_in_neither_list() -> None:
-    life = Life(racing)
-    assert [raw for _, _, raw in life.seen[0].asked] == [b'["slow"]', b'["slower"]']
-    life.finish_step("work", after=1)
-    seen = life.fire()
-    assert seen.dropped == [("work", "2")]
-    assert [raw for _, _, raw in seen.asked] == [b'["late"]']
-    assert seen.open == [("work", "4")]
-    assert seen.timers == []
-    life.check_replays()
-
-
-@workflow
 async def waiting_for_everything() -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(work("a"))
