@@ -176,7 +176,7 @@ class Link:
         """The answer to a statement, sent again while it clashes with other transactions."""
         left = CLASH_RETRIES
         while True:
-            connection = self._connection
+            connection: Any = self._connection
             if connection is None or connection.is_closed():
                 # In a task, since the driver connects under timeouts, which need one.
                 connection = await asyncio.ensure_future(self._connected())
