@@ -98,7 +98,7 @@ async def one_step(folder: Path, number: int, flight: int, batch: int) -> tuple[
 
 async def steps(folder: Path, processes: int, each: int, batch: int) -> float:
     """Commits with one event a second."""
-    store, worker = await open_store(folder, f"steps_{batch}.db")
+    store, worker = await open_store(folder, f"steps_{machine.new_id().hex()}.db")
     now = await store.now()
     rows: list[Process] = []
     for at in range(0, processes, 1000):
@@ -179,7 +179,7 @@ async def main() -> None:
         for batch in (1000, 500, 100):
             rate, cpu = await measured(steps(folder, 2000, 50, batch), 100_000)
             print(f"commits with one event, batches of {batch}: {rate:,.0f}/s, {cpu:.1f} us of CPU each")
-        print(f"the same, 1,000, event loop always busy: {await busy_steps(folder, 2000, 25, 999):,.0f}/s")
+        print(f"the same, 1,000, event loop always busy: {await busy_steps(folder, 2000, 25, 1000):,.0f}/s")
         ours, bare = await idle(folder, 1000)
         print(f"one commit, idle: p50 {ours:.3f} ms; a bare INSERT+COMMIT: {bare:.3f} ms; ratio {ours / bare:.2f}")
     print(f"(load average at the end: {os.getloadavg()[0]:.1f})")

@@ -1,7 +1,8 @@
 """One connection to SQLite with the named queries, written so that a batch needs few and constant calls.
 
 Every call into SQLite gives up the interpreter's lock and may wait 5 ms to get it back while an event loop is busy.
-So a batch is handed over as one multi-row VALUES of a fixed size, and every answer is one row.
+So a batch is handed over as one multi-row VALUES of a fixed size, and every answer is one row. The driver's `execute`
+gives the lock up three times, its `executemany` (here always of one batch) twice, its `commit` and its own BEGIN once.
 
 The driver binds whole numbers, floats, str and bytearray at once, but takes ten times as long, under the interpreter's
 lock, for None and five times for bytes. So in rows NULL is handed over as -0.5, which no column can hold, and bytes as
@@ -29,7 +30,7 @@ _SIZES = tuple(1 << power for power in range(11))
 
 
 class Connection:
-    """A connection of one thread. Nothing is begun or ended implicitly."""
+    """A connection of one thread. The first statement of a transaction that writes takes the write lock."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._sql = load("sqlite")
@@ -38,7 +39,7 @@ class Connection:
         self.raw = sqlite3.connect(
             file.path or ":memory:",
             timeout=0,
-            isolation_level=None,
+            isolation_level="IMMEDIATE",
             check_same_thread=False,
             cached_statements=256,
         )
@@ -70,13 +71,13 @@ class Connection:
 
     def run(self, name: str, /, **given: Any) -> int:
         """Run a statement; the answer is the number of rows it changed. Parameters have names."""
-        return self.raw.execute(self._sql[name], given).rowcount
+        return self.raw.executemany(self._sql[name], (given,)).rowcount
 
     def write(self, name: str, width: int, cells: list[Any], *common: Any) -> int:
         """Run a statement over rows of ``width`` cells, laid out one after the other; the number of changed rows."""
         changed = 0
         for text, part in self._parts(name, width, cells):
-            changed += self.raw.execute(text, [*common, *part] if common else part).rowcount
+            changed += self.raw.executemany(text, ([*common, *part] if common else part,)).rowcount
         return changed
 
     def ask(self, name: str, width: int, cells: list[Any], *common: Any) -> list[tuple[Any, ...]]:

@@ -14,6 +14,7 @@ from perdure.clock import Machine
 from perdure.store.sqlite_clock import SqliteClock
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_error import busy
+from perdure.store.sqlite_haste import haste
 from perdure.store.sqlite_lane import Lane
 
 T = TypeVar("T")
@@ -107,6 +108,10 @@ class Writer:
         return answers
 
     def _write(self, piece: _Piece, connection: Connection) -> Any:
+        with haste:
+            return self._written(piece, connection)
+
+    def _written(self, piece: _Piece, connection: Connection) -> Any:
         if piece.at_once is not None:
             if self._wary:
                 self._wary -= 1
@@ -124,19 +129,15 @@ class Writer:
 
     def locked(self, connection: Connection, body: Callable[[], T]) -> T:
         """Run ``body`` under the write lock, in one transaction that is committed, or rolled back if it raises."""
-        self.begin(connection)
+        self.patiently(lambda: connection.raw.execute("BEGIN IMMEDIATE"))
         try:
             answer = body()
             # If we die before or in this COMMIT, nothing or all of it is there; the caller learns it by asking again.
-            connection.raw.execute("COMMIT")
+            connection.raw.commit()
         except BaseException:
             undo(connection)
             raise
         return answer
-
-    def begin(self, connection: Connection) -> None:
-        """Take the write lock."""
-        self.patiently(lambda: connection.raw.execute("BEGIN IMMEDIATE"))
 
     def patiently(self, call: Callable[[], T]) -> T:
         """Make a call, again and again with jitter as long as the database is busy, for at most the busy time."""
@@ -158,18 +159,18 @@ class Writer:
         body: Callable[[Transaction], Any],
         opened: Callable[[_Piece, Connection], Transaction],
     ) -> Any:
-        self.begin(connection)
-        begun = self._machine.monotonic()
         self.hints.due += piece.due
         self.hints.done += piece.done
         try:
-            transaction = opened(piece, connection)
+            # The clock's row is written first, and with that the write lock is taken.
+            transaction = self.patiently(lambda: opened(piece, connection))
+            begun = self._machine.monotonic()
             answer = body(transaction)
             if transaction.left_due and not piece.due:
                 connection.run("leave_due_hint")
                 self._left_due = True
             # If we die before or in this COMMIT, nothing or all of it is there; the caller learns it by asking again.
-            connection.raw.execute("COMMIT")
+            connection.raw.commit()
         except BaseException:
             self.hints.due -= piece.due
             self.hints.done -= piece.done
@@ -214,7 +215,7 @@ def undo(connection: Connection) -> None:
     """Roll back whatever is open; where that fails the open transaction tells the lane to drop the connection."""
     if connection.in_transaction:
         try:
-            connection.raw.execute("ROLLBACK")
+            connection.raw.rollback()
         except Exception:
             return
 

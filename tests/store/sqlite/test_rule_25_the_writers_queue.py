@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from perdure import limits
-from perdure.errors import StoreUnavailable
+from perdure.errors import BadRecord, StoreUnavailable
 from perdure.kernel.commit import Start
 from perdure.kernel.worker import Beat
 from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite_haste import SWITCH_SECONDS, haste
 from perdure.store.sqlite_writer import Pace, Transaction
 from perdure.testing.clock import MovableMachine
 from perdure.testing.conformance import Trial
@@ -178,3 +180,48 @@ async def test_rule_25_a_store_is_not_woken_by_looking_at_its_own_commits(trial:
     store._watch._look()
     assert heard == ["due"]
     stop()
+
+
+async def test_rule_25_the_interpreters_lock_changes_hands_quickly_while_a_transaction_is_written_and_only_then(
+    store: SqliteStore,
+) -> None:
+    usual = sys.getswitchinterval()
+    inside = await store._writer.write(lambda transaction: sys.getswitchinterval())
+    assert inside == pytest.approx(SWITCH_SECONDS)
+    assert sys.getswitchinterval() == usual
+    with pytest.raises(BadRecord):
+        await store._writer.write(
+            lambda transaction: transaction.connection.run("count_beat", id="text", due_at=1 << 70)
+        )
+    assert sys.getswitchinterval() == usual
+
+
+def test_an_interval_that_is_short_already_is_left_alone() -> None:
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS / 5)
+    try:
+        with haste, haste:
+            assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS / 5)
+    finally:
+        sys.setswitchinterval(usual)
+
+
+async def test_rule_25_an_event_loop_that_is_always_busy_does_not_starve_the_writer(trial: Trial) -> None:
+    loop = asyncio.get_running_loop()
+    busy = True
+
+    def spin() -> None:
+        sum(range(300))
+        if busy:
+            loop.call_soon(spin)
+
+    worker = await trial.worker()
+    starts = [Start(trial.process(owner=worker, token=1), (), LEASE) for _ in range(200)]
+    spin()
+    try:
+        async with asyncio.timeout(20):
+            for _ in range(5):
+                await trial.store.start(starts)
+    finally:
+        busy = False
+    assert len(await trial.stored()) == 200
