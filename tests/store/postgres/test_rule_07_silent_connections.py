@@ -20,7 +20,7 @@ from tests.store.postgres.proxy import Fault, Proxy
 BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'perdure writes' AND wait_event_type = 'Lock'"
 
 
-async def test_a_line_that_falls_silent_is_given_up_and_the_outcome_settled_over_a_new_one(
+async def test_rule_07_a_line_that_falls_silent_is_given_up_and_the_outcome_settled_over_a_new_one(
     trial: Trial, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perdure.store.postgres_link.SILENT_CONNECTION_SECONDS", 0.2)
@@ -42,7 +42,7 @@ async def test_a_line_that_falls_silent_is_given_up_and_the_outcome_settled_over
     await store.close()
 
 
-async def test_a_caller_who_goes_away_does_not_cancel_the_write(
+async def test_rule_07_a_caller_who_goes_away_does_not_cancel_the_write(
     postgres: PostgresGround, trial: Trial, proxy: Proxy
 ) -> None:
     store = PostgresStore(proxy.url)
