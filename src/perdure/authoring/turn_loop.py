@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from perdure.authoring.step import Step
+    from perdure.kernel.payload import CallShape
 
 __all__ = ["Ask", "TurnLoop", "current_turn", "turn_running"]
 
@@ -115,8 +116,10 @@ class TurnLoop(BareLoop):
         """The error that the workflow ended with, if it did."""
         return self.error
 
-    def result_payload(self) -> bytes:
-        """The workflow's result as a payload; raises PayloadError if it cannot be one."""
+    def result_payload(self, shape: CallShape | None = None) -> bytes:
+        """The workflow's result as a payload; raises PayloadError if it cannot be one, or not of the shape's type."""
+        if shape is not None:
+            return shape.encode_result(self.result)
         return payloads.encode(self.result, what="the result of the workflow")
 
     def evict(self) -> None:

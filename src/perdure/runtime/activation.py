@@ -325,7 +325,7 @@ class Activation:
         if failure is not None:
             return Outcome(Status.FAILED, state=loop.state, error=Failure.of(failure).encode())
         try:
-            return Outcome(Status.COMPLETED, state=loop.state, result=loop.result_payload())
+            return Outcome(Status.COMPLETED, state=loop.state, result=loop.result_payload(self.workflow.shape))
         except ValueError as error:
             return Outcome(Status.FAILED, state=loop.state, error=Failure.of(error).encode())
 
