@@ -1,9 +1,10 @@
 """The PostgreSQL store alone, against the bare limits of the same server in the same run.
 
 ``python -m bench.store_postgres [--uvloop] [--batch 800] [--seconds 4] [--backlog 0] [--url postgresql://…]``
-prints, for one connection that writes: pairs per second of a start as owned and its finishing commit with two events;
-commits per second that keep the row; the latency of a single commit beside a bare INSERT; the bytes stored for a
-finished process. ``--backlog 1000000`` measures again beside so many waiting and so many finished rows.
+prints, for one connection that writes: pairs per second of a start as owned and its finishing commit with two events,
+beside bare batches of the same rows; commits that keep the row; claims and sends; the latency of a single start and
+commit beside a bare INSERT; the bytes stored for a finished process. ``--backlog 1000000`` measures again beside so
+many waiting and so many finished rows.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from msgspec.structs import replace
 from perdure.clock import SECOND, Machine
 from perdure.kernel.commit import Commit, Start, StartVerdict, Verdict
 from perdure.kernel.event import Event, EventType
+from perdure.kernel.lease import Claim
+from perdure.kernel.message import Message, MessageType
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Worker
 from perdure.store.postgres import PostgresStore
@@ -100,83 +103,124 @@ async def steps(store: PostgresStore, worker: bytes, size: int, seconds: float) 
     return done / (machine.monotonic() - begun)
 
 
-async def bare(url: str, times: int) -> float:
-    """The median milliseconds of INSERT and COMMIT of one row through the driver."""
+async def claims(store: PostgresStore, worker: bytes, size: int, rows: int) -> float:
+    """Claimed rows per second: so many rows are due, and are claimed by ``size``; they have no history yet."""
+    for _ in range(0, rows, 1000):
+        await store.start([Start(Process(machine.new_id(), "claimed", None, INPUT, code="1")) for _ in range(1000)])
+    taken, begun = 0, machine.monotonic()
+    while claimed := (await store.claim(Claim(worker, (("claimed", "1"),), size, LEASE))).claimed:
+        taken += len(claimed)
+    return taken / (machine.monotonic() - begun)
+
+
+async def sends(store: PostgresStore, worker: bytes, size: int, seconds: float) -> float:
+    """Messages per second, in batches to as many processes."""
+    rows = await start_all(store, started(worker, size))
+    done, begun = 0, machine.monotonic()
+    while machine.monotonic() - begun < seconds:
+        await store.send([Message(machine.new_id(), row.id, MessageType.SIGNAL, "approval", RESULT) for row in rows])
+        done += size
+    return done / (machine.monotonic() - begun)
+
+
+async def bare_batches(url: str, size: int, seconds: float) -> float:
+    """Pairs per second of the least that one could write for them: two statements, two tables, no laws, no fence."""
     connection = await asyncpg.connect(url)
     try:
-        await connection.execute("CREATE TABLE IF NOT EXISTS bare (id uuid PRIMARY KEY, state text, payload bytea)")
-        sql = "INSERT INTO bare VALUES ($1::text::uuid, 'done', $2)"
-        return await median(times, lambda: connection.execute(sql, machine.new_id().hex(), RESULT))
+        await connection.execute(BARE_TABLES)
+        done, begun = 0, machine.monotonic()
+        while machine.monotonic() - begun < seconds:
+            ids = [machine.new_id().hex() for _ in range(size)]
+            await connection.execute(BARE_START, ids, [INPUT] * size)
+            await connection.execute(BARE_FINISH, ids, [RESULT] * size)
+            done += size
+        return done / (machine.monotonic() - begun)
     finally:
         await connection.close()
 
 
-async def median(times: int, work: Any) -> float:
-    """The median milliseconds that ``work()`` takes."""
-    took = []
-    for _ in range(times):
+async def single(url: str, store: PostgresStore, worker: bytes, times: int) -> dict[str, list[float]]:
+    """Sorted milliseconds of a bare INSERT and COMMIT, a single start as owned, and a single commit, in turns.
+
+    A process makes ten commits, then another one takes its place.
+    """
+    took: dict[str, list[float]] = {"bare": [], "start": [], "commit": []}
+    connection = await asyncpg.connect(url)
+    await connection.execute("CREATE TABLE IF NOT EXISTS bare (id uuid PRIMARY KEY, state text, payload bytea)")
+    row = started(worker, 1)[0]
+    for turn in range(times):
+        identity = machine.new_id().hex()
         begun = machine.monotonic()
-        await work()
-        took.append((machine.monotonic() - begun) * 1000)
-    return statistics.median(took)
-
-
-async def alone(store: PostgresStore, worker: bytes, times: int) -> tuple[float, float]:
-    """The median milliseconds of a single start as owned, and of a single commit that keeps the row."""
-    rows: list[Process] = []
-
-    async def begin() -> None:
-        rows.extend(await start_all(store, started(worker, 1)))
-
-    start = await median(times, begin)
-    row = rows[0]
-
-    async def go_on() -> None:
-        nonlocal row
+        await connection.execute("INSERT INTO bare VALUES ($1::text::uuid, 'done', $2)", identity, RESULT)
+        took["bare"].append((machine.monotonic() - begun) * 1000)
+        begun = machine.monotonic()
+        fresh = await start_all(store, started(worker, 1))
+        took["start"].append((machine.monotonic() - begun) * 1000)
+        if turn % 10 == 0:
+            [row] = fresh
         commit = stepped(row, row.created_at)
+        begun = machine.monotonic()
         await commit_all(store, [commit])
+        took["commit"].append((machine.monotonic() - begun) * 1000)
         row = commit.after
+    await connection.close()
+    return {name: sorted(values) for name, values in took.items()}
 
-    return start, await median(times, go_on)
 
-
-async def bytes_each(url: str, store: PostgresStore) -> tuple[float, dict[str, float]]:
+async def bytes_each(url: str) -> tuple[float, dict[str, float]]:
     """Bytes stored for each process after VACUUM, in all and by table and index."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute("VACUUM ANALYZE")
         count = await connection.fetchval("SELECT count(*) FROM perdure.process")
-        sizes = await connection.fetch(
-            "SELECT c.relname, pg_table_size(c.oid) AS size FROM pg_class c "
-            "JOIN pg_namespace n ON n.oid = c.relnamespace "
-            "WHERE n.nspname = 'perdure' AND c.relkind IN ('r', 'i') ORDER BY 2 DESC"
-        )
+        sizes = await connection.fetch(SIZES)
     finally:
         await connection.close()
-    parts = {row["relname"]: row["size"] / count for row in sizes if row["size"] > 100_000}
-    return sum(parts.values()), parts
+    parts = {row["relname"]: row["size"] / count for row in sizes}
+    return sum(parts.values()), {name: size for name, size in parts.items() if size >= 1}
 
 
 async def fill(url: str, rows: int) -> None:
     """So many waiting rows (due within a year) and so many finished ones with their events."""
     connection = await asyncpg.connect(url)
-    columns = (
-        "INSERT INTO perdure.process (id, created_at, opened_at, changed_at, due_at, status, run, version, token, "
-        "inbox, seen, events, deaths, alone_deaths, priority, reminder, kind, code, input, result) "
-    )
     try:
-        await connection.execute(
-            columns + "SELECT gen_random_uuid(), now(), now(), now(), now() + random() * interval '1 year', 'running', "
-            f"1, 1, 1, 0, 0, 1, 0, 0, 4, false, 'order', '1', '[]', NULL FROM generate_series(1, {rows})"
-        )
-        await connection.execute(
-            f"WITH made AS ({columns} SELECT gen_random_uuid(), now(), now(), now(), NULL, 'completed', "
-            f"1, 1, 1, 0, 0, 2, 0, 0, 4, false, 'order', '1', '[]', '1' FROM generate_series(1, {rows}) RETURNING id) "
-            "INSERT INTO perdure.event (process, at, run, number, turn, token, version, type, place, name) "
-            "SELECT id, now(), 1, n, 1, 1, 1, 1, '1', 'charge' FROM made, generate_series(1, 2) n"
-        )
+        await connection.execute(FILL.replace("{rows}", str(rows)))
     finally:
         await connection.close()
+
+
+BARE_TABLES = """
+    CREATE TABLE IF NOT EXISTS bare_process (
+        id uuid PRIMARY KEY, kind text, input bytea, due timestamptz, result bytea);
+    CREATE TABLE IF NOT EXISTS bare_event (id uuid, n int, at timestamptz, name text, PRIMARY KEY (id, n));
+    SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off
+"""
+BARE_START = """
+    INSERT INTO bare_process SELECT i::uuid, 'order', p, now(), NULL FROM unnest($1::text[], $2::bytea[]) u(i, p)
+"""
+BARE_FINISH = """
+    WITH done AS (
+        UPDATE bare_process b SET due = NULL, result = r FROM unnest($1::text[], $2::bytea[]) u(i, r)
+        WHERE b.id = i::uuid RETURNING b.id)
+    INSERT INTO bare_event SELECT id, n, now(), 'charge' FROM done, generate_series(1, 2) n
+"""
+SIZES = """
+    SELECT c.relname, pg_table_size(c.oid) AS size FROM pg_class c
+    WHERE c.relnamespace = 'perdure'::regnamespace AND c.relkind IN ('r', 'i') ORDER BY 2 DESC
+"""
+FILL = """
+    INSERT INTO perdure.process (id, created_at, opened_at, changed_at, due_at, status, run, version, token, inbox,
+                                 seen, events, deaths, alone_deaths, priority, reminder, kind, code, input, result)
+    SELECT gen_random_uuid(), now(), now(), now(), now() + random() * interval '1 year', 'running',
+           1, 1, 1, 0, 0, 1, 0, 0, 4, false, 'order', '1', '[]', NULL FROM generate_series(1, {rows});
+    WITH made AS (
+        INSERT INTO perdure.process (id, created_at, opened_at, changed_at, due_at, status, run, version, token, inbox,
+                                     seen, events, deaths, alone_deaths, priority, reminder, kind, code, input, result)
+        SELECT gen_random_uuid(), now(), now(), now(), NULL, 'completed',
+               1, 1, 1, 0, 0, 2, 0, 0, 4, false, 'order', '1', '[]', '1' FROM generate_series(1, {rows}) RETURNING id)
+    INSERT INTO perdure.event (process, at, run, number, turn, token, version, type, place, name)
+    SELECT id, now(), 1, n, 1, 1, 1, 1, '1', 'charge' FROM made, generate_series(1, 2) n;
+"""
 
 
 def say(text: str) -> None:
@@ -190,26 +234,28 @@ async def report(url: str, given: argparse.Namespace) -> None:
     await store.open()
     worker = Worker(machine.new_id(), "bench")
     await store.enlist(worker, 3600 * SECOND)
-    await pairs(store, worker.id, given.batch, 1)
-    rate = await pairs(store, worker.id, given.batch, given.seconds)
-    say(f"pairs (start as owned, finish with 2 events), batches of {given.batch}: {rate:,.0f}/s")
-    size, parts = await bytes_each(url, store)
-    say(f"bytes for each finished process: {size:,.0f}  ({', '.join(f'{k} {v:.0f}' for k, v in parts.items())})")
-    kept = await steps(store, worker.id, given.batch, given.seconds)
-    say(f"steps (commits that keep the row, 10 to a process): {kept:,.0f}/s")
-    limit = await bare(url, given.single)
-    start, commit = await alone(store, worker.id, given.single)
-    again = await bare(url, given.single)
-    limit = (limit + again) / 2
-    say(f"bare INSERT;COMMIT {limit:.3f} ms; single start {start:.3f} ms ({start / limit:.2f} x); ")
-    say(f"single commit {commit:.3f} ms ({commit / limit:.2f} x)")
+    await pairs(store, worker.id, given.batch, given.seconds / 4)
+    rates = []
+    for _ in range(3):
+        limit = await bare_batches(url, given.batch, given.seconds / 2)
+        rates.append(await pairs(store, worker.id, given.batch, given.seconds))
+        say(f"pairs (start as owned, finish with 2 events): {rates[-1]:,.0f}/s, bare batches {limit:,.0f}/s")
+    size, parts = await bytes_each(url)
+    listed = ", ".join(f"{name} {part:.0f}" for name, part in parts.items())
+    say(f"bytes for each finished process: {size:,.0f} ({listed})")
+    say(f"steps (10 commits to a process): {await steps(store, worker.id, given.batch, given.seconds):,.0f}/s")
+    say(f"claims by 500: {await claims(store, worker.id, 500, 20_000):,.0f}/s")
+    say(f"sends: {await sends(store, worker.id, given.batch, given.seconds / 2):,.0f}/s")
+    took = await single(url, store, worker.id, given.single)
+    for name, values in took.items():
+        middle = values[len(values) // 2]
+        say(f"single {name}: p50 {middle:.3f} ms ({middle / took['bare'][len(values) // 2]:.2f} x bare)")
     if given.backlog:
         await fill(url, given.backlog)
-        full = await pairs(store, worker.id, given.batch, given.seconds)
-        say(
-            f"pairs beside {given.backlog:,} waiting and {given.backlog:,} finished rows: "
-            f"{full:,.0f}/s ({full / rate:.2f} x)"
-        )
+        beside = [await pairs(store, worker.id, given.batch, given.seconds) for _ in range(3)]
+        ratio = statistics.median(beside) / statistics.median(rates)
+        say(f"pairs beside {given.backlog:,} waiting and as many finished rows: {statistics.median(beside):,.0f}/s")
+        say(f"that is {ratio:.2f} of the rate before; claims {await claims(store, worker.id, 500, 20_000):,.0f}/s")
     await store.close()
 
 

@@ -207,8 +207,8 @@ class PostgresStore:
         self, process: bytes, run: int, *, after: int = 0, limit: int = 1000, backward: bool = False
     ) -> list[Event]:
         """Events of one run with numbers above ``after`` (below it, newest first, if ``backward`` and not 0)."""
-        query = "history_backward" if backward else "history"
-        return [row.event_of(found) for found in await self._reads.rows(query, process, run, after, limit)]
+        found = await self._reads.rows("history", process, run, after, limit, backward)
+        return [row.event_of(one) for one in found]
 
     async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:
         """For each (process, number): its messages with higher numbers, by process and number."""

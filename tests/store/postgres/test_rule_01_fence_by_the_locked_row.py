@@ -17,7 +17,7 @@ from tests.store.ground_postgres import PostgresGround
 GATE = 7
 PASSES = f"pg_advisory_xact_lock_shared({GATE}) IS NOT NULL"
 LOCKS = {
-    "commit": ("FOR NO KEY UPDATE OF p SKIP LOCKED", f"WHERE {PASSES} FOR NO KEY UPDATE OF p SKIP LOCKED"),
+    "commit": ("FOR NO KEY UPDATE SKIP LOCKED", f"AND {PASSES} FOR NO KEY UPDATE SKIP LOCKED"),
     "commit_alone": ("FOR NO KEY UPDATE SKIP LOCKED", f"AND {PASSES} FOR NO KEY UPDATE SKIP LOCKED"),
 }
 """The locking statement of each function that commits, and how it is made to wait at the gate."""

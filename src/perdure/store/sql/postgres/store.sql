@@ -19,19 +19,10 @@ SELECT * FROM perdure.send($1, $2, $3, $4, $5, $6, $7)
 SELECT * FROM perdure.claim($1, $2, $3, $4, $5, $6, $7)
 
 -- name: claimed_events
--- Events later than the claimed row are of another owner's commit, which came in between: left out (rule 3).
-SELECT e.* FROM unnest($1::uuid[], $2::int[], $3::int[]) AS u(process, run, events)
-JOIN perdure.event_out e ON e.process = u.process AND e.run = u.run AND e.number <= u.events
-ORDER BY e.process, e.number
+SELECT * FROM perdure.claimed_events($1, $2, $3)
 
 -- name: claimed_messages
--- What has not been consumed, and what the events of the run refer to.
-SELECT m.* FROM unnest($1::uuid[], $2::int[]) AS u(process, run)
-JOIN perdure.message_out m ON m.process = u.process
-WHERE m.consumed_by IS NULL OR m.number IN (
-    SELECT e.message FROM perdure.event e WHERE e.process = u.process AND e.run = u.run AND e.message IS NOT NULL
-)
-ORDER BY m.process, m.number
+SELECT * FROM perdure.claimed_messages($1, $2)
 
 -- name: beat
 SELECT * FROM perdure.beat($1, $2, $3, $4, $5, $6)
@@ -61,17 +52,10 @@ SELECT * FROM perdure.search($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 SELECT * FROM perdure.count($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: history
-SELECT * FROM perdure.event_out e WHERE e.process = $1 AND e.run = $2 AND e.number > $3
-ORDER BY e.number LIMIT $4
-
--- name: history_backward
-SELECT * FROM perdure.event_out e WHERE e.process = $1 AND e.run = $2 AND (e.number < $3 OR $3 = 0)
-ORDER BY e.number DESC LIMIT $4
+SELECT * FROM perdure.history($1, $2, $3, $4, $5)
 
 -- name: messages
-SELECT m.* FROM unnest($1::uuid[], $2::int[]) AS u(process, number)
-JOIN perdure.message_out m ON m.process = u.process AND m.number > u.number
-ORDER BY m.process, m.number
+SELECT * FROM perdure.later_messages($1, $2)
 
 -- name: prune
 SELECT * FROM perdure.prune($1, $2, $3)

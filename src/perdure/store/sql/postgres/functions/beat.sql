@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION perdure.beat(
     OUT now bigint, OUT alive boolean, OUT lost uuid[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
-SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz;
@@ -21,19 +21,20 @@ BEGIN
         RETURN;
     END IF;
     WITH free AS MATERIALIZED (
-        SELECT u.id, u.token, u.progress, u.n
-        FROM unnest(r_process, r_token, r_progress) WITH ORDINALITY AS u(id, token, progress, n)
-        JOIN perdure.process p ON p.id = u.id
-        WHERE p.owner = worker AND p.token = u.token
-        ORDER BY u.id
-        FOR NO KEY UPDATE OF p SKIP LOCKED
+        SELECT l.place, u.progress
+        FROM (SELECT * FROM unnest(r_process, r_token, r_progress) AS o(id, token, progress) ORDER BY o.id) AS u
+        CROSS JOIN LATERAL (
+            SELECT p.ctid AS place FROM perdure.process p
+            WHERE p.id = u.id AND p.owner IS NOT DISTINCT FROM worker AND p.token = u.token
+            FOR NO KEY UPDATE SKIP LOCKED) AS l
     )
     UPDATE perdure.process p SET due_at = greatest(p.due_at, t + lease * interval '1 microsecond'),
         progress = coalesce(f.progress, p.progress)
-    FROM free f WHERE p.id = f.id AND p.owner = worker AND p.token = f.token;
+    FROM free f WHERE p.ctid = f.place;  -- a row changed since the statement's snapshot waits for the next beat
     SELECT array_agg(u.id ORDER BY u.n) INTO lost
     FROM unnest(r_process, r_token) WITH ORDINALITY AS u(id, token, n)
-    LEFT JOIN perdure.process p ON p.id = u.id
+    LEFT JOIN LATERAL (
+        SELECT p.id, p.owner, p.token FROM perdure.process p WHERE p.id = u.id LIMIT 1) AS p ON true
     WHERE p.id IS NULL OR p.owner IS DISTINCT FROM worker OR p.token <> u.token;
 END
 $$;

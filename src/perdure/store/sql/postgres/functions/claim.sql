@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION perdure.claim(
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
-SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
     t      timestamptz;
@@ -73,7 +73,8 @@ BEGIN
     SELECT perdure.micros(t), perdure.micros(CASE WHEN alone THEN next_suspect ELSE next_t END), true,
            coalesce(next_suspect <= t, false), owned[u.n], v.*
     FROM (SELECT) AS always
-    LEFT JOIN (unnest(taken) WITH ORDINALITY AS u(id, n) JOIN perdure.process_out v ON v.id = u.id) ON true
+    LEFT JOIN (unnest(taken) WITH ORDINALITY AS u(id, n) CROSS JOIN LATERAL (
+        SELECT o.* FROM perdure.process_out o WHERE o.id = u.id LIMIT 1) AS v) ON true
     ORDER BY v.priority, u.n;
 END
 $$;

@@ -2,7 +2,7 @@
 CREATE OR REPLACE FUNCTION perdure.claim_suspects(kinds text[], codes text[], most int, t timestamptz)
 RETURNS SETOF uuid LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY

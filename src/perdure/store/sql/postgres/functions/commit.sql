@@ -3,12 +3,14 @@
 --    locked row, whose place (ctid) cannot change any more.
 -- 2. In later statements update the rows that fit, at their place, and write what belongs to them by its number in the
 --    batch: nothing below looks for a process, so no older snapshot can let a late answer through.
+-- Rows are looked for in LATERAL subqueries that the planner cannot turn into joins: a plan made while a table was tiny
+-- would else read it whole, once, which is a good plan that day and a ruinous one an hour later (rule 8).
 CREATE OR REPLACE FUNCTION perdure.commit(
     records perdure.commit_in[], rare perdure.commit_rare[], new_events perdure.event_in[], consumed perdure.consumed_in[],
     OUT now bigint, OUT inboxes int[], OUT odd int[], OUT verdicts text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
-SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
     t        timestamptz;
@@ -33,8 +35,10 @@ BEGIN
                u.status <> 'running' AND p.created_at IS DISTINCT FROM p.opened_at AS done
         FROM unnest(records) WITH ORDINALITY AS u(id, token, version, forced, status, run, owner, lease, due_at, seen,
                                                   events, awaiting, result, code, opened_at, not_before, n)
-        JOIN perdure.process p ON p.id = u.id
-        FOR NO KEY UPDATE OF p SKIP LOCKED
+        CROSS JOIN LATERAL (
+            SELECT p.ctid, p.token, p.version, p.inbox, p.created_at, p.opened_at FROM perdure.process p
+            WHERE p.id = u.id
+            FOR NO KEY UPDATE SKIP LOCKED) AS p
     ) AS l;
     IF fitting < cardinality(records) THEN
         SELECT a.fits, a.places, a.odd, a.verdicts INTO fits, places, odd, verdicts
@@ -78,15 +82,24 @@ BEGIN
         END IF;
         IF rare IS NOT NULL THEN
             UPDATE perdure.message m SET consumed_run = NULL, consumed_by = NULL
-            FROM generate_subscripts(rare, 1) AS place(n)
-            WHERE (rare[place.n]).message_offered IS NOT NULL AND (fits IS NULL OR fits[place.n])
-              AND m.process = (records[place.n]).id AND m.number >= (rare[place.n]).message_offered;
+            FROM (
+                SELECT l.place FROM generate_subscripts(rare, 1) AS r(n)
+                CROSS JOIN LATERAL (
+                    SELECT m.ctid AS place FROM perdure.message m
+                    WHERE m.process = (records[r.n]).id AND m.number >= (rare[r.n]).message_offered OFFSET 0) AS l
+                WHERE fits IS NULL OR fits[r.n]) AS x
+            WHERE m.ctid = x.place;
         END IF;
         IF consumed IS NOT NULL THEN
-            UPDATE perdure.message m SET consumed_run = (records[u.record]).run, consumed_by = u.event
-            FROM unnest(consumed) AS u
-            WHERE m.process = (records[u.record]).id AND m.number = u.number AND m.consumed_by IS NULL
-              AND (fits IS NULL OR fits[u.record]);
+            UPDATE perdure.message m SET consumed_run = (records[x.record]).run, consumed_by = x.event
+            FROM (
+                SELECT u.record, u.event, l.place FROM unnest(consumed) AS u
+                CROSS JOIN LATERAL (
+                    SELECT m.ctid AS place FROM perdure.message m
+                    WHERE m.process = (records[u.record]).id AND m.number = u.number AND m.consumed_by IS NULL
+                    OFFSET 0) AS l
+                WHERE fits IS NULL OR fits[u.record]) AS x
+            WHERE m.ctid = x.place;
         END IF;
         IF due THEN
             PERFORM pg_notify('perdure_due', '');
@@ -97,7 +110,8 @@ BEGIN
     END IF;
     IF fullest > 0 THEN
         SELECT array_agg(coalesce(p.inbox, 0) ORDER BY place.n) INTO inboxes
-        FROM generate_subscripts(records, 1) AS place(n) LEFT JOIN perdure.process p ON p.id = (records[place.n]).id;
+        FROM generate_subscripts(records, 1) AS place(n)
+        LEFT JOIN LATERAL (SELECT p.inbox FROM perdure.process p WHERE p.id = (records[place.n]).id LIMIT 1) AS p ON true;
     END IF;
 END
 $$;

@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION perdure.commit_alone(
     OUT now bigint, OUT inboxes int[], OUT odd int[], OUT verdicts text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
-SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
     t        timestamptz;

@@ -5,7 +5,8 @@ CREATE OR REPLACE FUNCTION perdure.commit_verdicts(
     records perdure.commit_in[], new_events perdure.event_in[], held int[], now bigint,
     OUT fits boolean[], OUT places tid[], OUT odd int[], OUT verdicts text[]
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     locked boolean[] := array_fill(false, ARRAY[cardinality(records)]);
@@ -39,12 +40,13 @@ BEGIN
                   AND e.turn = mark.turn AND e.type = mark.type AND e.at = perdure.instant(mark.at)
                   AND e.place = mark.place AND e.name = mark.name
                   AND e.payload IS NOT DISTINCT FROM mark.payload AND e.digest IS NOT DISTINCT FROM mark.digest
-                  AND e.message IS NOT DISTINCT FROM mark.message) THEN 'applied'
+                  AND e.message IS NOT DISTINCT FROM mark.message OFFSET 0) THEN 'applied'
             ELSE 'refused' END AS verdict
         FROM generate_subscripts(records, 1) AS place(n)
         CROSS JOIN LATERAL (SELECT place.n, (records[place.n]).*) AS u
         CROSS JOIN LATERAL (SELECT (new_events[first[place.n]]).*) AS mark
-        LEFT JOIN perdure.process p ON p.id = u.id
+        LEFT JOIN LATERAL (
+            SELECT p.ctid, p.id, p.token, p.version, p.inbox FROM perdure.process p WHERE p.id = u.id LIMIT 1) AS p ON true
     ) AS v;
 END
 $$;

@@ -1,8 +1,9 @@
 -- Remove processes that ended long ago with all that belongs to them; their keys stay for a while (rule 24).
+-- It runs seldom and removes much, so it is planned anew each time for the sizes of that time.
 CREATE OR REPLACE FUNCTION perdure.prune(finished bigint, keys bigint, most int, OUT processes int, OUT forgotten int)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
-SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+SET enable_material = off SET jit = off SET plan_cache_mode = force_custom_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
     t   timestamptz := perdure.now();
@@ -29,6 +30,6 @@ BEGIN
     DELETE FROM perdure.key_kept k USING over WHERE k.kind = over.kind AND k.key = over.key;
     GET DIAGNOSTICS forgotten = ROW_COUNT;
     DELETE FROM perdure.worker w
-    WHERE w.ended_at <= t - interval '1 day' AND NOT EXISTS (SELECT FROM perdure.process p WHERE p.owner = w.id);
+    WHERE w.ended_at <= t - interval '1 day' AND NOT EXISTS (SELECT FROM perdure.process p WHERE p.owner = w.id OFFSET 0);
 END
 $$;

@@ -1,10 +1,12 @@
 -- Put messages into inboxes (rules 2, 3, 4): lock the targets, leave out what is known, number by inbox, wake, answer.
+-- Rows are looked for in subqueries that the planner cannot turn into joins, in a form that only one index can answer: a
+-- plan made while the tables were tiny must stay right when they are not (rule 8).
 CREATE OR REPLACE FUNCTION perdure.send(
     m_id uuid[], m_process uuid[], m_type int[], m_name text[], m_payload bytea[], m_key text[], m_sender bytea[],
     OUT now bigint, OUT verdicts text[], OUT numbers int[], OUT owners uuid[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
-SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
     t      timestamptz;
@@ -17,10 +19,10 @@ BEGIN
     now := perdure.micros(t);
     SELECT array_agg(l.n) INTO held
     FROM (
-        SELECT u.n::int AS n FROM unnest(m_process) WITH ORDINALITY AS u(process, n)
-        JOIN perdure.process p ON p.id = u.process
-        ORDER BY u.process, u.n
-        FOR NO KEY UPDATE OF p SKIP LOCKED
+        SELECT u.n FROM (
+            SELECT o.process, o.n::int AS n FROM unnest(m_process) WITH ORDINALITY AS o(process, n)
+            ORDER BY o.process, o.n) AS u
+        CROSS JOIN LATERAL (SELECT FROM perdure.process p WHERE p.id = u.process FOR NO KEY UPDATE SKIP LOCKED) AS p
     ) AS l;
     FOREACH n IN ARRAY coalesce(held, '{}') LOOP
         locked[n] := true;
@@ -31,13 +33,18 @@ BEGIN
         FROM unnest(m_id, m_process, m_type, m_name, m_payload, m_key, m_sender)
              WITH ORDINALITY AS u(id, process, type, name, payload, key, sender, n)
         WHERE locked[u.n]
-          AND NOT EXISTS (SELECT FROM perdure.message m WHERE m.process = u.process AND m.id = u.id)
-          AND NOT EXISTS (SELECT FROM perdure.message m WHERE m.process = u.process AND m.key = u.key)
+          AND NOT EXISTS (
+              SELECT FROM perdure.message m WHERE m.id = u.id AND m.process IS NOT DISTINCT FROM u.process OFFSET 0)
+          AND NOT EXISTS (
+              SELECT FROM perdure.message m
+              WHERE m.key = u.key AND (m.key, m.process) >= (u.key, u.process)
+                AND (m.key, m.process) <= (u.key, u.process) OFFSET 0)
     ), put AS (
         INSERT INTO perdure.message (process, id, at, number, type, name, key, sender, payload)
         SELECT k.process, k.id, t, p.inbox + row_number() OVER (PARTITION BY k.process ORDER BY k.n), k.type, k.name,
                k.key, k.sender, k.payload
-        FROM unknown k JOIN perdure.process p ON p.id = k.process
+        FROM unknown k
+        CROSS JOIN LATERAL (SELECT p.inbox FROM perdure.process p WHERE p.id = k.process LIMIT 1) AS p
         WHERE k.of_id = 1 AND (k.key IS NULL OR k.of_key = 1)
         RETURNING process, number
     ), summed AS (
@@ -49,7 +56,10 @@ BEGIN
                           WHEN p.reminder THEN t ELSE least(p.due_at, t) END,
             reminder = p.reminder AND p.status <> 'running',
             changed_at = CASE WHEN p.status = 'running' AND p.owner IS NULL THEN t ELSE p.changed_at END
-        FROM summed s WHERE p.id = s.process
+        FROM (
+            SELECT o.inbox, l.place FROM summed o
+            CROSS JOIN LATERAL (SELECT p.ctid AS place FROM perdure.process p WHERE p.id = o.process LIMIT 1) AS l) AS s
+        WHERE p.ctid = s.place
         RETURNING p.status = 'running' AS running
     )
     SELECT bool_or(raised.running) INTO wake FROM raised;
@@ -63,9 +73,15 @@ BEGIN
             WHEN other.number IS NOT NULL THEN 'duplicate'
             ELSE 'busy' END AS verdict
         FROM unnest(m_id, m_process, m_key) WITH ORDINALITY AS u(id, process, key, n)
-        LEFT JOIN perdure.process p ON p.id = u.process
-        LEFT JOIN perdure.message same ON same.process = u.process AND same.id = u.id
-        LEFT JOIN perdure.message other ON other.process = u.process AND other.key = u.key
+        LEFT JOIN LATERAL (
+            SELECT p.id, p.owner, p.seen, p.due_at FROM perdure.process p WHERE p.id = u.process LIMIT 1) AS p ON true
+        LEFT JOIN LATERAL (
+            SELECT m.number FROM perdure.message m
+            WHERE m.id = u.id AND m.process IS NOT DISTINCT FROM u.process LIMIT 1) AS same ON true
+        LEFT JOIN LATERAL (
+            SELECT m.number FROM perdure.message m
+            WHERE m.key = u.key AND (m.key, m.process) >= (u.key, u.process)
+              AND (m.key, m.process) <= (u.key, u.process) LIMIT 1) AS other ON true
     ) AS a;
     IF wake THEN
         PERFORM pg_notify('perdure_due', '');

@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION perdure.start(
     OUT now bigint, OUT odd int[], OUT verdicts text[], OUT ids uuid[], OUT inboxes int[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
-SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
     t       timestamptz;
@@ -45,7 +45,8 @@ BEGIN
         -- Read after the insert: a pruning that let us in has committed by now (rules 3 and 24).
         SELECT array_agg(u.id) INTO kept
         FROM unnest(records) AS u
-        JOIN perdure.key_kept k ON k.kind = u.kind AND k.key = u.key AND k.due_at > t;
+        CROSS JOIN LATERAL (
+            SELECT FROM perdure.key_kept k WHERE k.kind = u.kind AND k.key = u.key AND (k.due_at > t) IS TRUE LIMIT 1) AS k;
     END IF;
     IF kept IS NOT NULL THEN
         DELETE FROM perdure.process p WHERE p.id = ANY (kept) AND p.xmin = pg_current_xact_id()::xid;
@@ -54,7 +55,9 @@ BEGIN
         SELECT array_agg(p.id IS NOT NULL ORDER BY u.n) INTO fresh
         FROM unnest(records) WITH ORDINALITY AS u(id, kind, key, input, version, token, owner, lease, due_at, events,
                                                   awaiting, code, created_at, opened_at, n)
-        LEFT JOIN perdure.process p ON p.id = u.id AND p.xmin = pg_current_xact_id()::xid;
+        LEFT JOIN LATERAL (
+            SELECT p.id FROM perdure.process p
+            WHERE p.id = u.id AND p.xmin = pg_current_xact_id()::xid LIMIT 1) AS p ON true;
         SELECT array_agg(a.n), array_agg(a.verdict), array_agg(a.id), array_agg(a.inbox)
         INTO odd, verdicts, ids, inboxes
         FROM perdure.start_existing(records, gone, fresh, t) AS a;

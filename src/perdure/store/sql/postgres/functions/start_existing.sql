@@ -3,7 +3,8 @@
 CREATE OR REPLACE FUNCTION perdure.start_existing(
     records perdure.start_in[], gone uuid[], fresh boolean[], t timestamptz
 ) RETURNS TABLE (n int, verdict text, id uuid, inbox int) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -15,18 +16,23 @@ BEGIN
            coalesce(same.inbox, other.inbox, 0)
     FROM generate_subscripts(records, 1) AS place(n)
     CROSS JOIN LATERAL (SELECT place.n, (records[place.n]).*) AS r
-    LEFT JOIN perdure.process same ON same.id = r.id
-    LEFT JOIN perdure.process other ON other.kind = r.kind AND other.key = r.key AND same.id IS NULL
-    LEFT JOIN perdure.key_kept kept ON kept.kind = r.kind AND kept.key = r.key AND kept.due_at > t
-         AND other.id IS NULL AND same.id IS NULL
+    LEFT JOIN LATERAL (SELECT p.id, p.inbox FROM perdure.process p WHERE p.id = r.id LIMIT 1) AS same ON true
+    LEFT JOIN LATERAL (
+        SELECT p.id, p.inbox, p.input FROM perdure.process p
+        WHERE p.kind = r.kind AND p.key = r.key AND same.id IS NULL LIMIT 1) AS other ON true
+    LEFT JOIN LATERAL (
+        SELECT k.process, k.digest FROM perdure.key_kept k
+        WHERE k.kind = r.kind AND k.key = r.key AND (k.due_at > t) IS TRUE AND other.id IS NULL AND same.id IS NULL
+        LIMIT 1) AS kept ON true
     WHERE NOT fresh[r.n];
     IF EXISTS (
         SELECT FROM generate_subscripts(records, 1) AS place(n)
         CROSS JOIN LATERAL (SELECT place.n, (records[place.n]).*) AS r
         WHERE NOT fresh[r.n] AND (r.owner = ANY (gone)) IS NOT TRUE
-          AND NOT EXISTS (SELECT FROM perdure.process p WHERE p.id = r.id)
-          AND NOT EXISTS (SELECT FROM perdure.process p WHERE p.kind = r.kind AND p.key = r.key)
-          AND NOT EXISTS (SELECT FROM perdure.key_kept k WHERE k.kind = r.kind AND k.key = r.key AND k.due_at > t)
+          AND NOT EXISTS (SELECT FROM perdure.process p WHERE p.id = r.id OFFSET 0)
+          AND NOT EXISTS (SELECT FROM perdure.process p WHERE p.kind = r.kind AND p.key = r.key OFFSET 0)
+          AND NOT EXISTS (
+              SELECT FROM perdure.key_kept k WHERE k.kind = r.kind AND k.key = r.key AND (k.due_at > t) IS TRUE OFFSET 0)
     ) THEN
         -- The row in the way was pruned between two statements: begin again.
         RAISE serialization_failure;

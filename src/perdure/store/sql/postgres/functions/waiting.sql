@@ -1,6 +1,7 @@
 -- Running, unowned rows that have been due since before a given time: one seek for each kind, code and priority there is.
 CREATE OR REPLACE FUNCTION perdure.waiting(since timestamptz, most int) RETURNS SETOF uuid LANGUAGE sql STABLE
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off AS $$
     WITH RECURSIVE pair AS (
         (SELECT p.kind, p.code FROM perdure.process p
          WHERE p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2

@@ -101,8 +101,10 @@ CREATE TABLE perdure.message (
     CONSTRAINT numbers_begin_at_1 CHECK (number >= 1),
     CONSTRAINT result_once CHECK ((consumed_run IS NULL) = (consumed_by IS NULL))
 );
-CREATE UNIQUE INDEX message_id ON perdure.message (process, id);
-CREATE UNIQUE INDEX message_key ON perdure.message (process, key) WHERE key IS NOT NULL;
+-- A message is known again by its id, or by its sender's key; whoever asks holds the lock of the process. Neither index
+-- begins with the process, as the primary key does: no plan can take one for the other and read a whole inbox.
+CREATE INDEX message_id ON perdure.message (id);
+CREATE UNIQUE INDEX message_key ON perdure.message (key, process) WHERE key IS NOT NULL;
 
 CREATE TABLE perdure.worker (
     id         uuid PRIMARY KEY,
