@@ -146,12 +146,12 @@ async def single(url: str, store: PostgresStore, worker: bytes, times: int) -> d
     """
     took: dict[str, list[float]] = {"bare": [], "start": [], "commit": []}
     connection = await asyncpg.connect(url)
-    await connection.execute("CREATE TABLE IF NOT EXISTS bare (id uuid PRIMARY KEY, state text, payload bytea)")
+    await connection.execute("CREATE TABLE IF NOT EXISTS public.bare (id uuid PRIMARY KEY, state text, payload bytea)")
     row = started(worker, 1)[0]
     for turn in range(times):
         identity = machine.new_id().hex()
         begun = machine.monotonic()
-        await connection.execute("INSERT INTO bare VALUES ($1::text::uuid, 'done', $2)", identity, RESULT)
+        await connection.execute("INSERT INTO public.bare VALUES ($1::text::uuid, 'done', $2)", identity, RESULT)
         took["bare"].append((machine.monotonic() - begun) * 1000)
         begun = machine.monotonic()
         fresh = await start_all(store, started(worker, 1))
@@ -190,19 +190,19 @@ async def fill(url: str, rows: int) -> None:
 
 
 BARE_TABLES = """
-    CREATE TABLE IF NOT EXISTS bare_process (
+    CREATE TABLE IF NOT EXISTS public.bare_process (
         id uuid PRIMARY KEY, kind text, input bytea, due timestamptz, result bytea);
-    CREATE TABLE IF NOT EXISTS bare_event (id uuid, n int, at timestamptz, name text, PRIMARY KEY (id, n));
+    CREATE TABLE IF NOT EXISTS public.bare_event (id uuid, n int, at timestamptz, name text, PRIMARY KEY (id, n));
     SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off
 """
 BARE_START = """
-    INSERT INTO bare_process SELECT i::uuid, 'order', p, now(), NULL FROM unnest($1::text[], $2::bytea[]) u(i, p)
+    INSERT INTO public.bare_process SELECT i::uuid, 'order', p, now(), NULL FROM unnest($1::text[], $2::bytea[]) u(i, p)
 """
 BARE_FINISH = """
     WITH done AS (
-        UPDATE bare_process b SET due = NULL, result = r FROM unnest($1::text[], $2::bytea[]) u(i, r)
+        UPDATE public.bare_process b SET due = NULL, result = r FROM unnest($1::text[], $2::bytea[]) u(i, r)
         WHERE b.id = i::uuid RETURNING b.id)
-    INSERT INTO bare_event SELECT id, n, now(), 'charge' FROM done, generate_series(1, 2) n
+    INSERT INTO public.bare_event SELECT id, n, now(), 'charge' FROM done, generate_series(1, 2) n
 """
 SIZES = """
     SELECT c.relname, pg_table_size(c.oid) AS size FROM pg_class c
