@@ -43,6 +43,10 @@ class Pulse:
         except StoreUnavailable:
             self._failing = True
             self.scheduler.telemetry.count("store_errors")
+            for renewal in renewals:
+                activation = self.scheduler.hand.get(renewal.process)
+                if activation is not None and renewal.progress is not None:  # the next beat tells it again
+                    activation.process = replace(activation.process, progress=None)
             raise
         if self._failing:
             self._failing = False
@@ -61,8 +65,6 @@ class Pulse:
                 self._lose(activation)
             else:
                 activation.lease_end = max(activation.lease_end, sent + self.scheduler.lease_seconds)
-                if renewal.progress is not None:
-                    activation.process = replace(activation.process, progress=renewal.progress)
         return self.beat_seconds
 
     def steady(self) -> bool:
@@ -85,6 +87,8 @@ class Pulse:
         progress = activation.progress()
         if progress == activation.process.progress:
             progress = None
+        else:  # at once: a commit that is made while the beat is under way must not take it back
+            activation.process = replace(activation.process, progress=progress)
         return Renewal(activation.process.id, activation.process.token, progress)
 
     async def _guard(self) -> float:
