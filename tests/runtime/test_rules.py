@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -19,39 +18,14 @@ from perdure.runtime.pace import Pace
 from perdure.store.base import Overdue, Search
 from perdure.store.open import store_for
 from perdure.testing.faults import FaultyStore, Gate, Outage
+from tests.runtime.conftest import LIMIT, Open, until
 
-LIMIT = 20.0
 done: list[Any] = []
 
 
 @pytest.fixture(autouse=True)
 def _nothing_done() -> None:
     done.clear()
-
-
-@pytest.fixture
-async def open_engine(store_url: str) -> AsyncIterator[Callable[..., Any]]:
-    """Opens engines on one database, each behind a faulty store; closes them at the end."""
-    engines: list[Engine] = []
-
-    async def open(**settings: Any) -> tuple[Engine, FaultyStore]:
-        machine = Machine()
-        store = FaultyStore(store_for(store_url, machine))
-        engine = Engine(store_url, store=store, machine=machine, **settings)
-        await engine.__aenter__()
-        engines.append(engine)
-        return engine, store
-
-    yield open
-    for engine in engines:
-        await engine.close(0)
-
-
-async def until(true: Callable[[], Any]) -> None:
-    """Let the event loop turn until something has happened."""
-    async with asyncio.timeout(LIMIT):
-        while not true():
-            await asyncio.sleep(0)
 
 
 @step(retry=Retry.NONE)
@@ -77,8 +51,8 @@ def what_was_done() -> list[str]:
 # -- rule 5 and 16 ----------------------------------------------------------------------------
 
 
-async def test_rule_05_a_commit_with_an_unknown_outcome_is_sent_again_and_counts_once(open_engine: Any) -> None:
-    engine, store = await open_engine(work=True, workflows=[three])
+async def test_rule_05_a_commit_with_an_unknown_outcome_is_sent_again_and_counts_once(opened: Open) -> None:
+    engine, store = await opened(work=True, workflows=[three])
     outage = Outage("start", "commit", after=True).upon(store)
     outage.away = True
     starting = asyncio.create_task(engine.start(three))
@@ -94,8 +68,8 @@ async def test_rule_05_a_commit_with_an_unknown_outcome_is_sent_again_and_counts
     assert engine.metrics()["commits_resent"] >= 2
 
 
-async def test_rule_16_step_one_is_released_only_after_the_insert_that_holds_the_first_turn(open_engine: Any) -> None:
-    engine, store = await open_engine(work=True, workflows=[one])
+async def test_rule_16_step_one_is_released_only_after_the_insert_that_holds_the_first_turn(opened: Open) -> None:
+    engine, store = await opened(work=True, workflows=[one])
     gate = store.after = Gate("start")
     starting = asyncio.create_task(engine.start(one, "x"))
     await asyncio.wait_for(gate.reached.wait(), LIMIT)
@@ -128,13 +102,13 @@ async def forked() -> str:
     return "done"
 
 
-async def test_rule_17_when_a_commit_is_refused_every_later_turn_goes_with_it(open_engine: Any) -> None:
-    engine, store = await open_engine(work=True, workflows=[forked])
+async def test_rule_17_when_a_commit_is_refused_every_later_turn_goes_with_it(opened: Open) -> None:
+    engine, store = await opened(work=True, workflows=[forked])
     gate = store.before = Gate("commit")
     handle = await engine.start(forked)
     await asyncio.wait_for(gate.reached.wait(), LIMIT)
     # Another takes the row while our commit is under way: it is refused, and so is all that ran ahead of it.
-    thief, _ = await open_engine()
+    thief, _ = await opened()
     await thief.terminate(handle.id_bytes, who="thief")
     gate.open.set()
     with pytest.raises(ProcessCancelled):
@@ -151,12 +125,12 @@ async def cancellable() -> str:
     return "never"
 
 
-async def test_rule_18_an_unseen_cancel_opens_the_next_turn_before_outputs_are_released(open_engine: Any) -> None:
-    engine, store = await open_engine(work=True, workflows=[cancellable])
+async def test_rule_18_an_unseen_cancel_opens_the_next_turn_before_outputs_are_released(opened: Open) -> None:
+    engine, store = await opened(work=True, workflows=[cancellable])
     gate = store.before = Gate("commit")
     handle = await engine.start(cancellable)
     await asyncio.wait_for(gate.reached.wait(), LIMIT)
-    teller, _ = await open_engine()
+    teller, _ = await opened()
     await teller.cancel(handle.id_bytes, who="anna")
     gate.open.set()
     with pytest.raises(ProcessCancelled):
@@ -181,10 +155,10 @@ async def waits(name: str) -> str:
     return await waiting(name)
 
 
-async def test_rule_11_an_ended_incarnation_drops_everything_and_goes_on_under_a_new_id(open_engine: Any) -> None:
+async def test_rule_11_an_ended_incarnation_drops_everything_and_goes_on_under_a_new_id(opened: Open) -> None:
     gates["a"] = asyncio.Event()
     pace = Pace(lease_seconds=0.4, beat_seconds=0.05)
-    engine, store = await open_engine(work=True, workflows=[waits], pace=pace)
+    engine, store = await opened(work=True, workflows=[waits], pace=pace)
     before = engine.worker.incarnation.id
     handle = await engine.start(waits, "a")
     await until(lambda: done)
@@ -196,8 +170,8 @@ async def test_rule_11_an_ended_incarnation_drops_everything_and_goes_on_under_a
     assert len(done) == 2
 
 
-async def test_rule_11_a_start_as_owned_by_an_ended_incarnation_stores_nothing(open_engine: Any) -> None:
-    engine, store = await open_engine(work=True, workflows=[one])
+async def test_rule_11_a_start_as_owned_by_an_ended_incarnation_stores_nothing(opened: Open) -> None:
+    engine, store = await opened(work=True, workflows=[one])
     ended = engine.worker.incarnation.id
     await engine.worker.pulse.loop.stop()
     await engine.worker.intake.loop.stop()
@@ -230,10 +204,10 @@ async def test_rule_12_a_worker_whose_lock_is_free_at_two_looks_is_dead_and_at_o
         assert ended[row.id].died
 
 
-async def test_rule_14_no_lease_is_renewed_past_the_process_deadline(open_engine: Any) -> None:
+async def test_rule_14_no_lease_is_renewed_past_the_process_deadline(opened: Open) -> None:
     gates["b"] = asyncio.Event()
     pace = Pace(lease_seconds=0.3, beat_seconds=0.05)
-    engine, store = await open_engine(work=True, workflows=[waits], pace=pace)
+    engine, store = await opened(work=True, workflows=[waits], pace=pace)
     handle = await engine.start(waits, "b", deadline=0.4)
     with pytest.raises(Exception, match="deadline"):
         await handle.result(LIMIT)
@@ -246,11 +220,11 @@ async def test_rule_14_no_lease_is_renewed_past_the_process_deadline(open_engine
 
 
 async def test_f14_while_the_store_is_away_steps_stop_before_their_lease_ends_and_work_resumes_by_itself(
-    open_engine: Any,
+    opened: Open,
 ) -> None:
     gates["c"] = asyncio.Event()
     pace = Pace(lease_seconds=0.4, beat_seconds=0.05)
-    engine, store = await open_engine(work=True, workflows=[waits], pace=pace)
+    engine, store = await opened(work=True, workflows=[waits], pace=pace)
     outage = Outage().upon(store)
     handle = await engine.start(waits, "c")
     await until(lambda: done)
@@ -263,8 +237,8 @@ async def test_f14_while_the_store_is_away_steps_stop_before_their_lease_ends_an
     assert await handle.result(LIMIT) == "c"
 
 
-async def test_rule_05_rows_claimed_by_a_lost_answer_are_freed_again(open_engine: Any) -> None:
-    client, _ = await open_engine()
+async def test_rule_05_rows_claimed_by_a_lost_answer_are_freed_again(opened: Open) -> None:
+    client, _ = await opened()
     handle = await client.start(one, "d")
     lost = {"claims": 0}
 
@@ -302,9 +276,9 @@ async def paying() -> int:
     return await pay(1) + await pay(2) + await pay(3)
 
 
-async def test_rule_21_keys_carry_the_run_in_which_the_step_was_first_asked_for(open_engine: Any) -> None:
+async def test_rule_21_keys_carry_the_run_in_which_the_step_was_first_asked_for(opened: Open) -> None:
     bank["open"] = False
-    engine, _ = await open_engine(work=True, workflows=[paying])
+    engine, _ = await opened(work=True, workflows=[paying])
     handle = await engine.start(paying)
     with pytest.raises(Exception, match="closed"):
         await handle.result(LIMIT)
@@ -320,11 +294,11 @@ async def forgotten() -> None:
     await receive("never")
 
 
-async def test_rule_22_a_process_whose_code_is_gone_can_still_be_terminated(open_engine: Any) -> None:
-    starter, _ = await open_engine(work=True, workflows=[forgotten])
+async def test_rule_22_a_process_whose_code_is_gone_can_still_be_terminated(opened: Open) -> None:
+    starter, _ = await opened(work=True, workflows=[forgotten])
     handle = await starter.start(forgotten)
     await starter.close()
-    client, _ = await open_engine()
+    client, _ = await opened()
     await client.terminate(handle.id_bytes, who="anna", why="its code is gone")
     row = await client.row(handle.id_bytes)
     assert (row.status, row.token) == (Status.CANCELLED, 2)
