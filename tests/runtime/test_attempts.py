@@ -248,9 +248,9 @@ async def test_ipf15_retries_spent_before_a_takeover_stay_spent(opened: Open) ->
     await until(lambda: done == [1, 2])
     assert first.worker is not None
     await until_row(first, handle.id, lambda row: row.events == 2)
-    await store.retire(first.worker.incarnation.id, None, died=False)
-    first.worker.scheduler.drop(first.worker.scheduler.hand[handle.id_bytes])
     await first.worker.intake.loop.stop()
+    first.worker.scheduler.drop(first.worker.scheduler.hand[handle.id_bytes])
+    await store.retire(first.worker.incarnation.id, None, died=False)
     second, _ = await opened(work=True, workflows=[retries], pace=pace)
     with pytest.raises(ProcessFailed, match="attempt 3"):
         await second.result(handle.id, timeout=LIMIT)
