@@ -7,6 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from perdure.kernel.event import Event
+from perdure.kernel.message import Message
 from perdure.kernel.process import Process
 
 
@@ -23,6 +24,8 @@ class Commit(Struct, frozen=True, gc=False):
     ``events`` continue the numbering of ``after.run``. ``consumed`` pairs message numbers with the number of the
     event that records them; ``offered`` makes messages from that number on unconsumed again (a new run).
     ``not_before`` is the latest due time of the timers fired: refused as ``EARLY`` by the store before that time.
+    ``starts`` are children without keys, ``sends`` messages to others: written with an applied commit or not at all,
+    and known by their ids if the commit is sent again. ``BUSY`` if somebody holds the row of a message's target.
     """
 
     token: int
@@ -33,6 +36,8 @@ class Commit(Struct, frozen=True, gc=False):
     lease: int = 0
     not_before: int = 0
     offered: int | None = None
+    starts: tuple[Start, ...] = ()
+    sends: tuple[Message, ...] = ()
 
 
 class Verdict(StrEnum):

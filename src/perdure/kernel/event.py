@@ -20,6 +20,9 @@ class EventType(IntEnum):
     RUN_OPENED = 22
     HELD = 23
     RESUMED = 24
+    CHILD_STARTED = 25
+    ANSWER_IGNORED = 26
+    SIGNAL_SENT = 27
 
     COMPLETED = 40
     FAILED = 41

@@ -8,10 +8,13 @@ from msgspec import Struct
 
 
 class MessageType(IntEnum):
-    """What a message asks of the process that gets it."""
+    """What a message asks of the process that gets it; the last three are a child's answer."""
 
     SIGNAL = 1
     CANCEL = 2
+    RESULT = 3
+    FAILURE = 4
+    CANCELLED = 5
 
 
 class Message(Struct, frozen=True, gc=False):

@@ -145,7 +145,7 @@ def one_transaction(record: Record) -> Iterator[str]:
         yield f"the row says {process.status}, its history says {folded.status}"
     if folded.seen != process.seen:
         yield f"the row has seen message {process.seen}, its history message {folded.seen}"
-    received = {event.number: event.message for event in record.events if event.type is EventType.MESSAGE_RECEIVED}
+    received = {event.number: event.message for event in record.events if event.message is not None}
     consumed = {message.number for message in record.messages if message.consumed_by is not None}
     for message in record.messages:
         if message.consumed_run == process.run and received.get(message.consumed_by or 0) != message.number:
@@ -181,7 +181,7 @@ def result_once(record: Record) -> Iterator[str]:
     for place, times in timers.items():
         if times > 1:
             yield f"the timer at {place!r} fired {times} times"
-    taken = Counter(event.message for event in record.events if event.type is EventType.MESSAGE_RECEIVED)
+    taken = Counter(event.message for event in record.events if event.message is not None)
     for number, times in taken.items():
         if times > 1:
             yield f"message {number} was received {times} times"

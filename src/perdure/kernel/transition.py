@@ -13,9 +13,11 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
-from perdure.kernel.commit import Commit
+from perdure.kernel import child
+from perdure.kernel.commit import Commit, Start
 from perdure.kernel.event import DELIVERED, Event, EventType
 from perdure.kernel.failure import Failure
+from perdure.kernel.message import Message
 from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import FINAL, MOVES, Process, Status
 from perdure.limits import ALONE_DEATHS, SUSPECT_DEATHS
@@ -52,11 +54,14 @@ def turn(
     consumed: tuple[tuple[int, int], ...] = (),
     not_before: int = 0,
     cleared: bool = False,
+    starts: tuple[Start, ...] = (),
+    sends: tuple[Message, ...] = (),
 ) -> Commit:
     """The commit that ends a turn: its events, and the row as the outcome leaves it.
 
     ``lease`` is given to a row that stays busy; a row without timers is looked at again at ``idle_at``.
     ``cleared`` says that what was in flight at a worker's death has been recorded: the deaths are forgotten.
+    A child that ends tells its parent, in the same commit.
     """
     status = outcome.status
     written = tuple(events)
@@ -82,7 +87,11 @@ def turn(
         result=outcome.result,
         error=outcome.error,
     )
-    return Commit(process.token, process.version, after, written, consumed, lease if busy else 0, not_before)
+    if process.parent is not None:
+        sends += child.answer(after)
+    return Commit(
+        process.token, process.version, after, written, consumed, lease if busy else 0, not_before, None, starts, sends
+    )
 
 
 def _next_look(status: Status, busy: bool, wake_at: int | None, idle_at: int) -> tuple[int | None, bool]:
@@ -175,17 +184,24 @@ def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: 
 
 
 def _last_good(history: Sequence[Event]) -> list[Event]:
-    """The delivered events (and failed attempts) before the last step that failed for good."""
+    """The delivered events, failed attempts and children before the last step that failed for good.
+
+    Children that were started after it are kept too, for they live; the one that failed is asked for anew.
+    """
     failed = next((event for event in reversed(history) if event.type is EventType.STEP_FAILED), None)
-    kept = [event for event in history if event.type in DELIVERED or event.type is EventType.ATTEMPT_FAILED]
+    kept = [event for event in history if event.type in DELIVERED or event.type in _KEPT_EVIDENCE]
     if failed is None:
         return kept
+    slot = failed.name, failed.place
     return [
         event
         for event in kept
-        if event.number < failed.number
-        and not (event.type is EventType.ATTEMPT_FAILED and (event.name, event.place) == (failed.name, failed.place))
+        if (event.number < failed.number or event.type is EventType.CHILD_STARTED)
+        and not (event.type in _KEPT_EVIDENCE and (event.name, event.place) == slot)
     ]
+
+
+_KEPT_EVIDENCE = frozenset({EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED})
 
 
 def _new_run(
@@ -238,4 +254,4 @@ def _forced(
         error=error,
         result=None,
     )
-    return Commit(process.token, process.version, after, events)
+    return Commit(process.token, process.version, after, events, sends=child.answer(after))
