@@ -90,9 +90,21 @@ async def test_settings_of_the_batch_functions_do_not_leak_into_the_session(
     functions = await postgres.outside.fetch(
         "SELECT proname, array_to_string(proconfig, ' ') FROM pg_proc "
         "WHERE pronamespace = 'perdure'::regnamespace AND proname = ANY ($1)",
-        ["start", "commit", "commit_alone", "send", "claim", "claim_due", "claim_suspects", "beat", "prune"],
+        [
+            "start",
+            "commit",
+            "commit_alone",
+            "send",
+            "claim",
+            "claim_due",
+            "claim_suspects",
+            "owners",
+            "beat",
+            "search_by_id",
+            "prune",
+        ],
     )
-    assert len(functions) == 9
+    assert len(functions) == 11
     for name, settings in functions:
         assert all(f"{setting}=" in settings for setting in names), name
     async with postgres.outside.transaction():

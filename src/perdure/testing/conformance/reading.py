@@ -48,6 +48,7 @@ class Reading:
     async def test_e5_each_field_of_a_search_narrows(self, trial: Trial) -> None:
         rows = await self._some(trial)
         second = rows["order order/2"].created_at
+        ids = tuple(row.id for row in rows.values())
         wanted = [
             (Search(kind="refund"), ["refund None", "refund order/1"]),
             (Search(kind="none"), []),
@@ -62,6 +63,8 @@ class Reading:
             (Search(kind="order", statuses=(Status.RUNNING,), key_prefix="o"), ["order order/1"]),
             (Search(ids=(rows["refund None"].id, rows["order order/1"].id)), ["refund None", "order order/1"]),
             (Search(ids=(rows["refund None"].id,), kind="order"), []),
+            (Search(ids=ids, statuses=(Status.COMPLETED, Status.HELD)), ["order other/1", "order order/2"]),
+            (Search(ids=(*ids, *ids), limit=2), ["refund None", "refund order/1"]),
             (Search(ids=()), []),
         ]
         for search, names in wanted:

@@ -48,6 +48,9 @@ SELECT * FROM perdure.overdue($1, $2, $3)
 -- name: search
 SELECT * FROM perdure.search($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
+-- name: search_by_id
+SELECT * FROM perdure.search_by_id($1, $2, $3)
+
 -- name: count
 SELECT * FROM perdure.count($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
