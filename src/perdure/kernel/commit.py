@@ -54,6 +54,10 @@ class Verdict(StrEnum):
     EARLY = "early"
 
 
+APPLIED = Verdict.APPLIED
+"""The verdict met most: CPython 3.11 makes a call of every look into an enum's class."""
+
+
 class CommitAnswer(Struct, frozen=True, gc=False):
     """The answer to one commit: ``inbox`` is the row's count of messages, ``now`` the store's time."""
 

@@ -19,7 +19,7 @@ from perdure.kernel.event import DELIVERED, Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
 from perdure.kernel.outcome import Outcome
-from perdure.kernel.process import FINAL, MOVES, Process, Status
+from perdure.kernel.process import FINAL, MOVES, RUNNING, Process, Status
 from perdure.limits import ALONE_DEATHS, SUSPECT_DEATHS
 
 _LAST_EVENT = {
@@ -65,11 +65,11 @@ def turn(
     """
     status = outcome.status
     written = tuple(events)
-    if status is not Status.RUNNING:
+    if status is not RUNNING:
         number = process.events + len(written) + 1
         payload = None if status is Status.COMPLETED else outcome.error
         written += (Event(number, 0, _LAST_EVENT[status], now, payload=payload),)
-    busy = outcome.busy and status is Status.RUNNING
+    busy = outcome.busy and status is RUNNING
     due_at, reminder = _next_look(status, busy, outcome.wake_at, idle_at)
     after = replace(
         process,
@@ -98,7 +98,7 @@ def _next_look(status: Status, busy: bool, wake_at: int | None, idle_at: int) ->
     """When somebody must look again, and whether that is only a reminder (law: unfinished_is_due)."""
     if status in FINAL or busy:
         return None, False
-    if status is Status.RUNNING and wake_at is not None:
+    if status is RUNNING and wake_at is not None:
         return wake_at, False
     return idle_at, True
 

@@ -17,6 +17,7 @@ from perdure.kernel.attempt import FailedAttempt
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
+from perdure.runtime.relay import Relay
 from perdure.runtime.store_time import StoreTime
 from perdure.runtime.threads import Call, Threads
 from perdure.telemetry import Telemetry
@@ -115,6 +116,7 @@ class Agent:
         self.answered: Callable[[Activation, EventType, Ask[Any], bytes | None], None]
         self.tried: Callable[[Activation, Ask[Any], FailedAttempt], None]
         self.due: Callable[[Activation, Ask[Any]], None]
+        self._relay = Relay(self.loop, self._completed, self._failed)
         self._threads: Threads | None = None
         self._running: set[Execution] = set()
         self._silent: set[asyncio.Future[Any]] = set()
@@ -136,7 +138,7 @@ class Agent:
         activation.in_flight[slot] = execution
         if ask.step.is_async:
             self._began(execution)
-            execution.task = self.loop.create_task(self._call(execution))
+            self._relay.put(execution)
         else:
             self._call_in_thread(execution)
 
@@ -206,16 +208,6 @@ class Agent:
             await asyncio.wait(list(self._silent), timeout=1.0)
         if self._threads is not None:
             self._threads.close()
-
-    async def _call(self, execution: Execution) -> None:
-        ask = execution.ask
-        ATTEMPT.set(execution.current)
-        try:
-            value = await ask.step.function(*ask.args, **ask.kwargs)
-        except BaseException as error:  # a step may raise anything; its worker must live
-            self._failed(execution, error)
-        else:
-            self._completed(execution, value)
 
     def _call_in_thread(self, execution: Execution) -> None:
         if self._threads is None:
