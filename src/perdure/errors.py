@@ -19,6 +19,7 @@
     │   └── ProcessBroken      the process waits for a person
     ├── StepError              a step failed for good (raised inside the workflow)
     │   └── StepTimeout        an attempt ran over its deadline
+    ├── StepCrashed            the child OS process of a hard step died; what its attempt failed with
     ├── Permanent              raised *by a step*: do not try again
     ├── WorkflowMisuse         workflow code did what only a step may do
     ├── HistoryMisfit          the recorded history does not fit the code
@@ -51,6 +52,7 @@ __all__ = [
     "ProcessError",
     "ProcessFailed",
     "ProcessNotFound",
+    "StepCrashed",
     "StepError",
     "StepTimeout",
     "StoreError",
@@ -147,6 +149,13 @@ class StepError(PerdureError):
 
 class StepTimeout(StepError, TimeoutError):
     """Every attempt of a step ran over its deadline, or its total time was spent."""
+
+
+class StepCrashed(PerdureError):
+    """The child OS process in which a hard step ran has died, or could not run it; the attempt failed with this.
+
+    Name it in ``Retry(never=...)`` if such an attempt must not be followed by another.
+    """
 
 
 class Permanent(PerdureError):

@@ -32,7 +32,7 @@ MACHINE = {
 
 UNITS = (
     "SECONDS", "BYTES", "EVENTS", "PROCESSES", "ROWS", "RECORDS", "DIGITS", "DEPTH", "DEATHS", "THREADS", "JITTER",
-    "TRIES", "CALLS", "OBJECTS",
+    "TRIES", "CALLS", "OBJECTS", "CELLS",
 )  # fmt: skip
 
 

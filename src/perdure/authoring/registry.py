@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -53,7 +53,7 @@ class Registry:
     def load(self, source: str) -> None:
         """Import ``shop``, ``shop:orders`` (one name of it) or ``path/shop.py``, and add what it defines."""
         name, _, part = source.partition(":") if not source.endswith(".py") else (source, "", "")
-        module = _module(name)
+        module = module_of(name)
         if not part:
             self.add(module)
             return
@@ -104,7 +104,7 @@ class Registry:
         self._implied.discard(workflow.name)
         workflow.check()  # again: functions defined below it are known now
         self.kinds[workflow.name] = workflow
-        source = _source(workflow)
+        source = source_of(workflow.function)
         if source not in self.sources:
             self.sources.append(source)
 
@@ -114,7 +114,8 @@ def workflows_of(members: Iterable[Any]) -> Iterable[Workflow[Any, Any]]:
     return (member for member in members if isinstance(member, Workflow))
 
 
-def _module(name: str) -> ModuleType:
+def module_of(name: str) -> ModuleType:
+    """Import a module by its name or by the path of its file; raises DefinitionError."""
     if name.endswith(".py") or "/" in name:
         return _file_module(Path(name))
     try:
@@ -153,11 +154,12 @@ def _file_module(path: Path) -> ModuleType:
     return module
 
 
-def _source(workflow: Workflow[Any, Any]) -> str:
-    name = workflow.function.__module__
+def source_of(function: Callable[..., Any]) -> str:
+    """What to import in another OS process to find a function: its module, or the file of the program itself."""
+    name = function.__module__
     if name != "__main__":
         return name
-    return str(Path(workflow.function.__code__.co_filename).resolve())
+    return str(Path(function.__code__.co_filename).resolve())
 
 
 def _where(workflow: Workflow[Any, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from perdure.authoring.ask import Ask
 from perdure.authoring.attempt import ATTEMPT, Attempt, attempt
+from perdure.authoring.confinement import confinement
 from perdure.authoring.definition import name_of, plain_function, seconds
 from perdure.authoring.presence import turns
 from perdure.errors import DefinitionError
@@ -36,12 +37,15 @@ class Step(Generic[P, R]):
         retry: Retry | None = None,
         timeout: float | None = STEP_TIMEOUT_SECONDS,
         permanent: type[BaseException] | tuple[type[BaseException], ...] = (),
+        hard: bool = False,
+        memory: int | str | None = None,
     ) -> None:
         self.function = plain_function(function, "step")
         self.name = name_of(self.function, name, "step")
         self.retry = _retry(_DEFAULT_RETRY if retry is None else retry, permanent)
         self.timeout = seconds("timeout", timeout, f"{self}") or STEP_TIMEOUT_SECONDS
-        self.is_async = iscoroutinefunction(self.function)
+        self.hard = confinement(self, self.function, hard, memory)
+        self.is_async = iscoroutinefunction(self.function) and self.hard is None
         self.shape = CallShape(self.function)
         update_wrapper(self, self.function)
 
@@ -67,12 +71,16 @@ def step(
     retry: Retry | None = None,
     timeout: float | None = STEP_TIMEOUT_SECONDS,
     permanent: type[BaseException] | tuple[type[BaseException], ...] = (),
+    hard: bool = False,
+    memory: int | str | None = None,
 ) -> _Decorator: ...
 def step(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Mark a function as a step; an ordinary one runs in a thread.
 
     ``retry`` says when to try again (default: three attempts), ``timeout`` how many seconds an attempt may take from
-    start to end, and ``permanent`` which errors another attempt cannot cure. Raises DefinitionError.
+    start to end, and ``permanent`` which errors another attempt cannot cure. A ``hard`` step runs in a cell, a child OS
+    process that is killed at its deadline; ``memory`` limits it (bytes, or a text like ``"512MiB"``; Linux only).
+    Raises DefinitionError.
     """
     if function is not None:
         return Step(function)

@@ -73,6 +73,13 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Failure).decode
 
 
+def answered(error: BaseException) -> BaseException:
+    """What a step that raised ``error`` has failed with: what would end its worker is told as an ordinary error."""
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return RuntimeError(f"the step raised {type(error).__name__}: a step may not end its worker")
+    return error
+
+
 def safe_text(text: str, limit: int, *, keep_end: bool = False) -> str:
     """``text`` with control characters escaped, in at most ``limit`` bytes of UTF-8."""
     cut = len(text) > limit

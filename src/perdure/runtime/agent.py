@@ -13,13 +13,18 @@ from typing import TYPE_CHECKING, Any
 from perdure.authoring.step import ATTEMPT, Attempt
 from perdure.authoring.turn_loop import Ask
 from perdure.clock import SECOND, Machine, microseconds
+from perdure.errors import StepCrashed
+from perdure.kernel import payload
 from perdure.kernel.attempt import FailedAttempt
 from perdure.kernel.event import EventType
-from perdure.kernel.failure import Failure
+from perdure.kernel.failure import Failure, answered
 from perdure.kernel.names import id_text
+from perdure.runtime.cells import Cells
+from perdure.runtime.keeper import HardCall
 from perdure.runtime.relay import Relay
 from perdure.runtime.store_time import StoreTime
 from perdure.runtime.threads import Call, Threads
+from perdure.runtime.wire import Answer, Failed, order
 from perdure.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -36,8 +41,8 @@ class Execution:
     """One attempt of one step, under way. After :meth:`stop` or its deadline nothing of it counts."""
 
     __slots__ = (
-        "activation", "agent", "ask", "attempt", "call", "deadline", "extending", "number", "over", "since", "started",
-        "task", "timer",
+        "activation", "agent", "ask", "attempt", "call", "deadline", "extending", "hard_call", "number", "over",
+        "since", "started", "task", "timer",
     )  # fmt: skip
 
     def __init__(self, agent: Agent, activation: Activation, ask: Ask[Any], number: int, since: int) -> None:
@@ -50,6 +55,7 @@ class Execution:
         self.extending = False
         self.task: asyncio.Task[None] | None = None
         self.call: Call | None = None
+        self.hard_call: HardCall | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.started = 0.0
         self.deadline = float("inf")
@@ -99,9 +105,14 @@ class Execution:
         self.extending = False
         self.extend()
 
+    def heard(self, progress: bytes) -> None:
+        """A heartbeat from a cell, with what the step has reported last."""
+        self.current().last_progress = payload.decode(progress)
+        self.extend()
+
 
 class Agent:
-    """Runs attempts on the event loop (async steps) or in threads (sync steps), and retries by their policy.
+    """Runs attempts on the event loop (async steps), in threads (sync ones) or in cells (hard ones); retries by policy.
 
     ``answered`` is told of a step that is over, ``tried`` of a failed attempt that another will follow, ``due`` that
     the wait before an attempt has passed.
@@ -117,6 +128,7 @@ class Agent:
         self.tried: Callable[[Activation, Ask[Any], FailedAttempt], None]
         self.due: Callable[[Activation, Ask[Any]], None]
         self._relay = Relay(self.loop, self._completed, self._failed)
+        self.cells: Cells | None = None
         self._threads: Threads | None = None
         self._running: set[Execution] = set()
         self._silent: set[asyncio.Future[Any]] = set()
@@ -139,8 +151,10 @@ class Agent:
         if ask.step.is_async:
             self._began(execution)
             self._relay.put(execution)
-        else:
+        elif ask.step.hard is None:
             self._call_in_thread(execution)
+        else:
+            self._call_in_cell(execution)
 
     def _began(self, execution: Execution) -> None:
         """An attempt begins, and its time with it."""
@@ -159,6 +173,9 @@ class Agent:
         self._let_go(execution)
         if execution.call is not None and self._threads is not None:
             self._threads.give_up(execution.call)
+        if execution.hard_call is not None and self.cells is not None:
+            taken_back = not execution.activation.gone and execution.left() > 0.001
+            self.cells.give_up(execution.hard_call, gently=taken_back)
         task = execution.task
         if task is not None and not task.done():
             self._silent.add(task)
@@ -170,7 +187,7 @@ class Agent:
         if not activation.gone:
             self.due(activation, ask)
 
-    def _ended(self, execution: Execution, result: bytes | None, error: BaseException | None) -> None:
+    def _ended(self, execution: Execution, result: bytes | None, error: BaseException | Failed | None) -> None:
         """An attempt has answered or failed: the answer counts, or the policy plans the next attempt."""
         activation, ask = execution.activation, execution.ask
         activation.in_flight.pop((ask.name, ask.place), None)
@@ -180,7 +197,7 @@ class Agent:
             self.answered(activation, EventType.STEP_COMPLETED, ask, result)
             return
         self.telemetry.counters["step_failures"] += 1
-        failure = Failure.of(error, execution.number)
+        failure = error.failure if isinstance(error, Failed) else Failure.of(error, execution.number)
         retry_at = self._retry_at(execution, error)
         if retry_at is None:
             self.answered(activation, EventType.STEP_FAILED, ask, failure.encode())
@@ -188,10 +205,10 @@ class Agent:
             activation.keep(ask, execution)
             self.tried(activation, ask, FailedAttempt(execution.number, execution.since, retry_at, failure))
 
-    def _retry_at(self, execution: Execution, error: BaseException) -> int | None:
+    def _retry_at(self, execution: Execution, error: BaseException | Failed) -> int | None:
         """When the next attempt may begin, or None if the policy gives up."""
         policy = execution.ask.step.retry
-        if not policy.retries(error):
+        if not (error.retries if isinstance(error, Failed) else policy.retries(error)):
             return None
         now = self.time.now()
         spent = (now - execution.since) / SECOND
@@ -208,6 +225,8 @@ class Agent:
             await asyncio.wait(list(self._silent), timeout=1.0)
         if self._threads is not None:
             self._threads.close()
+        if self.cells is not None:
+            await self.cells.close()
 
     def _call_in_thread(self, execution: Execution) -> None:
         if self._threads is None:
@@ -227,6 +246,21 @@ class Agent:
         )
         self._threads.call(execution.call)
 
+    def _call_in_cell(self, execution: Execution) -> None:
+        def ended(answer: Answer | StepCrashed) -> None:
+            if isinstance(answer, StepCrashed):
+                self._failed(execution, answer)
+            elif not self._silenced(execution):
+                if isinstance(answer, Failed):
+                    self._ended(execution, None, answer)
+                else:
+                    self._ended(execution, bytes(answer.result), None)
+
+        assert self.cells is not None
+        ordered = order(execution.ask.step, execution.ask.raw, execution.current())
+        execution.hard_call = HardCall(ordered, partial(self._began, execution), execution.heard, ended)
+        self.cells.call(execution.hard_call)
+
     def _completed(self, execution: Execution, value: Any) -> None:
         if self._silenced(execution):
             return
@@ -242,9 +276,7 @@ class Agent:
             return  # it was told to stop and did
         if self._silenced(execution):
             return
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            error = RuntimeError(f"the step raised {type(error).__name__}: a step may not end its worker")
-        self._ended(execution, None, error)
+        self._ended(execution, None, answered(error))
 
     def _silenced(self, execution: Execution) -> bool:
         if execution.over:

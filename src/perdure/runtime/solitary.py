@@ -92,5 +92,10 @@ class Solitary:
 
     def environment(self) -> dict[str, str]:
         """Our environment, with the store's URL (never an argument: it may hold a password) and the import path."""
-        path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path)
-        return {**os.environ, "PERDURE_URL": self.url, "PYTHONPATH": path}
+        return {**inherited_environment(), "PERDURE_URL": self.url}
+
+
+def inherited_environment() -> dict[str, str]:
+    """What a child OS process of ours gets: our environment, with the import path that we have."""
+    path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path)
+    return {**os.environ, "PYTHONPATH": path}

@@ -19,6 +19,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.kernel.worker import Worker as WorkerRow
 from perdure.runtime import collector
+from perdure.runtime.cells import Cells
 from perdure.runtime.committer import Committer
 from perdure.runtime.inbox import InboxReader
 from perdure.runtime.incarnation import Incarnation
@@ -66,6 +67,7 @@ class Worker:
         self.scheduler = Scheduler(
             self.incarnation, registry, committer, time, machine, telemetry, lease=pace.lease_seconds
         )
+        self.scheduler.agent.cells = Cells(registry.sources, telemetry)
         self.inbox = InboxReader(store, self.scheduler)
         self.intake = Intake(self.incarnation, store, registry, self.scheduler)
         self.pulse = Pulse(self.incarnation, store, self.scheduler, beat=pace.beat_seconds)

@@ -1,0 +1,150 @@
+"""A keeper: a thread of the worker that has calls made in its cell, and replaces the cell when it must."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+from msgspec import MsgspecError
+
+from perdure import limits
+from perdure.errors import StepCrashed
+from perdure.runtime.cell import Cell
+from perdure.runtime.wire import Answer, Beat, Begun, Failed
+
+
+class HardCall:
+    """One attempt for a cell; on the event loop ``begun``, ``heard`` (of progress) and ``ended`` are told of it."""
+
+    __slots__ = ("begun", "ended", "given_up", "hanging", "heard", "keeper", "order", "progress", "watch")
+
+    def __init__(
+        self,
+        order: bytes,
+        begun: Callable[[], None],
+        heard: Callable[[bytes], None],
+        ended: Callable[[Answer | StepCrashed], None],
+    ) -> None:
+        self.order = order
+        self.begun = begun
+        self.heard = heard
+        self.ended = ended
+        self.given_up = False
+        self.hanging = False
+        self.keeper: Keeper | None = None
+        self.progress: bytes | None = None
+        self.watch: Any = None
+
+
+class Keeper:
+    """Makes calls in its cell, which is started when there is none, and ended after whatever may have harmed it.
+
+    ``post`` has a function called on the event loop. Told of there: ``begun`` and ``heard`` of a call, ``ended`` with
+    its answer, ``started`` of a cell, and ``left`` when the thread ends.
+    """
+
+    def __init__(self, number: int, sources: Sequence[str], post: Callable[..., object], ward: Any) -> None:
+        self.number = number
+        self.sources = sources
+        self.cell: Cell | None = None
+        self.calls: SimpleQueue[HardCall | None] = SimpleQueue()
+        self._post = post
+        self._ward = ward
+        Thread(target=self._live, name=f"perdure cell {number}", daemon=True).start()
+
+    def _live(self) -> None:
+        try:
+            while (call := self.calls.get()) is not None:
+                answer = self._answer(call)
+                self._post(self._ward.ended, self, call, answer)
+                del call, answer
+            self._end()
+            self._post(self._ward.left, self)
+        except RuntimeError:
+            self._end()  # the event loop is closed: nobody is left to hear it
+
+    def _answer(self, call: HardCall) -> Answer | StepCrashed:
+        """Make a call; what it may have harmed is gone when it is answered."""
+        answer: Answer | StepCrashed | None = None
+        try:
+            while answer is None:
+                cell = self._open()
+                again = cell.calls > 0  # it may have died while nobody listened: then another one is asked
+                answer = self._talk(cell, call, again=again)
+        except OSError as error:
+            answer = StepCrashed(f"no child OS process can be started: {error}. See to this machine.")
+        harmed = isinstance(answer, StepCrashed) or (isinstance(answer, Failed) and answer.spent)
+        if harmed or call.given_up or (self.cell is not None and self.cell.calls >= limits.CELL_CALLS):
+            self._end()
+        return answer
+
+    def _open(self) -> Cell:
+        if self.cell is not None and self.cell.dead:
+            self._end()
+        if self.cell is None:
+            self.cell = Cell(self.sources)
+            self._post(self._ward.started)
+        return self.cell
+
+    def _talk(self, cell: Cell, call: HardCall, *, again: bool) -> Answer | StepCrashed | None:
+        """Hear a call through to its answer; None if the cell died before it began and another should be asked."""
+        if call.given_up:
+            cell.kill()
+        cell.order(call.order)
+        begun = False
+        while True:
+            try:
+                said = cell.hear()
+            except (MsgspecError, ValueError):
+                said = None  # something else has written on the wire
+            match said:
+                case Begun():
+                    begun = True
+                    self._post(self._ward.begun, call)
+                case Beat():
+                    if begun:
+                        self._tell(call, bytes(said.progress))
+                case None:
+                    code = self._end()
+                    if again and not begun and not call.given_up and not call.hanging:
+                        return None
+                    return StepCrashed(self._obituary(cell, call, code, begun=begun))
+                case _:
+                    return said
+
+    def _tell(self, call: HardCall, progress: bytes) -> None:
+        """Pass a heartbeat on: one word at a time, however often a step beats."""
+        told, call.progress = call.progress, progress
+        if told is None:
+            self._post(self._ward.heard, call)
+
+    def _end(self) -> int:
+        """End the cell, if there is one; its exit code."""
+        cell, self.cell = self.cell, None
+        return 0 if cell is None else cell.end()
+
+    def _obituary(self, cell: Cell, call: HardCall, code: int, *, begun: bool) -> str:
+        """What is known of a death."""
+        if call.hanging:
+            return (
+                f"the child OS process did not begin within {limits.CELL_START_SECONDS:g} s and was killed: "
+                "importing the modules of the application hangs or is slow. Make their import quick."
+            )
+        how = f"was killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
+        text = f"the child OS process of the step {how}" + ("" if begun else " before the step began")
+        words = cell.last_words.decode(errors="replace").strip()
+        if words:
+            return f"{text}. The last that it wrote to stderr:\n{words}"
+        if code == -signal.SIGKILL:
+            return f"{text}: by somebody, or by the system for want of memory. Look into the system's log."
+        return f"{text} and wrote nothing to stderr. Run the step's function by hand."
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
