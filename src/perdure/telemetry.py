@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 COUNTERS = {
     "starts": "processes started here",
     "starts_existing": "starts answered with a process that was there already",
@@ -50,7 +48,7 @@ class Telemetry:
     """What one engine has counted and measured since it was made."""
 
     def __init__(self) -> None:
-        self.counters: Counter[str] = Counter()
+        self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         self.seconds: dict[str, list[float]] = {}
 
     def count(self, name: str, by: int = 1) -> None:
@@ -68,8 +66,7 @@ class Telemetry:
 
     def snapshot(self) -> dict[str, float]:
         """Every counter by name, and ``<name>_count``, ``<name>_seconds`` and ``<name>_seconds_max`` of durations."""
-        figures: dict[str, float] = dict.fromkeys(COUNTERS, 0)
-        figures.update(self.counters)
+        figures: dict[str, float] = dict(self.counters)
         for name, (count, total, longest) in self.seconds.items():
             figures[f"{name}_count"] = count
             figures[f"{name}_seconds"] = total

@@ -35,6 +35,8 @@ Slot = tuple[str, str]
 FARTHEST = microseconds(limits.FARTHEST_SECONDS)
 """A row whose timer is further away is looked at once before: no database and no calendar can hold every number."""
 
+_COMPLETED, _MESSAGE = EventType.STEP_COMPLETED, EventType.MESSAGE_RECEIVED
+
 NOTHING: Any = MappingProxyType({})
 """Stands in for a dict until there is something to keep: thousands of activations are alive at once."""
 
@@ -44,7 +46,6 @@ class Activation:
 
     __slots__ = (
         "alarm",
-        "answer",
         "asked",
         "at",
         "attempts",
@@ -68,7 +69,6 @@ class Activation:
         "reported",
         "resumed",
         "retries",
-        "sent",
         "told",
         "trouble",
         "turns",
@@ -107,9 +107,7 @@ class Activation:
         self.alarm: tuple[int, asyncio.TimerHandle] | None = None
         self.resumed = 0
         self.lease_end = 0.0
-        self.sent = 0.0
         self.told: Callable[[Any], None] | None = None  # whoever started the process here, until answered
-        self.answer: Callable[[Activation, Any], None]
 
     # -- turns -------------------------------------------------------------------------------------------------
 
@@ -126,13 +124,14 @@ class Activation:
         now = max(now, self.at)
         self.at = now
         self.turns += 1
-        for when, place in loop.due_timers(now):
-            self.not_before = max(self.not_before, when)
-            self._record(EventType.TIMER_FIRED, place, "timer")
-            loop.timer_fired(place)
+        if loop.timers.open:
+            for when, place in loop.due_timers(now):
+                self.not_before = max(self.not_before, when)
+                self._record(EventType.TIMER_FIRED, place, "timer")
+                loop.timer_fired(place)
         inputs, self.inputs = self.inputs, []
         for type, subject, payload in inputs:
-            if type is EventType.MESSAGE_RECEIVED:
+            if type is _MESSAGE:
                 self._receive(subject)
             elif (subject.name, subject.place) in loop.open:
                 self._answer(type, subject, payload)
@@ -141,7 +140,7 @@ class Activation:
     def _answer(self, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
         self._record(type, ask.place, ask.name, payload, ask.digest)
         self.forget(ask)
-        if type is EventType.STEP_COMPLETED:
+        if type is _COMPLETED:
             self.loop.step_done(ask.place, ask.name, ask.digest, payload)
         else:
             self.loop.step_failed(ask.place, ask.name, ask.digest, payload)
@@ -364,10 +363,6 @@ class Activation:
         self.consumed = commit.consumed
         self.not_before = commit.not_before
         self.number = commit.after.events - 1
-
-    def answered(self, answer: Any) -> None:
-        """The commit in flight has been answered."""
-        self.answer(self, answer)
 
     def drop(self) -> None:
         """Let go: steps are cancelled, the code's memory is evicted; nothing that it does now counts (rule 20)."""

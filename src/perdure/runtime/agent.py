@@ -138,10 +138,9 @@ class Agent:
         """Start the next attempt of a step, now or when its retry is due."""
         slot = (ask.name, ask.place)
         tried = activation.attempts.get(slot)
-        now = self.time.now()
         if tried is None:
-            execution = Execution(self, activation, ask, 1, now)
-        elif tried.retry_at > now:
+            execution = Execution(self, activation, ask, 1, self.time.last)
+        elif tried.retry_at > (now := self.time.now()):
             delay = (tried.retry_at - now) / SECOND
             activation.wait(slot, self.loop.call_later(delay, self._retry, activation, ask))
             return

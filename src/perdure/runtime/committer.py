@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from perdure import limits
 from perdure.clock import Machine
 from perdure.errors import BadRecord, StoreError, StoreUnavailable
-from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, Verdict
+from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Start, StartAnswer, Verdict
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
 from perdure.store.base import Store
 from perdure.telemetry import Telemetry
@@ -30,13 +30,17 @@ Answered = Callable[[Any], None]
 
 
 class Committer:
-    """Batches starts, commits and sends into as few transactions as there is time for."""
+    """Batches starts, commits and sends into as few transactions as there is time for.
+
+    ``sent`` is the monotonic time just before the batch that is being answered went out: no lease in it begins earlier.
+    """
 
     def __init__(self, store: Store, machine: Machine, telemetry: Telemetry) -> None:
         self.store = store
         self.machine = machine
         self.telemetry = telemetry
         self.heard: Callable[[int, float], None] = lambda now, sent: None
+        self.sent = 0.0
         self._starts: deque[tuple[Start, Answered]] = deque()
         self._commits: deque[tuple[Commit, Answered]] = deque()
         self._sends: deque[tuple[Message, Answered]] = deque()
@@ -84,7 +88,8 @@ class Committer:
         """Have a commit written; ``answered`` gets its CommitAnswer, or BadRecord if the database refuses it."""
         if not self._refused(answered):
             self._commits.append((commit, answered))
-            self._wake()
+            if self._waiting is not None:
+                self._wake()
 
     def start(self, start: Start, answered: Answered) -> None:
         """Have a new process stored; ``answered`` gets its StartAnswer, or BadRecord."""
@@ -121,6 +126,7 @@ class Committer:
         if not queue:
             return
         batch = _take(queue)
+        self.sent = self.machine.monotonic()
         try:
             answers = await self._resolved([record for record, _ in batch], door)
         except StoreError as error:
@@ -133,11 +139,11 @@ class Committer:
             log.exception("the store failed in a way it must not; please report it")
             answers = [StoreError(f"{type(error).__name__}: {error}; see the log")] * len(batch)
         again: list[tuple[Record, Answered]] = []
-        for (record, answered), answer in zip(batch, answers, strict=True):
-            if _set_aside(answer):
-                again.append((record, answered))
+        for entry, answer in zip(batch, answers, strict=True):
+            if (answer.__class__ is CommitAnswer and answer.verdict is APPLIED) or not _set_aside(answer):
+                _tell(entry[1], answer)
             else:
-                _tell(answered, answer)
+                again.append(entry)
         if again:
             self._later(queue, again)
 
@@ -229,10 +235,12 @@ def _take(queue: deque[tuple[Record, Answered]]) -> list[tuple[Record, Answered]
 
 
 def _bytes(record: Start | Commit | Message) -> int:
-    if isinstance(record, Message):
+    if isinstance(record, Commit):
+        size = len(record.after.result or b"") + len(record.after.state or b"")
+    elif isinstance(record, Start):
+        size = len(record.process.input)
+    else:
         return len(record.payload)
-    row = record.process if isinstance(record, Start) else record.after
-    size = len(row.input) if isinstance(record, Start) else len(row.result or b"") + len(row.state or b"")
     for event in record.events:
         if event.payload is not None:
             size += len(event.payload)

@@ -8,15 +8,20 @@ from collections.abc import Callable
 
 from perdure.authoring.presence import staged
 from perdure.runtime.activation import Activation
+from perdure.runtime.store_time import StoreTime
 
 TURNS_PER_PASS = 200
 
 
 class Ready:
-    """First in, first out; a process waits in it once, whatever arrives for it meanwhile."""
+    """First in, first out; a process waits in it once, whatever arrives for it meanwhile.
 
-    def __init__(self, turn: Callable[[Activation], None]) -> None:
+    Turns between two breaths have one time: that of their beginning, which is no earlier than what came in for them.
+    """
+
+    def __init__(self, turn: Callable[[Activation, int], None], time: StoreTime) -> None:
         self._turn = turn
+        self._time = time
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Activation] = deque()
         self._scheduled = False
@@ -33,13 +38,14 @@ class Ready:
 
     def _pass(self) -> None:
         queue = self._queue
+        now = self._time.now()
         try:
             with staged():
                 for _ in range(min(len(queue), TURNS_PER_PASS)):
                     activation = queue.popleft()
                     activation.queued = False
                     if not activation.gone:
-                        self._turn(activation)
+                        self._turn(activation, now)
         finally:  # also when somebody interrupts the worker in a turn: it still has to stop gracefully
             self._scheduled = bool(queue)
             if queue:

@@ -18,14 +18,14 @@ from perdure.clock import Machine, microseconds
 from perdure.errors import BadRecord, HistoryMisfit, StoreError
 from perdure.kernel import transition
 from perdure.kernel.attempt import FailedAttempt
-from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
+from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.lease import Claimed
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.outcome import Outcome
-from perdure.kernel.process import FINAL, Process, Status
+from perdure.kernel.process import FINAL, RUNNING, Process
 from perdure.runtime.activation import Activation
 from perdure.runtime.agent import Agent
 from perdure.runtime.alarm import Alarms
@@ -80,7 +80,7 @@ class Scheduler:
         self.draining = False
         self.alone = False
         self.emptied = asyncio.Event()
-        self.feed = Ready(self._turn).put
+        self.feed = Ready(self._turn, time).put
 
     # -- taking processes in hand ------------------------------------------------------------------------------
 
@@ -109,9 +109,7 @@ class Scheduler:
             self.committer.start(Start(unowned), partial(self._tell, activation))
             return
         activation.commit = commit
-        activation.sent = self.time.monotonic()
-        activation.answer = self._stored
-        self.committer.start(Start(commit.after, commit.events, commit.lease), activation.answered)
+        self.committer.start(Start(commit.after, commit.events, commit.lease), partial(self._stored, activation))
 
     def _stored(self, activation: Activation, answer: StartAnswer | StoreError) -> None:
         commit, activation.commit = activation.commit, None
@@ -120,7 +118,7 @@ class Scheduler:
             self.telemetry.counters["starts"] += 1
             self.telemetry.counters["turns"] += 1
             self.hand[activation.process.id] = activation
-            activation.lease_end = activation.sent + self.lease_seconds
+            activation.lease_end = self.committer.sent + self.lease_seconds
             self._applied(activation, commit, answer.inbox)
         else:
             # Somebody else has the key, or nothing could be stored: what the turn did in memory is void.
@@ -188,7 +186,7 @@ class Scheduler:
 
     # -- turns -------------------------------------------------------------------------------------------------
 
-    def _turn(self, activation: Activation) -> None:
+    def _turn(self, activation: Activation, now: int) -> None:
         if activation.told is not None:
             self._open(activation)
             return
@@ -196,7 +194,7 @@ class Scheduler:
             return  # what has come in waits for the answer to the commit in flight
         self.telemetry.counters["turns"] += 1
         try:
-            activation.turn(self.time.now())
+            activation.turn(now)
             activation.gather()
         except Exception as error:  # a misfit, or code that runs in a circle: a person must see it
             self._park(activation, error)
@@ -225,10 +223,11 @@ class Scheduler:
             self.hand_back(activation)
             return
         outcome = activation.outcome(self.time, self.hold)
-        if outcome.status is Status.RUNNING:
+        if outcome.status is RUNNING:
             outcome = bounded(activation, outcome)
             if outcome.busy:
-                self.alarms.set(activation)
+                if loop.timers.open:
+                    self.alarms.set(activation)
                 if written:
                     return
         self._write(activation, self._commit(activation, outcome))
@@ -256,19 +255,17 @@ class Scheduler:
 
     def _write(self, activation: Activation, commit: Commit) -> None:
         activation.commit = commit
-        activation.sent = self.time.monotonic()
-        activation.answer = self._answered
-        self.committer.commit(commit, activation.answered)
+        self.committer.commit(commit, partial(self._answered, activation))
 
     def _answered(self, activation: Activation, answer: CommitAnswer | StoreError) -> None:
         commit = activation.commit
         assert commit is not None
         activation.commit = None
         if isinstance(answer, CommitAnswer):
-            if answer.verdict is Verdict.APPLIED:
+            if answer.verdict is APPLIED:
                 self.telemetry.counters["commits"] += 1
                 if not activation.gone:
-                    activation.lease_end = activation.sent + self.lease_seconds
+                    activation.lease_end = self.committer.sent + self.lease_seconds
                     self._applied(activation, commit, answer.inbox)
                 return
             if answer.verdict is Verdict.READ_FIRST and not activation.gone:
@@ -292,11 +289,11 @@ class Scheduler:
         process = activation.process = commit.after
         if process.owner is None:
             # If we die here the row is free and due at its time; nobody waits for us.
-            if process.status is not Status.RUNNING:
+            if process.status is not RUNNING:
                 self.telemetry.counters[process.status.value] += 1
                 self.ended(process)
             self.drop(activation)
-            if process.status is Status.RUNNING and process.due_at is not None:
+            if process.status is RUNNING and process.due_at is not None:
                 self.waiting(self.time.now() if inbox > process.seen else process.due_at)
             return
         if activation.trouble is not None:

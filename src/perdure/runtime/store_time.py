@@ -11,12 +11,15 @@ from perdure.clock import SECOND, Machine, microseconds
 
 
 class StoreTime:
-    """An estimate of the store's clock that never runs ahead of it and never backward."""
+    """An estimate of the store's clock that never runs ahead of it and never backward.
+
+    ``last`` is the time that was last heard or asked for: of an answer that is being taken, it is the time.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._offset: float | None = None
-        self._last = 0
+        self.last = 0
 
     def heard(self, now: int, sent: float) -> None:
         """Take the store's time from an answer that has just arrived, to a request of the monotonic time ``sent``.
@@ -26,12 +29,13 @@ class StoreTime:
         at_least = now - self._machine.monotonic() * SECOND
         at_most = now - sent * SECOND
         self._offset = at_least if self._offset is None else min(max(self._offset, at_least), at_most)
+        self.last = max(self.last, now)
 
     def now(self) -> int:
         """Microseconds since 1970 by the store's clock, a little late at most."""
         assert self._offset is not None, "the store has not answered yet"
-        self._last = max(self._last, int(self._offset + self._machine.monotonic() * SECOND))
-        return self._last
+        self.last = max(self.last, int(self._offset + self._machine.monotonic() * SECOND))
+        return self.last
 
     def idle_at(self, seconds: float | None = None) -> int:
         """The store's time about ``seconds`` (default a day) from now, spread so that reminders come in no heap."""
