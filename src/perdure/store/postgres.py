@@ -2,7 +2,8 @@
 
 Four connections, each for one purpose: one writes (starts, sends, claims, commits), one is kept for beats, one reads,
 and one listens and holds the worker's lock. With ``pooler=transaction`` in the URL the last one is not there: hints
-and instant evidence of death need a session of one's own.
+and instant evidence of death need a session of one's own. People's searches, which may take long, get a connection of
+their own when the first of them comes, so that no result and no sweep waits behind them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.limits import SEARCH_SECONDS
 from perdure.store import postgres_row as row
 from perdure.store.base import Overdue, Pruned, Search
 from perdure.store.postgres_batch import (
@@ -46,6 +48,8 @@ class PostgresStore:
         self._writes = Link(self._address, machine, sql, "writes")
         self._beats = Link(self._address, machine, sql, "beats")
         self._reads = Link(self._address, machine, sql, "reads")
+        self._searches = Link(self._address, machine, sql, "searches")
+        self._searches.patience = SEARCH_SECONDS
         self._presence = Presence(self._address, machine, sql)
 
     @property
@@ -59,6 +63,7 @@ class PostgresStore:
         try:
             for link in (self._writes, self._beats, self._reads):
                 await link.open()
+            self._searches.ready()
             if not self._address.pooled:
                 await self._presence.open()
         except BaseException:
@@ -67,7 +72,7 @@ class PostgresStore:
 
     async def close(self) -> None:
         """Let go of every connection and lock. Safe to call twice."""
-        for link in (self._writes, self._beats, self._reads):
+        for link in (self._writes, self._beats, self._reads, self._searches):
             await link.close()
         await self._presence.close()
 
@@ -197,13 +202,13 @@ class PostgresStore:
         columns = search_columns(search)
         if not columns:
             return []
-        found = await self._reads.rows("search", *columns, search.before_id, search.limit)
+        found = await self._searches.rows("search", *columns, search.before_id, search.limit)
         return [row.process_of(one[:]) for one in found]
 
     async def count(self, search: Search) -> list[tuple[str, Status, int]]:
         """How many processes there are by kind and status."""
         columns = search_columns(search)
-        found = await self._reads.rows("count", *columns) if columns else ()
+        found = await self._searches.rows("count", *columns) if columns else ()
         return [(one["kind"], row.STATUSES[one["status"]], one["processes"]) for one in found]
 
     async def history(

@@ -134,6 +134,10 @@ class Link:
         """The one row that a named query answers."""
         return (await self.rows(name, *given))[0]
 
+    def ready(self) -> None:
+        """Connect when the first statement comes."""
+        self._closed = False
+
     async def open(self) -> None:
         """Connect now, so that a wrong address is told at once; raises StoreError."""
         self._closed = False

@@ -74,6 +74,7 @@ async def _apply_next(connection: asyncpg.Connection[asyncpg.Record], schema: st
     """Apply one step in a transaction of its own, unless somebody else has done it while we waited for the lock."""
     sql = queries(schema)
     async with connection.transaction():
+        await connection.execute(sql["limit_migration"])
         await connection.fetchval(sql["lock_schema"], schema_lock(schema))
         await connection.execute(sql["create_schema"])
         left = pending("postgres", await connection.fetchval(sql["last_migration"]), migrate=True)

@@ -23,6 +23,15 @@ ALL = [step.number for step in steps("postgres")]
 APPLIED = "SELECT array_agg(number ORDER BY number) FROM perdure.migration"
 MIGRATING = "SELECT pid FROM pg_stat_activity WHERE application_name = 'perdure migration' AND wait_event_type = 'Lock'"
 
+NOTE_THE_LIMIT = """
+    CREATE TABLE public.noted (value text);
+    CREATE FUNCTION public.note() RETURNS event_trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO public.noted VALUES (current_setting('idle_in_transaction_session_timeout'));
+    END $$;
+    CREATE EVENT TRIGGER note ON ddl_command_end EXECUTE FUNCTION public.note()
+"""
+
 
 @pytest.fixture
 def url(postgres_url: str) -> str:
@@ -84,6 +93,14 @@ async def test_an_opener_killed_in_the_middle_leaves_whole_steps_and_the_next_go
     await opened(url)
     assert await other.fetchval(APPLIED) == ALL
     await other.close()
+
+
+async def test_a_migrating_worker_that_hangs_does_not_keep_the_lock_for_ever(
+    url: str, outside: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await outside.execute(NOTE_THE_LIMIT)
+    await opened(url)
+    assert [row[0] for row in await outside.fetch("SELECT DISTINCT value FROM public.noted")] == ["1min"]
 
 
 async def test_a_database_of_a_newer_perdure_is_refused(url: str, outside: asyncpg.Connection[asyncpg.Record]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from perdure.errors import StoreUnavailable
 from perdure.kernel.commit import Verdict
+from perdure.store.base import Search
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres_link import connect
 from perdure.store.postgres_url import address_of
@@ -99,10 +100,12 @@ async def test_both_ends_are_told_to_notice_a_peer_gone_dark_within_ten_seconds(
 
 
 async def test_each_purpose_has_a_connection_of_its_own(postgres: PostgresGround, trial: Trial) -> None:
-    purposes = await postgres.outside.fetch(
-        "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE 'perdure %' ORDER BY 1"
-    )
-    assert [row[0] for row in purposes] == ["perdure beats", "perdure presence", "perdure reads", "perdure writes"]
+    sql = "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE 'perdure %' ORDER BY 1"
+    purposes = ["perdure beats", "perdure presence", "perdure reads", "perdure writes"]
+    await trial.store.search(Search(ids=(bytes(16),)))
+    assert [row[0] for row in await postgres.outside.fetch(sql)] == purposes
+    await trial.stored()
+    assert [row[0] for row in await postgres.outside.fetch(sql)] == [*purposes[:3], "perdure searches", purposes[3]]
 
 
 async def test_a_beat_does_not_wait_behind_a_write(postgres: PostgresGround, trial: Trial) -> None:

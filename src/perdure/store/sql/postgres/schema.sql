@@ -8,6 +8,10 @@ CREATE TABLE IF NOT EXISTS perdure.migration (
     applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
 )
 
+-- name: limit_migration
+-- A migrating OS process that hangs between two statements loses the lock after this time: others migrate then.
+SET LOCAL idle_in_transaction_session_timeout = '60s'
+
 -- name: lock_schema
 -- Transaction-level, so that it is freed with the transaction, behind a pooler too.
 SELECT pg_advisory_xact_lock($1)

@@ -23,6 +23,9 @@ DECLARE
     due      boolean;
     done     boolean;
 BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);  -- what is accepted is on disk, whatever the server says
+    END IF;
     SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
     SELECT array_agg(l.n), array_agg(l.ctid), count(*) FILTER (WHERE l.fits), max(l.inbox), bool_or(l.due), bool_or(l.done)

@@ -13,6 +13,9 @@ DECLARE
     messages int;
     elsewhere boolean;
 BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);  -- what is accepted is on disk, whatever the server says
+    END IF;
     SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
     SELECT p.ctid, p.inbox, p.created_at IS DISTINCT FROM p.opened_at INTO place, messages, elsewhere

@@ -15,6 +15,9 @@ DECLARE
     n      int;
     wake   boolean;
 BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);  -- what is accepted is on disk, whatever the server says
+    END IF;
     SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
     SELECT array_agg(l.n) INTO held

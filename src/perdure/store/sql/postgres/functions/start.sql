@@ -16,6 +16,9 @@ DECLARE
     fresh   boolean[];
     kept    uuid[];
 BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);  -- what is accepted is on disk, whatever the server says
+    END IF;
     SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
     IF workers IS NOT NULL THEN
