@@ -102,7 +102,7 @@ class Store(Protocol):
         """Processes, newest first."""
 
     async def count(self, search: Search) -> list[tuple[str, Status, int]]:
-        """How many processes there are by kind and status."""
+        """How many processes there are by kind and status; ``before_id`` and ``limit`` are of pages, and left out."""
 
     async def history(
         self, process: bytes, run: int, *, after: int = 0, limit: int = 1000, backward: bool = False

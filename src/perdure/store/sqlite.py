@@ -31,7 +31,7 @@ from perdure.store import (
 from perdure.store.base import Overdue, Pruned, Search
 from perdure.store.sqlite_clock import SqliteClock
 from perdure.store.sqlite_connection import Connection
-from perdure.store.sqlite_file import read_url
+from perdure.store.sqlite_file import Standing, read_url
 from perdure.store.sqlite_lane import Lane
 from perdure.store.sqlite_lock import IncarnationLocks
 from perdure.store.sqlite_watch import Watch
@@ -49,15 +49,16 @@ class SqliteStore:
     def __init__(self, url: str, *, machine: Machine | None = None) -> None:
         self.url = url
         self._file = read_url(url)
+        self._standing = Standing(self._file.path)
         self._machine = machine or Machine()
         self._clock = SqliteClock(self._machine)
         self._locks = IncarnationLocks(self._file.locks)
-        writing = Lane("perdure sqlite writer", self._connect)
+        writing = Lane("perdure sqlite writer", self._connect, self._standing.check)
         # A database in memory has one connection only: what is read waits there behind what is written. In a file the
         # engine reads on one connection and people on another, so that nobody's long search delays a supervisor.
         memory = self._file.path is None
-        self._reader = writing if memory else Lane("perdure sqlite reader", self._connect)
-        self._people = writing if memory else Lane("perdure sqlite search", self._connect)
+        self._reader = writing if memory else Lane("perdure sqlite reader", self._connect, self._standing.check)
+        self._people = writing if memory else Lane("perdure sqlite search", self._connect, self._standing.check)
         self._writer = Writer(self._machine, self._clock, writing)
         self._watch = Watch(self._writer.hints, self._connect_watch)
 
@@ -68,6 +69,7 @@ class SqliteStore:
         if sqlite3.sqlite_version_info < _OLDEST:
             raise StoreError(f"this Python has SQLite {sqlite3.sqlite_version}; use one with SQLite 3.38 or newer")
         self._file.prepare(create=migrate)
+        self._standing.begin()
         self._writer.open()
         self._reader.open()
         self._people.open()
@@ -229,7 +231,7 @@ class SqliteStore:
         return await self._read(lambda connection: sqlite_search.search(connection, search), self._people)
 
     async def count(self, search: Search) -> list[tuple[str, Status, int]]:
-        """How many processes there are by kind and status."""
+        """How many processes there are by kind and status; ``before_id`` and ``limit`` are of pages, and left out."""
         return await self._read(lambda connection: sqlite_search.count(connection, search), self._people)
 
     async def history(

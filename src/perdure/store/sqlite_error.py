@@ -43,9 +43,16 @@ _MEANING: Mapping[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_INTERRUPT: (StoreUnavailable, "the statement was interrupted; try again"),
     sqlite3.SQLITE_CORRUPT: (StoreError, "the database file is damaged; stop all workers and restore a backup"),
     sqlite3.SQLITE_NOTADB: (StoreError, "the file is not a SQLite database; check the path in the URL"),
-    sqlite3.SQLITE_CONSTRAINT: (BadRecord, "the database refused a record"),
-    sqlite3.SQLITE_MISMATCH: (BadRecord, "the database refused a value of the wrong type"),
-    sqlite3.SQLITE_TOOBIG: (BadRecord, "the database refused a value that is too large"),
+    sqlite3.SQLITE_CONSTRAINT: (
+        BadRecord,
+        "a record would break a law of the store; mend or leave out the value (texts hold no NUL), "
+        "or report it with this text",
+    ),
+    sqlite3.SQLITE_MISMATCH: (
+        BadRecord,
+        "the database refused a value of the wrong type; mend or leave out the value",
+    ),
+    sqlite3.SQLITE_TOOBIG: (BadRecord, "a record is too large for SQLite; make the value smaller"),
 }
 
 
@@ -73,7 +80,7 @@ def translated(error: BaseException) -> BaseException:
         kind, advice = _MEANING[primary]
         return kind(f"{advice} (SQLite: {error})")
     if not primary and isinstance(error, _REFUSED_BY_TYPE):
-        return BadRecord(f"a value cannot be stored: {error}")
+        return BadRecord(f"a value cannot be stored: {error}; mend or leave out the value")
     if isinstance(error, sqlite3.Error):
         return StoreError(f"SQLite failed: {error}; run `perdure migrate` if the schema is older than this Perdure")
     return error

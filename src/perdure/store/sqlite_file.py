@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from perdure.errors import InvalidUrl, StoreError, StoreTooOld
+from perdure.errors import InvalidUrl, StoreError, StoreTooOld, StoreUnavailable
 
 _SHAPE = "write sqlite:///shop.db, sqlite:////var/lib/shop.db or sqlite://:memory:"
 
@@ -38,6 +38,39 @@ class SqliteFile(Struct, frozen=True):
                 f"the database {self.path} cannot be opened ({error.strerror}); "
                 "check that its folder exists and that the path names a file"
             ) from None
+
+
+class Standing:
+    """Whether the database still stands at its path: what is written to a removed or replaced file is lost."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._opened: tuple[int, int] | None = None
+
+    def begin(self) -> None:
+        """Take note of the file that is opened now."""
+        self._opened = self._file()
+
+    def check(self) -> None:
+        """Raise StoreUnavailable while another file is there, or none."""
+        if self._opened is None or self._file() == self._opened:
+            return
+        # StoreUnavailable and nothing final: the leases lapse by themselves, and the file may be moved back.
+        raise StoreUnavailable(
+            f"the database {self._path} was removed or replaced while it was open, nothing is written any more; "
+            "stop this worker, put the database in its place, then start the worker again"
+        )
+
+    def _file(self) -> tuple[int, int] | None:
+        if self._path is None:
+            return None
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        except OSError:
+            return self._opened  # nobody can tell
+        return found.st_dev, found.st_ino
 
 
 def read_url(url: str) -> SqliteFile:

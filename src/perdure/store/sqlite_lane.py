@@ -18,11 +18,15 @@ Work = Callable[[Connection], T]
 
 
 class Lane:
-    """Does work on one connection, one piece at a time; a connection that broke is replaced before the next piece."""
+    """Does work on one connection, one piece at a time; a connection that broke is replaced before the next piece.
 
-    def __init__(self, name: str, connect: Callable[[], Connection]) -> None:
+    ``check`` is made before each piece, and raises if the database is not to be used now.
+    """
+
+    def __init__(self, name: str, connect: Callable[[], Connection], check: Callable[[], None]) -> None:
         self._name = name
         self._connect = connect
+        self._check = check
         self._urgent: deque[tuple[Work[Any], asyncio.Future[Any]]] = deque()
         self._usual: deque[tuple[Work[Any], asyncio.Future[Any]]] = deque()
         self._wake: SimpleQueue[bool] = SimpleQueue()
@@ -77,6 +81,7 @@ class Lane:
 
     def _do(self, work: Work[T]) -> T:
         try:
+            self._check()
             if self._connection is None:
                 self._connection = self._connect()
             return work(self._connection)

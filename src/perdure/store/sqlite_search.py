@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec import DecodeError, json
+from msgspec.structs import replace
 
 from perdure.kernel.process import Process, Status
 from perdure.store import sqlite_row
@@ -28,8 +29,8 @@ def search(connection: Connection, search: Search) -> list[Process]:
 
 
 def count(connection: Connection, search: Search) -> list[tuple[str, Status, int]]:
-    """How many processes there are by kind and status, ordered by both."""
-    built = _conditions(search)
+    """How many processes there are by kind and status, ordered by both; a count has no pages."""
+    built = _conditions(replace(search, before_id=None))
     if built is None:
         return []
     where, given = built

@@ -288,8 +288,9 @@ class Model:
         return found[: search.limit]
 
     def count(self, search: Search) -> list[tuple[str, Status, int]]:
-        """How many a search without a limit would find, by kind and status."""
+        """How many a search would find on all its pages, by kind and status."""
         order = list(Status)
+        search = replace(search, before_id=None)
         pairs = Counter((row.kind, row.status) for row in self.rows.values() if _matches(row, search))
         found = sorted(pairs.items(), key=lambda pair: (pair[0][0].encode(), order.index(pair[0][1])))
         return [(kind, status, number) for (kind, status), number in found]

@@ -162,3 +162,22 @@ async def test_a_closed_store_says_so(url: str, machine: MovableMachine) -> None
     await store.open()
     assert await store.now() > 0
     await store.close()
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
+async def test_f28_a_file_taken_away_under_a_worker_is_told_of_and_moving_it_back_lets_work_go_on(
+    trial: Trial, store: SqliteStore, file: Path, replaced: bool
+) -> None:
+    worker = await trial.worker()
+    row = await trial.in_hand(worker)
+    before = await trial.whole(row.id)
+    aside = file.with_suffix(".aside")
+    file.rename(aside)
+    if replaced:
+        file.write_bytes(aside.read_bytes())
+    for call in (trial.beat(worker, row), trial.commit(going_on(row)), store.workers()):
+        with pytest.raises(StoreUnavailable, match=r"removed or replaced .* start the worker again"):
+            await call
+    aside.replace(file)
+    assert await trial.whole(row.id) == before
+    assert (await trial.commit(going_on(row))).verdict is Verdict.APPLIED

@@ -121,6 +121,12 @@ class Reading:
         assert await trial.store.count(Search(ids=(rows["refund None"].id,))) == [("refund", Status.RUNNING, 1)]
         assert await trial.store.count(Search(key="none")) == []
 
+    async def test_a_count_counts_all_pages(self, trial: Trial) -> None:
+        rows = await self._some(trial)
+        everything = await trial.store.count(Search())
+        for row in rows.values():
+            assert await trial.store.count(Search(before_id=row.id, limit=1)) == everything
+
     async def test_e25_a_history_is_told_from_where_and_how_far_it_is_asked(self, trial: Trial) -> None:
         worker = await trial.worker()
         row = await trial.in_hand(worker)
