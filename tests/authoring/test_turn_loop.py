@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -320,6 +321,21 @@ async def answering_by_hand() -> None:
             attempt()
     assert promise.future is promise
     await promise
+
+
+colour: ContextVar[str] = ContextVar("colour", default="none")
+
+
+@workflow
+async def painting() -> str:
+    colour.set("red")
+    await work()
+    return colour.get()
+
+
+def test_what_a_workflow_puts_into_its_context_is_there_in_later_turns_and_in_no_other_process() -> None:
+    assert Life(painting).finish_step("work").outcome == '"red"'
+    assert colour.get() == "none"
 
 
 def test_the_code_cannot_answer_its_own_asks() -> None:

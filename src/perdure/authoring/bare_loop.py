@@ -124,7 +124,7 @@ class BareLoop(ClosedLoop):
         if context is not None and type(callback) is BuiltinFunctionType:  # a C task resumes itself: it wants no handle
             self.ready.append((callback, args, context))
             return None
-        call = Call((callback, args, context or copy_context()))
+        call = Call((callback, args, copy_context() if context is None else context))
         self.ready.append(call)
         return call
 
@@ -149,7 +149,9 @@ class BareLoop(ClosedLoop):
             return Call((callback, args, context))  # void: nobody will call it
         place = self.place(_TIMER)
         self.numbers += 1
-        timer = Timer(self.timers, due, self.numbers, place, callback, args, context or copy_context())
+        timer = Timer(
+            self.timers, due, self.numbers, place, callback, args, copy_context() if context is None else context
+        )
         self.timers.add(timer)
         return timer
 
