@@ -9,11 +9,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from perdure.answer import to_future
+from perdure.authoring import confinement
 from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import Workflow
 from perdure.client import Client
 from perdure.clock import Machine
-from perdure.errors import PerdureError
+from perdure.errors import DefinitionError, PerdureError
 from perdure.kernel.commit import StartAnswer
 from perdure.kernel.message import SendAnswer
 from perdure.kernel.process import Process
@@ -77,6 +78,11 @@ class Engine(Client):
 
     async def __aenter__(self) -> Self:
         """Open the store and begin to work."""
+        if confinement.entering:
+            raise DefinitionError(
+                "this program opens an engine while it is imported by the cell of a hard step. "
+                'Put what it does behind `if __name__ == "__main__":`.'
+            )
         await self.store.open(migrate=self._migrate)
         self._closing = None
         try:

@@ -22,6 +22,9 @@ _FEWEST_BYTES = 2**20
 HARD: dict[str, Step[Any, Any]] = {}
 """Every hard step that this program has defined, by the key that it has in every OS process."""
 
+entering = False
+"""Whether this OS process is a cell that is importing the application."""
+
 
 @dataclass(frozen=True, slots=True)
 class Confinement:

@@ -247,8 +247,8 @@ class Agent:
 
     def _call_in_cell(self, execution: Execution) -> None:
         def ended(answer: Answer | StepCrashed) -> None:
-            if isinstance(answer, StepCrashed):
-                self._failed(execution, answer)
+            if isinstance(answer, StepCrashed):  # when it was told to stop its cell was killed: that is no late answer
+                self._failed(execution, asyncio.CancelledError() if execution.over else answer)
             elif not self._silenced(execution):
                 if isinstance(answer, Failed):
                     self._ended(execution, None, answer)

@@ -56,7 +56,7 @@ class Cell:
         assert self._process.stderr is not None
         self._stderr = self._process.stderr.fileno()
         os.set_blocking(self._stderr, False)
-        self._death = os.pidfd_open(self._process.pid) if hasattr(os, "pidfd_open") else None
+        self._death = self._watch_for_death()
         self._selector = selectors.DefaultSelector()
         for file in (self._wire.fileno(), self._stderr, self._death):
             if file is not None:
@@ -67,7 +67,9 @@ class Cell:
         """Whether it has died or hung up while nobody listened."""
         if self._death is not None:
             return self._death in {key.fd for key, _ in self._selector.select(0)}
-        return self._process.poll() is not None
+        with suppress(BlockingIOError):
+            return not self._wire.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        return False
 
     def order(self, frame: bytes) -> None:
         """Send an order; nothing happens if nobody is there to read it."""
@@ -120,6 +122,12 @@ class Cell:
         assert self._process.stderr is not None
         self._process.stderr.close()
         return code
+
+    def _watch_for_death(self) -> int | None:
+        """What becomes readable when it dies; where there is no such thing, the end of the wire must do."""
+        with suppress(AttributeError, OSError):
+            return os.pidfd_open(self._process.pid)
+        return None
 
     def _signal(self, send: Callable[[], None]) -> None:
         with self._lock:

@@ -132,14 +132,12 @@ class Cells:
     def ended(self, keeper: Keeper, call: HardCall, answer: Answer | StepCrashed) -> None:
         """The call is answered, or its cell has died."""
         self._unwatch(call)
-        crashed = isinstance(answer, StepCrashed)
-        if crashed and not (call.given_up or call.hanging):
+        if isinstance(answer, StepCrashed) and not (call.given_up or call.hanging):
             self.telemetry.count("cells_crashed")
         del self._busy[keeper]
         self._idle[keeper] = self._loop.call_later(limits.CELL_IDLE_SECONDS, self._dismiss, keeper)
         self._next()
-        if not (crashed and call.given_up):
-            call.ended(answer)
+        call.ended(answer)
 
     def left(self, keeper: Keeper) -> None:
         """A keeper has ended, and its cell with all that was in it."""

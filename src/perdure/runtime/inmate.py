@@ -15,13 +15,14 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from inspect import iscoroutinefunction
 from threading import Lock, Thread
 from typing import Any, NoReturn
 
 from msgspec import Raw
 
+from perdure.authoring import confinement
 from perdure.authoring.attempt import ATTEMPT, Attempt
 from perdure.authoring.confinement import HARD
 from perdure.authoring.registry import module_of
@@ -57,7 +58,8 @@ class Inmate:
             if self._stopped:
                 return  # the attempt was taken back: nobody waits for its answer
             for stream in (sys.stdout, sys.stderr):
-                stream.flush()
+                with suppress(Exception):  # a closed one, or one of the step's own making
+                    stream.flush()
             self.say(answer)
 
     def say(self, message: Said) -> None:
@@ -160,13 +162,22 @@ def found(order: Order) -> Step[Any, Any]:
     """The step of an order, once its module is imported; raises LookupError."""
     step = HARD.get(order.key)
     if step is None:
-        module_of(order.source)
+        enter(order.source)
         step = HARD.get(order.key)
     if step is None:
         raise LookupError(
             f"importing {order.source} defines no hard step {order.key}. Define it at the top of a module, always."
         )
     return step
+
+
+def enter(source: str) -> None:
+    """Import a part of the application; a program that would run its engine again is stopped."""
+    confinement.entering = True
+    try:
+        module_of(source)
+    finally:
+        confinement.entering = False
 
 
 def failed(step: Step[Any, Any], order: Order, error: BaseException) -> Failed:
@@ -209,7 +220,7 @@ def main() -> NoReturn:
     die_with(lifeline)
     faulthandler.enable(all_threads=False)
     for source in sys.argv[3:]:
-        module_of(source)
+        enter(source)
     Inmate(socket.socket(fileno=wire), Machine()).live()
     sys.exit()
 

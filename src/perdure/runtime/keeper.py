@@ -74,8 +74,8 @@ class Keeper:
                 cell = self._open()
                 again = cell.calls > 0  # it may have died while nobody listened: then another one is asked
                 answer = self._talk(cell, call, again=again)
-        except OSError as error:
-            answer = StepCrashed(f"no child OS process can be started: {error}. See to this machine.")
+        except Exception as error:  # whatever goes wrong here, the call is answered
+            answer = StepCrashed(f"no cell can be had: {type(error).__name__}: {error}. See to this machine.")
         harmed = isinstance(answer, StepCrashed) or (isinstance(answer, Failed) and answer.spent)
         if harmed or call.given_up or (self.cell is not None and self.cell.calls >= limits.CELL_CALLS):
             self._end()

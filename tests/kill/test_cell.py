@@ -1,0 +1,71 @@
+"""The cells of a worker that is killed: neither they nor what their steps have started outlive it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kill.crime import LIMIT, ROOT
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+
+
+@pytest.mark.kill
+def test_a_cell_and_what_it_started_die_with_their_killed_worker_even_while_busy_in_c(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "tests.kill.captor", sqlite_url, str(fifo)], env=ENVIRONMENT, cwd=ROOT
+    )
+    try:
+        with fifo.open("rb") as held:
+            cell = int(held.readline())
+            assert cell != worker.pid
+            worker.send_signal(signal.SIGKILL)
+            worker.wait(LIMIT)
+            assert held.read() == b"", "read to the end: nobody holds it any more"
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+PROGRAM = """
+import asyncio
+from perdure import Engine, Retry, step, workflow
+
+@step(hard=True, retry=Retry.NONE)
+def one() -> int:
+    return 1
+
+@workflow
+async def flow() -> int:
+    return await one()
+
+async def main() -> None:
+    async with Engine("sqlite:///perdure.db", work=True) as engine:
+        handle = await engine.start(flow)
+        print("result", await handle.result(30))
+
+{guard}asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("guard", ['if __name__ == "__main__": ', ""])
+def test_a_cell_imports_the_program_and_is_not_made_to_run_it_again(tmp_path: Path, guard: str) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM.format(guard=guard))
+    done = subprocess.run(
+        [sys.executable, "program.py"], env=ENVIRONMENT, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT
+    )
+    if guard:
+        assert (done.stdout, done.stderr, done.returncode) == ("result 1\n", "", 0)
+    else:
+        assert "result" not in done.stdout and done.returncode == 1
+        assert 'Put what it does behind `if __name__ == "__main__":`' in done.stderr
+        assert "perdure.errors.ProcessFailed" in done.stderr
