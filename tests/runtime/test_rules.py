@@ -157,7 +157,7 @@ async def waits(name: str) -> str:
 
 async def test_rule_11_an_ended_incarnation_drops_everything_and_goes_on_under_a_new_id(opened: Open) -> None:
     gates["a"] = asyncio.Event()
-    pace = Pace(lease_seconds=0.4, beat_seconds=0.05)
+    pace = Pace(lease_seconds=1.5, beat_seconds=0.05)
     engine, store = await opened(work=True, workflows=[waits], pace=pace)
     before = engine.worker.incarnation.id
     handle = await engine.start(waits, "a")
@@ -188,6 +188,7 @@ async def test_rule_12_a_worker_whose_lock_is_free_at_two_looks_is_dead_and_at_o
 
     machine = Machine()
     async with Engine(store_url, work=True, workflows=[one]) as engine:
+        await engine.worker.supervisor.stop()  # it looks for the dead too, and could be the first
         other = store_for(store_url, machine)
         await other.open()
         row = await other.enlist(Worker(machine.new_id(), "doomed"), 60_000_000)
@@ -206,9 +207,9 @@ async def test_rule_12_a_worker_whose_lock_is_free_at_two_looks_is_dead_and_at_o
 
 async def test_rule_14_no_lease_is_renewed_past_the_process_deadline(opened: Open) -> None:
     gates["b"] = asyncio.Event()
-    pace = Pace(lease_seconds=0.3, beat_seconds=0.05)
+    pace = Pace(lease_seconds=0.9, beat_seconds=0.05)
     engine, store = await opened(work=True, workflows=[waits], pace=pace)
-    handle = await engine.start(waits, "b", deadline=0.4)
+    handle = await engine.start(waits, "b", deadline=1.5)
     with pytest.raises(Exception, match="deadline"):
         await handle.result(LIMIT)
     renewed = [beat for name, beat in store.calls if name == "beat" and beat.renewals]
@@ -223,7 +224,7 @@ async def test_f14_while_the_store_is_away_steps_stop_before_their_lease_ends_an
     opened: Open,
 ) -> None:
     gates["c"] = asyncio.Event()
-    pace = Pace(lease_seconds=0.4, beat_seconds=0.05)
+    pace = Pace(lease_seconds=1.5, beat_seconds=0.05)
     engine, store = await opened(work=True, workflows=[waits], pace=pace)
     outage = Outage().upon(store)
     handle = await engine.start(waits, "c")
