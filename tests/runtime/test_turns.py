@@ -167,7 +167,9 @@ async def test_rule_04_a_message_that_is_read_while_its_process_is_ending_is_rec
     assert len(commits) == 2, "once read first, then applied"
 
 
-async def test_a_signal_to_a_process_in_hand_is_heard_at_once(opened: Open) -> None:
+async def test_a_signal_to_a_process_in_hand_is_heard_at_once(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "POLL_SECONDS", 3600.0)  # nobody hears of it by looking
+
     @workflow
     async def hears() -> str:
         slow = gated("slow")
@@ -180,10 +182,8 @@ async def test_a_signal_to_a_process_in_hand_is_heard_at_once(opened: Open) -> N
     handle = await engine.start(hears)
     await until(lambda: len(done) == 2)
     await until_row(engine, handle.id, lambda row: row.events == 1)
-    began = asyncio.get_running_loop().time()
     await handle.signal("go", 5)
     await until_row(engine, handle.id, lambda row: row.seen == 1)
-    assert asyncio.get_running_loop().time() - began < limits.POLL_SECONDS / 2
     gates["slow"].set()
     assert await handle.result(LIMIT) == "5"
 
