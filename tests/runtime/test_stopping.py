@@ -135,12 +135,13 @@ async def test_f04_a_row_whose_commit_is_in_flight_at_the_limit_is_handed_back_a
     engine, store = await opened(work=True, workflows=[two])
     handle = await engine.start(two)
     await until(lambda: "a" in done)
+    assert engine.worker is not None
+    activation = engine.worker.scheduler.hand[handle.id_bytes]
     gate = store.before = Gate("commit")
     gates["a"].set()
     await asyncio.wait_for(gate.reached.wait(), LIMIT)
     closing = asyncio.create_task(engine.close(0))
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await until(lambda: activation.leaving)
     gate.open.set()
     await closing
     client, _ = await opened()
@@ -250,12 +251,14 @@ async def hangs() -> str:
 
 async def test_f04_a_thread_that_hangs_keeps_nobody_from_stopping(opened: Open) -> None:
     stuck.clear()
+    before = threading.enumerate()  # threads of earlier tests may still be ending
     try:
         engine, _ = await opened(work=True, workflows=[hangs])
         handle = await engine.start(hangs)
         assert await handle.result(LIMIT) == "went on"
         await asyncio.wait_for(engine.close(), LIMIT)
-        left = [thread for thread in threading.enumerate() if thread.name.startswith("perdure step")]
+        since = [thread for thread in threading.enumerate() if thread not in before]
+        left = [thread for thread in since if thread.name.startswith("perdure step")]
         assert [thread.daemon for thread in left] == [True], "the interpreter waits for no daemon"
     finally:
         stuck.set()
@@ -266,9 +269,10 @@ async def test_a_start_while_stopping_is_stored_for_others(opened: Open) -> None
     gate = store.before = Gate("start")
     starting = asyncio.create_task(engine.start(one_gate, "x"))
     await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    assert engine.worker is not None
+    scheduler = engine.worker.scheduler
     closing = asyncio.create_task(engine.close())
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await until(lambda: scheduler.draining)
     gate.open.set()
     handle = await starting
     await closing
