@@ -25,7 +25,7 @@ UPDATE process SET
     state = nullif(column17, -0.5), progress = nullif(column18, -0.5), result = nullif(column19, -0.5),
     error = nullif(column20, -0.5), code = column21, changed_at = column23,
     opened_at = CASE column22 WHEN created_at THEN 0 WHEN -0.5 THEN NULL ELSE column22 END
-FROM (VALUES
+FROM /* rows */ (VALUES
     /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */
 )
 WHERE id = column1 AND token = column24 AND version = column25 AND inbox = column26

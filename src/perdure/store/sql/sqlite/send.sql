@@ -15,7 +15,7 @@ LEFT JOIN message AS other ON other.key IS NOT NULL AND other.process = given.pr
 -- name: insert_messages
 INSERT INTO message (process, number, id, type, name, payload, key, sender, at)
 SELECT column1, column2, column3, column4, column5, column6, nullif(column7, -0.5), nullif(column8, -0.5), column9
-FROM (VALUES /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */)
+FROM /* rows */ (VALUES /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */)
 WHERE column1 IS NOT -0.5
 
 -- name: raise_inboxes

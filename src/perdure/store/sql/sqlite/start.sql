@@ -29,7 +29,7 @@ SELECT
     nullif(column18, -0.5), column19, nullif(column20, -0.5), nullif(column21, -0.5), nullif(column22, -0.5),
     nullif(column23, -0.5), nullif(column24, -0.5), nullif(column25, -0.5), column26, column27,
     nullif(column28, -0.5), column29
-FROM (VALUES
+FROM /* rows */ (VALUES
     /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */
 )
 WHERE column1 IS NOT -0.5
@@ -43,5 +43,5 @@ INSERT INTO event (process, run, number, turn, type, at, place, name, payload, d
 SELECT
     column1, column2, column3, column4, column5, column6, column7, column8, nullif(column9, -0.5),
     nullif(column10, -0.5), nullif(column11, -0.5), column12, column13
-FROM (VALUES /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */)
+FROM /* rows */ (VALUES /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */)
 WHERE column1 IS NOT -0.5
