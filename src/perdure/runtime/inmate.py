@@ -28,6 +28,7 @@ from perdure.authoring.confinement import HARD
 from perdure.authoring.registry import module_of
 from perdure.authoring.step import Step
 from perdure.clock import Machine
+from perdure.errors import DefinitionError
 from perdure.kernel import payload
 from perdure.kernel.failure import Failure, answered
 from perdure.kernel.names import id_bytes
@@ -220,7 +221,10 @@ def main() -> NoReturn:
     die_with(lifeline)
     faulthandler.enable(all_threads=False)
     for source in sys.argv[3:]:
-        enter(source)
+        try:
+            enter(source)
+        except DefinitionError as error:  # perhaps nobody needs it here; a step that does will fail
+            sys.stderr.write(f"perdure: a cell goes on without all of {source}: {error}\n")
     Inmate(socket.socket(fileno=wire), Machine()).live()
     sys.exit()
 
