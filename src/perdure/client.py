@@ -196,7 +196,9 @@ class Client:
         failure = Failure(type="Unknown", message="") if ended.error is None else Failure.decode(ended.error)
         error = {Status.FAILED: ProcessFailed, Status.CANCELLED: ProcessCancelled}.get(ended.status, ProcessBroken)
         text = f"{ended.kind} {ended.key or id_text(id)} {ended.status}: {failure.type}: {failure.message}"
-        raise error(text.rstrip(": "), type=failure.type, detail=failure.message)
+        if failure.undone and not failure.owed:
+            text += f"; compensated: {', '.join(failure.undone)}"
+        raise error(text.rstrip(": "), type=failure.type, detail=failure.message, undone=failure.undone, owed=failure.owed)
 
     async def status(self, process: Reference) -> ProcessView:
         """One process as it is now, for people."""
@@ -269,7 +271,8 @@ class Client:
         sender = request.sender(who, why, origin)
 
         async def ended(row: Process) -> Commit:
-            return transition.terminated(row, sender, now=await self.store.now())
+            history = await self.store.history(row.id, row.run, limit=max(row.events, 1))
+            return transition.terminated(row, sender, history, now=await self.store.now())
 
         await self._command(process, ended)
 

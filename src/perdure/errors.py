@@ -113,10 +113,19 @@ class IllegalMove(PerdureError):
 class ProcessError(PerdureError):
     """What ``result()`` raises when a process did not complete; ``type`` names the original error.
 
-    ``detail`` is what the process recorded: the error's text, at most 4 KiB of it.
+    ``detail`` is what the process recorded: the error's text, at most 4 KiB of it. ``undone`` are the steps that it has
+    undone (``charge:1``: name and place), in that order, ``owed`` those that it has left as they are.
     """
 
-    def __init__(self, message: str, *, type: str = "", detail: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        type: str = "",
+        detail: str = "",
+        undone: tuple[str, ...] = (),
+        owed: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(message)
         self.type = type
         self.detail = detail
@@ -126,6 +135,13 @@ class ProcessFailed(ProcessError):
     """The workflow raised an error and nothing caught it."""
 
 
+        self.undone = undone
+        self.owed = owed
+
+    @property
+    def compensated(self) -> bool:
+        """Whether all that there was to undo was undone."""
+        return bool(self.undone) and not self.owed
 class ProcessCancelled(ProcessError):
     """The process was cancelled or terminated."""
 

@@ -24,6 +24,7 @@ COUNTERS = {
     "cells_started": "child OS processes started for hard steps",
     "cells_killed": "child OS processes killed with the attempt in them: over its deadline, taken back, or never begun",
     "cells_crashed": "child OS processes of hard steps that died by themselves",
+    "undos_spent": "undos that failed at their last attempt, so that their process is parked as broken",
     "late_results": "results of steps that arrived after their attempt had ended",
     "timers": "timers fired",
     "messages": "messages delivered to processes",

@@ -18,10 +18,21 @@ _NOBODY = Process(id=bytes(16), kind="", key=None, input=b"[]")
 class Attempt:
     """One execution of a step. ``number`` counts from 1; every attempt has the same ``idempotency_key``.
 
-    ``last_progress`` is the value that an earlier attempt, or this one, reported last.
+    ``last_progress`` is the value that an earlier attempt, or this one, reported last. In an undo, ``undoes`` is the
+    idempotency key of the step that it takes back: whoever does not know how that one ended may ask by it.
     """
 
-    __slots__ = ("_extend", "_left", "_loop", "_process", "idempotency_key", "last_progress", "number", "step")
+    __slots__ = (
+        "_extend",
+        "_left",
+        "_loop",
+        "_process",
+        "idempotency_key",
+        "last_progress",
+        "number",
+        "step",
+        "undoes",
+    )
 
     def __init__(
         self,
@@ -33,6 +44,7 @@ class Attempt:
         loop: asyncio.AbstractEventLoop | None = None,
         left: Callable[[], float] | None = None,
         last_progress: Any = None,
+        undoes: str | None = None,
     ) -> None:
         self._process = process
         self.step = step
@@ -42,6 +54,7 @@ class Attempt:
         self._loop = loop
         self._left = left
         self.last_progress = last_progress
+        self.undoes = undoes
 
     @property
     def process(self) -> str:

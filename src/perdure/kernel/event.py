@@ -23,6 +23,7 @@ class EventType(IntEnum):
     CHILD_STARTED = 25
     ANSWER_IGNORED = 26
     SIGNAL_SENT = 27
+    UNDO_OWED = 28
 
     COMPLETED = 40
     FAILED = 41

@@ -19,7 +19,8 @@ _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u206
 class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
     """Why something failed: ``type`` is the name of the error's class, ``message`` its text (at most 4 KiB).
 
-    ``attempts`` counts executions. ``trace`` is the end of the stack trace (at most 8 KiB).
+    ``attempts`` counts executions. ``trace`` is the end of the stack trace (at most 8 KiB). ``undone`` are the steps
+    that the process has taken back (``charge:1``: name and place), in that order, ``owed`` those that it has not.
     """
 
     type: str
@@ -29,6 +30,8 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
     permanent: bool = False
     trace: str = ""
 
+    undone: tuple[str, ...] = ()
+    owed: tuple[str, ...] = ()
     @classmethod
     def of(cls, error: BaseException, attempts: int = 1) -> Failure:
         """The failure that records ``error``; never raises, whatever the error's own methods do."""

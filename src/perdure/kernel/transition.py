@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct, json
+from msgspec import Struct, json, to_builtins
 from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
-from perdure.kernel import child
+from perdure.kernel import child, undo
 from perdure.kernel.commit import Commit, Start
 from perdure.kernel.event import DELIVERED, Event, EventType
 from perdure.kernel.failure import Failure
@@ -137,10 +137,10 @@ def reminded(process: Process, *, idle_at: int) -> Commit:
     return Commit(process.token, process.version, after)
 
 
-def expired(process: Process, *, now: int) -> Commit:
-    """End a process that is over its deadline as failed; no turn is needed."""
+def expired(process: Process, history: Sequence[Event] = (), *, now: int) -> Commit:
+    """End a process that is over its deadline as failed; no turn is needed, and nothing is undone."""
     _allow(process, Status.FAILED, "expire")
-    failure = Failure(type="DeadlineExceeded", message="the process ran over its deadline")
+    failure = _forced_end("DeadlineExceeded", "the process ran over its deadline", history)
     event = Event(process.events + 1, 0, EventType.EXPIRED, now, payload=failure.encode())
     return _forced(process, Status.FAILED, (event,), now, error=failure.encode())
 
@@ -152,13 +152,24 @@ def broken(process: Process, failure: Failure, *, now: int, idle_at: int) -> Com
     return _forced(process, Status.BROKEN, (event,), now, error=failure.encode(), due_at=idle_at)
 
 
-def terminated(process: Process, sender: Sender, *, now: int) -> Commit:
-    """End a process at once, without its code: steps in flight are fenced off by the new token."""
+def terminated(process: Process, sender: Sender, history: Sequence[Event] = (), *, now: int) -> Commit:
+    """End a process at once, without its code: steps in flight are fenced off by the new token.
+
+    Nothing is undone; what should have been, by its history, is listed (rule 23).
+    """
     _allow(process, Status.CANCELLED, "terminate")
     why = f" because: {sender.why}" if sender.why else ""
-    failure = Failure(type="Terminated", message=f"terminated by {sender.who or 'somebody'}{why}")
-    event = Event(process.events + 1, 0, EventType.TERMINATED, now, payload=sender.encode())
+    failure = _forced_end("Terminated", f"terminated by {sender.who or 'somebody'}{why}", history)
+    told: dict[str, Any] = to_builtins(sender) | ({"not_undone": failure.owed} if failure.owed else {})
+    event = Event(process.events + 1, 0, EventType.TERMINATED, now, payload=json.encode(told))
     return _forced(process, Status.CANCELLED, (event,), now, error=failure.encode())
+
+
+def _forced_end(type: str, message: str, history: Sequence[Event]) -> Failure:
+    left = undo.listed(undo.owed(history))
+    if left:
+        message += f"; not undone: {', '.join(left)}"
+    return Failure(type=type, message=message, undone=undo.listed(undo.undone(history)), owed=left)
 
 
 def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: int) -> Commit:
@@ -166,7 +177,7 @@ def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: 
 
     A broken or held one goes on in its run. A failed one gets a new run with a copy of what happened before the
     step that failed for good: that step gets fresh attempts under its old idempotency key, and messages that were
-    received after it are offered again (rule 21).
+    received after it are offered again (rule 21). Refused if what came before that step was undone since.
     """
     _allow(process, Status.RUNNING, "retry")
     if process.status is Status.RUNNING:
@@ -176,6 +187,7 @@ def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: 
         calm = replace(process, deaths=0, alone_deaths=0)
         return _forced(calm, Status.RUNNING, (event,), now, due_at=now)
     kept = _last_good(history)
+    _refuse_what_was_undone(history, kept)
     events = _new_run(process, history, kept, sender, now)
     seen = max((event.message or 0 for event in kept), default=0)
     opened = replace(process, run=process.run + 1, events=0, seen=seen, deaths=0, alone_deaths=0, deadline=None)
@@ -201,7 +213,17 @@ def _last_good(history: Sequence[Event]) -> list[Event]:
     ]
 
 
-_KEPT_EVIDENCE = frozenset({EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED})
+_KEPT_EVIDENCE = frozenset({EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.UNDO_OWED})
+
+
+def _refuse_what_was_undone(history: Sequence[Event], kept: Sequence[Event]) -> None:
+    undone = undo.undone(history)
+    if any(event.type is EventType.STEP_FAILED for event in history):
+        undone = undone[len(undo.undone(kept)) :]
+    if undone:
+        raise IllegalMove(
+            f"cannot retry what was compensated: {', '.join(undo.listed(undone))} would count as done. Start it anew."
+        )
 
 
 def _new_run(

@@ -13,5 +13,9 @@ COUNTER = "processes_expired"
 
 async def sweep(ward: Ward) -> int:
     """End up to one batch of overdue processes."""
-    rows = await ward.store.overdue(Overdue.EXPIRED, limits.SWEEP_ROWS)
-    return len(await ward.write([transition.expired(row, now=ward.time.now()) for row in rows]))
+    commits = []
+    for row in await ward.store.overdue(Overdue.EXPIRED, limits.SWEEP_ROWS):
+        # Its error says what should have been undone; whatever happens meanwhile has a newer version, and wins.
+        history = await ward.store.history(row.id, row.run, limit=row.events) if row.events else ()
+        commits.append(transition.expired(row, history, now=ward.time.now()))
+    return len(await ward.write(commits))

@@ -1,0 +1,47 @@
+"""An undo: the step that takes back what another has done; read from a history, without the process's code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from perdure.kernel.event import Event, EventType
+from perdure.limits import UNDO_ROWS
+
+_MARK = "undo/"
+
+
+def undo_place(name: str, place: str) -> str:
+    """The place of the undo of the step at a place: it says which step, so its identity outlives a change of order."""
+    return f"{_MARK}{name}:{place}"
+
+
+def undoes(place: str) -> str | None:
+    """Which step (``charge:1``: name and place) the step at this place undoes, or None if it is no undo."""
+    return place[len(_MARK) :] if place.startswith(_MARK) else None
+
+
+def owed(history: Iterable[Event]) -> list[str]:
+    """The steps that were asked for, whose undo is known and has not run, the last one first."""
+    left: dict[tuple[str, str], str] = {}
+    for event in history:
+        step = undoes(event.place)
+        if step is None:
+            continue
+        if event.type is EventType.UNDO_OWED:
+            left[event.name, event.place] = step
+        elif event.type is EventType.STEP_COMPLETED:
+            left.pop((event.name, event.place), None)
+    return list(reversed(left.values()))
+
+
+def undone(history: Iterable[Event]) -> list[str]:
+    """The steps that were undone, in that order."""
+    places = (event.place for event in history if event.type is EventType.STEP_COMPLETED)
+    return [step for place in places if (step := undoes(place)) is not None]
+
+
+def listed(steps: Sequence[str]) -> tuple[str, ...]:
+    """The steps as an error carries them; what goes beyond its limit is counted."""
+    if len(steps) <= UNDO_ROWS:
+        return tuple(steps)
+    return (*steps[:UNDO_ROWS], f"… and {len(steps) - UNDO_ROWS} more")
