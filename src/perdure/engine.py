@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from perdure import settings
 from perdure.answer import to_future
 from perdure.authoring import confinement
 from perdure.authoring.registry import Registry
@@ -23,7 +25,9 @@ from perdure.runtime.pace import Pace
 from perdure.runtime.store_time import StoreTime
 from perdure.runtime.worker import Worker
 from perdure.store.base import Store
-from perdure.store.open import store_for
+from perdure.store.codec import Codec
+from perdure.store.offload import Offload
+from perdure.store.open import sealed, store_for
 from perdure.telemetry import Telemetry
 
 log = logging.getLogger("perdure")
@@ -39,8 +43,10 @@ class Engine(Client):
             print(await handle.result())
 
     Without ``work`` it is a client only: it starts, asks and tells, and runs nothing. ``workflows`` are those
-    it hosts (default: all that this program has defined, and whatever is started here). ``migrate=False`` refuses an
-    older database instead of migrating it.
+    it hosts (default: all that this program has defined, and whatever is started here), ``queues`` those whose tasks it
+    runs (default: all that steps of the hosted modules wait in), ``labels`` those it has. ``migrate=False`` refuses an
+    older database instead of migrating it. ``codecs`` and ``offload`` say how payloads are compressed, encrypted and
+    kept outside the database (default: as the module says that PERDURE_SEAL names).
     Raises StoreError (StoreUnavailable, StoreTooNew, StoreReadOnly, …) when it is entered.
     """
 
@@ -50,11 +56,15 @@ class Engine(Client):
         *,
         work: bool = False,
         workflows: Iterable[Workflow[Any, Any]] | None = None,
+        queues: Iterable[str] | None = None,
+        labels: Iterable[str] = (),
         pace: Pace | None = None,
         migrate: bool = True,
         registry: Registry | None = None,
         machine: Machine | None = None,
         store: Store | None = None,
+        codecs: Sequence[Codec] | None = None,
+        offload: Offload | None = None,
         alone: bool = False,
     ) -> None:
         self.machine = machine or Machine()
@@ -62,7 +72,12 @@ class Engine(Client):
         self.pace = pace or Pace()
         if registry is None:
             registry = Registry.of_program() if workflows is None else Registry(*workflows)
-        store = store or store_for(url, self.machine)
+        registry.serve_only(queues, labels)
+        if codecs is None and offload is None:
+            codecs, offload = settings.sealing()
+        elif work and not os.environ.get(settings.SEAL):
+            log.warning("a suspect runs in an OS process of its own, which finds codecs only by %s", settings.SEAL)
+        store = sealed(store or store_for(url, self.machine), codecs or (), offload)
         self.committer = Committer(store, self.machine, self.telemetry)
         super().__init__(store, self.committer, registry, self.machine)
         self.worker: Worker | None = None

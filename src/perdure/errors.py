@@ -8,6 +8,7 @@
     ├── InvalidInput           a value from outside was refused at the door; nothing was stored
     │   ├── PayloadError       a value cannot be stored as a payload, or does not fit its type
     │   ├── PayloadTooLarge    a payload is over its limit
+    │   ├── UnreadablePayload  a stored payload cannot be opened: no key or codec, or it was changed
     │   ├── InvalidKey         a key or name is empty, too long or not printable
     │   └── InvalidUrl         a store's URL cannot be understood
     ├── KeyConflict            the key is taken by a process that was started with another input
@@ -62,6 +63,7 @@ __all__ = [
     "StoreTooOld",
     "StoreUnavailable",
     "UnknownKind",
+    "UnreadablePayload",
     "WorkflowMisuse",
 ]
 
@@ -88,6 +90,10 @@ class PayloadError(InvalidInput):
 
 class PayloadTooLarge(PayloadError):
     """A payload is larger than its limit."""
+
+
+class UnreadablePayload(PayloadError):
+    """A stored payload cannot be opened here: its key or codec is not known, it was changed, or its blob is gone."""
 
 
 class InvalidKey(InvalidInput):
@@ -129,12 +135,6 @@ class ProcessError(PerdureError):
         super().__init__(message)
         self.type = type
         self.detail = detail
-
-
-class ProcessFailed(ProcessError):
-    """The workflow raised an error and nothing caught it."""
-
-
         self.undone = undone
         self.owed = owed
 
@@ -142,6 +142,12 @@ class ProcessFailed(ProcessError):
     def compensated(self) -> bool:
         """Whether all that there was to undo was undone."""
         return bool(self.undone) and not self.owed
+
+
+class ProcessFailed(ProcessError):
+    """The workflow raised an error and nothing caught it."""
+
+
 class ProcessCancelled(ProcessError):
     """The process was cancelled or terminated."""
 
@@ -153,14 +159,18 @@ class ProcessBroken(ProcessError):
 class StepError(PerdureError):
     """A step failed for good; raised inside the workflow, where it may be caught.
 
-    ``step`` is the step's name, ``type`` the name of the error's class, ``attempts`` how often it was tried.
+    ``step`` is the step's name, ``type`` the name of the error's class, ``attempts`` how often it was tried, and
+    ``failure`` what was recorded.
     """
 
-    def __init__(self, message: str, *, step: str = "", type: str = "", attempts: int = 1) -> None:
+    def __init__(
+        self, message: str, *, step: str = "", type: str = "", attempts: int = 1, failure: object = None
+    ) -> None:
         super().__init__(message)
         self.step = step
         self.type = type
         self.attempts = attempts
+        self.failure = failure
 
 
 class StepTimeout(StepError, TimeoutError):

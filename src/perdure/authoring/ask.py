@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from perdure.errors import WorkflowMisuse
 
 if TYPE_CHECKING:
+    from perdure.authoring.child import Child
     from perdure.authoring.step import Step
     from perdure.authoring.turn_loop import TurnLoop
+
+    Asked: TypeAlias = Step[Any, Any] | Child[Any, Any]
 
 R = TypeVar("R")
 
@@ -27,7 +30,7 @@ class Ask(asyncio.Future[R]):
     number: int
     place: str
     name: str
-    step: Step[Any, Any]
+    step: Asked
     raw: bytes
     digest: bytes
     args: Sequence[Any]
@@ -42,7 +45,9 @@ class Ask(asyncio.Future[R]):
         return self.number
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Take the ask back: the step is not started, or is cancelled if it runs."""
+        """Take the ask back: the step is not started, or is cancelled if it runs. A child is asked to end first."""
+        if self.raw and self.step.lasting and not self.done() and turn_loop(self).stop(self):
+            return True
         if not super().cancel(msg):
             return False
         if self.raw:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from perdure.authoring import saga
 from perdure.kernel.names import id_text
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def wind_up(loop: TurnLoop) -> bool:
         if generators:
             loop.make_task(_close_all(loop, generators), ".end").told = True
             return True
+    if loop.saga is not None and not saga.settled(loop):
+        return bool(loop.ready)
     _finish(loop)
     return False
 
@@ -72,6 +75,8 @@ def _finish(loop: TurnLoop) -> None:
 
 def _drop_unawaited(loop: TurnLoop) -> None:
     for ask in list(loop.open.values()):
+        if ask.step.lasting:
+            continue  # what becomes of a child at its parent's end was said when it was asked for
         ask.cancel()
         left = f"step {ask.name!r} at place {ask.place} was still open when the workflow returned: it is cancelled"
         loop.troubles.append({"message": left})
@@ -100,6 +105,8 @@ def evict(loop: TurnLoop) -> None:
     loop.tasks.clear()
     loop.generators.clear()
     loop.asks.clear()
+    loop.away.clear()
+    loop.stops.clear()
     loop.dropped.clear()
     loop.timers.clear()
     loop.mailboxes.clear()

@@ -11,15 +11,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from perdure.authoring.queue import STEPS, QueueWork, Routing
 from perdure.authoring.workflow import DEFINED, Workflow
 from perdure.errors import DefinitionError, UnknownKind
+from perdure.kernel.child import is_task
+from perdure.kernel.names import check_name
 
 
 class Registry:
     """The workflows known here. ``kinds`` holds them by name, ``sources`` the modules and files that define them."""
 
     def __init__(self, *members: Workflow[Any, Any] | ModuleType | str) -> None:
-        self.kinds: dict[str, Workflow[Any, Any]] = {}
+        self.kinds: dict[str, Workflow[Any, Any] | QueueWork] = {}
+        self.labels: tuple[str, ...] = ()
+        self._queued: dict[str, Any] = {}
         self.sources: list[str] = []
         self._implied: set[str] = set()
         for member in members:
@@ -31,20 +36,46 @@ class Registry:
         registry = cls()
         for workflow in list(DEFINED.values()):
             registry._add(workflow)
+        for step in queued_steps_of(list(STEPS.values())):
+            registry._serve_queue_of(step)
         registry._implied = set(registry.kinds)
         return registry
 
     @property
     def hosted(self) -> tuple[tuple[str, str], ...]:
         """The (kind, version) pairs of which this registry can run processes."""
-        return tuple((kind, workflow.version) for kind, workflow in self.kinds.items())
+        pairs = [(kind, workflow.version) for kind, workflow in self.kinds.items()]
+        return (*pairs, *((kind, label) for kind in self.kinds if is_task(kind) for label in self.labels))
+
+    def serve(self, queue: str) -> None:
+        """Run the steps that wait in this queue; their code must be imported here. Raises InvalidKey."""
+        work = QueueWork(check_name(queue, "the name of the queue"))
+        self.kinds.setdefault(work.name, work)
+
+    def serve_only(self, queues: Iterable[str] | None, labels: Iterable[str] = ()) -> None:
+        """Serve these queues and no others (None: those known so far), as a worker that has these labels."""
+        self.labels = tuple(check_name(label, "a label") for label in labels)
+        if queues is not None:
+            self.kinds = {kind: one for kind, one in self.kinds.items() if not is_task(kind)}
+            for queue in queues:
+                self.serve(queue)
+
+    def _serve_queue_of(self, member: Any) -> None:
+        known = self._queued.setdefault(member.name, member)
+        if known is not member:
+            raise DefinitionError(
+                f"two queued steps are called {member.name!r}: {_where(known)} and {_where(member)}. "
+                "Give one of them another name with @step(name=...)."
+            )
+        self.serve(member.routing.queue)
+        self._note_source(member.function)
 
     def add(self, member: Workflow[Any, Any] | ModuleType | str) -> None:
         """Add a workflow, every workflow of a module, or a module by name; raises DefinitionError."""
         if isinstance(member, str):
             self.load(member)
         elif isinstance(member, ModuleType):
-            self._add_all(workflows_of(vars(member).values()), f"module {member.__name__!r}")
+            self._add_all(vars(member).values(), f"module {member.__name__!r}")
         elif isinstance(member, Workflow):
             self._add(member)
         else:
@@ -67,7 +98,7 @@ class Registry:
         if isinstance(found, Registry):
             self._add_all(found.kinds.values(), source)
         elif isinstance(found, list | tuple | set | dict):
-            self._add_all(workflows_of(found.values() if isinstance(found, dict) else found), source)
+            self._add_all(found.values() if isinstance(found, dict) else found, source)
         else:
             self.add(found)
 
@@ -77,26 +108,30 @@ class Registry:
             if self.kinds.get(kind.name) is not kind:
                 self.add(kind)
             return kind
-        try:
-            return self.kinds[kind]
-        except KeyError:
-            near = _near(kind, self.kinds)
-            raise UnknownKind(
-                f"no workflow {kind!r} is known here.{near} Import its module, and give it to the engine or worker."
-            ) from None
+        known = self.kinds.get(kind)
+        if isinstance(known, Workflow):
+            return known
+        near = _near(kind, self.kinds)
+        raise UnknownKind(
+            f"no workflow {kind!r} is known here.{near} Import its module, and give it to the engine or worker."
+        )
 
-    def _add_all(self, workflows: Iterable[Workflow[Any, Any]], source: str) -> None:
-        found = list(workflows)
-        if not found:
+    def _add_all(self, members: Iterable[Any], source: str) -> None:
+        members = list(members)
+        found = list(workflows_of(members))
+        queued = list(queued_steps_of(members))
+        if not found and not queued:
             raise DefinitionError(f"{source} defines no workflow. Mark an `async def` with @workflow.")
         for workflow in found:
             self._add(workflow)
+        for step in queued:
+            self._serve_queue_of(step)
 
     def _add(self, workflow: Workflow[Any, Any]) -> None:
         known = self.kinds.get(workflow.name)
         if known is workflow:
             return
-        if known is not None and workflow.name not in self._implied:
+        if isinstance(known, Workflow) and workflow.name not in self._implied:
             raise DefinitionError(
                 f"two workflows are called {workflow.name!r}: {_where(known)} and {_where(workflow)}. "
                 "Give one of them another name with @workflow(name=...)."
@@ -104,7 +139,10 @@ class Registry:
         self._implied.discard(workflow.name)
         workflow.check()  # again: functions defined below it are known now
         self.kinds[workflow.name] = workflow
-        source = source_of(workflow.function)
+        self._note_source(workflow.function)
+
+    def _note_source(self, function: Callable[..., Any]) -> None:
+        source = source_of(function)
         if source not in self.sources:
             self.sources.append(source)
 
@@ -112,6 +150,11 @@ class Registry:
 def workflows_of(members: Iterable[Any]) -> Iterable[Workflow[Any, Any]]:
     """The workflows among ``members``."""
     return (member for member in members if isinstance(member, Workflow))
+
+
+def queued_steps_of(members: Iterable[Any]) -> Iterable[Any]:
+    """The steps among ``members`` that wait in a queue."""
+    return (member for member in members if isinstance(getattr(member, "routing", None), Routing))
 
 
 def module_of(name: str) -> ModuleType:
@@ -162,8 +205,8 @@ def source_of(function: Callable[..., Any]) -> str:
     return str(Path(function.__code__.co_filename).resolve())
 
 
-def _where(workflow: Workflow[Any, Any]) -> str:
-    code = workflow.function.__code__
+def _where(member: Any) -> str:
+    code = member.function.__code__
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from copy import copy
 from dataclasses import replace
 from functools import update_wrapper
 from inspect import iscoroutinefunction
 from threading import get_ident
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, overload
 
 from perdure.authoring.ask import Ask
 from perdure.authoring.attempt import ATTEMPT, Attempt, attempt
 from perdure.authoring.confinement import confinement
 from perdure.authoring.definition import name_of, plain_function, seconds
 from perdure.authoring.presence import turns
+from perdure.authoring.queue import Routing, note, routing, task_process, with_numbers
+from perdure.authoring.undo import undo_of
 from perdure.errors import DefinitionError
+from perdure.kernel.failure import Failure
+from perdure.kernel.message import MessageType
 from perdure.kernel.payload import CallShape
 from perdure.kernel.policy import Retry
-from perdure.limits import STEP_TIMEOUT_SECONDS
+from perdure.kernel.process import Process
+from perdure.limits import QUEUED_STEP_TIMEOUT_SECONDS, STEP_TIMEOUT_SECONDS
 
 __all__ = ["ATTEMPT", "Ask", "Attempt", "Step", "attempt", "step"]
 
@@ -29,6 +35,8 @@ _DEFAULT_RETRY = Retry()
 class Step(Generic[P, R]):
     """A function marked with :func:`step`. Called in a workflow it asks for itself; elsewhere it just runs."""
 
+    lasting: ClassVar[bool] = False  # it may be dropped: nobody waits for its end
+
     def __init__(
         self,
         function: Callable[..., Any],
@@ -37,17 +45,79 @@ class Step(Generic[P, R]):
         retry: Retry | None = None,
         timeout: float | None = STEP_TIMEOUT_SECONDS,
         permanent: type[BaseException] | tuple[type[BaseException], ...] = (),
+        undo: Step[..., Any] | None = None,
         hard: bool = False,
         memory: int | str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        total: float | None = None,
     ) -> None:
         self.function = plain_function(function, "step")
         self.name = name_of(self.function, name, "step")
+        self.routing = routing(f"{self}", queue, priority, None, total)
+        self.away = self.routing is not None
+        if self.away and timeout == STEP_TIMEOUT_SECONDS:
+            timeout = QUEUED_STEP_TIMEOUT_SECONDS
         self.retry = _retry(_DEFAULT_RETRY if retry is None else retry, permanent)
         self.timeout = seconds("timeout", timeout, f"{self}") or STEP_TIMEOUT_SECONDS
         self.hard = confinement(self, self.function, hard, memory)
         self.is_async = iscoroutinefunction(self.function) and self.hard is None
         self.shape = CallShape(self.function)
+        self.undo = undo_of(self, undo)
         update_wrapper(self, self.function)
+        note(self)
+
+    def options(
+        self,
+        *,
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        label: str | None = None,
+        total: float | None = None,
+    ) -> Step[P, R]:
+        """The same step with other settings for one place in a workflow; raises DefinitionError.
+
+        ``queue`` lets it wait there, ``label`` for a worker that has it, ``priority`` is from 0 (first) to 9, and
+        ``total`` is seconds from the asking to the end, waiting included.
+        """
+        other = copy(self)
+        if retry is not None:
+            other.retry = _retry(retry, ())
+        other.timeout = seconds("timeout", timeout, f"{self}") or self.timeout
+        own = self.routing or Routing("")
+        if queue is not None or self.routing is not None or (priority, label, total) != (None, None, None):
+            other.routing = routing(
+                f"{self}",
+                queue or own.queue or None,
+                own.priority if priority is None else priority,
+                label or own.label or None,
+                own.total if total is None else total,
+            )
+        other.away = other.routing is not None
+        return other
+
+    def here(self, numbers: dict[str, Any] | None, timeout: float | None) -> Step[P, R]:
+        """The same step, run where it is asked for: what a worker of its queue does."""
+        other = copy(self)
+        other.routing, other.away, other.undo = None, False, None  # its undo is owed where it was asked for
+        other.retry = with_numbers(self.retry, numbers)
+        other.timeout = timeout or self.timeout
+        return other
+
+    @property
+    def noun(self) -> str:
+        """What people see it as: a queued step is a task."""
+        return "task" if self.away else "step"
+
+    def process(self, id: bytes, ask: Ask[Any], parent: Process, key: str, now: int) -> Process:
+        """The row of the queued step."""
+        return task_process(self, id, ask, parent, key, now)
+
+    def error(self, type: MessageType, failure: Failure) -> BaseException:
+        """What the workflow gets for a queued step that did not complete."""
+        return failure.as_step_error(self.name)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Ask for the step and give its promise; outside of a workflow, call the function."""
@@ -71,15 +141,20 @@ def step(
     retry: Retry | None = None,
     timeout: float | None = STEP_TIMEOUT_SECONDS,
     permanent: type[BaseException] | tuple[type[BaseException], ...] = (),
+    undo: Step[..., Any] | None = None,
     hard: bool = False,
     memory: int | str | None = None,
+    queue: str | None = None,
+    priority: int | None = None,
+    total: float | None = None,
 ) -> _Decorator: ...
 def step(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Mark a function as a step; an ordinary one runs in a thread.
 
     ``retry`` says when to try again (default: three attempts), ``timeout`` how many seconds an attempt may take from
-    start to end, and ``permanent`` which errors another attempt cannot cure. A ``hard`` step runs in a cell, a child OS
-    process that is killed at its deadline; ``memory`` limits it (bytes, or a text like ``"512MiB"``; Linux only).
+    start to end, and ``permanent`` which errors another attempt cannot cure. ``undo`` is the step that takes it back if
+    the workflow, or the saga around it, does not come to its end. A ``hard`` step runs in a cell, a child OS process
+    that is killed at its deadline; ``memory`` limits it (bytes, or a text like ``"512MiB"``; Linux only).
     Raises DefinitionError.
     """
     if function is not None:

@@ -6,12 +6,13 @@ in the recorded order, so replay arrives at the same place. Nothing here blocks,
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-from perdure.authoring import ending, presence, wall
+from perdure.authoring import ending, presence, saga, wall
 from perdure.authoring.ask import Ask, fail, promises, resolve, when_resolved
 from perdure.authoring.bare_loop import BareLoop, current_task
 from perdure.authoring.mailbox import Mailbox
@@ -25,7 +26,7 @@ from perdure.kernel.message import MessageType
 if TYPE_CHECKING:
     from random import Random
 
-    from perdure.authoring.step import Step
+    from perdure.authoring.ask import Asked
     from perdure.kernel.payload import CallShape
 
 __all__ = ["Ask", "TurnLoop", "current_turn", "turn_running"]
@@ -36,22 +37,27 @@ _AWAITING_LENGTH = 200
 class TurnLoop(BareLoop):
     """The event loop of one process in memory.
 
-    ``asks`` are the steps newly asked for and ``dropped`` those that the code took back; whoever runs the turns takes
-    them and clears the lists. ``open`` holds every ask not yet answered, by (name, place). ``state`` is what the code
+    ``asks`` are the steps newly asked for, ``away`` the children and queued steps newly asked for, ``dropped`` those
+    that the code took back, and ``stops`` the children that it asked to end; whoever runs the turns takes them and
+    clears the lists. ``open`` holds every ask not yet answered, by (name, place). ``state`` is what the code
     last gave to ``set_state``, as a payload. ``finished`` says that the workflow and all its tasks have ended,
-    ``cancelled`` that it ended by cancellation.
+    ``cancelled`` that it ended by cancellation. ``runs`` counts turns, ``saga`` holds what there is to undo, and
+    ``shape`` checks the result.
     """
 
     __slots__ = (
-        "_chance", "_held", "asks", "cancelled", "dropped", "error", "finished", "mailboxes", "open", "result", "seed",
-        "state",
+        "_chance", "_held", "asks", "away", "cancelled", "dropped", "error", "finished", "mailboxes", "open", "result",
+        "runs", "saga", "seed", "shape", "state", "stopping", "stops",
     )  # fmt: skip
 
     def __init__(self, process_id: bytes, seed: bytes) -> None:
         super().__init__(process_id)
         self.seed = seed
         self.asks: list[Ask[Any]] = []
+        self.away: list[Ask[Any]] = []
         self.dropped: list[Ask[Any]] = []
+        self.stops: list[Ask[Any]] = []
+        self.stopping: set[tuple[str, str]] = set()
         self.open: dict[tuple[str, str], Ask[Any]] = {}
         self.mailboxes: dict[str, Mailbox] = {}
         self.state: bytes | None = None
@@ -59,6 +65,9 @@ class TurnLoop(BareLoop):
         self.cancelled = False
         self.error: BaseException | None = None
         self.result: Any = None
+        self.runs = 0
+        self.saga: saga.Whole | None = None
+        self.shape: CallShape | None = None
         self._chance: Random | None = None
         self._held = False
 
@@ -69,9 +78,11 @@ class TurnLoop(BareLoop):
         function: Callable[..., Coroutine[Any, Any, Any]],
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        shape: CallShape | None = None,
     ) -> None:
         """Make the root task of ``function(*args, **kwargs)``; runs nothing yet."""
         wall.build()
+        self.shape = shape
         self.root = self.make_task(function(*args, **(kwargs or {})), "", "workflow", Context())
 
     def run(self, now: int) -> None:
@@ -84,6 +95,7 @@ class TurnLoop(BareLoop):
         if self.dead or self.root is None:
             raise RuntimeError("a turn cannot run before begin() or after evict()")
         self.now = now
+        self.runs += 1
         if self._held:
             self._turn()
             return
@@ -158,6 +170,20 @@ class TurnLoop(BareLoop):
             raise self._misfit("failure", place, name, ask)
         fail(ask, Failure.decode(payload or b"{}").as_step_error(name))
 
+    def child_ended(self, place: str, name: str, digest: bytes | None, type: MessageType, payload: bytes) -> None:
+        """Deliver the answer of a child or a queued step; raises HistoryMisfit as :meth:`step_done` does."""
+        slot = name, place
+        if slot in self.stopping:
+            self.stopping.discard(slot)
+            Future.cancel(self.open.pop(slot))
+        elif type is MessageType.RESULT:
+            self.step_done(place, name, digest, payload)
+        else:
+            ask = self.open.pop(slot, None)
+            if ask is None or (digest is not None and digest != ask.digest):
+                raise self._misfit("failure", place, name, ask)
+            fail(ask, ask.step.error(type, Failure.decode(payload)))
+
     def timer_fired(self, place: str) -> None:
         """Deliver a timer; raises HistoryMisfit if none is open at that place."""
         timer = self.timers.fire(place)
@@ -170,8 +196,8 @@ class TurnLoop(BareLoop):
         """Deliver a message: a signal goes to its mailbox, a cancel to what the workflow awaits."""
         if type is not MessageType.CANCEL:
             self.mailbox(name).put(payload)
-        elif self.root is not None:
-            self.root.cancel()
+        elif self.root is not None and not self.root.cancel() and self.saga is not None:
+            self.saga.hurry()
 
     def _misfit(self, what: str, place: str, name: str, ask: Ask[Any] | None) -> HistoryMisfit:
         recorded = f"a {what} of step {name!r} at place {place}"
@@ -193,7 +219,7 @@ class TurnLoop(BareLoop):
 
     def awaiting(self) -> str:
         """What the process waits for, for people, in at most 200 characters."""
-        waits = dict.fromkeys(f"step {name}" for name, _ in self.open)
+        waits = dict.fromkeys(f"{ask.step.noun} {ask.name}" for ask in self.open.values())
         waits.update(dict.fromkeys(f"signal {box.name}" for box in self.mailboxes.values() if box.awaited))
         if self.timers.open:
             waits["timer"] = None
@@ -202,7 +228,7 @@ class TurnLoop(BareLoop):
 
     # -- what steps and in-turn functions use --------------------------------------------------------------------------
 
-    def ask(self, step: Step[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ask[Any]:
+    def ask(self, step: Asked, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ask[Any]:
         """Ask for a step from the place where the code is now; raises InvalidInput for unfit arguments."""
         task = current_task(self)
         if type(task) is not TurnTask:
@@ -230,10 +256,12 @@ class TurnLoop(BareLoop):
             return ask
         ask.digest = payloads.digest(ask.raw)
         self.open[name, place] = ask
-        self.asks.append(ask)
+        (self.away if step.away else self.asks).append(ask)
+        if step.undo is not None:
+            saga.owe(self, ask, step.undo)
         return ask
 
-    def _void(self, step: Step[Any, Any]) -> Ask[Any]:
+    def _void(self, step: Asked) -> Ask[Any]:
         """What the dead get for asking: nothing, ever."""
         ask: Ask[Any] = Ask(loop=self)  # type: ignore[arg-type]
         ask.step, ask.name, ask.place, ask.number, ask.raw = step, step.name, "", 0, b""
@@ -245,16 +273,31 @@ class TurnLoop(BareLoop):
         ask.raw, ask.args, ask.kwargs = shape.copy(args, kwargs)
         ask.digest = payloads.digest(ask.raw)
         self.open[ask.name, ask.place] = ask
-        self.asks.append(ask)
+        (self.away if ask.step.away else self.asks).append(ask)
+        if ask.step.undo is not None:
+            saga.owe(self, ask, ask.step.undo)
 
     def take_back(self, ask: Ask[Any]) -> None:
         """Note that the code has cancelled an ask; one cancelled in the turn that made it was never asked for."""
         if self.open.pop((ask.name, ask.place), None) is None:
             return
-        if ask in self.asks:
-            self.asks.remove(ask)
-        else:
-            self.dropped.append(ask)
+        for new in (self.asks, self.away):
+            if ask in new:
+                new.remove(ask)
+                if ask.step.undo is not None:
+                    saga.never_began(self, ask)
+                return
+        self.dropped.append(ask)
+
+    def stop(self, ask: Ask[Any]) -> bool:
+        """Ask a child to end, once; whoever awaits it is cancelled when it has. False: there is nobody to be asked."""
+        slot = ask.name, ask.place
+        if self.dead or self.finished or slot not in self.open or ask in self.away:
+            return False
+        if slot not in self.stopping:
+            self.stopping.add(slot)
+            self.stops.append(ask)
+        return True
 
     def mailbox(self, name: str) -> Mailbox:
         """The mailbox of the signals of that name."""

@@ -9,6 +9,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from weakref import WeakValueDictionary
 
 from perdure.authoring import purity
+from perdure.authoring.child import Child
 from perdure.authoring.definition import name_of, plain_function, seconds
 from perdure.authoring.turn import now, process_id, random, receive, set_state, uuid
 from perdure.errors import DefinitionError, InvalidKey
@@ -27,6 +28,7 @@ DEFINED: WeakValueDictionary[str, Workflow[Any, Any]] = WeakValueDictionary()
 class Workflow(Generic[P, R]):
     """A function marked with :func:`workflow`. ``name`` is the kind of its processes.
 
+    ``child`` is the workflow to be called as a child of another one: ``await order.child("A-17")``.
     ``deadline`` and ``idle`` are seconds, or None for the defaults: the time a process may take, and how long an
     unchanged one waits for a check.
     """
@@ -48,6 +50,7 @@ class Workflow(Generic[P, R]):
         self.deadline = seconds("deadline", deadline, f"{self}")
         self.idle = seconds("idle", idle, f"{self}")
         self.shape = CallShape(self.function)
+        self.child: Child[P, R] = Child(self)
         self.check()
         update_wrapper(self, self.function)
         DEFINED[self.name] = self

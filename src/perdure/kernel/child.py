@@ -6,34 +6,12 @@ late answer or runs a suspect alone does the same for a task, and there is no se
 
 from __future__ import annotations
 
-from msgspec import Raw, Struct, json
-
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.process import Process, Status
 
 QUEUE_MARK = "@"
 """The first letter of the kind of a task: no workflow has a name that begins with it."""
-
-
-class Task(Struct, frozen=True, gc=False):
-    """The input of a queued step's process: which step, the idempotency key of all its attempts, its arguments."""
-
-    step: str
-    key: str
-    call: Raw
-
-    def encode(self) -> bytes:
-        """The payload that is stored."""
-        return json.encode(self)
-
-
-def task(process: Process) -> Task | None:
-    """The task that a process is, or None if it is an ordinary process."""
-    return _task(process.input) if is_task(process.kind) else None
-
-
-_task = json.Decoder(Task).decode
 
 
 def is_task(kind: str) -> bool:

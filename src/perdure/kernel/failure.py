@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure.errors import PayloadError, Permanent, StepError, StepTimeout
+from perdure.kernel.unopened import why_unopened
 from perdure.limits import ERROR_TEXT_BYTES, NAME_BYTES, STACK_TEXT_BYTES
 
 _CUT = "… (cut)"
@@ -29,9 +30,9 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
     timeout: bool = False
     permanent: bool = False
     trace: str = ""
-
     undone: tuple[str, ...] = ()
     owed: tuple[str, ...] = ()
+
     @classmethod
     def of(cls, error: BaseException, attempts: int = 1) -> Failure:
         """The failure that records ``error``; never raises, whatever the error's own methods do."""
@@ -54,9 +55,15 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
         try:
             return _decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise PayloadError(
+            raise why_unopened(raw) or PayloadError(
                 f"a recorded failure cannot be read: {error}. Run `perdure history` to see its bytes."
             ) from error
+
+    @classmethod
+    def shown(cls, raw: bytes) -> Failure:
+        """The same for people, who are told why of one that cannot be opened."""
+        why = why_unopened(raw)
+        return cls.decode(raw) if why is None else cls(type=type(why).__name__, message=str(why))
 
     def as_step_error(self, step: str) -> StepError:
         """The error that the workflow gets for the failed step."""
@@ -69,6 +76,7 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
             step=step,
             type=self.type,
             attempts=self.attempts,
+            failure=self,
         )
 
 

@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Any
 from msgspec import json
 
 from perdure import limits
+from perdure.authoring.queue import QueueWork, task_of
 from perdure.authoring.turn_loop import Ask, TurnLoop
 from perdure.clock import microseconds
-from perdure.kernel.attempt import FailedAttempt, decode_attempt
+from perdure.kernel.attempt import FailedAttempt
+from perdure.kernel.child import ANSWERS
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
+from perdure.kernel.names import id_text
 from perdure.kernel.outcome import STILL_BUSY, Outcome
 from perdure.kernel.process import Process, Status
-from perdure.kernel.transition import origins_of
+from perdure.runtime import undoing
+from perdure.runtime.outbox import Outbox
 
 if TYPE_CHECKING:
     from perdure.authoring.workflow import Workflow
@@ -63,6 +67,7 @@ class Activation:
         "not_before",
         "number",
         "origins",
+        "outbox",
         "process",
         "queued",
         "releasing",
@@ -77,7 +82,7 @@ class Activation:
         "workflow",
     )
 
-    def __init__(self, process: Process, workflow: Workflow[Any, Any], loop: TurnLoop) -> None:
+    def __init__(self, process: Process, workflow: Workflow[Any, Any] | QueueWork, loop: TurnLoop) -> None:
         self.process = process
         self.workflow = workflow
         self.loop = loop
@@ -95,6 +100,7 @@ class Activation:
         self.retries: dict[Slot, asyncio.TimerHandle] = NOTHING
         self.reported: dict[str, Any] = NOTHING  # by earlier attempts of steps that are still open
         self.origins: dict[Slot, int] | None = None
+        self.outbox: Outbox | None = None
         self.inherited: set[Slot] | None = None
         self.commit: Commit | None = None
         self.heard = process.seen
@@ -114,7 +120,7 @@ class Activation:
     def begin(self, now: int) -> None:
         """Run the first turn at the process's opening time."""
         args, kwargs = self.workflow.shape.decode(self.process.input)
-        self.loop.begin(self.workflow.function, args, kwargs)
+        self.loop.begin(self.workflow.function, args, kwargs, self.workflow.shape)
         self.at = now
         self.loop.run(now)
 
@@ -146,9 +152,27 @@ class Activation:
             self.loop.step_failed(ask.place, ask.name, ask.digest, payload)
 
     def _receive(self, message: Message) -> None:
+        if message.type in ANSWERS:
+            self.outward().take(self, message)
+            return
         self._record(EventType.MESSAGE_RECEIVED, "", message.name, None, None, message.number)
         self.consumed += ((message.number, self.number),)
         self.loop.message(message.type, message.name, message.payload, message.number)
+
+    def receive_answer(self, type: EventType, ask: Ask[Any], message: Message) -> None:
+        """Deliver the answer of a child or a queued step; its payload stays in the inbox."""
+        self._record(type, ask.place, ask.name, None, ask.digest, message.number)
+        self.consumed += ((message.number, self.number),)
+        self.forget(ask)
+        self.loop.child_ended(ask.place, ask.name, ask.digest, message.type, message.payload)
+
+    def receive_in_vain(self, message: Message) -> None:
+        """Record an answer that nobody awaits any more."""
+        self.number += 1
+        self.events.append(
+            Event(self.number, 0, EventType.ANSWER_IGNORED, self.at, "", message.name, None, None, message.number)
+        )
+        self.consumed += ((message.number, self.number),)
 
     def _record(
         self,
@@ -170,7 +194,7 @@ class Activation:
             self.inputs.append((EventType.MESSAGE_RECEIVED, message, None))
         return len(new)
 
-    def note(self, type: EventType, now: int, payload: bytes, *, name: str = "", place: str = "") -> None:
+    def note(self, type: EventType, now: int, payload: bytes | None, *, name: str = "", place: str = "") -> None:
         """Record evidence for people (a failed attempt, a revival): it belongs to no turn and is not replayed."""
         self.number += 1
         self.events.append(Event(self.number, 0, type, now, place, name, payload))
@@ -207,69 +231,6 @@ class Activation:
             self.retries = {}
         self.retries[slot] = retry
 
-    # -- replay ------------------------------------------------------------------------------------------------
-
-    def replay(self, events: Sequence[Event], messages: Sequence[Message]) -> None:
-        """Arrive where the history ends: deliver its turns at their own times, in the recorded order."""
-        letters = {message.number: message for message in messages}
-        origins = origins_of(events)
-        self.begin(self.process.opened_at or 0)
-        self._stamp(origins, 0)
-        turn = 0
-        last = 0
-        for event in events:
-            if event.turn == 0:
-                self._recall(event)
-                continue
-            if event.turn != turn:
-                self._replayed(turn, last, origins)
-                turn, self.at = event.turn, event.at
-            self._deliver(event, letters)
-            last = event.number
-        self._replayed(turn, last, origins)
-        self.turns = turn
-        self.loop.asks.clear()
-        self.loop.dropped.clear()
-        self.asked = list(self.loop.open.values())
-        self.attempts = {slot: tried for slot, tried in self.attempts.items() if slot in self.loop.open}
-        if self.process.progress is not None:
-            still = {f"{name}:{place}" for name, place in self.loop.open}
-            self.reported = {step: told for step, told in json.decode(self.process.progress).items() if step in still}
-        if self.process.deaths:
-            self.inherited = set(self.loop.open)
-
-    def _replayed(self, turn: int, last: int, origins: Sequence[tuple[int, int]]) -> None:
-        if turn:
-            self.loop.run(self.at)
-            self._stamp(origins, last)
-
-    def _stamp(self, origins: Sequence[tuple[int, int]], last: int) -> None:
-        """Note for the steps just asked for in which run they were first asked for (rule 21)."""
-        if origins:
-            run = next((run for upto, run in origins if last <= upto), self.process.run)
-            stamps = self.origins = self.origins or {}
-            for ask in self.loop.asks:
-                stamps.setdefault((ask.name, ask.place), run)
-        self.loop.asks.clear()
-
-    def _deliver(self, event: Event, letters: dict[int, Message]) -> None:
-        loop = self.loop
-        if event.type is EventType.STEP_COMPLETED:
-            loop.step_done(event.place, event.name, event.digest, event.payload)
-        elif event.type is EventType.STEP_FAILED:
-            loop.step_failed(event.place, event.name, event.digest, event.payload)
-        elif event.type is EventType.TIMER_FIRED:
-            loop.timer_fired(event.place)
-        elif event.message is not None:
-            message = letters[event.message]
-            loop.message(message.type, message.name, message.payload, message.number)
-
-    def _recall(self, event: Event) -> None:
-        if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
-            self.tried((event.name, event.place), decode_attempt(event.payload))
-        elif event.type is EventType.RESUMED:
-            self.resumed = event.number
-
     # -- what is left --------------------------------------------------------------------------------------------
 
     def key_run(self, ask: Ask[Any]) -> int:
@@ -277,6 +238,12 @@ class Activation:
         if self.origins is None:
             return self.process.run
         return self.origins.get((ask.name, ask.place), self.process.run)
+
+    def idempotency_key(self, ask: Ask[Any]) -> str:
+        """The key that all attempts of the step carry; a task has that of the step which its parent asked for."""
+        if isinstance(self.workflow, QueueWork):
+            return task_of(self.process.input).key
+        return f"{id_text(self.process.id)}/{self.key_run(ask)}/{ask.name}:{ask.place}"
 
     def last_progress(self, ask: Ask[Any]) -> Any:
         """What an earlier attempt of the step reported, here or in the hands of another worker."""
@@ -300,45 +267,58 @@ class Activation:
     def outcome(self, time: StoreTime, hold: int) -> Outcome:
         """What the turns so far leave behind, if they were written now."""
         loop = self.loop
-        if loop.finished:
+        outbox = self.outbox
+        if loop.finished and (outbox is None or not outbox.overfull):
             return self._ending()
-        if self.in_flight or self.asked or self.releasing or self.inputs:
+        if self.in_flight or self.asked or self.releasing or self.inputs or (outbox is not None and outbox.pending):
             return STILL_BUSY if loop.state is None else Outcome(busy=True, state=loop.state)
         timer = loop.next_timer()
         times = [self.attempts[slot].retry_at for slot in self.retries]
         if timer is not None:
             times.append(timer[0])
-        if len(loop.open) > len(self.retries):  # a step is open and nobody runs it: whoever takes the row next will
-            return Outcome(Status.RUNNING, False, time.now(), loop.awaiting(), loop.state)
+        away = 0 if outbox is None else len(outbox.out)
+        if len(loop.open) - away > len(
+            self.retries
+        ):  # a step is open and nobody runs it: whoever takes the row next will
+            broken = undoing.broken(self)
+            return broken or Outcome(Status.RUNNING, False, time.now(), loop.awaiting(), loop.state)
         wake_at = min(times, default=None)
         if wake_at is not None:
             wake_at = min(wake_at, time.now() + FARTHEST)
-        busy = wake_at is not None and wake_at - time.now() <= hold
+        busy = (wake_at is not None and wake_at - time.now() <= hold) or (away > 0 and outbox.patience > time.now())
         return Outcome(Status.RUNNING, busy, wake_at, None if busy else loop.awaiting(), loop.state)
 
     def _ending(self) -> Outcome:
         loop = self.loop
         if loop.cancelled:
-            return Outcome(Status.CANCELLED, state=loop.state)
+            return Outcome(Status.CANCELLED, state=loop.state, error=undoing.cancelled(loop))
         failure = loop.failure()
         if failure is not None:
-            return Outcome(Status.FAILED, state=loop.state, error=Failure.of(failure).encode())
+            error = undoing.compensated(loop, Failure.of(failure))
+            return Outcome(Status.FAILED, state=loop.state, error=error.encode())
         try:
             return Outcome(Status.COMPLETED, state=loop.state, result=loop.result_payload(self.workflow.shape))
         except ValueError as error:
-            return Outcome(Status.FAILED, state=loop.state, error=Failure.of(error).encode())
+            told = undoing.compensated(loop, Failure.of(error))
+            return Outcome(Status.FAILED, state=loop.state, error=told.encode())
 
     def gather(self) -> None:
         """Collect what the code has asked for in a turn, and let go of what it no longer wants."""
         loop = self.loop
+        if loop.saga is not None:
+            undoing.note_owed(self)
         if loop.asks:
             if self.origins is not None:
                 for ask in loop.asks:
                     self.origins.setdefault((ask.name, ask.place), self.process.run)
             self.asked += loop.asks
             loop.asks.clear()
+        if loop.away or loop.stops or (self.outbox is not None and loop.finished):
+            self.outward().gather(self)
         if loop.dropped:
             for ask in loop.dropped:
+                if ask.step.away:
+                    self.outward().dropped(ask)
                 execution = self.in_flight.pop((ask.name, ask.place), None)
                 if execution is not None:
                     execution.stop()
@@ -346,6 +326,21 @@ class Activation:
             loop.dropped.clear()
             self.asked = [ask for ask in self.asked if (ask.name, ask.place) in loop.open]
             self.releasing = [ask for ask in self.releasing if (ask.name, ask.place) in loop.open]
+
+    def outward(self) -> Outbox:
+        """What goes out with the commits; made when there is something."""
+        if self.outbox is None:
+            self.outbox = Outbox()
+        return self.outbox
+
+    def next_alarm(self, now: int) -> int | None:
+        """When to look again though nothing comes in: at the earliest timer, or when children are awaited no longer."""
+        timer = self.loop.next_timer()
+        due = None if timer is None else timer[0]
+        outbox = self.outbox
+        if outbox is not None and outbox.out and now < outbox.patience:
+            return outbox.patience if due is None else min(due, outbox.patience)
+        return due
 
     def handed_over(self, commit: Commit, *, cleared: bool) -> None:
         """All that had happened has gone into a commit; what was asked for waits for its answer."""
@@ -359,6 +354,8 @@ class Activation:
 
     def take_back(self, commit: Commit) -> None:
         """A finishing commit was answered "read first": its events are unwritten again, without the ending."""
+        if self.outbox is not None:
+            self.outbox.restore(commit)
         self.events = list(commit.events[:-1])
         self.consumed = commit.consumed
         self.not_before = commit.not_before

@@ -10,6 +10,7 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from perdure.authoring.saga import UndoAsk
 from perdure.authoring.step import ATTEMPT, Attempt
 from perdure.authoring.turn_loop import Ask
 from perdure.clock import SECOND, Machine, microseconds
@@ -18,12 +19,12 @@ from perdure.kernel import payload
 from perdure.kernel.attempt import FailedAttempt
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure, answered
-from perdure.kernel.names import id_text
 from perdure.runtime.cells import Cells
 from perdure.runtime.keeper import HardCall
 from perdure.runtime.relay import Relay
 from perdure.runtime.store_time import StoreTime
 from perdure.runtime.threads import Call, Threads
+from perdure.runtime.undoing import Lingering
 from perdure.runtime.wire import Answer, Failed, order
 from perdure.telemetry import Telemetry
 
@@ -65,7 +66,7 @@ class Execution:
         """What the step may know about this attempt; made when it asks for it."""
         if self.attempt is None:
             activation, ask = self.activation, self.ask
-            key = f"{id_text(activation.process.id)}/{activation.key_run(ask)}/{ask.name}:{ask.place}"
+            key = activation.idempotency_key(ask)
             self.attempt = Attempt(
                 process=activation.process,
                 step=ask.name,
@@ -74,6 +75,7 @@ class Execution:
                 extend=self.extend,
                 left=self.left,
                 last_progress=activation.last_progress(ask),
+                undoes=activation.idempotency_key(ask.owed.ask) if type(ask) is UndoAsk else None,
             )
         return self.attempt
 
@@ -131,6 +133,7 @@ class Agent:
         self.cells: Cells | None = None
         self._threads: Threads | None = None
         self._running: set[Execution] = set()
+        self._lingering = Lingering(self.loop)
         self._silent: set[asyncio.Future[Any]] = set()
         self._patrol: asyncio.TimerHandle | None = None
 
@@ -147,6 +150,8 @@ class Agent:
         else:
             execution = Execution(self, activation, ask, tried.attempt + 1, tried.since)
         activation.in_flight[slot] = execution
+        if type(ask) is UndoAsk and self._waits(execution, ask):
+            return
         if ask.step.is_async:
             self._began(execution)
             self._relay.put(execution)
@@ -154,6 +159,17 @@ class Agent:
             self._call_in_thread(execution)
         else:
             self._call_in_cell(execution)
+
+    def _waits(self, execution: Execution, undo: UndoAsk) -> bool:
+        """Whether an undo is not to be called now: it cannot be, or an attempt of its process has yet to end."""
+        if undo.unfit is not None:
+            self.loop.call_soon(self._failed, execution, undo.unfit)
+            return True
+        return self._lingering.hold(execution.activation.process.id, partial(self._go_on, execution))
+
+    def _go_on(self, execution: Execution) -> None:
+        if not execution.over:
+            self.begin(execution.activation, execution.ask)
 
     def _began(self, execution: Execution) -> None:
         """An attempt begins, and its time with it."""
@@ -170,6 +186,9 @@ class Agent:
     def silence(self, execution: Execution) -> None:
         """Cancel an attempt that counts no more, and keep hold of it until it has ended."""
         self._let_go(execution)
+        under_way = execution.started and (execution.task or execution.call or execution.hard_call)
+        if under_way and execution.activation.loop.saga is not None:
+            self._lingering.add(execution)
         if execution.call is not None and self._threads is not None:
             self._threads.give_up(execution.call)
         if execution.hard_call is not None and self.cells is not None:
@@ -272,6 +291,7 @@ class Agent:
 
     def _failed(self, execution: Execution, error: BaseException) -> None:
         if execution.over and isinstance(error, asyncio.CancelledError):
+            self._lingering.ended(execution)
             return  # it was told to stop and did
         if self._silenced(execution):
             return
@@ -280,6 +300,7 @@ class Agent:
     def _silenced(self, execution: Execution) -> bool:
         if execution.over:
             self.telemetry.counters["late_results"] += 1
+            self._lingering.ended(execution)
             return True
         execution.over = True
         execution.task = None  # a task's context knows the execution: left in place, only the collector could free them

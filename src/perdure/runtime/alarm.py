@@ -23,22 +23,20 @@ class Alarms:
 
     def set(self, activation: Activation) -> None:
         """Set the process's alarm to its earliest timer, if it has one."""
-        timer = activation.loop.next_timer()
-        if timer is None or (activation.alarm is not None and activation.alarm[0] == timer[0]):
+        due = activation.next_alarm(self._time.now())
+        if due is None or (activation.alarm is not None and activation.alarm[0] == due):
             return
         if activation.alarm is not None:
             activation.alarm[1].cancel()
-        delay = max(0.0, (timer[0] - self._time.now()) / SECOND) + LATE_SECONDS
-        activation.alarm = timer[0], self._loop.call_later(delay, self._due, activation)
+        delay = max(0.0, (due - self._time.now()) / SECOND) + LATE_SECONDS
+        activation.alarm = due, self._loop.call_later(delay, self._due, activation)
 
     def _due(self, activation: Activation) -> None:
         activation.alarm = None
         if activation.gone:
             return
-        timer = activation.loop.next_timer()
-        if timer is None:
-            return
-        if timer[0] > self._time.now():
+        due = activation.next_alarm(self._time.now())
+        if due is not None and due > self._time.now():
             self.set(activation)
         else:
             self._ring(activation)

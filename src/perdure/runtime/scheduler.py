@@ -12,13 +12,14 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.authoring.registry import Registry
+from perdure.authoring.saga import UndoAsk
 from perdure.authoring.turn_loop import Ask, TurnLoop
 from perdure.authoring.workflow import Workflow
 from perdure.clock import Machine, microseconds
 from perdure.errors import BadRecord, HistoryMisfit, StoreError
 from perdure.kernel import transition
 from perdure.kernel.attempt import FailedAttempt
-from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
+from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Start, Verdict
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.lease import Claimed
@@ -26,13 +27,17 @@ from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import FINAL, RUNNING, Process
+from perdure.kernel.unopened import first_trouble
+from perdure.runtime import undoing, unreadable
 from perdure.runtime.activation import Activation
 from perdure.runtime.agent import Agent
 from perdure.runtime.alarm import Alarms
 from perdure.runtime.committer import Committer
+from perdure.runtime.eager import EagerStart
 from perdure.runtime.history import bounded
 from perdure.runtime.incarnation import Incarnation
 from perdure.runtime.ready import Ready
+from perdure.runtime.replay import replay
 from perdure.runtime.store_time import StoreTime
 from perdure.telemetry import Telemetry
 
@@ -43,6 +48,7 @@ class Scheduler:
     """Holds the processes in hand, and the ids of those ``starting``: their insert is under way.
 
     ``ended`` is told of every process whose end was committed here, ``parted`` of every other that was let go.
+    ``posted`` is told of every commit that started children or sent messages.
     ``waiting`` is told the due time of every row that was let go, so that the claims look again in time.
     """
 
@@ -77,61 +83,18 @@ class Scheduler:
         self.parted: Callable[[bytes], None] = lambda id: None
         self.waiting: Callable[[int], None] = lambda due_at: None
         self.unheard: Callable[[Activation], None] = lambda activation: None
+        self.posted: Callable[[Commit], None] = lambda commit: None
         self.draining = False
         self.alone = False
         self.emptied = asyncio.Event()
+        self.eager = EagerStart(self)
         self.feed = Ready(self._turn, time).put
 
     # -- taking processes in hand ------------------------------------------------------------------------------
 
     def start(self, process: Process, workflow: Workflow[Any, Any], answered: Callable[[Any], None]) -> None:
-        """Run the first turn of a process that is started here and store both in one insert (rule 16).
-
-        What the turn asked for is released when the insert has been committed. ``answered`` gets the StartAnswer.
-        """
-        now = self.time.now()
-        process = replace(process, owner=self.incarnation.id, token=1, created_at=now, opened_at=now)
-        activation = Activation(process, workflow, TurnLoop(process.id, process.id))
-        activation.told = answered
-        self.starting.add(process.id)
-        self.feed(activation)
-
-    def _open(self, activation: Activation) -> None:
-        """Run the first turn, and hand in the insert that carries it."""
-        try:
-            activation.begin(activation.process.created_at)
-            activation.gather()
-            commit = self._commit(activation, activation.outcome(self.time, self.hold))
-        except Exception as error:  # it is accepted all the same: whoever claims it parks it as broken
-            log.warning("the first turn of a process of kind %r cannot be run: %s", activation.process.kind, error)
-            activation.drop()
-            unowned = replace(activation.process, owner=None, token=0, created_at=0, opened_at=None)
-            self.committer.start(Start(unowned), partial(self._tell, activation))
-            return
-        activation.commit = commit
-        self.committer.start(Start(commit.after, commit.events, commit.lease), partial(self._stored, activation))
-
-    def _stored(self, activation: Activation, answer: StartAnswer | StoreError) -> None:
-        commit, activation.commit = activation.commit, None
-        self._tell(activation, answer)
-        if isinstance(answer, StartAnswer) and answer.verdict is StartVerdict.CREATED and commit is not None:
-            self.telemetry.counters["starts"] += 1
-            self.telemetry.counters["turns"] += 1
-            self.hand[activation.process.id] = activation
-            activation.lease_end = self.committer.sent + self.lease_seconds
-            self._applied(activation, commit, answer.inbox)
-        else:
-            # Somebody else has the key, or nothing could be stored: what the turn did in memory is void.
-            activation.drop()
-            if isinstance(answer, StartAnswer):
-                self.telemetry.counters["starts_existing"] += 1
-
-    def _tell(self, activation: Activation, answer: Any) -> None:
-        """Answer whoever started the process."""
-        told, activation.told = activation.told, None
-        self.starting.discard(activation.process.id)
-        if told is not None:
-            told(answer)
+        """Run the first turn of a process that is started here and store both in one insert; see :mod:`eager`."""
+        self.eager.start(process, workflow, answered)
 
     def adopt(self, claimed: Claimed, sent: float) -> None:
         """Take a claimed process in hand: replay what happened, deliver what is unheard, go on."""
@@ -141,8 +104,11 @@ class Scheduler:
         self.hand[process.id] = activation
         self.telemetry.counters["claims"] += 1
         now = self.time.now()
+        if claimed.trouble is not None:
+            unreadable.let_go(activation, claimed.trouble, self._park, self.hand_back)
+            return
         try:
-            activation.replay(claimed.events, claimed.messages)
+            replay(activation, claimed.events, claimed.messages)
         except Exception as error:  # a misfit, or code or a payload that cannot be opened: a person must see it
             if not isinstance(error, HistoryMisfit):
                 log.exception("process %s could not be replayed", id_text(process.id))
@@ -174,7 +140,7 @@ class Scheduler:
             if not (activation.in_flight or activation.inputs or activation.events):
                 self.hand_back(activation)
 
-    def hand_back(self, activation: Activation) -> None:
+    def hand_back(self, activation: Activation, later: int = 0) -> None:
         """Release a process that is stopped in the middle, once its commit in flight is answered: others go on."""
         if activation.gone:
             return
@@ -182,13 +148,13 @@ class Scheduler:
             activation.leaving = True
             return
         self.drop(activation)
-        self._write(activation, transition.released(activation.process, due_at=self.time.now()))
+        self._write(activation, transition.released(activation.process, due_at=self.time.now() + later))
 
     # -- turns -------------------------------------------------------------------------------------------------
 
     def _turn(self, activation: Activation, now: int) -> None:
         if activation.told is not None:
-            self._open(activation)
+            self.eager.open(activation)
             return
         if activation.trouble is not None or (activation.loop.finished and activation.commit is not None):
             return  # what has come in waits for the answer to the commit in flight
@@ -216,6 +182,7 @@ class Scheduler:
             self._release(activation)
         loop = activation.loop
         written = not activation.events and not loop.finished and loop.state == activation.process.state
+        written = written and (activation.outbox is None or not activation.outbox.pending)
         if written and activation.asked:
             activation.expect()
             self._release(activation)
@@ -230,13 +197,18 @@ class Scheduler:
                     self.alarms.set(activation)
                 if written:
                     return
-        self._write(activation, self._commit(activation, outcome))
+        self._write(activation, self.commit_for(activation, outcome))
 
-    def _commit(self, activation: Activation, outcome: Outcome) -> Commit:
+    def commit_for(self, activation: Activation, outcome: Outcome, inward: bool = False) -> Commit:
+        """The commit that writes all that has happened; ``inward`` leaves out what goes to others."""
         cleared = activation.inherited is not None and not activation.inherited
         process = activation.process
         if process.progress is not None or activation.reported:
             process = replace(process, progress=activation.progress())
+        starts: tuple[Start, ...] = ()
+        sends: tuple[Message, ...] = ()
+        if activation.outbox is not None and not inward:
+            starts, sends = activation.outbox.dispatch(activation, self.machine)
         commit = transition.turn(
             process,
             activation.events,
@@ -247,6 +219,8 @@ class Scheduler:
             consumed=activation.consumed,
             not_before=activation.not_before,
             cleared=cleared,
+            starts=starts,
+            sends=sends,
         )
         activation.handed_over(commit, cleared=cleared)
         return commit
@@ -264,9 +238,11 @@ class Scheduler:
         if isinstance(answer, CommitAnswer):
             if answer.verdict is APPLIED:
                 self.telemetry.counters["commits"] += 1
+                if commit.starts or commit.sends:
+                    self.posted(commit)
                 if not activation.gone:
                     activation.lease_end = self.committer.sent + self.lease_seconds
-                    self._applied(activation, commit, answer.inbox)
+                    self.applied(activation, commit, answer.inbox)
                 return
             if answer.verdict is Verdict.READ_FIRST and not activation.gone:
                 activation.take_back(commit)
@@ -285,7 +261,8 @@ class Scheduler:
         else:
             self.drop(activation)
 
-    def _applied(self, activation: Activation, commit: Commit, inbox: int) -> None:
+    def applied(self, activation: Activation, commit: Commit, inbox: int) -> None:
+        """A commit has been written: release what waited for it, let the process go, or go on."""
         process = activation.process = commit.after
         if process.owner is None:
             # If we die here the row is free and due at its time; nobody waits for us.
@@ -302,7 +279,7 @@ class Scheduler:
             self.hand_back(activation)  # it goes on elsewhere: we stop, or it is no suspect any more
         elif inbox > activation.heard:
             self._listen(activation)  # rule 18: unheard messages open the next turn before outputs are released
-        elif activation.events or activation.asked or activation.loop.timers.open:
+        elif activation.events or activation.asked or activation.loop.timers.open or activation.outbox is not None:
             self._settle(activation)
         else:  # a step after a step, as most commits are
             self._release(activation)
@@ -317,6 +294,9 @@ class Scheduler:
         """The messages that a process had not heard have been read: they open its next turn."""
         activation.unheard = False
         if activation.gone:
+            return
+        if trouble := first_trouble(message.payload for message in messages):
+            unreadable.let_go(activation, trouble, self._park, self.hand_back)
             return
         self.telemetry.counters["messages"] += activation.hear(messages)
         if activation.inputs:
@@ -337,6 +317,11 @@ class Scheduler:
 
     def _step_answered(self, activation: Activation, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
         """A step is over, well or badly: its answer opens the next turn."""
+        if type is EventType.STEP_FAILED and isinstance(ask, UndoAsk):
+            self.telemetry.counters["undos_spent"] += 1
+            undoing.gave_up(activation, ask, Failure.decode(payload or b"{}"), self.time.now())
+            self._settle(activation)
+            return
         activation.inputs.append((type, ask, payload))
         self.feed(activation)
 
@@ -354,9 +339,13 @@ class Scheduler:
 
     def _ring(self, activation: Activation) -> None:
         """The earliest timer of a process in hand is due by the store's clock."""
-        if not activation.gone:
+        if activation.gone:
+            return
+        if activation.loop.due_timers(self.time.now()):
             self.telemetry.counters["timers"] += 1
             self.feed(activation)
+        else:
+            self._settle(activation)  # children were awaited in hand for long enough
 
     # -- processes that cannot go on -----------------------------------------------------------------------------
 

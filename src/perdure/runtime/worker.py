@@ -15,6 +15,7 @@ from perdure.authoring.registry import Registry
 from perdure.clock import Machine, microseconds
 from perdure.errors import PerdureError
 from perdure.kernel import transition
+from perdure.kernel.commit import Commit
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.kernel.worker import Worker as WorkerRow
@@ -102,6 +103,7 @@ class Worker:
         self._calm = True
         self.scheduler.unheard = self.inbox.want
         self.scheduler.waiting = self.intake.waiting
+        self.scheduler.posted = self._posted
         self.intake.reconcile = self.reconcile
         self.ward.taken = self.taken
         self.ward.steady = self.pulse.steady
@@ -134,6 +136,13 @@ class Worker:
             self.intake.loop.wake()
         elif owner == self.incarnation.id:
             self.inbox.look(process)
+
+    def _posted(self, commit: Commit) -> None:
+        """A commit of ours has started children or sent messages: whoever of them we have in hand hears at once."""
+        for message in commit.sends:
+            if message.process in self.scheduler.hand:
+                self.inbox.look(message.process)
+        self.intake.loop.wake()
 
     def taken(self, process: bytes) -> None:
         """A commit of ours took a row from whoever held it: if that was us, let go at once, without the fence."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from perdure.clock import Machine
-from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, Verdict
 from perdure.kernel.event import Event
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
 from perdure.kernel.message import Message, SendAnswer
@@ -27,6 +27,7 @@ from perdure.store.postgres_batch import (
     commit_alone,
     commit_records,
     id_of,
+    outward_records,
     search_columns,
     send_columns,
     start_records,
@@ -104,6 +105,8 @@ class PostgresStore:
         """Write commits, at most one per process, each accepted or refused by itself."""
         if not commits:
             return []
+        if any(commit.starts or commit.sends for commit in commits):
+            return await self._commit_outward(commits)
         if len(commits) == 1 and (alone := commit_alone(commits[0])):
             return row.commit_answers(commits, await self._writes.row("commit_alone", *alone))
         ordered = sorted(commits, key=id_of)
@@ -112,6 +115,21 @@ class PostgresStore:
             return answers
         by_id = {commit.after.id: answer for commit, answer in zip(ordered, answers, strict=True)}
         return [by_id[commit.after.id] for commit in commits]
+
+    async def _commit_outward(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
+        """Write commits that start children or send messages; those whose targets somebody holds are busy."""
+        answers: dict[bytes, CommitAnswer] = {}
+        left = sorted(commits, key=id_of)
+        while left:
+            found = await self._writes.row("commit_outward", *outward_records(left))
+            if found["blocked"] is None:
+                written = row.commit_answers(left, found)
+                answers |= {commit.after.id: answer for commit, answer in zip(left, written, strict=True)}
+                break
+            blocked = {left[place - 1].after.id for place in found["blocked"]}
+            answers |= dict.fromkeys(blocked, CommitAnswer(Verdict.BUSY))
+            left = [commit for commit in left if commit.after.id not in blocked]
+        return [answers[commit.after.id] for commit in commits]
 
     async def claim(self, claim: Claim) -> ClaimAnswer:
         """Take due processes: new token, owner, lease; then, in a later statement, read what they hold."""

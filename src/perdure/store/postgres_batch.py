@@ -104,6 +104,24 @@ def commit_records(commits: Sequence[Commit]) -> tuple[Any, ...]:
     )
 
 
+def outward_records(commits: Sequence[Commit]) -> tuple[Any, ...]:
+    """The arguments of the query ``commit_outward``; the commits are sorted by id, their children have no keys."""
+    starts = [start for commit in commits for start in commit.starts]
+    children, rare = start_records(starts)[:2]
+    return (
+        *commit_records(commits),
+        children or None,
+        rare,
+        [place for place, commit in enumerate(commits, 1) for _ in commit.starts] or None,
+        [
+            (place, sent.id, sent.process, sent.type, sent.name, sent.payload, sent.key, sent.sender)
+            for place, commit in enumerate(commits, 1)
+            for sent in commit.sends
+        ]
+        or None,
+    )
+
+
 def _event_records(records: Sequence[Start | Commit]) -> list[tuple[Any, ...]] | None:
     return [
         (

@@ -8,9 +8,10 @@ from typing import Any
 from msgspec import json
 from msgspec.structs import replace
 
-from perdure.kernel.commit import Commit, CommitAnswer, Verdict
+from perdure.kernel.commit import Commit, CommitAnswer, Start, Verdict
+from perdure.kernel.message import Message
 from perdure.kernel.process import FINAL, Status
-from perdure.store import sqlite_row
+from perdure.store import sqlite_row, sqlite_send, sqlite_start
 from perdure.store.sqlite_row import AFTER_CELLS, EVENT_CELLS, after_cells, event_cells
 from perdure.store.sqlite_writer import Collision, Transaction
 
@@ -112,6 +113,8 @@ class _Batch:
         self._events: list[Any] = []
         self._offered: list[Any] = []
         self._consumed: list[Any] = []
+        self._starts: list[Start] = []
+        self._sends: list[Message] = []
 
     def add(self, commit: Commit, inbox: int) -> None:
         """Take up one commit; a row that is freed with an unheard message is due now (law nothing_unheard)."""
@@ -130,6 +133,8 @@ class _Batch:
             self._offered += (id, commit.offered)
         for number, event_number in commit.consumed:
             self._consumed += (id, number, after.run, event_number)
+        self._starts += commit.starts
+        self._sends += commit.sends
 
     def write(self) -> None:
         """Write everything, in a handful of statements; raises Collision if a row is not as it was taken to be."""
@@ -143,3 +148,13 @@ class _Batch:
             self._connection.write("offer_messages", 2, self._offered)
         if self._consumed:
             self._connection.write("consume_messages", 4, self._consumed)
+        if self._starts or self._sends:
+            self._write_outward()
+
+    def _write_outward(self) -> None:
+        """Start children and send messages, after the commits: a parent and its child may end in one batch."""
+        if self._starts:
+            sqlite_start.start(self._transaction, self._starts)
+        if self._sends:
+            sqlite_send.send(self._transaction, self._sends)
+        self._transaction.left_due = True

@@ -12,6 +12,9 @@ SELECT * FROM perdure.commit($1, $2, $3, $4)
 -- name: commit_alone
 SELECT * FROM perdure.commit_alone($1, $2, $3)
 
+-- name: commit_outward
+SELECT * FROM perdure.commit_outward($1, $2, $3, $4, $5, $6, $7, $8)
+
 -- name: send
 SELECT * FROM perdure.send($1, $2, $3, $4, $5, $6, $7)
 

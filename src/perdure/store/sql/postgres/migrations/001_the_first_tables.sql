@@ -61,6 +61,8 @@ CREATE INDEX process_suspect ON perdure.process (kind, code, priority, due_at, i
 -- Who owns what, and which leases have lapsed (a seek per owner). Leases given together are equal, so it stays small.
 CREATE INDEX process_lease ON perdure.process (owner, due_at) WHERE owner IS NOT NULL;
 CREATE INDEX process_reminder ON perdure.process (due_at) WHERE reminder;
+-- What people look for when something is wrong; ordinary rows never stand in it.
+CREATE INDEX process_resting ON perdure.process (id) WHERE status IN ('held', 'broken');
 CREATE INDEX process_deadline ON perdure.process (deadline) WHERE deadline IS NOT NULL AND due_at IS NOT NULL;
 CREATE INDEX process_finished ON perdure.process (changed_at) WHERE due_at IS NULL;
 CREATE INDEX process_attributes ON perdure.process USING gin (attributes jsonb_path_ops)

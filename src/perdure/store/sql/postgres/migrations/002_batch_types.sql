@@ -23,3 +23,6 @@ CREATE TYPE perdure.event_in AS (
     record int, number int, turn int, type int, at bigint, place text, name text, payload bytea, digest bytea, message int
 );
 CREATE TYPE perdure.consumed_in AS (record int, number int, event int);
+CREATE TYPE perdure.letter_in AS (
+    record int, id uuid, process uuid, type int, name text, payload bytea, key text, sender bytea
+);

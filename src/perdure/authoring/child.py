@@ -1,0 +1,113 @@
+"""A child: a workflow that another one starts, and whose result it may await like a step's."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, ParamSpec, TypeVar
+
+from perdure.authoring.definition import seconds
+from perdure.authoring.presence import turns
+from perdure.clock import microseconds
+from perdure.errors import DefinitionError, ProcessCancelled, ProcessFailed, WorkflowMisuse
+from perdure.kernel.failure import Failure
+from perdure.kernel.message import MessageType
+from perdure.kernel.payload import encode_attributes
+from perdure.kernel.process import Process
+
+if TYPE_CHECKING:
+    from perdure.authoring.ask import Ask
+    from perdure.authoring.workflow import Workflow
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OnParentEnd = Literal["cancel", "abandon"]
+"""What becomes of a child that still runs when its parent ends: it is asked to end, or goes its own way."""
+
+
+class Child(Generic[P, R]):
+    """A workflow, to be called as a child: it plays the part of a step, and its process runs wherever it is hosted."""
+
+    noun: ClassVar[str] = "child"
+    away: ClassVar[bool] = True
+    lasting: ClassVar[bool] = True  # it is asked to end and awaited, never just dropped
+    undo: ClassVar[None] = None
+
+    def __init__(
+        self,
+        workflow: Workflow[P, R],
+        *,
+        on_parent_end: OnParentEnd = "cancel",
+        priority: int | None = None,
+        deadline: float | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.workflow = workflow
+        self.name = workflow.name
+        self.shape = workflow.shape
+        if on_parent_end not in ("cancel", "abandon"):
+            raise DefinitionError(f"on_parent_end={on_parent_end!r:.100} is unknown. Write 'cancel' or 'abandon'.")
+        if priority is not None and (type(priority) is not int or not 0 <= priority <= 9):
+            raise DefinitionError(f"priority={priority!r:.100} is none. Give a whole number from 0 (first) to 9.")
+        self.on_parent_end = on_parent_end
+        self.priority = 4 if priority is None else priority
+        limit = seconds("deadline", deadline, f"child {self.name!r}")
+        self.deadline = workflow.deadline if limit is None else limit
+        self.attributes = None if attributes is None else encode_attributes(attributes)
+
+    def options(
+        self,
+        *,
+        on_parent_end: OnParentEnd = "cancel",
+        priority: int | None = None,
+        deadline: float | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Child[P, R]:
+        """The same child with settings for its process; raises DefinitionError.
+
+        ``on_parent_end`` says what becomes of it if it still runs when its parent ends: ``"cancel"`` or ``"abandon"``.
+        ``priority`` is from 0 (first) to 9, ``deadline`` is seconds from its start.
+        """
+        return Child(
+            self.workflow, on_parent_end=on_parent_end, priority=priority, deadline=deadline, attributes=attributes
+        )
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Ask for the child and give its promise; raises WorkflowMisuse outside of a workflow."""
+        loop = turns.get(get_ident())
+        if loop is None:
+            raise WorkflowMisuse(
+                f"a child of {self.name!r} needs a parent, and no workflow is running here. "
+                "Start a process of its own with engine.start(...)."
+            )
+        return loop.ask(self, args, kwargs)  # type: ignore[return-value]  # a promise, as a step's
+
+    def __repr__(self) -> str:
+        return f"<child {self.name}>"
+
+    def process(self, id: bytes, ask: Ask[Any], parent: Process, key: str, now: int) -> Process:
+        """The row of the child's process."""
+        return Process(
+            id,
+            self.name,
+            None,
+            ask.raw,
+            parent=parent.id,
+            code=self.workflow.version,
+            priority=self.priority,
+            attributes=self.attributes,
+            deadline=None if self.deadline is None else now + microseconds(self.deadline),
+        )
+
+    def error(self, type: MessageType, failure: Failure) -> BaseException:
+        """What the parent gets for a child that did not complete."""
+        kind = ProcessCancelled if type is MessageType.CANCELLED else ProcessFailed
+        verb = "was cancelled" if type is MessageType.CANCELLED else "failed"
+        said = f"{failure.type}: {failure.message}" if failure.message else failure.type
+        return kind(
+            f"the child {self.name!r} {verb}: {said}. Catch this error in the workflow, or mend its cause and run "
+            "`perdure retry`.",
+            type=failure.type,
+            detail=failure.message,
+        )

@@ -1,0 +1,167 @@
+"""A queue: where steps wait for whichever worker serves it; each is a process of its own that runs one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from msgspec import Raw, Struct, json
+from msgspec import ValidationError as Unfit
+
+from perdure.authoring.definition import seconds
+from perdure.clock import microseconds
+from perdure.errors import DefinitionError, InvalidKey, PayloadError, StepError, UnknownKind
+from perdure.kernel import payload
+from perdure.kernel.child import queue_kind
+from perdure.kernel.failure import Failure
+from perdure.kernel.names import check_name
+from perdure.kernel.policy import Retry
+from perdure.kernel.process import Process
+
+if TYPE_CHECKING:
+    from perdure.authoring.ask import Ask
+    from perdure.authoring.step import Step
+
+STEPS: WeakValueDictionary[str, Step[Any, Any]] = WeakValueDictionary()
+"""The steps of this program by name, queued ones first; a queue's worker looks its tasks' steps up here."""
+
+
+def note(step: Step[Any, Any]) -> None:
+    """Keep a step that has been defined; of two with one name the queued one, else the later one."""
+    known = STEPS.get(step.name)
+    if known is None or step.away or not known.away:
+        STEPS[step.name] = step
+
+
+class Routing(Struct, frozen=True):
+    """Where and how a queued step waits. ``total`` is seconds from asking to end; ``label`` names one worker."""
+
+    queue: str
+    priority: int = 4
+    label: str = ""
+    total: float | None = None
+
+
+def routing(owner: str, queue: Any, priority: Any, label: Any, total: Any) -> Routing | None:
+    """The routing that a step's settings ask for, or None; raises DefinitionError."""
+    if queue is None:
+        if priority is not None or label is not None or total is not None:
+            raise DefinitionError(f"{owner} has priority=, label= or total=, which are a queue's. Add queue=.")
+        return None
+    try:
+        check_name(queue, f"the queue of {owner}")
+        if label is not None:
+            check_name(label, f"the label of {owner}")
+    except InvalidKey as error:
+        raise DefinitionError(str(error)) from None
+    if priority is not None and (type(priority) is not int or not 0 <= priority <= 9):
+        raise DefinitionError(f"{owner} has priority={priority!r:.100}. Give a whole number from 0 (first) to 9.")
+    return Routing(queue, 4 if priority is None else priority, label or "", seconds("total", total, owner))
+
+
+class Task(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a queued step's process is started with: the step, one idempotency key for all attempts, the arguments.
+
+    ``retry`` and ``timeout`` are what the asking code set in place of the step's own policy.
+    """
+
+    step: str
+    key: str
+    call: Raw
+    retry: Mapping[str, float | None] | None = None
+    timeout: float | None = None
+
+
+_NUMBERS = tuple(field.name for field in fields(Retry) if field.name not in ("on", "never"))
+
+
+def task_process(step: Step[Any, Any], id: bytes, ask: Ask[Any], parent: Process, key: str, now: int) -> Process:
+    """The row of a queued step."""
+    route = step.routing
+    assert route is not None
+    own = STEPS.get(step.name, step)
+    numbers = {name: value for name, value in asdict(step.retry).items() if name in _NUMBERS}
+    task = Task(
+        step.name,
+        key,
+        Raw(ask.raw),
+        None if step.retry == own.retry else numbers,
+        None if step.timeout == own.timeout else step.timeout,
+    )
+    return Process(
+        id,
+        queue_kind(route.queue),
+        None,
+        json.encode(task),
+        parent=parent.id,
+        code=route.label,
+        priority=route.priority,
+        awaiting=f"step {step.name}",
+        deadline=None if route.total is None else now + microseconds(route.total),
+    )
+
+
+class QueueWork:
+    """What a worker that serves a queue does with a task: the workflow of one step."""
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        self.name = queue_kind(queue)
+        self.version = ""
+        self.idle: float | None = None
+        self.deadline: float | None = None
+        self.shape = TaskShape()
+        self.function = perform
+
+    def __repr__(self) -> str:
+        return f"<queue {self.queue}>"
+
+
+async def perform(step: Step[Any, Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Ask for the step as an ordinary one, here."""
+    return await step(*args, **kwargs)
+
+
+class TaskShape:
+    """How a task's input becomes the call of its step."""
+
+    def decode(self, raw: bytes) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of :func:`perform`; raises UnknownKind if the step is not known here."""
+        task = task_of(raw)
+        step = STEPS.get(task.step)
+        if step is None:
+            raise UnknownKind(
+                f"no step {task.step!r} is known to the worker that serves its queue. Let that worker import the "
+                "module that defines it, then run `perdure retry`."
+            )
+        here = step.here(None if task.retry is None else dict(task.retry), task.timeout)
+        args, kwargs = step.shape.decode(bytes(task.call))
+        return [here, args, kwargs], {}
+
+    def encode_result(self, value: Any) -> bytes:
+        """The payload of the step's result, which the step's own shape has checked."""
+        return payload.encode(value, what="the result of the step")
+
+
+_decode = json.Decoder(Task).decode
+
+
+def task_of(raw: bytes) -> Task:
+    """The task that a payload holds; raises PayloadError."""
+    try:
+        return _decode(raw)
+    except (Unfit, ValueError) as error:
+        raise PayloadError(f"the input of a task cannot be read: {error}. Terminate it and ask for it anew.") from error
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The failure of a task: that of its step, as if it had run in its parent."""
+    failure = getattr(error, "failure", None) if isinstance(error, StepError) else None
+    return failure if isinstance(failure, Failure) else Failure.of(error)
+
+
+def with_numbers(retry: Retry, numbers: dict[str, Any] | None) -> Retry:
+    """A policy with the numbers that the asking code has set; which errors are retried is the step's own matter."""
+    return retry if numbers is None else replace(retry, **numbers)

@@ -1,0 +1,85 @@
+"""An eager start: a worker that starts a process it hosts runs the first turn before it stores anything (rule 16)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from perdure.authoring.turn_loop import TurnLoop
+from perdure.authoring.workflow import Workflow
+from perdure.errors import StoreError
+from perdure.kernel.commit import Start, StartAnswer, StartVerdict
+from perdure.kernel.outcome import STILL_BUSY
+from perdure.kernel.process import Process
+from perdure.runtime.activation import Activation
+
+if TYPE_CHECKING:
+    from perdure.runtime.scheduler import Scheduler
+
+log = logging.getLogger("perdure")
+
+
+class EagerStart:
+    """Starts processes as owned by this worker: no claim, no wake-up."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+
+    def start(self, process: Process, workflow: Workflow[Any, Any], answered: Callable[[Any], None]) -> None:
+        """Have the first turn run, and both stored in one insert. ``answered`` gets the StartAnswer.
+
+        What the turn asked for is released when the insert has been committed.
+        """
+        scheduler = self.scheduler
+        now = scheduler.time.now()
+        process = replace(process, owner=scheduler.incarnation.id, token=1, created_at=now, opened_at=now)
+        activation = Activation(process, workflow, TurnLoop(process.id, process.id))
+        activation.told = answered
+        scheduler.starting.add(process.id)
+        scheduler.feed(activation)
+
+    def open(self, activation: Activation) -> None:
+        """Run the first turn, and hand in the insert that carries it."""
+        scheduler = self.scheduler
+        try:
+            activation.begin(activation.process.created_at)
+            activation.gather()
+            outbox = activation.outbox
+            wait = outbox is not None and outbox.pending  # an insert carries no children: the next commit does
+            outcome = STILL_BUSY if wait else activation.outcome(scheduler.time, scheduler.hold)
+            commit = scheduler.commit_for(activation, outcome, inward=wait)
+        except Exception as error:  # it is accepted all the same: whoever claims it parks it as broken
+            log.warning("the first turn of a process of kind %r cannot be run: %s", activation.process.kind, error)
+            activation.drop()
+            unowned = replace(activation.process, owner=None, token=0, created_at=0, opened_at=None)
+            scheduler.committer.start(Start(unowned), partial(self._tell, activation))
+            return
+        activation.commit = commit
+        scheduler.committer.start(Start(commit.after, commit.events, commit.lease), partial(self._stored, activation))
+
+    def _stored(self, activation: Activation, answer: StartAnswer | StoreError) -> None:
+        scheduler = self.scheduler
+        commit, activation.commit = activation.commit, None
+        self._tell(activation, answer)
+        if isinstance(answer, StartAnswer) and answer.verdict is StartVerdict.CREATED and commit is not None:
+            scheduler.telemetry.counters["starts"] += 1
+            scheduler.telemetry.counters["turns"] += 1
+            scheduler.hand[activation.process.id] = activation
+            activation.lease_end = scheduler.committer.sent + scheduler.lease_seconds
+            scheduler.applied(activation, commit, answer.inbox)
+        else:
+            # Somebody else has the key, or nothing could be stored: what the turn did in memory is void.
+            activation.drop()
+            if isinstance(answer, StartAnswer):
+                scheduler.telemetry.counters["starts_existing"] += 1
+
+    def _tell(self, activation: Activation, answer: Any) -> None:
+        """Answer whoever started the process."""
+        told, activation.told = activation.told, None
+        self.scheduler.starting.discard(activation.process.id)
+        if told is not None:
+            told(answer)

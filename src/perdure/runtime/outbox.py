@@ -1,0 +1,151 @@
+"""An outbox: what a process sends out with its commits, children and queued steps first of all, and what comes back."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from msgspec import json
+
+from perdure import limits
+from perdure.authoring.turn_loop import Ask
+from perdure.clock import Machine, microseconds
+from perdure.kernel.commit import Commit, Start
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.message import Message, MessageType
+from perdure.kernel.names import id_bytes, id_text
+from perdure.kernel.transition import Sender
+
+if TYPE_CHECKING:
+    from perdure.runtime.activation import Activation, Slot
+
+HOLD = microseconds(limits.CHILD_HOLD_SECONDS)
+
+
+class Outbox:
+    """The children of one process in hand. ``out`` holds those started and not yet answered: slot by the child's id.
+
+    ``patience`` is the store's time until which the row is kept in hand while nothing but children are awaited.
+    """
+
+    __slots__ = ("_ids", "_letters", "_new", "_starts", "_stops", "out", "patience")
+
+    def __init__(self) -> None:
+        self.out: dict[bytes, Slot] = {}
+        self.patience = 0
+        self._ids: dict[Slot, bytes] = {}
+        self._new: list[Ask[Any]] = []
+        self._stops: list[Slot] = []
+        self._starts: list[Start] = []
+        self._letters: list[Message] = []
+
+    @property
+    def pending(self) -> bool:
+        """Whether something waits to be written."""
+        return bool(self._new or self._stops or self._starts or self._letters)
+
+    @property
+    def overfull(self) -> bool:
+        """Whether more waits than one commit takes."""
+        return max(len(self._new), len(self._stops)) > limits.CHILDREN_PER_COMMIT
+
+    def gather(self, activation: Activation) -> None:
+        """Collect the children that the code has asked for, and those that it wants to end."""
+        loop = activation.loop
+        self._new += loop.away
+        self._stops += ((ask.name, ask.place) for ask in loop.stops)
+        loop.away.clear()
+        loop.stops.clear()
+        if loop.finished:
+            self._part(activation)
+
+    def _part(self, activation: Activation) -> None:
+        """The parent has ended: its children are asked to end too, but for those that go their own way."""
+        asks = activation.loop.open
+        self._new = [ask for ask in self._new if getattr(ask.step, "on_parent_end", "") == "abandon"]
+        bound = [slot for slot in self.out.values() if slot in asks and _bound(asks[slot])]
+        self._stops = list(dict.fromkeys((*self._stops, *bound)))
+
+    def dropped(self, ask: Ask[Any]) -> None:
+        """The code wants a queued step no more: it is cancelled, and its answer will not count."""
+        slot = ask.name, ask.place
+        if slot in self._ids:
+            self._stops.append(slot)
+        else:
+            self._new = [new for new in self._new if new is not ask]
+
+    def dispatch(self, activation: Activation, machine: Machine) -> tuple[tuple[Start, ...], tuple[Message, ...]]:
+        """What goes out with the next commit; each child is noted in the history: no replay asks for it anew."""
+        open = activation.loop.open
+        new, self._new = self._new[: limits.CHILDREN_PER_COMMIT], self._new[limits.CHILDREN_PER_COMMIT :]
+        for ask in new:
+            slot = ask.name, ask.place
+            if slot not in open:
+                continue
+            id = machine.new_id()
+            key = activation.idempotency_key(ask)
+            self._starts.append(Start(ask.step.process(id, ask, activation.process, key, activation.at)))
+            activation.note(
+                EventType.CHILD_STARTED, activation.at, json.encode(id_text(id)), name=ask.name, place=ask.place
+            )
+            self._ids[slot] = id
+            self.out[id] = slot
+        stops, self._stops = self._stops[: limits.CHILDREN_PER_COMMIT], self._stops[limits.CHILDREN_PER_COMMIT :]
+        for slot in stops:
+            self._letters.append(_cancel(self._ids[slot], activation.process.id))
+            if slot not in open:
+                self.out.pop(self._ids[slot], None)
+        starts, self._starts = tuple(self._starts), []
+        letters, self._letters = tuple(self._letters), []
+        if starts or letters:
+            self.patience = activation.at + HOLD
+        return starts, letters
+
+    def restore(self, commit: Commit) -> None:
+        """A commit was not applied and will be made anew: what it carried out waits again."""
+        self._starts += commit.starts
+        self._letters += (letter for letter in commit.sends if letter.id != commit.after.id)
+
+    def take(self, activation: Activation, message: Message) -> None:
+        """A child has answered: its answer goes to the code that awaits it, or is noted as one that comes too late."""
+        slot = self.out.pop(message.id, None)
+        ask = None if slot is None else activation.loop.open.get(slot)
+        if ask is None:
+            activation.receive_in_vain(message)
+            return
+        self._ids.pop((ask.name, ask.place), None)
+        self.patience = activation.at + HOLD
+        well = message.type is MessageType.RESULT
+        type = EventType.STEP_COMPLETED if well else EventType.STEP_FAILED
+        activation.receive_answer(type, ask, message)
+
+    def recall(self, event: Event) -> None:
+        """A replay has come by the start of a child."""
+        id = id_bytes(json.decode(event.payload or b'""'))
+        slot = event.name, event.place
+        self._ids[slot] = id
+        self.out[id] = slot
+
+    def replayed(self, activation: Activation, asked: list[Ask[Any]]) -> None:
+        """Of the children still awaited after a replay, ask for those that were never started, as for what is new.
+
+        What the code wanted to end is asked for once more: nobody knows whether it was said, and once is enough.
+        """
+        loop = activation.loop
+        self.out = {id: slot for id, slot in self.out.items() if slot in loop.open}
+        self._new = [ask for ask in asked if (ask.name, ask.place) not in self._ids]
+        self._stops = [slot for slot in loop.stopping if slot in self._ids]
+        self.patience = activation.at + HOLD
+        loop.away.clear()
+        loop.stops.clear()
+
+
+def _bound(ask: Ask[Any]) -> bool:
+    return getattr(ask.step, "on_parent_end", "cancel") == "cancel"
+
+
+def _cancel(child: bytes, parent: bytes) -> Message:
+    """The wish that a child may end, under an id of its own: it is heard once, however often it is sent."""
+    id = blake2b(child, digest_size=16, person=b"cancel").digest()
+    sender = Sender(who=f"process {id_text(parent)}", why="its parent wants it no more", origin="parent")
+    return Message(id, child, MessageType.CANCEL, sender=sender.encode())

@@ -1,0 +1,95 @@
+"""A replay: how a process that was claimed arrives in memory at the place where its history ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import json
+
+from perdure.kernel.attempt import decode_attempt
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.message import Message
+from perdure.kernel.transition import origins_of
+from perdure.kernel.undo import undoes
+from perdure.runtime import undoing
+from perdure.runtime.activation import Activation
+
+
+def replay(activation: Activation, events: Sequence[Event], messages: Sequence[Message]) -> None:
+    """Deliver the recorded turns at their own times, in the recorded order; raises HistoryMisfit."""
+    loop, process = activation.loop, activation.process
+    letters = {message.number: message for message in messages}
+    origins = origins_of(events)
+    activation.begin(process.opened_at or 0)
+    _stamp(activation, origins, 0)
+    turn = 0
+    last = 0
+    for event in events:
+        if event.turn == 0:
+            _recall(activation, event)
+            continue
+        if event.turn != turn:
+            _run(activation, turn, last, origins)
+            turn, activation.at = event.turn, event.at
+        _deliver(activation, event, letters)
+        last = event.number
+    _run(activation, turn, last, origins)
+    activation.turns = turn
+    undoing.note_owed(activation, events)
+    loop.asks.clear()
+    loop.dropped.clear()
+    open = list(loop.open.values())
+    activation.asked = [ask for ask in open if not ask.step.away]
+    if len(activation.asked) < len(open) or activation.outbox is not None:
+        activation.outward().replayed(activation, [ask for ask in open if ask.step.away])
+    activation.attempts = {slot: tried for slot, tried in activation.attempts.items() if slot in loop.open}
+    if process.progress is not None:
+        still = {f"{name}:{place}" for name, place in loop.open}
+        activation.reported = {step: told for step, told in json.decode(process.progress).items() if step in still}
+    if process.deaths:
+        activation.inherited = {(ask.name, ask.place) for ask in activation.asked}
+
+
+def _run(activation: Activation, turn: int, last: int, origins: Sequence[tuple[int, int]]) -> None:
+    if turn:
+        activation.loop.run(activation.at)
+        _stamp(activation, origins, last)
+
+
+def _stamp(activation: Activation, origins: Sequence[tuple[int, int]], last: int) -> None:
+    """Note for the steps just asked for in which run they were first asked for (rule 21)."""
+    loop = activation.loop
+    if origins:
+        run = next((run for upto, run in origins if last <= upto), activation.process.run)
+        stamps = activation.origins = activation.origins or {}
+        for ask in (*loop.asks, *loop.away):
+            stamps.setdefault((ask.name, ask.place), run)
+    loop.asks.clear()
+    loop.away.clear()
+
+
+def _deliver(activation: Activation, event: Event, letters: dict[int, Message]) -> None:
+    loop = activation.loop
+    if event.message is not None:
+        message = letters[event.message]
+        if event.type is EventType.MESSAGE_RECEIVED:
+            loop.message(message.type, message.name, message.payload, message.number)
+        else:
+            loop.child_ended(event.place, event.name, event.digest, message.type, message.payload)
+    elif event.type is EventType.STEP_COMPLETED:
+        loop.step_done(event.place, event.name, event.digest, event.payload)
+    elif event.type is EventType.STEP_FAILED:
+        loop.step_failed(event.place, event.name, event.digest, event.payload)
+    elif event.type is EventType.TIMER_FIRED:
+        loop.timer_fired(event.place)
+
+
+def _recall(activation: Activation, event: Event) -> None:
+    """Take note of what belongs to no turn."""
+    if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
+        activation.tried((event.name, event.place), decode_attempt(event.payload))
+    elif event.type is EventType.RESUMED:
+        activation.resumed = event.number
+        activation.attempts = {slot: tried for slot, tried in activation.attempts.items() if undoes(slot[1]) is None}
+    elif event.type is EventType.CHILD_STARTED:
+        activation.outward().recall(event)
