@@ -46,7 +46,7 @@ class Ask(asyncio.Future[R]):
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Take the ask back: the step is not started, or is cancelled if it runs. A child is asked to end first."""
-        if self.raw and self.step.lasting and not self.done() and turn_loop(self).stop(self):
+        if self.raw and self.step.lasting and not self.done() and turn_loop(self).ask_to_end(self):
             return True
         if not super().cancel(msg):
             return False

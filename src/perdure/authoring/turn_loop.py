@@ -289,7 +289,7 @@ class TurnLoop(BareLoop):
                 return
         self.dropped.append(ask)
 
-    def stop(self, ask: Ask[Any]) -> bool:
+    def ask_to_end(self, ask: Ask[Any]) -> bool:
         """Ask a child to end, once; whoever awaits it is cancelled when it has. False: there is nobody to be asked."""
         slot = ask.name, ask.place
         if self.dead or self.finished or slot not in self.open or ask in self.away:
