@@ -23,10 +23,12 @@ from perdure.errors import (
 from perdure.handle import Handle
 from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
+from perdure.portal import BlockingEngine
 from perdure.runtime.pace import Pace
 from perdure.store.base import Search
 
 __all__ = [
+    "BlockingEngine",
     "Engine",
     "Handle",
     "KeyConflict",

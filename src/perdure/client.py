@@ -188,7 +188,11 @@ class Client:
         here = self.in_hand(id)
         polls = limit is not None and limit < limits.POLL_SECONDS  # wants an answer now, if there is one
         ended = await self.row(id) if not here and (polls or not known) else None
-        if ended is None or ended.status not in SETTLED:
+        if ended is not None and ended.status in SETTLED:
+            pass
+        elif limit is None:
+            ended = await self.results.wait(id, here=self.in_hand(id))
+        else:
             async with asyncio.timeout(limit):
                 ended = await self.results.wait(id, here=self.in_hand(id))
         if ended.status is Status.COMPLETED:

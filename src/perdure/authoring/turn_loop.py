@@ -158,7 +158,7 @@ class TurnLoop(BareLoop):
         if ask is None or (digest is not None and digest != ask.digest):
             raise self._misfit("result", place, name, ask)
         try:
-            value = payloads.decode(payload or b"null", ask.step.shape.result_type)
+            value = ask.step.shape.decode_result(payload or b"null")
         except PayloadError as error:
             raise HistoryMisfit(f"a result of step {name!r} at place {place}", f"cannot read it ({error})") from error
         resolve(ask, value)

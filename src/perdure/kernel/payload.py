@@ -20,6 +20,7 @@ from perdure.errors import DefinitionError, InvalidInput, PayloadError, PayloadT
 from perdure.kernel.names import check_name
 from perdure.kernel.plain import SCALARS, Refused, Walk, same, shown
 from perdure.kernel.reading import (
+    NOT_SCALAR,
     changed,
     check_comes_back,
     check_strict,
@@ -137,6 +138,7 @@ class CallShape:
         "_plain",
         "_result",
         "_result_kinds",
+        "_result_of",
         "_signature",
         "_types",
         "name",
@@ -165,6 +167,7 @@ class CallShape:
             result = None
         self._result = f"the result of {self.name}"
         self.result_type: Any = checked_type(result, self._result)
+        self._result_of = decoder(self.result_type)
         self._result_kinds = plain_kinds(result)
         self._plain = {name: plain_kinds(type) for name, type in self._types.items()}
         self._known: dict[tuple[type, ...], bool] = {}
@@ -218,6 +221,11 @@ class CallShape:
 
     def decode_result(self, raw: bytes) -> Any:
         """The result that ``raw`` holds, typed by the annotation; raises PayloadError if it does not fit it."""
+        if raw[0] not in NOT_SCALAR:
+            try:
+                return self._result_of(raw)
+            except Exception:  # what does not fit, and why, is told below
+                pass
         return decode(raw, self.result_type, what=self._result)
 
     def digest(self, raw: bytes) -> bytes:

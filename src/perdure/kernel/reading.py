@@ -17,14 +17,16 @@ from perdure.limits import PAYLOAD_DEPTH
 
 _to_json = msgspec.json.Encoder().encode
 _from_json = msgspec.json.Decoder().decode
-_NOT_SCALAR = frozenset(b"[{ \t\r\n")
+NOT_SCALAR = frozenset(b"[{ \t\r\n")
+"""The first bytes of JSON that may hold more than one value."""
+
 _Class = type
 
 
 def decode(raw: bytes, type: Any = Any, *, what: str = "the value") -> Any:
     """The value that ``raw`` holds, as ``type``; raises PayloadError if it does not fit or is not strict JSON."""
     value = _read(raw, type, what)
-    if raw[0] in _NOT_SCALAR:
+    if raw[0] in NOT_SCALAR:
         check_strict(raw, what)
     return value
 

@@ -96,7 +96,7 @@ def turn(
 
 def _next_look(status: Status, busy: bool, wake_at: int | None, idle_at: int) -> tuple[int | None, bool]:
     """When somebody must look again, and whether that is only a reminder (law: unfinished_is_due)."""
-    if status in FINAL or busy:
+    if busy or status in FINAL:
         return None, False
     if status is RUNNING and wake_at is not None:
         return wake_at, False

@@ -209,13 +209,14 @@ class Activation:
 
     def forget(self, ask: Ask[Any]) -> None:
         """Let go of everything kept for a step that has been answered or dropped."""
-        slot = (ask.name, ask.place)
-        if slot in self.attempts:
-            del self.attempts[slot]
-        if slot in self.retries:
-            self.retries.pop(slot).cancel()
-        if self.inherited:
-            self.inherited.discard(slot)
+        if self.attempts or self.retries or self.inherited:
+            slot = (ask.name, ask.place)
+            if slot in self.attempts:
+                del self.attempts[slot]
+            if slot in self.retries:
+                self.retries.pop(slot).cancel()
+            if self.inherited:
+                self.inherited.discard(slot)
         if self.reported:
             self.reported.pop(f"{ask.name}:{ask.place}", None)
 
