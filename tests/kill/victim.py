@@ -33,6 +33,11 @@ def effect(what: str) -> None:
         os.fsync(ledger.fileno())
 
 
+def gate() -> Path:
+    """The file that lets go of the steps that are held."""
+    return Path(os.environ[LEDGER]).with_name("gate")
+
+
 @step(retry=Retry.NONE)
 async def mark(n: int) -> int:
     effect(f"mark{n}")
@@ -57,6 +62,19 @@ async def five_pauses(n: int) -> int:
     for _ in range(5):
         total += await pause(n)
     return total
+
+
+@step(retry=Retry.NONE)
+async def hold(n: int) -> int:
+    effect(f"hold{n}")
+    while not gate().exists():
+        await asyncio.sleep(0.01)
+    return n
+
+
+@workflow
+async def held(n: int) -> int:
+    return await hold(n) + await pause(n)
 
 
 @step(retry=Retry.NONE)
@@ -102,7 +120,7 @@ async def main(url: str, orders: dict[str, Any]) -> None:
     if "doom" in orders:
         Doom(**orders["doom"]).upon(store)
     pace = Pace(**orders.get("pace", {}))
-    hosted = [three_steps, five_pauses, poison]
+    hosted = [three_steps, five_pauses, held, poison, *orders.get("modules", [])]
     async with Engine(url, store=store, machine=machine, work=True, workflows=hosted, pace=pace) as engine:
         if orders.get("start"):
             handle = await engine.start(orders["start"], *orders.get("args", []), key=orders.get("key"))
