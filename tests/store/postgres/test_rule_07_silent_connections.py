@@ -22,9 +22,8 @@ BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'perdu
 
 
 async def test_rule_07_a_line_that_falls_silent_is_given_up_and_the_outcome_settled_over_a_new_one(
-    trial: Trial, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    trial: Trial, proxy: Proxy
 ) -> None:
-    monkeypatch.setattr("perdure.store.postgres_link.SILENT_CONNECTION_SECONDS", 0.2)
     store = PostgresStore(proxy.url)
     await store.open()
     worker = await trial.worker()
@@ -32,11 +31,12 @@ async def test_rule_07_a_line_that_falls_silent_is_given_up_and_the_outcome_sett
     commit = going_on(row)
     connections = proxy.connections
     proxy.fault, proxy.mark = Fault.SILENT, row.id
+    usual, store._writes.patience = store._writes.patience, 0.2
     with pytest.raises(StoreUnavailable):
         await store.commit([commit])
     # A cancel request would have come on a connection of its own.
     assert proxy.connections == connections
-    monkeypatch.undo()
+    store._writes.patience = usual
     [answer] = await store.commit([commit])
     assert (answer.verdict, proxy.connections) == (Verdict.APPLIED, connections + 1)
     assert (await trial.row(row.id)).version == 1
