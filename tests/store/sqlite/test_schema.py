@@ -61,7 +61,6 @@ def _pragma(file: Path, pragma: str) -> object:
         connection.close()
 
 
-@pytest.mark.timeout(60)
 def test_16_starters_at_once_migrate_once_and_all_go_on(file: Path, url: str, spawn: Spawn) -> None:
     starters = [spawn(OPEN, url) for _ in range(16)]
     for starter in starters:

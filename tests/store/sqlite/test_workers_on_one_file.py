@@ -6,8 +6,6 @@ import signal
 import sqlite3
 from pathlib import Path
 
-import pytest
-
 from perdure.clock import Machine
 from perdure.kernel.commit import Start
 from perdure.kernel.process import Process, Status
@@ -59,7 +57,6 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.timeout(60)
 async def test_three_workers_on_one_file_end_each_process_once(url: str, spawn: Spawn) -> None:
     store = SqliteStore(url)
     await store.open()
