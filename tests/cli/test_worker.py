@@ -55,11 +55,10 @@ def alive(pid: int) -> bool:
     """Whether an OS process that is no child of ours still runs."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] if Path("/proc").exists() else ""
+    except (ProcessLookupError, FileNotFoundError):  # the second if it ends between the two lines
         return False
-    return (
-        Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z" if Path("/proc").exists() else True
-    )
+    return state != "Z"
 
 
 async def _gone(pid: int) -> None:
