@@ -13,8 +13,8 @@ from perdure.kernel.lease import Claimed
 from perdure.kernel.message import SendVerdict
 from perdure.testing.conformance.trial import Trial, finished, going_on, only, released
 
-PATIENCE = 1000
-"""How often a busy row is tried again."""
+PATIENCE = 20.0
+"""Seconds for which a busy row is tried again; whoever has it locked may have to wait for a processor."""
 
 
 class Racing:
@@ -252,21 +252,21 @@ class Racing:
 
 async def _committed(trial: Trial, commit: Commit) -> Verdict:
     """The verdict on a commit that is tried again as long as its row is busy."""
-    for _ in range(PATIENCE):
-        verdict = (await trial.commit(commit)).verdict
-        if verdict is not Verdict.BUSY:
-            return verdict
-    raise TimeoutError("the row stays busy")
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            verdict = (await trial.commit(commit)).verdict
+            if verdict is not Verdict.BUSY:
+                return verdict
 
 
 async def _delivered(trial: Trial, process: bytes) -> SendVerdict:
     """The verdict on a signal that is tried again as long as its target is busy."""
     message = trial.signal(process)
-    for _ in range(PATIENCE):
-        [answer] = await trial.store.send([message])
-        if answer.verdict is not SendVerdict.BUSY:
-            return answer.verdict
-    raise TimeoutError("the row stays busy")
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            [answer] = await trial.store.send([message])
+            if answer.verdict is not SendVerdict.BUSY:
+                return answer.verdict
 
 
 def _signed(commit: Commit, number: int) -> Commit:
