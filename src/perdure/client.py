@@ -74,6 +74,7 @@ class Client:
     async def start(
         self,
         workflow: Workflow[Any, Any] | str,
+        /,
         *args: Any,
         key: str | None = None,
         deadline: float | None = None,

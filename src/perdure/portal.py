@@ -1,0 +1,199 @@
+"""The portal: an engine for code without an event loop, as in Django, Flask and scripts; its verbs block.
+
+It copies nothing of the client: each verb here is the client's own coroutine, run on the one event loop of one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from functools import partial, wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from perdure.client import Client
+from perdure.engine import Engine
+from perdure.errors import PerdureError
+from perdure.handle import Handle, Result
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+Holder = TypeVar("Holder")
+Verb = Callable[Concatenate[Holder, P], Coroutine[Any, Any, R]]
+
+
+def _verb(verb: Verb[Any, P, R]) -> Callable[Concatenate[Any, P], R]:
+    """A verb of the client or of a handle as an ordinary call: the same name, parameters, answer and errors."""
+    return wraps(verb)(lambda holder, /, *args, **kwargs: holder.call(verb, *args, **kwargs))
+
+
+def _verb_for(
+    verb: Verb[Client, P, T], held: Callable[[BlockingEngine, T], R]
+) -> Callable[Concatenate[BlockingEngine, P], R]:
+    """The same for a verb that answers a handle, ``held`` here as one that blocks."""
+    return wraps(verb)(lambda engine, /, *args, **kwargs: held(engine, engine.call(verb, *args, **kwargs)))
+
+
+def _settings_of(engine: Callable[P, Engine]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """The same for the settings: a constructor takes those of an engine."""
+    return lambda constructor: wraps(engine.__init__)(constructor)
+
+
+async def _metrics(engine: Engine) -> dict[str, float]:
+    """Counters and durations since the engine was opened: see :meth:`Engine.metrics`."""
+    return engine.metrics()
+
+
+class BlockingHandle(Generic[Result]):
+    """What ``start`` of a :class:`BlockingEngine` answers: a :class:`Handle` whose verbs block."""
+
+    def __init__(self, engine: BlockingEngine, handle: Handle[Result]) -> None:
+        self._engine = engine
+        self._handle = handle
+        self.id, self.kind, self.key, self.created = handle.id, handle.kind, handle.key, handle.created
+
+    def __repr__(self) -> str:
+        return f"<BlockingHandle {self.kind} {self.key or self.id}>"
+
+    def call(self, verb: Verb[Handle[Result], P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a verb of :class:`Handle` on the engine's event loop."""
+        return self._engine.call(lambda engine: verb(self._handle, *args, **kwargs))
+
+    def result(self, timeout: float | None = None) -> Result:
+        """Wait for the end and give the result: see :meth:`Handle.result`."""
+        return self._engine.call(lambda engine: self._handle.result(timeout))
+
+    status = _verb(Handle.status)
+    history = _verb(Handle.history)
+    signal = _verb(Handle.signal)
+    cancel = _verb(Handle.cancel)
+    terminate = _verb(Handle.terminate)
+    retry = _verb(Handle.retry)
+
+
+class BlockingEngine:
+    """An :class:`Engine` for code without an event loop: the same verbs as ordinary calls, from any number of threads.
+
+    ::
+
+        with BlockingEngine("sqlite:///shop.db", work=True) as engine:
+            handle = engine.start(order, "A-17", 1299, key="order/A-17")
+            print(handle.result(timeout=10))
+
+    One that is never entered opens itself at its first call and closes when the program ends: so it may stand in a
+    module. Where a server forks its workers, leave it unopened until then: what is open does not live through a fork,
+    and is refused in the child. The settings are those of :class:`Engine`.
+    """
+
+    @_settings_of(Engine)
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        self._make = partial(Engine, *args, **settings)
+        self._lock = threading.RLock()  # a signal's own code may call while its thread is here
+        self._pid = 0
+        self._engine: Engine | None = None
+        self._ended: Future[None] | None = None
+
+    start = _verb_for(Client.start, lambda engine, handle: BlockingHandle(engine, handle))
+    start_many = _verb_for(Client.start_many, lambda engine, handles: [BlockingHandle(engine, one) for one in handles])
+    handle = _verb_for(Client.handle, lambda engine, handle: BlockingHandle(engine, handle))
+    result = _verb(Client.result)
+    status = _verb(Client.status)
+    list = _verb(Client.list)
+    count = _verb(Client.count)
+    history = _verb(Client.history)
+    signal = _verb(Client.signal)
+    cancel = _verb(Client.cancel)
+    terminate = _verb(Client.terminate)
+    retry = _verb(Client.retry)
+    metrics = _verb(_metrics)
+
+    def call(self, function: Verb[Engine, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run ``function(engine, …)``, a coroutine function, on the engine's event loop and give its result.
+
+        What it raises is raised here; whoever stops waiting (Ctrl-C) cancels it. Raises PerdureError on an event
+        loop, which must not be blocked, after a fork, and on an engine that was closed.
+        """
+        self._refuse_where_it_cannot_work()
+        with self._lock:  # what is asked here is asked before the end, or refused
+            future = self._ask(function(self._opened(), *args, **kwargs))
+        try:
+            return future.result()
+        except CancelledError:
+            raise PerdureError("the engine was closed meanwhile; whether it was done is unknown: ask again") from None
+        finally:
+            future.cancel()
+            del future  # it may hold an error, whose traceback holds this frame
+
+    def open(self) -> Self:
+        """Open the store now, not at the first call; raises StoreError. An open engine stays as it is."""
+        self._refuse_where_it_cannot_work()
+        with self._lock:
+            self._opened()
+        return self
+
+    def close(self, seconds: float | None = None) -> None:
+        """Stop for good: steps in flight get ``seconds`` (default of the pace) to finish, the rest is handed back.
+
+        Ctrl-C meanwhile has all handed back at once. Calls under way raise PerdureError. The child of a fork closes
+        nothing: what is open belongs to its parent.
+        """
+        if self._pid != os.getpid():
+            return
+        self._refuse_where_it_cannot_work()
+        with self._lock:
+            self._ended = self._ended or self._ask(self._end(seconds))
+        try:
+            self._ended.result()
+        except KeyboardInterrupt:
+            self._loop.call_soon_threadsafe(self._engine.hurry if self._engine else self._over.set)
+            raise
+        self._thread.join()
+        atexit.unregister(self.close)
+
+    __enter__ = open
+
+    def __exit__(self, *raised: object) -> None:
+        """Stop gracefully: see :meth:`close`."""
+        self.close()
+
+    def _refuse_where_it_cannot_work(self) -> None:
+        if self._pid not in (0, os.getpid()):
+            raise PerdureError("what was open before a fork cannot be used after it; make another engine in the child")
+        if asyncio._get_running_loop() is not None:
+            raise PerdureError("this would block an event loop; use Engine there and await (in a workflow, in a step)")
+
+    def _opened(self) -> Engine:
+        if self._ended is not None:
+            raise PerdureError("the engine is closed; make another one")
+        if self._engine is None:
+            engine = self._make()
+            if not self._pid:
+                self._pid, self._loop, self._over = os.getpid(), asyncio.new_event_loop(), asyncio.Event()
+                # A daemon thread: a program may end without closing, and closes us then.
+                self._thread = threading.Thread(target=self._run, name="perdure portal", daemon=True)
+                self._thread.start()
+                atexit.register(self.close)
+            opening = self._ask(engine.__aenter__())
+            try:
+                self._engine = opening.result()
+            finally:
+                opening.cancel()
+        return self._engine
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._over.wait())
+
+    def _ask(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    async def _end(self, seconds: float | None) -> None:
+        try:
+            if self._engine is not None:
+                await self._engine.close(seconds)
+        finally:
+            self._over.set()

@@ -1,0 +1,71 @@
+"""A shop for the tests of the portal: an order that waits to be paid, and code that calls the portal where it may."""
+
+from __future__ import annotations
+
+import asyncio
+
+from perdure import BlockingEngine, receive, step, workflow
+
+PORTALS: list[BlockingEngine] = []
+"""The engine that the steps and workflows below call."""
+
+
+@step
+async def charge(order: str) -> str:
+    """Give a receipt."""
+    return f"receipt {order}"
+
+
+@step
+async def wait_for_ever() -> None:
+    """Be under way for as long as the test wants."""
+    await asyncio.Event().wait()
+
+
+@step
+def submit(order: str) -> str:
+    """Start another process, from the thread of a step that is not async."""
+    return PORTALS[-1].start(order_paid, order, key=order).result(timeout=20)
+
+
+@workflow
+async def order_paid(order: str) -> str:
+    """Be paid already."""
+    return await charge(order)
+
+
+@workflow
+async def order(order: str) -> str:
+    """Wait to be paid."""
+    receipt = await charge(order)
+    return f"{receipt} by {await receive('paid', str, timeout=3600)}"
+
+
+@workflow
+async def refused() -> None:
+    """Fail."""
+    raise ValueError("the card is blocked")
+
+
+@workflow
+async def lasting() -> None:
+    """Have a step that does not end."""
+    await wait_for_ever()
+
+
+@workflow
+async def submitting(order: str) -> str:
+    """Have a step that calls the portal."""
+    return await submit(order)
+
+
+@workflow
+async def blocking() -> None:
+    """Call the portal in the workflow itself, which must not be."""
+    PORTALS[-1].count()
+
+
+@workflow
+async def namesake(workflow: str, engine: str, holder: str, verb: str, function: str) -> str:
+    """Have parameters with the names that the engine's own code uses."""
+    return workflow + engine + holder + verb + function
