@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from perdure.testing.postgres import Server
-from tests.pooler import Pooler, program
+pytest.register_assert_rewrite("perdure.testing.conformance")  # whichever folder of tests is the first to import it
+
+from perdure.testing.postgres import Server  # noqa: E402
+from tests.pooler import Pooler, program  # noqa: E402
 
 NO_FSYNC = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
 """These tests kill no machine; those that crash their server bring one of their own."""

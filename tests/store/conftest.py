@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("perdure.testing.conformance")
-
-from perdure.store.postgres import PostgresStore  # noqa: E402
-from perdure.testing.conformance import Ground  # noqa: E402
-from perdure.testing.postgres import Server  # noqa: E402
-from tests.pooler import Pooler  # noqa: E402
-from tests.store.ground_postgres import emptied  # noqa: E402
-from tests.store.ground_sqlite import SqliteGround  # noqa: E402
+from perdure.store.postgres import PostgresStore
+from perdure.testing.conformance import Ground
+from perdure.testing.postgres import Server
+from tests.pooler import Pooler
+from tests.store.ground_postgres import emptied
+from tests.store.ground_sqlite import SqliteGround
 
 
 @pytest.fixture
