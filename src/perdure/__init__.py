@@ -5,6 +5,7 @@ Everything that an application needs stands here; every error is in :mod:`perdur
 """
 
 from perdure import errors
+from perdure.authoring.saga import saga
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import now, process_id, random, receive, set_state, uuid, workflow
 from perdure.engine import Engine
@@ -51,6 +52,7 @@ __all__ = [
     "process_id",
     "random",
     "receive",
+    "saga",
     "set_state",
     "step",
     "uuid",

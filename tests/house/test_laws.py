@@ -25,8 +25,8 @@ LAWS = (
 SAID_BY_SQL = frozenset({"unfinished_is_due", "one_owner", "history_is_gapless", "result_once", "nothing_unheard"})
 """The laws that concern one row at one time, so that a constraint can say them."""
 
-RULES = tuple(rule for rule in range(1, 26) if rule != 23)
-"""The rules of the protocol; 23 (undo) comes with undo itself."""
+RULES = range(1, 26)
+"""The rules of the protocol."""
 
 OWN_TABLES = {"clock": "each database keeps its time in its own way", "migration": "SQLite counts in user_version"}
 STORE_METHODS = 18

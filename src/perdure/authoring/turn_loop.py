@@ -219,7 +219,8 @@ class TurnLoop(BareLoop):
 
     def awaiting(self) -> str:
         """What the process waits for, for people, in at most 200 characters."""
-        waits = dict.fromkeys(f"{ask.step.noun} {ask.name}" for ask in self.open.values())
+        nouns = ((ask, "undo" if isinstance(ask, saga.UndoAsk) else ask.step.noun) for ask in self.open.values())
+        waits = dict.fromkeys(f"{noun} {ask.name}" for ask, noun in nouns)
         waits.update(dict.fromkeys(f"signal {box.name}" for box in self.mailboxes.values() if box.awaited))
         if self.timers.open:
             waits["timer"] = None

@@ -114,8 +114,10 @@ class Dossier:
         row("since", _both(view.since, now))
         row("looked at" if self.reminder else "until", _both(view.until, now))
         row("worker", "" if self.worker is None else self._presence()["says"])
-        row("advice", ADVICE.get(view.status, "").format(id=view.id))
+        row("advice", self._advice())
         row("error", "" if view.error is None else text.failure(view.error))
+        row("undone", "" if view.error is None else ", ".join(view.error.undone))
+        row("not undone", "" if view.error is None else ", ".join(view.error.owed))
         row("deaths", _deaths(view.deaths))
         row("state", "" if view.state is None else text.value(view.state))
         row("result", text.value(view.result) if view.status is Status.COMPLETED else "")
@@ -125,6 +127,12 @@ class Dossier:
         row("deadline", _both(view.deadline, now))
         row("run", f"{view.run}" + (f", code version {view.code}" if view.code else ""))
         return grid
+
+    def _advice(self) -> str:
+        view = self.view
+        if view.status is Status.FAILED and view.error is not None and view.error.undone:
+            return "what it had done was undone: start it anew"
+        return ADVICE.get(view.status, "").format(id=view.id)
 
     def _under_way(self) -> Table:
         grid = table.empty("step", "attempt", "since", "may take", "reported")

@@ -13,6 +13,7 @@ from perdure.kernel.attempt import decode_attempt
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
+from perdure.kernel.undo import undoes
 from perdure.view import instant
 
 _CUT = 300
@@ -26,6 +27,13 @@ def what(event: Event) -> str:
 
 def detail(event: Event, letters: Mapping[int, Message], limit: int = _CUT) -> str:
     """What the event carries, in at most ``limit`` bytes; ``letters`` are the messages by number."""
+    step = undoes(event.place)
+    if step is not None:
+        return f"undoes {step}  {_detail(event, letters, limit)}".rstrip()
+    return _detail(event, letters, limit)
+
+
+def _detail(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     try:
         return _TOLD.get(event.type, _nothing)(event, letters, limit)
     except (PerdureError, msgspec.MsgspecError, KeyError, TypeError):
