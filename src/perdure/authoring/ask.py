@@ -30,7 +30,7 @@ class Ask(asyncio.Future[R]):
     number: int
     place: str
     name: str
-    step: Asked
+    step: Step[Any, Any]  # or a Child, which plays its part
     raw: bytes
     digest: bytes
     args: Sequence[Any]

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from msgspec import Raw, Struct, json
-from msgspec import ValidationError as Unfit
 
 from perdure.authoring.definition import seconds
 from perdure.clock import microseconds
-from perdure.errors import DefinitionError, InvalidKey, PayloadError, StepError, UnknownKind
-from perdure.kernel import payload
+from perdure.errors import DefinitionError, InvalidKey
 from perdure.kernel.child import queue_kind
-from perdure.kernel.failure import Failure
 from perdure.kernel.names import check_name
 from perdure.kernel.policy import Retry
 from perdure.kernel.process import Process
@@ -101,65 +98,6 @@ def task_process(step: Step[Any, Any], id: bytes, ask: Ask[Any], parent: Process
         awaiting=f"step {step.name}",
         deadline=None if route.total is None else now + microseconds(route.total),
     )
-
-
-class QueueWork:
-    """What a worker that serves a queue does with a task: the workflow of one step."""
-
-    def __init__(self, queue: str) -> None:
-        self.queue = queue
-        self.name = queue_kind(queue)
-        self.version = ""
-        self.idle: float | None = None
-        self.deadline: float | None = None
-        self.shape = TaskShape()
-        self.function = perform
-
-    def __repr__(self) -> str:
-        return f"<queue {self.queue}>"
-
-
-async def perform(step: Step[Any, Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Ask for the step as an ordinary one, here."""
-    return await step(*args, **kwargs)
-
-
-class TaskShape:
-    """How a task's input becomes the call of its step."""
-
-    def decode(self, raw: bytes) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of :func:`perform`; raises UnknownKind if the step is not known here."""
-        task = task_of(raw)
-        step = STEPS.get(task.step)
-        if step is None:
-            raise UnknownKind(
-                f"no step {task.step!r} is known to the worker that serves its queue. Let that worker import the "
-                "module that defines it, then run `perdure retry`."
-            )
-        here = step.here(None if task.retry is None else dict(task.retry), task.timeout)
-        args, kwargs = step.shape.decode(bytes(task.call))
-        return [here, args, kwargs], {}
-
-    def encode_result(self, value: Any) -> bytes:
-        """The payload of the step's result, which the step's own shape has checked."""
-        return payload.encode(value, what="the result of the step")
-
-
-_decode = json.Decoder(Task).decode
-
-
-def task_of(raw: bytes) -> Task:
-    """The task that a payload holds; raises PayloadError."""
-    try:
-        return _decode(raw)
-    except (Unfit, ValueError) as error:
-        raise PayloadError(f"the input of a task cannot be read: {error}. Terminate it and ask for it anew.") from error
-
-
-def failure_of(error: BaseException) -> Failure:
-    """The failure of a task: that of its step, as if it had run in its parent."""
-    failure = getattr(error, "failure", None) if isinstance(error, StepError) else None
-    return failure if isinstance(failure, Failure) else Failure.of(error)
 
 
 def with_numbers(retry: Retry, numbers: dict[str, Any] | None) -> Retry:

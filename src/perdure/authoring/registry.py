@@ -11,18 +11,25 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from perdure.authoring.queue import STEPS, QueueWork, Routing
+from perdure.authoring.queue import STEPS, Routing
+from perdure.authoring.task import QueueWork
 from perdure.authoring.workflow import DEFINED, Workflow
 from perdure.errors import DefinitionError, UnknownKind
-from perdure.kernel.child import is_task
 from perdure.kernel.names import check_name
+
+_BY_PATH: dict[str, str] = {}
+"""The files of modules that were imported by their path: in another OS process their names may find nothing."""
 
 
 class Registry:
-    """The workflows known here. ``kinds`` holds them by name, ``sources`` the modules and files that define them."""
+    """The workflows known here. ``kinds`` holds them by name, ``sources`` the modules and files that define them.
+
+    ``queues`` holds what is done with the tasks of each queue served here, by the kind of those tasks.
+    """
 
     def __init__(self, *members: Workflow[Any, Any] | ModuleType | str) -> None:
-        self.kinds: dict[str, Workflow[Any, Any] | QueueWork] = {}
+        self.kinds: dict[str, Workflow[Any, Any]] = {}
+        self.queues: dict[str, QueueWork] = {}
         self.labels: tuple[str, ...] = ()
         self._queued: dict[str, Any] = {}
         self.sources: list[str] = []
@@ -45,18 +52,18 @@ class Registry:
     def hosted(self) -> tuple[tuple[str, str], ...]:
         """The (kind, version) pairs of which this registry can run processes."""
         pairs = [(kind, workflow.version) for kind, workflow in self.kinds.items()]
-        return (*pairs, *((kind, label) for kind in self.kinds if is_task(kind) for label in self.labels))
+        return (*pairs, *((kind, label) for kind in self.queues for label in ("", *self.labels)))
 
     def serve(self, queue: str) -> None:
         """Run the steps that wait in this queue; their code must be imported here. Raises InvalidKey."""
         work = QueueWork(check_name(queue, "the name of the queue"))
-        self.kinds.setdefault(work.name, work)
+        self.queues.setdefault(work.name, work)
 
     def serve_only(self, queues: Iterable[str] | None, labels: Iterable[str] = ()) -> None:
         """Serve these queues and no others (None: those known so far), as a worker that has these labels."""
         self.labels = tuple(check_name(label, "a label") for label in labels)
         if queues is not None:
-            self.kinds = {kind: one for kind, one in self.kinds.items() if not is_task(kind)}
+            self.queues = {}
             for queue in queues:
                 self.serve(queue)
 
@@ -102,15 +109,18 @@ class Registry:
         else:
             self.add(found)
 
+    def code_of(self, kind: str) -> Workflow[Any, Any]:
+        """The workflow that runs processes of a hosted kind, a queue's tasks among them; raises KeyError."""
+        return self.kinds.get(kind) or self.queues[kind]
+
     def find(self, kind: str | Workflow[Any, Any]) -> Workflow[Any, Any]:
         """The workflow of that name, or the given one once it is known; raises UnknownKind with near matches."""
         if isinstance(kind, Workflow):
             if self.kinds.get(kind.name) is not kind:
                 self.add(kind)
             return kind
-        known = self.kinds.get(kind)
-        if isinstance(known, Workflow):
-            return known
+        if kind in self.kinds:
+            return self.kinds[kind]
         near = _near(kind, self.kinds)
         raise UnknownKind(
             f"no workflow {kind!r} is known here.{near} Import its module, and give it to the engine or worker."
@@ -131,7 +141,7 @@ class Registry:
         known = self.kinds.get(workflow.name)
         if known is workflow:
             return
-        if isinstance(known, Workflow) and workflow.name not in self._implied:
+        if known is not None and workflow.name not in self._implied:
             raise DefinitionError(
                 f"two workflows are called {workflow.name!r}: {_where(known)} and {_where(workflow)}. "
                 "Give one of them another name with @workflow(name=...)."
@@ -189,6 +199,7 @@ def _file_module(path: Path) -> ModuleType:
         raise DefinitionError(f"{path} is no Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(full.stem, module)
+    _BY_PATH[full.stem] = str(full)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
@@ -201,7 +212,7 @@ def source_of(function: Callable[..., Any]) -> str:
     """What to import in another OS process to find a function: its module, or the file of the program itself."""
     name = function.__module__
     if name != "__main__":
-        return name
+        return _BY_PATH.get(name, name)
     return str(Path(function.__code__.co_filename).resolve())
 
 

@@ -240,7 +240,7 @@ class TurnLoop(BareLoop):
         counts = task.counts
         counts[name] = count = counts.get(name, 0) + 1
         ask: Ask[Any] = Ask(loop=self)  # type: ignore[arg-type]
-        ask.step = step
+        ask.step = step  # type: ignore[assignment]  # a child plays the part of a step
         ask.name = name
         ask.place = place = task.prefix + str(count)
         ask.number = self.numbers = self.numbers + 1
@@ -265,7 +265,7 @@ class TurnLoop(BareLoop):
     def _void(self, step: Asked) -> Ask[Any]:
         """What the dead get for asking: nothing, ever."""
         ask: Ask[Any] = Ask(loop=self)  # type: ignore[arg-type]
-        ask.step, ask.name, ask.place, ask.number, ask.raw = step, step.name, "", 0, b""
+        ask.step, ask.name, ask.place, ask.number, ask.raw = step, step.name, "", 0, b""  # type: ignore[assignment]
         return ask
 
     def put(self, ask: Ask[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

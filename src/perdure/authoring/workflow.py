@@ -13,6 +13,7 @@ from perdure.authoring.child import Child
 from perdure.authoring.definition import name_of, plain_function, seconds
 from perdure.authoring.turn import now, process_id, random, receive, set_state, uuid
 from perdure.errors import DefinitionError, InvalidKey
+from perdure.kernel.failure import Failure
 from perdure.kernel.names import check_name
 from perdure.kernel.payload import CallShape
 
@@ -61,6 +62,10 @@ class Workflow(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<workflow {self.name}>"
+
+    def failure(self, error: BaseException) -> Failure:
+        """What is recorded when a process ends with this error."""
+        return Failure.of(error)
 
     def check(self) -> None:
         """Raise DefinitionError if its code, as far as it is defined by now, reads the clock."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import json
 
 from perdure import limits
-from perdure.authoring.queue import QueueWork, task_of
+from perdure.authoring.task import QueueWork, task_of
 from perdure.authoring.turn_loop import Ask, TurnLoop
 from perdure.clock import microseconds
 from perdure.kernel.attempt import FailedAttempt
@@ -18,7 +18,7 @@ from perdure.kernel.child import ANSWERS
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
-from perdure.kernel.message import Message
+from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.outcome import STILL_BUSY, Outcome
 from perdure.kernel.process import Process, Status
@@ -82,7 +82,7 @@ class Activation:
         "workflow",
     )
 
-    def __init__(self, process: Process, workflow: Workflow[Any, Any] | QueueWork, loop: TurnLoop) -> None:
+    def __init__(self, process: Process, workflow: Workflow[Any, Any], loop: TurnLoop) -> None:
         self.process = process
         self.workflow = workflow
         self.loop = loop
@@ -159,19 +159,17 @@ class Activation:
         self.consumed += ((message.number, self.number),)
         self.loop.message(message.type, message.name, message.payload, message.number)
 
-    def receive_answer(self, type: EventType, ask: Ask[Any], message: Message) -> None:
-        """Deliver the answer of a child or a queued step; its payload stays in the inbox."""
-        self._record(type, ask.place, ask.name, None, ask.digest, message.number)
-        self.consumed += ((message.number, self.number),)
-        self.forget(ask)
-        self.loop.child_ended(ask.place, ask.name, ask.digest, message.type, message.payload)
-
-    def receive_in_vain(self, message: Message) -> None:
-        """Record an answer that nobody awaits any more."""
-        self.number += 1
-        self.events.append(
-            Event(self.number, 0, EventType.ANSWER_IGNORED, self.at, "", message.name, None, None, message.number)
-        )
+    def receive_answer(self, ask: Ask[Any] | None, message: Message) -> None:
+        """Deliver a child's answer, whose payload stays in the inbox; or note that nobody waits for it."""
+        if ask is None:
+            type, number = EventType.ANSWER_IGNORED, message.number
+            self.number += 1
+            self.events.append(Event(self.number, 0, type, self.at, "", message.name, None, None, number))
+        else:
+            type = EventType.STEP_COMPLETED if message.type is MessageType.RESULT else EventType.STEP_FAILED
+            self._record(type, ask.place, ask.name, None, ask.digest, message.number)
+            self.forget(ask)
+            self.loop.child_ended(ask.place, ask.name, ask.digest, message.type, message.payload)
         self.consumed += ((message.number, self.number),)
 
     def _record(
@@ -234,17 +232,15 @@ class Activation:
 
     # -- what is left --------------------------------------------------------------------------------------------
 
-    def key_run(self, ask: Ask[Any]) -> int:
-        """The run that the step's idempotency key carries: the one in which it was first asked for."""
-        if self.origins is None:
-            return self.process.run
-        return self.origins.get((ask.name, ask.place), self.process.run)
-
     def idempotency_key(self, ask: Ask[Any]) -> str:
-        """The key that all attempts of the step carry; a task has that of the step which its parent asked for."""
+        """The key that all attempts of the step carry: it names the run in which the step was first asked for.
+
+        A task has the key of the step which its parent asked for.
+        """
         if isinstance(self.workflow, QueueWork):
             return task_of(self.process.input).key
-        return f"{id_text(self.process.id)}/{self.key_run(ask)}/{ask.name}:{ask.place}"
+        run = self.process.run if self.origins is None else self.origins.get((ask.name, ask.place), self.process.run)
+        return f"{id_text(self.process.id)}/{run}/{ask.name}:{ask.place}"
 
     def last_progress(self, ask: Ask[Any]) -> Any:
         """What an earlier attempt of the step reported, here or in the hands of another worker."""
@@ -278,15 +274,15 @@ class Activation:
         if timer is not None:
             times.append(timer[0])
         away = 0 if outbox is None else len(outbox.out)
-        if len(loop.open) - away > len(
-            self.retries
-        ):  # a step is open and nobody runs it: whoever takes the row next will
+        if len(loop.open) > len(self.retries) + away:  # a step is open and nobody runs it: whoever comes next will
             broken = undoing.broken(self)
             return broken or Outcome(Status.RUNNING, False, time.now(), loop.awaiting(), loop.state)
         wake_at = min(times, default=None)
         if wake_at is not None:
             wake_at = min(wake_at, time.now() + FARTHEST)
-        busy = (wake_at is not None and wake_at - time.now() <= hold) or (away > 0 and outbox.patience > time.now())
+        busy = wake_at is not None and wake_at - time.now() <= hold
+        if outbox is not None and away and outbox.patience > time.now():
+            busy = True
         return Outcome(Status.RUNNING, busy, wake_at, None if busy else loop.awaiting(), loop.state)
 
     def _ending(self) -> Outcome:
@@ -295,7 +291,7 @@ class Activation:
             return Outcome(Status.CANCELLED, state=loop.state, error=undoing.cancelled(loop))
         failure = loop.failure()
         if failure is not None:
-            error = undoing.compensated(loop, Failure.of(failure))
+            error = undoing.compensated(loop, self.workflow.failure(failure))
             return Outcome(Status.FAILED, state=loop.state, error=error.encode())
         try:
             return Outcome(Status.COMPLETED, state=loop.state, result=loop.result_payload(self.workflow.shape))

@@ -47,7 +47,7 @@ class Outbox:
     @property
     def overfull(self) -> bool:
         """Whether more waits than one commit takes."""
-        return max(len(self._new), len(self._stops)) > limits.CHILDREN_PER_COMMIT
+        return max(len(self._new), len(self._stops)) > limits.OUTBOX_RECORDS
 
     def gather(self, activation: Activation) -> None:
         """Collect the children that the code has asked for, and those that it wants to end."""
@@ -77,7 +77,7 @@ class Outbox:
     def dispatch(self, activation: Activation, machine: Machine) -> tuple[tuple[Start, ...], tuple[Message, ...]]:
         """What goes out with the next commit; each child is noted in the history: no replay asks for it anew."""
         open = activation.loop.open
-        new, self._new = self._new[: limits.CHILDREN_PER_COMMIT], self._new[limits.CHILDREN_PER_COMMIT :]
+        new, self._new = self._new[: limits.OUTBOX_RECORDS], self._new[limits.OUTBOX_RECORDS :]
         for ask in new:
             slot = ask.name, ask.place
             if slot not in open:
@@ -90,7 +90,7 @@ class Outbox:
             )
             self._ids[slot] = id
             self.out[id] = slot
-        stops, self._stops = self._stops[: limits.CHILDREN_PER_COMMIT], self._stops[limits.CHILDREN_PER_COMMIT :]
+        stops, self._stops = self._stops[: limits.OUTBOX_RECORDS], self._stops[limits.OUTBOX_RECORDS :]
         for slot in stops:
             self._letters.append(_cancel(self._ids[slot], activation.process.id))
             if slot not in open:
@@ -110,14 +110,10 @@ class Outbox:
         """A child has answered: its answer goes to the code that awaits it, or is noted as one that comes too late."""
         slot = self.out.pop(message.id, None)
         ask = None if slot is None else activation.loop.open.get(slot)
-        if ask is None:
-            activation.receive_in_vain(message)
-            return
-        self._ids.pop((ask.name, ask.place), None)
-        self.patience = activation.at + HOLD
-        well = message.type is MessageType.RESULT
-        type = EventType.STEP_COMPLETED if well else EventType.STEP_FAILED
-        activation.receive_answer(type, ask, message)
+        if ask is not None:
+            self._ids.pop((ask.name, ask.place), None)
+            self.patience = activation.at + HOLD
+        activation.receive_answer(ask, message)
 
     def recall(self, event: Event) -> None:
         """A replay has come by the start of a child."""

@@ -99,7 +99,7 @@ class Scheduler:
     def adopt(self, claimed: Claimed, sent: float) -> None:
         """Take a claimed process in hand: replay what happened, deliver what is unheard, go on."""
         process = claimed.process
-        activation = Activation(process, self.registry.kinds[process.kind], TurnLoop(process.id, process.id))
+        activation = Activation(process, self.registry.code_of(process.kind), TurnLoop(process.id, process.id))
         activation.lease_end = sent + self.lease_seconds
         self.hand[process.id] = activation
         self.telemetry.counters["claims"] += 1

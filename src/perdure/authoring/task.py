@@ -1,0 +1,72 @@
+"""A task: a queued step as the worker of its queue runs it, a process whose workflow asks for that one step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import ValidationError, json
+
+from perdure.authoring.queue import STEPS, Task
+from perdure.authoring.workflow import Workflow
+from perdure.errors import PayloadError, StepError, UnknownKind
+from perdure.kernel.child import queue_kind
+from perdure.kernel.failure import Failure
+from perdure.kernel.payload import CallShape, encode
+from perdure.limits import PAYLOAD_BYTES
+
+
+class QueueWork(Workflow[Any, Any]):
+    """What a worker that serves a queue does with a task: the workflow of one step, which no program defines."""
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        self.function = perform  # type: ignore[assignment]  # it is never called by its name
+        self.name = queue_kind(queue)
+        self.version = ""
+        self.idle = self.deadline = None
+        self.shape = TaskShape(perform)
+
+    def __repr__(self) -> str:
+        return f"<queue {self.queue}>"
+
+    def failure(self, error: BaseException) -> Failure:
+        """The failure of a task: that of its step, as if it had run in its parent."""
+        found = error.failure if isinstance(error, StepError) else None
+        return found if isinstance(found, Failure) else Failure.of(error)
+
+
+async def perform(step: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Ask for the step as an ordinary one, here."""
+    return await step(*args, **kwargs)
+
+
+class TaskShape(CallShape):
+    """How a task's input becomes the call of its step."""
+
+    def decode(self, raw: bytes) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of :func:`perform`; raises UnknownKind if the step is not known here."""
+        task = task_of(raw)
+        step = STEPS.get(task.step)
+        if step is None:
+            raise UnknownKind(
+                f"no step {task.step!r} is known to the worker that serves its queue. Let that worker import the "
+                "module that defines it, then run `perdure retry`."
+            )
+        here = step.here(None if task.retry is None else dict(task.retry), task.timeout)
+        args, kwargs = step.shape.decode(bytes(task.call))
+        return [here, args, kwargs], {}
+
+    def encode_result(self, value: Any, *, limit: int = PAYLOAD_BYTES) -> bytes:
+        """The payload of the step's result, which the step's own shape has checked."""
+        return encode(value, limit=limit, what="the result of the step")
+
+
+_decode = json.Decoder(Task).decode
+
+
+def task_of(raw: bytes) -> Task:
+    """The task that a payload holds; raises PayloadError."""
+    try:
+        return _decode(raw)
+    except (ValidationError, ValueError) as error:
+        raise PayloadError(f"the input of a task cannot be read: {error}. Terminate it and ask for it anew.") from error
