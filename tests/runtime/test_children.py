@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from perdure.authoring.step import step
+from perdure import limits
+from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import workflow
-from perdure.errors import ProcessCancelled, ProcessFailed
+from perdure.errors import ProcessCancelled, ProcessFailed, StepError
 from perdure.kernel.policy import Retry
+from perdure.runtime.pace import Pace
 from perdure.store.base import Search
-from tests.runtime.conftest import LIMIT, Open, until
+from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 done: list[Any] = []
 gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -119,7 +121,9 @@ async def leaves(bond: str) -> str:
 
 
 @pytest.mark.parametrize("bond", ["cancel", "abandon"])
-async def test_what_becomes_of_a_child_at_its_parent_s_end_is_said_when_it_is_asked_for(opened: Open, bond: str) -> None:
+async def test_what_becomes_of_a_child_at_its_parent_s_end_is_said_when_it_is_asked_for(
+    opened: Open, bond: str
+) -> None:
     engine, _ = await opened(work=True, workflows=[leaves, tidy])
     assert await (await engine.start(leaves, bond)).result(LIMIT) == "gone"
     [child] = await engine.list(Search(kind="tidy"))
@@ -148,3 +152,151 @@ async def test_ipf53_a_queued_step_runs_as_a_task_of_its_queue(opened: Open) -> 
     assert await (await engine.start(pays, 12)).result(LIMIT) == 15
     [task] = await engine.list(Search(kind="@bank"))
     assert (task.status, task.result) == ("completed", 13)
+
+
+@step(queue="bank", retry=Retry(attempts=2, first=0.001, jitter=0.0))
+async def keyed(name: str) -> str:
+    done.append((attempt().idempotency_key, attempt().number))
+    if len(done) == 1:
+        raise ConnectionError("busy")
+    return name
+
+
+@workflow
+async def asks_keyed() -> str:
+    return await keyed("x")
+
+
+async def test_ipf72_all_attempts_of_a_task_carry_the_key_of_the_step_that_its_parent_asked_for(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[asks_keyed], queues=["bank"])
+    handle = await engine.start(asks_keyed)
+    assert await handle.result(LIMIT) == "x"
+    assert done == [(f"{handle.id}/1/keyed:1", 1), (f"{handle.id}/1/keyed:1", 2)]
+
+
+@step(queue="bank", retry=Retry.NONE)
+async def refuses(cents: int) -> None:
+    raise ValueError(f"{cents} is too much")
+
+
+@workflow
+async def overpays() -> str:
+    try:
+        await refuses(9)
+    except StepError as error:
+        return f"{error.step} {error.type} {error.attempts}"
+    return "never"
+
+
+async def test_ipf59_a_task_fails_in_its_parent_as_an_ordinary_step_does(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[overpays], queues=["bank"])
+    assert await (await engine.start(overpays)).result(LIMIT) == "refuses ValueError 1"
+
+
+@workflow
+async def waits_for_two() -> list[str]:
+    return await asyncio.gather(tidy.child("first"), tidy.child("second"))
+
+
+async def test_l2_a_parent_whose_worker_is_gone_goes_on_elsewhere_with_the_children_it_had(opened: Open) -> None:
+    pace = Pace(lease_seconds=1.5, beat_seconds=0.1)
+    first, store = await opened(work=True, workflows=[waits_for_two], pace=pace)
+    other, _ = await opened(work=True, workflows=[tidy], pace=pace)
+    handle = await first.start(waits_for_two)
+    await until(lambda: sorted(done) == ["first", "second"])
+    gates["first"].set()
+    await until_row(first, handle.id, lambda row: row.seen == 1)
+    assert first.worker is not None
+    await first.worker.intake.loop.stop()
+    first.worker.scheduler.drop(first.worker.scheduler.hand[handle.id_bytes])
+    await store.retire(first.worker.incarnation.id, None, died=False)
+    third, _ = await opened(work=True, workflows=[waits_for_two], pace=pace)
+    gates["second"].set()
+    assert await third.result(handle.id, timeout=LIMIT) == ["first", "second"]
+    assert sorted(done) == ["first", "second"]
+    types = [event.type.name for event in await third.history(handle.id)]
+    assert types.count("CHILD_STARTED") == 2
+    assert len(await other.list(Search(kind="tidy"))) == 2
+
+
+@workflow
+async def many(n: int) -> int:
+    return sum(await asyncio.gather(*(doubled.child(one) for one in range(n))))
+
+
+async def test_more_children_than_one_commit_takes_are_started_by_several(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "OUTBOX_RECORDS", 7)
+    engine, _ = await opened(work=True, workflows=[many, doubled])
+    assert await (await engine.start(many, 30)).result(LIMIT) == 870
+    assert sorted(done) == list(range(30))
+
+
+@workflow
+async def fans_out(n: int) -> str:
+    for one in range(n):
+        doubled.child.options(on_parent_end="abandon")(one)
+    return "sent"
+
+
+async def test_children_asked_for_in_the_last_turn_are_started_with_the_end(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[fans_out, doubled])
+    assert await (await engine.start(fans_out, 3)).result(LIMIT) == "sent"
+    await until(lambda: sorted(done) == [0, 1, 2])
+
+
+@workflow
+async def gives_up() -> str:
+    try:
+        async with asyncio.timeout(0.01):
+            await keyed_gate("slow")
+    except TimeoutError:
+        return "gave up"
+    return "never"
+
+
+@step(queue="bank")
+async def keyed_gate(name: str) -> str:
+    try:
+        await gates[name].wait()
+    except asyncio.CancelledError:
+        done.append("task cancelled")
+        raise
+    return name
+
+
+async def test_ipf105_a_task_that_its_parent_wants_no_more_is_cancelled(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[gives_up], queues=["bank"])
+    assert await (await engine.start(gives_up)).result(LIMIT) == "gave up"
+    [task] = await engine.list(Search(kind="@bank"))
+    with pytest.raises(ProcessCancelled):
+        await engine.result(task.id, timeout=LIMIT)
+
+
+@workflow
+async def cares_for(name: str) -> str:
+    return await frail.child(name)
+
+
+@step(retry=Retry.NONE)
+async def breaks_once(name: str) -> str:
+    done.append(name)
+    if len(done) == 1:
+        raise RuntimeError("once")
+    return name
+
+
+@workflow
+async def frail(name: str) -> str:
+    return await breaks_once(name)
+
+
+async def test_rule_21_a_retried_parent_asks_for_the_child_that_failed_anew(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[cares_for, frail])
+    handle = await engine.start(cares_for, "x")
+    with pytest.raises(ProcessFailed):
+        await handle.result(LIMIT)
+    await handle.retry(why="again")
+    assert await handle.result(LIMIT) == "x"
+    assert sorted(one.status for one in await engine.list(Search(kind="frail"))) == ["completed", "failed"]
