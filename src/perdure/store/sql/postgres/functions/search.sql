@@ -1,4 +1,6 @@
 -- Processes, newest first; a null narrows nothing. Planned anew for the values given, so that it finds its index.
+-- Unfinished rows stand in the indexes of those that wait, are owned, remind or rest, which the planner can only use if
+-- it is told: else a search for the last few of them reads through all that ever finished.
 CREATE OR REPLACE FUNCTION perdure.search(
     ids uuid[], of_kind text, of_key text, prefix text, statuses text[], created_from bigint, created_to bigint,
     names text[], texts text[], before uuid, most int
@@ -16,6 +18,11 @@ BEGIN
           AND (of_key IS NULL OR p.key = of_key)
           AND (prefix IS NULL OR (p.key >= prefix AND starts_with(p.key, prefix)))
           AND (statuses IS NULL OR p.status = ANY (statuses::perdure.status[]))
+          AND (statuses IS NULL OR statuses && '{completed,failed,cancelled}' OR p.status IN ('held', 'broken')
+               OR ('running' = ANY (statuses) AND (
+                    p.owner IS NOT NULL OR p.reminder
+                    OR (p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2)
+                    OR (p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths >= 2))))
           AND (created_from IS NULL OR p.created_at >= perdure.instant(created_from))
           AND (created_to IS NULL OR p.created_at < perdure.instant(created_to))
           AND (before IS NULL OR p.id < before)
