@@ -11,6 +11,7 @@ from tests.docs.walkthrough import ROOT, Walkthrough
 PAGES = sorted((ROOT / "docs" / "guide").glob("*.md"))
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_whoever_follows_the_page_sees_what_it_promises(page: Path, tmp_path: Path) -> None:
     Walkthrough(page, tmp_path).follow()
