@@ -68,7 +68,7 @@ class Worker:
         self.scheduler = Scheduler(
             self.incarnation, registry, committer, time, machine, telemetry, lease=pace.lease_seconds
         )
-        self.scheduler.agent.cells = Cells(registry.sources, telemetry)
+        self.scheduler.agent.cells = Cells(registry.sources, telemetry, pace.cells)
         self.inbox = InboxReader(store, self.scheduler)
         self.intake = Intake(self.incarnation, store, registry, self.scheduler)
         self.pulse = Pulse(self.incarnation, store, self.scheduler, beat=pace.beat_seconds)
@@ -173,6 +173,8 @@ class Worker:
         emptied = self.scheduler.emptied
         emptied.clear()
         self.scheduler.drain()
+        if self.scheduler.hand:
+            log.info("stopping: %d in hand, whose steps have up to %g s to finish", len(self.scheduler.hand), seconds)
         await self.intake.loop.stop()
         if self.scheduler.hand:
             ends = [asyncio.create_task(emptied.wait()), asyncio.create_task(self._hurry.wait())]
