@@ -162,7 +162,9 @@ class BlockingEngine:
 
     def _refuse_where_it_cannot_work(self) -> None:
         if self._pid not in (0, os.getpid()):
-            raise PerdureError("what was open before a fork cannot be used after it; make another engine in the child")
+            raise PerdureError(
+                "this engine was open at a fork, which it does not survive; leave it unopened until then"
+            )
         if asyncio._get_running_loop() is not None:
             raise PerdureError("this would block an event loop; use Engine there and await (in a workflow, in a step)")
 
