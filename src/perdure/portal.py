@@ -162,9 +162,7 @@ class BlockingEngine:
 
     def _refuse_where_it_cannot_work(self) -> None:
         if self._pid not in (0, os.getpid()):
-            raise PerdureError(
-                "this engine was open at a fork, which it does not survive; leave it unopened until then"
-            )
+            raise PerdureError("this engine was open at a fork, which none survives; leave it unopened until then")
         if asyncio._get_running_loop() is not None:
             raise PerdureError("this would block an event loop; use Engine there and await (in a workflow, in a step)")
 
