@@ -26,6 +26,7 @@ from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
 from perdure.portal import BlockingEngine
 from perdure.runtime.pace import Pace
+from perdure.store import codec, offload
 from perdure.store.base import Search
 
 __all__ = [
@@ -47,8 +48,10 @@ __all__ = [
     "StepTimeout",
     "StoreUnavailable",
     "attempt",
+    "codec",
     "errors",
     "now",
+    "offload",
     "process_id",
     "random",
     "receive",

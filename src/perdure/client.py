@@ -198,7 +198,7 @@ class Client:
                 ended = await self.results.wait(id, here=self.in_hand(id))
         if ended.status is Status.COMPLETED:
             return decode(ended.result or b"null", type)
-        failure = Failure(type="Unknown", message="") if ended.error is None else Failure.decode(ended.error)
+        failure = Failure(type="Unknown", message="") if ended.error is None else Failure.shown(ended.error)
         error = {Status.FAILED: ProcessFailed, Status.CANCELLED: ProcessCancelled}.get(ended.status, ProcessBroken)
         text = f"{ended.kind} {ended.key or id_text(id)} {ended.status}: {failure.type}: {failure.message}"
         if failure.undone and not failure.owed:

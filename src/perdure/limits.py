@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 # Payloads and names (refused at the door, alike on every store)
-PAYLOAD_BYTES_INSIDE = 2 * 1024 * 1024
-PAYLOAD_BYTES = int(os.environ.get("PERDURE_PAYLOAD_BYTES") or PAYLOAD_BYTES_INSIDE)
+INSIDE_PAYLOAD_BYTES = 2 * 1024 * 1024
+PAYLOAD_BYTES = int(os.environ.get("PERDURE_PAYLOAD_BYTES") or INSIDE_PAYLOAD_BYTES)
 OFFLOAD_ABOVE_BYTES = 128 * 1024
 OFFLOAD_GRACE_SECONDS = 24 * 3600.0
 PUT_OFF_SECONDS = 5.0

@@ -11,6 +11,7 @@ from perdure.kernel.mover import next_mover
 from perdure.kernel.names import id_text
 from perdure.kernel.payload import decode
 from perdure.kernel.process import Process, Status
+from perdure.kernel.unopened import why_unopened
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -57,6 +58,9 @@ def view(process: Process, now: int, workers: dict[bytes, str]) -> ProcessView:
     """The view of a row at a time by the store's clock; ``workers`` names the owners."""
 
     def value(raw: bytes | None) -> Any:
+        why = why_unopened(raw)
+        if why is not None:
+            return {"unreadable": str(why)}
         return None if raw is None else decode(raw)
 
     mover = next_mover(process, now, workers)
@@ -78,9 +82,9 @@ def view(process: Process, now: int, workers: dict[bytes, str]) -> ProcessView:
         deaths=process.deaths + process.alone_deaths,
         input=value(process.input),
         result=value(process.result),
-        error=None if process.error is None else Failure.decode(process.error),
+        error=None if process.error is None else Failure.shown(process.error),
         state=value(process.state),
-        progress=value(process.progress),
+        progress=None if why_unopened(process.progress) else value(process.progress),
         attributes=value(process.attributes),
         code=process.code,
         owner=None if process.owner is None else workers.get(process.owner, id_text(process.owner)),

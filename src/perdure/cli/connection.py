@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from getpass import getuser
 from pathlib import Path
 
+from perdure import settings
 from perdure.authoring.registry import Registry
 from perdure.engine import Engine
 from perdure.errors import StoreError
@@ -19,6 +22,8 @@ async def connected(url: str, *, registry: Registry | None = None, create: bool 
     """A client on the store at ``url``. Without ``create`` nothing is created or migrated, only used."""
     if not create:
         _must_exist(url)
+    if settings.SEAL in os.environ and "" not in sys.path:
+        sys.path.insert(0, "")  # as `python -m` does: its module is looked for where the person stands
     async with Engine(url, registry=registry or Registry(), migrate=create) as engine:
         yield engine
 

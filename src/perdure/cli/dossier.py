@@ -18,6 +18,7 @@ from perdure.kernel.attempt import FailedAttempt, decode_attempt
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process, Status
+from perdure.kernel.unopened import why_unopened
 from perdure.kernel.worker import Worker
 from perdure.view import ProcessView, instant, view
 
@@ -58,7 +59,7 @@ class Dossier:
         failed: dict[tuple[str, str], tuple[Event, FailedAttempt]] = {}
         for event in self.events:
             slot = (event.name, event.place)
-            if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
+            if event.type is EventType.ATTEMPT_FAILED and event.payload and not why_unopened(event.payload):
                 failed[slot] = event, decode_attempt(event.payload)
             elif event.type in (EventType.STEP_COMPLETED, EventType.STEP_FAILED):
                 failed.pop(slot, None)

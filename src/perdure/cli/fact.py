@@ -14,6 +14,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.undo import undoes
+from perdure.kernel.unopened import why_unopened
 from perdure.view import instant
 
 _CUT = 300
@@ -138,6 +139,9 @@ _TOLD = {
 def _json_or_text(raw: bytes | None) -> Any:
     if raw is None:
         return None
+    why = why_unopened(raw)
+    if why is not None:
+        return {"unreadable": str(why)}
     try:
         return msgspec.json.decode(raw)
     except msgspec.MsgspecError:

@@ -9,6 +9,7 @@ import msgspec
 
 from perdure.errors import InvalidInput
 from perdure.kernel.failure import Failure, safe_text
+from perdure.kernel.unopened import why_unopened
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 _DURATIONS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -60,6 +61,9 @@ def payload(raw: bytes | None, limit: int = VALUE_BYTES) -> str:
     """A stored payload, cut to ``limit`` bytes; what is no text is shown as its length."""
     if raw is None:
         return ""
+    why = why_unopened(raw)
+    if why is not None:
+        return safe_text(f"(unreadable: {why})", max(limit, VALUE_BYTES))
     try:
         return safe_text(raw.decode(), limit)
     except UnicodeDecodeError:

@@ -79,12 +79,16 @@ class Start(Struct, frozen=True, gc=False):
 
 
 class StartVerdict(StrEnum):
-    """``CONFLICT``: the key is taken by another input. ``REFUSED``: the starting incarnation was ended."""
+    """``CONFLICT``: the key is taken by another input. ``REFUSED``: the starting incarnation was ended.
+
+    ``BUSY``: nothing was stored yet, try again, which the runtime does by itself.
+    """
 
     CREATED = "created"
     EXISTS = "already exists"
     CONFLICT = "conflict"
     REFUSED = "refused"
+    BUSY = "busy"
 
 
 class StartAnswer(Struct, frozen=True, gc=False):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from perdure.errors import PerdureError
 from perdure.kernel.event import Event
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process
@@ -27,13 +28,15 @@ class Claim(Struct, frozen=True, gc=False):
 class Claimed(Struct, frozen=True, gc=False):
     """A process in hand: the row after the claim, its run's events, and its unconsumed or referenced messages.
 
-    ``was_owned_by`` is the worker whose lease had lapsed, if any: the claim is a takeover.
+    ``was_owned_by`` is the worker whose lease had lapsed, if any: the claim is a takeover. ``trouble`` is why some of
+    its payloads cannot be opened: it must not be replayed.
     """
 
     process: Process
     events: tuple[Event, ...]
     messages: tuple[Message, ...]
     was_owned_by: bytes | None = None
+    trouble: PerdureError | None = None
 
 
 class ClaimAnswer(Struct, frozen=True, gc=False):

@@ -29,6 +29,7 @@ from perdure.kernel.reading import (
     decoder,
     plain_kinds,
 )
+from perdure.kernel.unopened import why_unopened
 from perdure.limits import ATTRIBUTES_BYTES, INTEGER_DIGITS, PAYLOAD_BYTES, PAYLOAD_DEPTH
 
 __all__ = ["CallShape", "decode", "digest", "encode", "encode_attributes"]
@@ -208,6 +209,9 @@ class CallShape:
         except PayloadError:
             raise
         except Exception as error:  # a type's own __post_init__ or validator may raise anything
+            why = why_unopened(raw)
+            if why is not None:
+                raise why from None
             said = _PLACE.sub(lambda found: self._order[int(found[1])] + found[2], f"{error!s:.500}")
             raise PayloadError(
                 f"{self._what} do not fit its signature {self._signature}: {said}. "

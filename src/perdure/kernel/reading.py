@@ -13,6 +13,7 @@ from msgspec.inspect import CustomType, Field, Type, type_info
 
 from perdure.errors import DefinitionError, PayloadError
 from perdure.kernel.plain import SCALARS, Refused, Walk, same, shown
+from perdure.kernel.unopened import why_unopened
 from perdure.limits import PAYLOAD_DEPTH
 
 _to_json = msgspec.json.Encoder().encode
@@ -35,6 +36,9 @@ def _read(raw: bytes, type: Any, what: str) -> Any:
     try:
         return _from_json(raw) if type is Any else decoder(type)(raw)
     except Exception as error:  # a type's own __post_init__ or validator may raise anything
+        why = why_unopened(raw)
+        if why is not None:
+            raise why from None
         raise PayloadError(
             f"{what} cannot be read as {named(type)}: {error!s:.500}. "
             "Correct the value, or bring back a type that fits it."

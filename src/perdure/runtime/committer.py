@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from perdure import limits
 from perdure.clock import Machine
 from perdure.errors import BadRecord, StoreError, StoreUnavailable
-from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Start, StartAnswer, Verdict
+from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
 from perdure.store.base import Store
 from perdure.telemetry import Telemetry
@@ -211,7 +211,9 @@ def _tell(answered: Answered, answer: Any) -> None:
 def _set_aside(answer: Any) -> bool:
     if isinstance(answer, CommitAnswer):
         return answer.verdict is Verdict.BUSY or answer.verdict is Verdict.EARLY
-    return isinstance(answer, SendAnswer) and answer.verdict is SendVerdict.BUSY
+    if isinstance(answer, SendAnswer):
+        return answer.verdict is SendVerdict.BUSY
+    return isinstance(answer, StartAnswer) and answer.verdict is StartVerdict.BUSY
 
 
 def _take(queue: deque[tuple[Record, Answered]]) -> list[tuple[Record, Answered]]:

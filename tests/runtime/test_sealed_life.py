@@ -1,0 +1,179 @@
+"""Processes whose payloads are sealed live like any others; one that cannot be opened harms nobody but itself."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from perdure import limits
+from perdure.authoring.step import step
+from perdure.authoring.workflow import receive, set_state, workflow
+from perdure.engine import Engine
+from perdure.errors import ProcessBroken, UnreadablePayload
+from perdure.kernel.policy import Retry
+from perdure.kernel.process import Status
+from perdure.store.codec import AesGcm, Codec, Zstd
+from perdure.store.offload import Folder
+from perdure.testing.faults import Outage
+from tests.runtime.conftest import LIMIT, Open, until, until_row
+
+OLD, NEW = bytes(range(32)), bytes(range(32, 64))
+LONG = "".join(chr(0x4E00 + n) for n in range(5000))
+
+
+def sealed(**keys: bytes) -> list[Codec]:
+    return [Zstd(), AesGcm(keys or {"old": OLD})]
+
+
+@step(retry=Retry.NONE)
+async def say(words: str) -> str:
+    return words + "!"
+
+
+@workflow
+async def talk(words: str) -> str:
+    first = await say(words)
+    set_state({"said": first})
+    return first + await receive("more", str)
+
+
+@workflow
+async def short(words: str) -> str:
+    return await say(words)
+
+
+FLOWS = [talk, short]
+
+
+async def waits(engine: Engine, id: str) -> None:
+    await until_row(engine, id, lambda row: row.owner is None and row.status is Status.RUNNING and row.events == 1)
+
+
+@pytest.mark.parametrize("words", ["hello", LONG], ids=["inside", "outside"])
+async def test_rule_05_a_sealed_process_lives_through_outages_in_which_answers_are_lost(
+    opened: Open, tmp_path: Path, words: str
+) -> None:
+    folder = Folder(tmp_path / "blobs", above=1000)
+    engine, store = await opened(work=True, workflows=FLOWS, codecs=sealed(), offload=folder)
+    outage = Outage("start", "commit", "send", after=True).upon(store)
+    outage.away = True
+    starting = asyncio.create_task(engine.start(talk, words, key="k"))
+    await until(lambda: outage.failed >= 1)
+    outage.away = False
+    handle = await starting
+    await waits(engine, handle.id)
+    assert (await engine.status(handle.id)).state == {"said": words + "!"}
+    outage.away = True
+    sending = asyncio.create_task(engine.signal(handle.id, "more", words))
+    await until(lambda: outage.failed >= 3)
+    outage.away = False
+    await sending
+    assert await handle.result(LIMIT) == words + "!" + words
+    assert [event.number for event in await handle.history()] == [1, 2, 3]
+    assert not (await engine.start(talk, words, key="k")).created
+    assert folder.path.exists() == (words == LONG)
+
+
+async def test_a_process_goes_on_after_its_key_was_rotated(opened: Open) -> None:
+    first, _ = await opened(work=True, workflows=FLOWS, codecs=sealed())
+    handle = await first.start(talk, "hello")
+    await waits(first, handle.id)
+    await first.close()
+    second, _ = await opened(work=True, workflows=FLOWS, codecs=sealed(new=NEW, old=OLD))
+    await second.signal(handle.id, "more", "you")
+    assert await second.result(handle.id, timeout=LIMIT) == "hello!you"
+    third, _ = await opened(codecs=sealed(new=NEW))
+    assert await third.result(handle.id, timeout=LIMIT) == "hello!you", "the last commit sealed with the new key"
+
+
+@pytest.mark.parametrize("wrong", [[Zstd(), AesGcm({"new": NEW})], []], ids=["another key", "no codecs"])
+async def test_a_process_that_cannot_be_opened_is_broken_with_the_reason_and_its_neighbours_go_on(
+    opened: Open, wrong: list[Codec]
+) -> None:
+    client, _ = await opened(codecs=sealed())
+    lost = await client.start(short, "hello")
+    worker, _ = await opened(work=True, workflows=FLOWS, codecs=wrong)
+    neighbours = await worker.start_many(short, [(f"{n}",) for n in range(20)])
+    assert [await one.result(LIMIT) for one in neighbours] == [f"{n}!" for n in range(20)]
+    with pytest.raises(ProcessBroken, match="perdure retry"):
+        await client.result(lost.id, timeout=LIMIT)
+    seen = await worker.status(lost.id)
+    assert seen.error is not None and seen.error.type == "UnreadablePayload"
+    assert "old" in seen.error.message or "PERDURE_SEAL" in seen.error.message
+    assert "unreadable" in seen.input and [view.id for view in await worker.list()]
+    await worker.close()
+    right, _ = await opened(work=True, workflows=FLOWS, codecs=sealed(new=NEW, old=OLD))
+    await right.retry(lost.id)
+    assert await right.result(lost.id, timeout=LIMIT) == "hello!"
+
+
+async def test_a_tampered_history_breaks_its_process_and_no_other(opened: Open) -> None:
+    client, _ = await opened(codecs=sealed())
+    first, _ = await opened(work=True, workflows=FLOWS, codecs=sealed())
+    handles = await first.start_many(talk, [("hello",), ("goodbye",)])
+    for handle in handles:
+        await waits(first, handle.id)
+    await first.close()
+    below, _ = await opened()
+    row = await below.row(handles[0].id)
+    state = bytearray(row.state or b"")
+    state[-1] ^= 1
+    changed = replace(row, state=bytes(state), version=row.version + 1)
+    await until_commit(below, row, changed)
+    await opened(work=True, workflows=FLOWS, codecs=sealed())
+    for handle in handles:
+        await client.signal(handle.id, "more", "you")
+    assert await client.result(handles[1].id, timeout=LIMIT) == "goodbye!you"
+    with pytest.raises(ProcessBroken, match=r"the state of process .* tampered"):
+        await client.result(handles[0].id, timeout=LIMIT)
+
+
+async def until_commit(engine: Engine, row: Any, after: Any) -> None:
+    """Write a row past everybody."""
+    from perdure.kernel.commit import Commit, Verdict
+
+    [answer] = await engine.store.commit([Commit(row.token, row.version, after)])
+    assert answer.verdict is Verdict.APPLIED
+
+
+async def test_a_signal_that_cannot_be_opened_breaks_the_process_and_is_received_after_a_retry(opened: Open) -> None:
+    worker, _ = await opened(work=True, workflows=FLOWS, codecs=sealed())
+    stranger, _ = await opened(codecs=sealed(new=NEW))
+    handle = await worker.start(talk, "hello")
+    await waits(worker, handle.id)
+    await stranger.signal(handle.id, "more", "you")
+    row = await until_row(worker, handle.id, lambda row: row.status is not Status.RUNNING)
+    assert row.status is Status.BROKEN and row.seen == 0
+    await worker.close()
+    both, _ = await opened(work=True, workflows=FLOWS, codecs=sealed(old=OLD, new=NEW))
+    await both.retry(handle.id)
+    assert await both.result(handle.id, timeout=LIMIT) == "hello!you"
+
+
+async def test_a_result_that_cannot_be_opened_is_an_error_and_not_a_value(opened: Open) -> None:
+    worker, _ = await opened(work=True, workflows=FLOWS, codecs=sealed())
+    handle = await worker.start(short, "hello")
+    await handle.result(LIMIT)
+    for codecs in (sealed(new=NEW), []):
+        other, _ = await opened(codecs=codecs)
+        with pytest.raises(UnreadablePayload):
+            await other.result(handle.id, timeout=LIMIT)
+
+
+async def test_while_the_offload_is_away_a_process_is_put_off_and_not_broken(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PUT_OFF_SECONDS", 0.05)
+    folder = Folder(tmp_path / "blobs", above=1000)
+    client, _ = await opened(codecs=sealed(), offload=folder)
+    handle = await client.start(short, LONG)
+    folder.path.rename(tmp_path / "unmounted")
+    worker, _ = await opened(work=True, workflows=FLOWS, codecs=sealed(), offload=folder)
+    await until_row(client, handle.id, lambda row: row.version >= 2)
+    assert await (await worker.start(short, "hello")).result(LIMIT) == "hello!"
+    (tmp_path / "unmounted").rename(folder.path)
+    assert await client.result(handle.id, timeout=LIMIT) == LONG + "!"

@@ -1,0 +1,221 @@
+"""The offload: blobs are there before they are referred to, and are removed when nobody does, never sooner."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from perdure.errors import StoreUnavailable, UnreadablePayload
+from perdure.kernel.commit import Start, StartVerdict, Verdict
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.process import Process
+from perdure.kernel.unopened import Unopened
+from perdure.store.base import Search
+from perdure.store.offload import Folder
+from perdure.testing.conformance import Trial
+from perdure.testing.conformance.trial import finished, going_on
+from tests.store.sealed.conftest import Tried
+
+NOISE = bytes(range(256)) * 4
+ID = bytes(range(16))
+
+
+def files(folder: Folder) -> list[Path]:
+    return sorted(one for one in folder.path.rglob("*") if one.is_file())
+
+
+def ages(folder: Folder, seconds: float) -> None:
+    """Make every blob older."""
+    for file in files(folder):
+        then = file.stat().st_mtime - seconds
+        os.utime(file, (then, then))
+
+
+class Away:
+    """An offload that cannot be reached, or has not the time, as long as a test wants."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.above, self.grace = folder.above, folder.grace
+        self.away = False
+        self.asked = 0
+
+    def _visit(self) -> None:
+        self.asked += 1
+        if self.away:
+            raise OSError("the network is down")
+
+    async def put(self, process: bytes, name: str, blob: bytes) -> None:
+        self._visit()
+        await self.folder.put(process, name, blob)
+
+    async def get(self, process: bytes, name: str) -> bytes:
+        self._visit()
+        return await self.folder.get(process, name)
+
+    async def old(self, after: bytes, limit: int) -> list[tuple[bytes, list[str]]]:
+        return await self.folder.old(after, limit)
+
+    async def delete(self, process: bytes, names: Sequence[str]) -> None:
+        await self.folder.delete(process, names)
+
+
+# -- the folder --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_blob_comes_back_as_it_was_put_and_an_absent_one_is_told_from_an_absent_folder(folder: Folder) -> None:
+    with pytest.raises(OSError, match="mounted"):
+        await folder.get(ID, "aa")
+    await folder.put(ID, "aa", NOISE)
+    await folder.put(ID, "aa", NOISE)
+    assert await folder.get(ID, "aa") == NOISE
+    assert len(files(folder)) == 1, "nothing is left aside"
+    with pytest.raises(LookupError):
+        await folder.get(ID, "bb")
+
+
+async def test_what_was_half_written_by_somebody_who_died_is_written_anew(folder: Folder) -> None:
+    await folder.put(ID, "aa", NOISE)
+    files(folder)[0].write_bytes(NOISE[:10])
+    await folder.put(ID, "aa", NOISE)
+    assert await folder.get(ID, "aa") == NOISE
+
+
+async def test_a_blob_put_again_while_it_is_about_to_be_removed_stays(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, grace=100)
+    await folder.put(ID, "aa", NOISE)
+    ages(folder, 200)
+    assert await folder.old(b"", 10) == [(ID, ["aa"])]
+    await folder.put(ID, "aa", NOISE)
+    await folder.delete(ID, ["aa"])
+    assert await folder.get(ID, "aa") == NOISE
+    ages(folder, 200)
+    await folder.delete(ID, ["aa"])
+    assert list(folder.path.iterdir()) == [], "nor is an empty folder left"
+
+
+async def test_puts_and_deletes_at_once_leave_every_blob_that_was_put_last(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, grace=0.0)
+
+    async def put_and_look(name: str) -> None:
+        for _ in range(20):
+            await folder.put(ID, name, NOISE)
+
+    young = Folder(tmp_path, grace=1000)
+    await asyncio.gather(*(put_and_look(f"{n:02}") for n in range(4)), *(folder.delete(ID, ["00"]) for _ in range(30)))
+    await asyncio.gather(*(young.put(ID, f"{n:02}", NOISE) for n in range(4)))
+    assert len(files(folder)) == 4
+
+
+async def test_processes_are_looked_at_in_order_a_few_at_a_time(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, grace=0.0)
+    ids = [bytes([n]) * 16 for n in (1, 2, 3)]
+    for id in ids:
+        await folder.put(id, "aa", NOISE)
+    first = await folder.old(b"", 2)
+    assert [id for id, _ in first] == ids[:2]
+    assert [id for id, _ in await folder.old(first[-1][0], 2)] == ids[2:]
+
+
+# -- blobs of processes ------------------------------------------------------------------------------------------------
+
+
+async def large(trial: Trial) -> Process:
+    """A process with a large payload wherever there can be one."""
+    row = await trial.in_hand(await trial.worker(), input=NOISE)
+    await trial.send(row.id, payload=NOISE)
+    event = Event(1, 1, EventType.STEP_COMPLETED, row.created_at, "1", "charge", NOISE)
+    return await trial.done(going_on(row, events=(event,), state=NOISE, consumed=((1, 1),), seen=1))
+
+
+async def test_only_what_nobody_refers_to_is_removed_and_only_when_it_is_old(tried: Tried, folder: Folder) -> None:
+    async with tried(offload=folder) as trial:
+        row = await large(trial)
+        row = await trial.done(going_on(row, state=NOISE[1:]))
+        await folder.put(trial.ids.new_id(), "ab", NOISE)
+        assert len(files(folder)) == 6
+        calm = Folder(folder.path, above=folder.above, grace=1000)
+        async with tried(offload=calm) as careful:
+            await careful.store.prune(10**15, 0, 100)
+        assert len(files(folder)) == 6
+        await trial.store.prune(10**15, 0, 100)
+        assert len(files(folder)) == 4, "the former state is gone, and what belongs to no process"
+        whole = await trial.whole(row.id)
+        assert (whole.process.input, whole.process.state) == (NOISE, NOISE[1:])
+        assert (whole.events[0].payload, whole.messages[0].payload) == (NOISE, NOISE)
+
+
+async def test_a_pruned_process_takes_its_blobs_with_it(tried: Tried, folder: Folder) -> None:
+    async with tried(offload=folder) as trial:
+        row = await large(trial)
+        await trial.done(finished(row))
+        await trial.time.advance(1)
+        assert (await trial.store.prune(0, 0, 100)).processes == 1
+        await trial.store.prune(0, 0, 100)
+        assert files(folder) == []
+
+
+async def test_what_died_between_blob_and_commit_left_one_blob_too_many_and_never_one_too_few(
+    tried: Tried, folder: Folder
+) -> None:
+    async with tried(offload=folder) as trial:
+        row = await trial.in_hand(await trial.worker())
+        stale = going_on(replace(row, token=row.token - 1), state=NOISE)
+        assert (await trial.commit(stale)).verdict is Verdict.REFUSED
+        assert len(files(folder)) == 1
+        await trial.store.prune(10**15, 0, 100)
+        assert files(folder) == []
+        assert (await trial.done(going_on(row, state=NOISE))).state == NOISE
+
+
+async def test_an_offload_that_is_away_holds_up_only_those_who_need_it(tried: Tried, folder: Folder) -> None:
+    away = Away(folder)
+    async with tried(offload=away) as trial:
+        worker = await trial.worker()
+        small, big = await trial.in_hand(worker), await trial.in_hand(worker)
+        away.away = True
+        commits = [going_on(big, state=NOISE), going_on(small, state=b"1")]
+        assert [one.verdict for one in await trial.store.commit(commits)] == [Verdict.BUSY, Verdict.APPLIED]
+        start = Start(trial.process(input=NOISE))
+        assert (await trial.store.start([start]))[0].verdict is StartVerdict.BUSY
+        away.away = False
+        while (await trial.commit(commits[0])).verdict is not Verdict.APPLIED:
+            await asyncio.sleep(0)
+        while (await trial.store.start([start]))[0].verdict is not StartVerdict.CREATED:
+            await asyncio.sleep(0)
+        assert (await trial.row(big.id)).state == (await trial.row(start.process.id)).input == NOISE
+
+
+async def test_a_claim_says_whether_a_blob_is_gone_or_only_out_of_reach(tried: Tried, folder: Folder) -> None:
+    away = Away(folder)
+    async with tried(offload=away) as trial:
+        row = await trial.started(input=NOISE)
+        away.away = True
+        [taken] = (await trial.claim(await trial.worker(), only=row.id)).claimed
+        assert isinstance(taken.trouble, StoreUnavailable)
+        away.away = False
+        for file in files(folder):
+            file.write_bytes(NOISE)
+        changed = (await trial.row(row.id)).input
+        assert isinstance(changed, Unopened) and "was changed" in str(changed.why)
+        for file in files(folder):
+            file.unlink()
+        gone = (await trial.row(row.id)).input
+        assert isinstance(gone, Unopened) and isinstance(gone.why, UnreadablePayload) and "not there" in str(gone.why)
+
+
+async def test_a_list_fetches_nothing_and_a_look_at_one_process_does(tried: Tried, folder: Folder) -> None:
+    away = Away(folder)
+    async with tried(offload=away) as trial:
+        row = await trial.started(input=NOISE, key="k")
+        before = away.asked
+        [listed] = await trial.store.search(Search(kind=row.kind))
+        assert isinstance(listed.input, Unopened) and "not fetched for lists" in str(listed.input.why)
+        assert away.asked == before
+        [found] = await trial.store.search(Search(kind=row.kind, key="k"))
+        assert found.input == NOISE
