@@ -36,7 +36,8 @@ _MEANING: Mapping[int, tuple[type[StoreError], str]] = {
     ),
     sqlite3.SQLITE_BUSY: (
         StoreUnavailable,
-        "somebody else has kept the database locked for too long; end what holds it (a backup, a shell), or try again",
+        "somebody else has kept the database locked for too long; "
+        "end what holds it (a backup, a shell, a worker that a signal has stopped), or try again",
     ),
     sqlite3.SQLITE_IOERR: (StoreUnavailable, "reading or writing the file failed; check the disk, then try again"),
     sqlite3.SQLITE_NOMEM: (StoreUnavailable, "SQLite ran out of memory; try again with smaller batches"),
