@@ -75,7 +75,7 @@ async def knows() -> list[str | int | None]:
     return await known()
 
 
-@step(hard=True, retry=ONCE, timeout=0.5)
+@step(hard=True, retry=ONCE, timeout=2.0)
 def stuck(fifo: str) -> None:
     hold(fifo, child=True)
     wait_with_the_lock()
@@ -176,12 +176,12 @@ async def reports(crash: bool) -> list[int | None]:
     return await reporting(crash)
 
 
-@step(hard=True, retry=ONCE, timeout=0.4)
+@step(hard=True, retry=ONCE, timeout=1.0)
 def beating() -> str:
-    for _ in range(16):
+    for _ in range(30):
         threading.Event().wait(0.05)
         attempt().heartbeat()
-    return f"alive, {attempt().remaining() > 0.3}"
+    return f"alive, {attempt().remaining() > 0.5}"
 
 
 @workflow
