@@ -66,3 +66,27 @@ def test_a_cell_imports_the_program_and_is_not_made_to_run_it_again(tmp_path: Pa
     assert (done.stdout, done.returncode) == ("result 1\n", 0)
     assert ('Put what it does behind `if __name__ == "__main__":`' in done.stderr) == (not guard)
     assert bool(done.stderr) == (not guard)
+
+
+def test_a_hard_step_of_a_file_that_was_named_by_its_path_is_found_by_the_cells_of_a_worker(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "program.py").write_text(PROGRAM.format(guard='if __name__ == "__main__": '))
+    url = f"sqlite:///{tmp_path}/perdure.db"
+    perdure = [sys.executable, "-m", "perdure"]
+    settings = {"env": ENVIRONMENT | {"PERDURE_URL": url}, "cwd": tmp_path}
+    subprocess.run([*perdure, "migrate"], check=True, capture_output=True, **settings)
+    worker = subprocess.Popen(
+        [*perdure, "worker", "deep/program.py", "--cells", "1"], stdout=subprocess.DEVNULL, **settings
+    )
+    try:
+        done = subprocess.run(
+            [*perdure, "start", "deep/program.py:flow", "--wait"],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            **settings,
+        )
+        assert done.stdout.splitlines()[-1:] == ["1"], done.stdout + done.stderr
+    finally:
+        worker.terminate()
+        worker.wait(LIMIT)

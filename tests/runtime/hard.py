@@ -214,6 +214,25 @@ async def numbers(count: int, together: bool = False) -> list[int]:
     return [await number() for _ in range(count)]
 
 
+@workflow
+async def hurries() -> int:
+    try:
+        async with asyncio.timeout(0.01):
+            return await number()
+    except TimeoutError:
+        return -await number()
+
+
+@step(hard=True, retry=ONCE)
+def expendable() -> int:
+    return int(Path("/proc/self/oom_score_adj").read_text())
+
+
+@workflow
+async def yields() -> int:
+    return await expendable()
+
+
 @step(hard=True, retry=ONCE)
 def open_files() -> list[str]:
     files = [f"/proc/self/fd/{file}" for file in range(3, 256)]

@@ -14,6 +14,7 @@ from perdure import limits
 from perdure.authoring.step import step
 from perdure.engine import Engine
 from perdure.errors import DefinitionError, ProcessCancelled, ProcessFailed
+from perdure.runtime.pace import Pace
 from tests.runtime import hard
 from tests.runtime.conftest import LIMIT, Open, until
 
@@ -21,8 +22,8 @@ on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 """For what happens above the store."""
 
 ALL = [
-    hard.answers, hard.beats, hard.cleans, hard.cleans_async, hard.crashes, hard.greed, hard.holds, hard.knows,
-    hard.looks, hard.noise, hard.numbers, hard.packs, hard.reports, hard.times_out,
+    hard.answers, hard.beats, hard.cleans, hard.cleans_async, hard.crashes, hard.greed, hard.holds, hard.hurries,
+    hard.knows, hard.looks, hard.noise, hard.numbers, hard.packs, hard.reports, hard.times_out, hard.yields,
 ]  # fmt: skip
 
 
@@ -58,8 +59,8 @@ def ledger(tmp_path: Path) -> Path:
     return tmp_path / "ledger"
 
 
-async def worker(opened: Open) -> Engine:
-    engine, _ = await opened(work=True, workflows=ALL)
+async def worker(opened: Open, cells: int = limits.STEP_CELLS) -> Engine:
+    engine, _ = await opened(work=True, workflows=ALL, pace=Pace(cells=cells))
     return engine
 
 
@@ -232,15 +233,19 @@ async def test_a_hard_step_over_its_memory_limit_fails_with_a_text_that_says_so_
         await (await engine.start(hard.greed, 9)).result(LIMIT)
 
 
+@on_sqlite
+async def test_when_memory_runs_out_the_kernel_takes_a_cell_before_its_worker(opened: Open) -> None:
+    engine = await worker(opened)
+    ours = int(Path("/proc/self/oom_score_adj").read_text())
+    assert await (await engine.start(hard.yields)).result(LIMIT) == min(ours + 500, 1000)
+
+
 # -- the pool ----------------------------------------------------------------------------------------------------------
 
 
 @on_sqlite
-async def test_a_cell_is_used_again_and_no_more_are_started_than_allowed(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "STEP_CELLS", 2)
-    engine = await worker(opened)
+async def test_a_cell_is_used_again_and_no_more_are_started_than_allowed(opened: Open) -> None:
+    engine = await worker(opened, cells=2)
     assert len(set(await (await engine.start(hard.numbers, 5)).result(LIMIT))) == 1
     assert len(set(await (await engine.start(hard.numbers, 12, True)).result(LIMIT))) == 2
     assert counted(engine) == {"started": 2, "killed": 0, "crashed": 0}
@@ -280,6 +285,14 @@ async def test_a_cell_that_dies_while_it_is_idle_costs_no_attempt(opened: Open) 
     handle = await engine.start(hard.numbers, 1)
     assert await handle.result(LIMIT) != [number]
     assert await failures(engine, handle.id) == []
+
+
+@on_sqlite
+async def test_a_step_taken_back_before_it_began_leaves_its_cell_to_the_next(opened: Open) -> None:
+    engine = await worker(opened, cells=1)
+    assert await (await engine.start(hard.hurries)).result(LIMIT) < 0
+    assert counted(engine) == {"started": 1, "killed": 0, "crashed": 0}
+    assert engine.metrics()["steps"] == 1
 
 
 @on_sqlite
@@ -331,6 +344,11 @@ def test_a_limit_of_memory_is_refused_where_it_cannot_be_kept(monkeypatch: pytes
     monkeypatch.setattr("sys.platform", "darwin")
     with pytest.raises(DefinitionError, match="darwin cannot keep"):
         step(hard=True, memory="1GiB")(hard.wait_with_the_lock)
+
+
+def test_a_worker_without_room_for_any_hard_step_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="at least one hard step"):
+        Pace(cells=0)
 
 
 def test_outside_of_a_workflow_a_hard_step_just_runs() -> None:

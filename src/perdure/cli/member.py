@@ -40,13 +40,14 @@ class Terms(msgspec.Struct, frozen=True):
     beat: float = limits.BEAT_SECONDS
     in_flight: int = limits.IN_FLIGHT_PROCESSES
     stop: float = limits.STOP_SECONDS
+    cells: int = limits.STEP_CELLS
     migrate: bool = True
     json: bool = False
 
     @property
     def pace(self) -> Pace:
         """The pace; raises DefinitionError on nonsense."""
-        return Pace(self.lease, self.beat, self.in_flight, self.stop)
+        return Pace(self.lease, self.beat, self.in_flight, self.stop, cells=self.cells)
 
 
 class Stopping:

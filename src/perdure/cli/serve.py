@@ -30,6 +30,7 @@ def worker(
     beat: float = limits.BEAT_SECONDS,
     in_flight: int = limits.IN_FLIGHT_PROCESSES,
     stop: float = limits.STOP_SECONDS,
+    cells: int = limits.STEP_CELLS,
     migrate: bool = True,
     json: Json = False,
     url: Url = DEFAULT_URL,
@@ -50,12 +51,14 @@ def worker(
         How many processes one worker has in hand at once.
     stop
         Seconds that steps under way are given to finish when stopping.
+    cells
+        How many hard steps run at once, each in an OS process of its own.
     migrate
         Create or migrate the database first.
     """
     if workers < 1:
         raise InvalidInput(f"--workers {workers} would do nothing; give 1 or more")
-    terms = Terms(modules, lease, beat, in_flight, stop, migrate, json)
+    terms = Terms(modules, lease, beat, in_flight, stop, cells, migrate, json)
     terms.pace  # noqa: B018 (refuses nonsense here, before any worker is started)
     if workers == 1:
         words = command(terms)

@@ -24,11 +24,12 @@ CLOSE_SECONDS = 5.0
 
 
 class Cells:
-    """At most ``limits.STEP_CELLS`` calls at once; the others wait in order. ``sources`` are what the cells import."""
+    """At most ``size`` calls at once; the others wait in order. ``sources`` are what the cells import."""
 
-    def __init__(self, sources: Sequence[str], telemetry: Telemetry) -> None:
+    def __init__(self, sources: Sequence[str], telemetry: Telemetry, size: int) -> None:
         self.sources = sources
         self.telemetry = telemetry
+        self.size = size
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[HardCall] = deque()
         self._busy: dict[Keeper, HardCall] = {}
@@ -47,12 +48,10 @@ class Cells:
         if call.given_up:
             return
         call.given_up = True
-        if call.keeper is None:
-            return  # it has not begun
-        self.telemetry.count("cells_killed")
+        if call.keeper is None or not call.ordered or call.keeper.cell is None:
+            return  # it is not made any more, and its cell, which may just be starting, is kept for others
         cell = call.keeper.cell
-        if cell is None:
-            return  # the thread is about to start one, and sees it
+        self.telemetry.count("cells_killed")
         if gently and call.watch is None:
             cell.stop()
             self._loop.call_later(limits.CELL_GRACE_SECONDS, cell.kill)
@@ -80,7 +79,7 @@ class Cells:
             if self._waiting[0].given_up:
                 self._waiting.popleft()
                 continue
-            if not self._idle and len(self._busy) >= limits.STEP_CELLS:
+            if not self._idle and len(self._busy) >= self.size:
                 return
             call = self._waiting.popleft()
             keeper = self._take()
@@ -129,15 +128,16 @@ class Cells:
         if progress is not None and not call.given_up:
             call.heard(progress)
 
-    def ended(self, keeper: Keeper, call: HardCall, answer: Answer | StepCrashed) -> None:
-        """The call is answered, or its cell has died."""
+    def ended(self, keeper: Keeper, call: HardCall, answer: Answer | StepCrashed | None) -> None:
+        """The call is answered, or its cell has died; without an answer it was not made."""
         self._unwatch(call)
         if isinstance(answer, StepCrashed) and not (call.given_up or call.hanging):
             self.telemetry.count("cells_crashed")
         del self._busy[keeper]
         self._idle[keeper] = self._loop.call_later(limits.CELL_IDLE_SECONDS, self._dismiss, keeper)
         self._next()
-        call.ended(answer)
+        if answer is not None:
+            call.ended(answer)
 
     def left(self, keeper: Keeper) -> None:
         """A keeper has ended, and its cell with all that was in it."""

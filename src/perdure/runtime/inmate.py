@@ -14,9 +14,10 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from inspect import iscoroutinefunction
+from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, NoReturn
 
@@ -34,9 +35,11 @@ from perdure.kernel.failure import Failure, answered
 from perdure.kernel.names import id_bytes
 from perdure.kernel.process import Process
 from perdure.limits import ATTRIBUTES_BYTES
-from perdure.runtime.wire import Answer, Beat, Begun, Done, Failed, Frames, Order, Said, framed, read_order
+from perdure.runtime.wire import Answer, Beat, Begun, Done, Failed, Frames, Order, Ready, Said, framed, read_order
 
 RECEIVED_BYTES = 64 * 1024
+SCORE = 500
+"""Of a thousand: so much more likely the kernel takes a cell than its worker when there is no memory left."""
 
 
 class Inmate:
@@ -53,6 +56,7 @@ class Inmate:
 
     def live(self) -> None:
         """Run what is ordered until the worker hangs up, or asks to stop."""
+        self.say(Ready())
         while not self._stopped and (body := self._next()) is not None:
             order = read_order(body)
             answer = self._answer(order)
@@ -146,6 +150,7 @@ class Told:
             extend=self._extend,
             left=lambda: self.deadline - inmate.machine.monotonic(),
             last_progress=payload.decode(bytes(order.last_progress)),
+            undoes=order.undoes,
         )
 
     def itself(self) -> Attempt:
@@ -195,22 +200,30 @@ def failed(step: Step[Any, Any], order: Order, error: BaseException) -> Failed:
     return Failed(Failure.of(error, order.number), step.retry.retries(error), spent)
 
 
-def die_with(lifeline: int, wait: Callable[[int, int], bytes] = os.read) -> None:
+def die_with(lifeline: int) -> None:
     """When the other end of that pipe is closed the worker has died: end this OS process, and all that it started.
 
     On Linux the kernel does it, even while this OS process is busy in C; elsewhere a thread does.
     """
     group = os.getpgrp()
     if sys.platform == "linux":
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -group)
-        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+        with suppress(OSError):  # a sandbox may not know it: then the thread must do
+            fcntl.fcntl(lifeline, fcntl.F_SETOWN, -group)
+            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
     def watch() -> None:
-        wait(lifeline, 1)  # also for a worker that died before we came here
+        os.read(lifeline, 1)  # also for a worker that died before we came here
         os.killpg(group, signal.SIGKILL)
 
     Thread(target=watch, name="perdure lifeline", daemon=True).start()
+
+
+def be_first_to_go() -> None:
+    """When the machine runs out of memory, have the kernel take this OS process and not its worker."""
+    score = Path("/proc/self/oom_score_adj")
+    with suppress(OSError, ValueError):
+        score.write_text(str(min(int(score.read_text()) + SCORE, 1000)))
 
 
 def main() -> NoReturn:
@@ -219,6 +232,7 @@ def main() -> NoReturn:
     for inherited in (wire, lifeline):
         os.set_inheritable(inherited, False)
     die_with(lifeline)
+    be_first_to_go()
     faulthandler.enable(all_threads=False)
     for source in sys.argv[3:]:
         try:

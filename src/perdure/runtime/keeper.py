@@ -13,13 +13,13 @@ from msgspec import MsgspecError
 from perdure import limits
 from perdure.errors import StepCrashed
 from perdure.runtime.cell import Cell
-from perdure.runtime.wire import Answer, Beat, Begun, Failed
+from perdure.runtime.wire import Answer, Beat, Begun, Failed, Ready, Said
 
 
 class HardCall:
     """One attempt for a cell; on the event loop ``begun``, ``heard`` (of progress) and ``ended`` are told of it."""
 
-    __slots__ = ("begun", "ended", "given_up", "hanging", "heard", "keeper", "order", "progress", "watch")
+    __slots__ = ("begun", "ended", "given_up", "hanging", "heard", "keeper", "order", "ordered", "progress", "watch")
 
     def __init__(
         self,
@@ -34,6 +34,7 @@ class HardCall:
         self.ended = ended
         self.given_up = False
         self.hanging = False
+        self.ordered = False
         self.keeper: Keeper | None = None
         self.progress: bytes | None = None
         self.watch: Any = None
@@ -66,12 +67,17 @@ class Keeper:
         except RuntimeError:
             self._end()  # the event loop is closed: nobody is left to hear it
 
-    def _answer(self, call: HardCall) -> Answer | StepCrashed:
-        """Make a call; what it may have harmed is gone when it is answered."""
+    def _answer(self, call: HardCall) -> Answer | StepCrashed | None:
+        """Make a call, unless it was given up before it was made; what it may have harmed is gone when it is over."""
         answer: Answer | StepCrashed | None = None
         try:
             while answer is None:
                 cell = self._open()
+                if cell is None:
+                    return self._died(call, before="could take up the step")
+                call.ordered = True
+                if call.given_up:
+                    return None
                 again = cell.calls > 0  # it may have died while nobody listened: then another one is asked
                 answer = self._talk(cell, call, again=again)
         except Exception as error:  # whatever goes wrong here, the call is answered
@@ -81,39 +87,38 @@ class Keeper:
             self._end()
         return answer
 
-    def _open(self) -> Cell:
+    def _open(self) -> Cell | None:
+        """The cell, ready to be asked; None if it died before it was."""
         if self.cell is not None and self.cell.dead:
             self._end()
         if self.cell is None:
             self.cell = Cell(self.sources)
             self._post(self._ward.started)
+            if not isinstance(said(self.cell), Ready):
+                return None
         return self.cell
 
     def _talk(self, cell: Cell, call: HardCall, *, again: bool) -> Answer | StepCrashed | None:
         """Hear a call through to its answer; None if the cell died before it began and another should be asked."""
-        if call.given_up:
-            cell.kill()
         cell.order(call.order)
         begun = False
         while True:
-            try:
-                said = cell.hear()
-            except (MsgspecError, ValueError):
-                said = None  # something else has written on the wire
-            match said:
+            match said(cell):
                 case Begun():
                     begun = True
                     self._post(self._ward.begun, call)
-                case Beat():
+                case Beat(progress):
                     if begun:
-                        self._tell(call, bytes(said.progress))
+                        self._tell(call, bytes(progress))
+                case Ready():
+                    pass
                 case None:
-                    code = self._end()
-                    if again and not begun and not call.given_up and not call.hanging:
+                    if again and not (begun or call.given_up or call.hanging):
+                        self._end()
                         return None
-                    return StepCrashed(self._obituary(cell, call, code, begun=begun))
-                case _:
-                    return said
+                    return self._died(call, before="" if begun else "began the step")
+                case answer:
+                    return answer
 
     def _tell(self, call: HardCall, progress: bytes) -> None:
         """Pass a heartbeat on: one word at a time, however often a step beats."""
@@ -126,21 +131,31 @@ class Keeper:
         cell, self.cell = self.cell, None
         return 0 if cell is None else cell.end()
 
-    def _obituary(self, cell: Cell, call: HardCall, code: int, *, begun: bool) -> str:
-        """What is known of a death."""
+    def _died(self, call: HardCall, *, before: str) -> StepCrashed:
+        """What is known of the death of the cell, in the middle of a call or ``before`` it did something."""
+        cell = self.cell
+        code = self._end()
         if call.hanging:
-            return (
+            return StepCrashed(
                 f"the child OS process did not begin within {limits.CELL_START_SECONDS:g} s and was killed: "
                 "importing the modules of the application hangs or is slow. Make their import quick."
             )
         how = f"was killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
-        text = f"the child OS process of the step {how}" + ("" if begun else " before the step began")
-        words = cell.last_words.decode(errors="replace").strip()
+        text = f"the child OS process of the step {how}" + (f" before it {before}" if before else "")
+        words = "" if cell is None else cell.last_words.decode(errors="replace").strip()
         if words:
-            return f"{text}. The last that it wrote to stderr:\n{words}"
+            return StepCrashed(f"{text}. The last that it wrote to stderr:\n{words}")
         if code == -signal.SIGKILL:
-            return f"{text}: by somebody, or by the system for want of memory. Look into the system's log."
-        return f"{text} and wrote nothing to stderr. Run the step's function by hand."
+            return StepCrashed(f"{text}: by somebody, or by the system for want of memory. Look into its log.")
+        return StepCrashed(f"{text} and wrote nothing to stderr. Run the step's function by hand.")
+
+
+def said(cell: Cell) -> Said | None:
+    """What a cell says next; None when it has died, or when something else has written on the wire."""
+    try:
+        return cell.hear()
+    except (MsgspecError, ValueError):
+        return None
 
 
 def _signal(number: int) -> str:

@@ -18,6 +18,7 @@ class Pace:
     stop_seconds: float = limits.STOP_SECONDS
     retention_seconds: float = limits.RETENTION_SECONDS
     key_retention_seconds: float = limits.KEY_RETENTION_SECONDS
+    cells: int = limits.STEP_CELLS
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the reason."""
@@ -28,5 +29,7 @@ class Pace:
             )
         if self.in_flight < 1:
             raise DefinitionError(f"in_flight={self.in_flight}: a worker must hold at least one process")
+        if self.cells < 1:
+            raise DefinitionError(f"cells={self.cells}: a worker must have room for at least one hard step")
         if min(self.stop_seconds, self.retention_seconds, self.key_retention_seconds) < 0:
             raise DefinitionError("stop_seconds, retention_seconds and key_retention_seconds may not be negative")

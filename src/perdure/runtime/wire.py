@@ -34,10 +34,15 @@ class Order(Struct, omit_defaults=True):
     process_key: str | None
     timeout: float
     last_progress: Raw
+    undoes: str | None = None
+
+
+class Ready(Struct, tag=True):
+    """The cell has imported the application and waits for orders."""
 
 
 class Begun(Struct, tag=True):
-    """The cell has imported the code and read the arguments: the step's time begins."""
+    """The cell has found the step and read the arguments: the step's time begins."""
 
 
 class Beat(Struct, tag=True):
@@ -61,11 +66,11 @@ class Failed(Struct, tag=True):
 
 
 Answer = Done | Failed
-Said = Begun | Beat | Done | Failed
+Said = Ready | Begun | Beat | Done | Failed
 
 _encode = json.Encoder().encode
 _order = json.Decoder(Order).decode
-_said: Callable[[bytes], Said] = json.Decoder(Begun | Beat | Done | Failed).decode
+_said: Callable[[bytes], Said] = json.Decoder(Ready | Begun | Beat | Done | Failed).decode
 
 
 def order(step: Step[Any, Any], args: bytes, attempt: Attempt) -> bytes:
@@ -87,6 +92,7 @@ def order(step: Step[Any, Any], args: bytes, attempt: Attempt) -> bytes:
             process_key=attempt.key,
             timeout=step.timeout,
             last_progress=Raw(payload.encode(attempt.last_progress)),
+            undoes=attempt.undoes,
         )
     )
 
