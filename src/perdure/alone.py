@@ -1,6 +1,6 @@
 """The entry of a solitary worker: runs the suspects that are due, one after the other, and ends.
 
-Started by :mod:`perdure.runtime.solitary` with the pace, then the modules or files that define the workflows.
+Started by :mod:`perdure.runtime.solitary` with the pace, the queues and labels, then the modules that define the code.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import asyncio
 import os
 import signal
 import sys
+
+from msgspec import json
 
 from perdure.authoring.registry import Registry
 from perdure.engine import Engine
@@ -44,8 +46,9 @@ def main() -> None:
     """Read the command line that the runtime wrote, and run."""
     lease, beat, stop = map(float, sys.argv[1].split(","))
     registry = Registry()
-    for source in sys.argv[2:]:
+    for source in sys.argv[3:]:
         registry.load(source)
+    registry.serve_only(*json.decode(sys.argv[2]))
     asyncio.run(run_alone(os.environ["PERDURE_URL"], registry, Pace(lease, beat, stop_seconds=stop)))
 
 

@@ -72,7 +72,8 @@ class Engine(Client):
         self.pace = pace or Pace()
         if registry is None:
             registry = Registry.of_program() if workflows is None else Registry(*workflows)
-        registry.serve_only(queues, labels)
+        if queues is not None or labels:
+            registry.serve_only(queues, labels)
         if codecs is None and offload is None:
             codecs, offload = settings.sealing()
         elif work and not os.environ.get(settings.SEAL):

@@ -111,6 +111,7 @@ def evict(loop: TurnLoop) -> None:
     loop.timers.clear()
     loop.mailboxes.clear()
     loop.troubles.clear()
+    loop.saga = None
 
 
 def close(coroutine: Any) -> None:

@@ -60,7 +60,7 @@ class Registry:
         self.queues.setdefault(work.name, work)
 
     def serve_only(self, queues: Iterable[str] | None, labels: Iterable[str] = ()) -> None:
-        """Serve these queues and no others (None: those known so far), as a worker that has these labels."""
+        """Serve these queues and no others (None: those known so far), as a worker with these labels; InvalidKey."""
         self.labels = tuple(check_name(label, "a label") for label in labels)
         if queues is not None:
             self.queues = {}

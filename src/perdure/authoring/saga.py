@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from perdure.authoring.ask import Ask
 from perdure.authoring.presence import current_turn
+from perdure.errors import WorkflowMisuse
 from perdure.kernel import payload
 from perdure.kernel.failure import Failure
 from perdure.kernel.undo import undo_place
@@ -102,6 +103,8 @@ class Saga:
 
     async def __aenter__(self) -> Self:
         loop = current_turn()
+        if self.loop is not None:
+            raise WorkflowMisuse("a saga is one scope and was entered before. Write `async with saga():` again.")
         if loop is not None:
             self.loop = loop
             self.whole = whole_of(loop)

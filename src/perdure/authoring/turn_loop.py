@@ -140,6 +140,7 @@ class TurnLoop(BareLoop):
             return
         self.dead = True
         if self.finished:
+            self.saga = None  # it knows this loop: without this cut only the collector could free both
             return
         before = presence.enter(self)
         try:

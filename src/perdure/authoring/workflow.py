@@ -13,6 +13,7 @@ from perdure.authoring.child import Child
 from perdure.authoring.definition import name_of, plain_function, seconds
 from perdure.authoring.turn import now, process_id, random, receive, set_state, uuid
 from perdure.errors import DefinitionError, InvalidKey
+from perdure.kernel.child import is_task
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import check_name
 from perdure.kernel.payload import CallShape
@@ -45,6 +46,8 @@ class Workflow(Generic[P, R]):
     ) -> None:
         self.function = plain_function(function, "workflow")
         self.name = name_of(self.function, name, "workflow")
+        if is_task(self.name):
+            raise DefinitionError(f"{self} has a name that begins with @, which is a queue's. Choose another one.")
         if not iscoroutinefunction(self.function):
             raise DefinitionError(f"{self} is no coroutine function. Write `async def`.")
         self.version = _version(version, self.name)

@@ -43,6 +43,9 @@ class Terms(msgspec.Struct, frozen=True):
     cells: int = limits.STEP_CELLS
     migrate: bool = True
     json: bool = False
+    workflows: bool = True
+    queues: list[str] | None = None
+    labels: list[str] = []
 
     @property
     def pace(self) -> Pace:
@@ -82,6 +85,9 @@ def serve(terms: Terms, url: str, lifeline: int | None = None) -> int:
     try:
         for module in terms.modules:
             registry.load(module)
+        registry.serve_only(terms.queues, terms.labels)
+        if not terms.workflows:
+            registry.kinds.clear()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_work(terms, url, registry, lifeline))
     except PerdureError as error:

@@ -32,6 +32,9 @@ def worker(
     stop: float = limits.STOP_SECONDS,
     cells: int = limits.STEP_CELLS,
     migrate: bool = True,
+    workflows: bool = True,
+    queues: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    labels: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> int:
@@ -55,10 +58,16 @@ def worker(
         How many hard steps run at once, each in an OS process of its own.
     migrate
         Create or migrate the database first.
+    workflows
+        Host the workflows; with --no-workflows only the queues are served.
+    queues
+        The queues whose tasks are run; by default all that the modules' steps wait in.
+    labels
+        What tasks that ask for one particular worker know it by.
     """
     if workers < 1:
         raise InvalidInput(f"--workers {workers} would do nothing; give 1 or more")
-    terms = Terms(modules, lease, beat, in_flight, stop, cells, migrate, json)
+    terms = Terms(modules, lease, beat, in_flight, stop, cells, migrate, json, workflows, queues, labels or [])
     terms.pace  # noqa: B018 (refuses nonsense here, before any worker is started)
     if workers == 1:
         words = command(terms)

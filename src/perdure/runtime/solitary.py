@@ -12,6 +12,8 @@ import os
 import sys
 from pathlib import Path
 
+from msgspec.json import encode
+
 from perdure.authoring.registry import Registry
 from perdure.loop import Loop
 from perdure.runtime.pace import Pace
@@ -86,9 +88,10 @@ class Solitary:
         return 0.0
 
     def command(self) -> list[str]:
-        """The command of a solitary worker: this Python, the modules that define what is hosted here."""
+        """The command of a solitary worker: this Python, the queues served and modules hosted here."""
         pace = f"{self.pace.lease_seconds},{self.pace.beat_seconds},{self.pace.stop_seconds}"
-        return [sys.executable, "-m", "perdure.alone", pace, *self.registry.sources]
+        served = [queue.queue for queue in self.registry.queues.values()], self.registry.labels
+        return [sys.executable, "-m", "perdure.alone", pace, encode(served).decode(), *self.registry.sources]
 
     def environment(self) -> dict[str, str]:
         """Our environment, with the store's URL (never an argument: it may hold a password) and the import path."""

@@ -36,7 +36,10 @@ class Overdue(StrEnum):
 
 
 class Search(Struct, frozen=True, gc=False):
-    """What to look for; every field narrows. Times are microseconds. Newest first, by id, after ``before_id``."""
+    """What to look for; every field narrows. Times are microseconds. Newest first, by id, after ``before_id``.
+
+    Queued steps, whose kinds begin with ``@``, are left out unless ``tasks`` is true or a kind, ids or a key are given.
+    """
 
     ids: tuple[bytes, ...] | None = None
     kind: str | None = None
@@ -48,6 +51,12 @@ class Search(Struct, frozen=True, gc=False):
     attributes: tuple[tuple[str, str], ...] = ()  # name and JSON text of the value, all must be equal
     before_id: bytes | None = None
     limit: int = 100
+    tasks: bool = False
+
+    @property
+    def without_tasks(self) -> bool:
+        """Whether queued steps are to be left out: they are not asked for, nor is a kind, an id or a key named."""
+        return not (self.tasks or self.kind or self.ids is not None or self.key is not None)
 
 
 class Pruned(Struct, frozen=True, gc=False):

@@ -180,6 +180,7 @@ def search_columns(search: Search) -> tuple[Any, ...]:
         search.created_to,
         [name for name, _ in search.attributes] or None,
         [value for _, value in search.attributes] or None,
+        search.without_tasks,
     )
 
 

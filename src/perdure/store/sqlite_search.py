@@ -62,6 +62,8 @@ def _conditions(search: Search) -> tuple[str, list[Any]] | None:
         narrow(f"id IN ({', '.join('?' * len(search.ids[:_IDS]))})", *search.ids[:_IDS])
     if search.kind is not None:
         narrow("kind = ?", search.kind)
+    if search.without_tasks:
+        narrow("(kind < '@' OR kind >= 'A')")
     if search.key is not None:
         narrow("key IS NOT NULL AND key = ?", search.key)
     if search.key_prefix is not None:

@@ -25,7 +25,7 @@ class Place:
 
 async def sweep(ward: Ward, place: Place) -> int:
     """Check the next few unfinished processes; each finding is reported and counted."""
-    rows = await ward.store.search(Search(statuses=OPEN, before_id=place.before, limit=ROWS))
+    rows = await ward.store.search(Search(statuses=OPEN, before_id=place.before, limit=ROWS, tasks=True))
     place.before = rows[-1].id if len(rows) == ROWS else None
     found = 0
     for row in rows:

@@ -178,3 +178,13 @@ class Reading:
             await trial.started(key=key + "1", code="prefix")
         found = sorted(row.key or "" for row in await trial.store.search(Search(key_prefix=prefix)))
         assert found == sorted([prefix, prefix + "1"])
+
+    async def test_tasks_are_left_out_of_a_search_that_does_not_name_them(self, trial: Trial) -> None:
+        order, other = await trial.started(key="order/1"), await trial.started(kind="Zebra")
+        task = await trial.started(kind="@bank", key="order/1")
+        assert {row.id for row in await trial.store.search(Search())} == {order.id, other.id}
+        assert {row.id for row in await trial.store.search(Search(tasks=True))} == {order.id, other.id, task.id}
+        for named in (Search(kind="@bank"), Search(ids=(task.id,)), Search(key="order/1")):
+            assert task.id in {row.id for row in await trial.store.search(named)}
+        assert [kind for kind, _, _ in await trial.store.count(Search())] == ["Zebra", "order"]
+        assert [kind for kind, _, _ in await trial.store.count(Search(tasks=True))] == ["@bank", "Zebra", "order"]

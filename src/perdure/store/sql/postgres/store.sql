@@ -49,13 +49,13 @@ SELECT pg_advisory_unlock($1) AS freed
 SELECT * FROM perdure.overdue($1, $2, $3)
 
 -- name: search
-SELECT * FROM perdure.search($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+SELECT * FROM perdure.search($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 
 -- name: search_by_id
 SELECT * FROM perdure.search_by_id($1, $2, $3)
 
 -- name: count
-SELECT * FROM perdure.count($1, $2, $3, $4, $5, $6, $7, $8, $9)
+SELECT * FROM perdure.count($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: history
 SELECT * FROM perdure.history($1, $2, $3, $4, $5)

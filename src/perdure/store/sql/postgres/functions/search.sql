@@ -3,7 +3,7 @@
 -- it is told: else a search for the last few of them reads through all that ever finished.
 CREATE OR REPLACE FUNCTION perdure.search(
     ids uuid[], of_kind text, of_key text, prefix text, statuses text[], created_from bigint, created_to bigint,
-    names text[], texts text[], before uuid, most int
+    names text[], texts text[], without_tasks boolean, before uuid, most int
 ) RETURNS SETOF perdure.process_out LANGUAGE plpgsql STABLE SET plan_cache_mode = force_custom_plan SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -23,6 +23,7 @@ BEGIN
                     p.owner IS NOT NULL OR p.reminder
                     OR (p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2)
                     OR (p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths >= 2))))
+          AND (NOT without_tasks OR p.kind < '@' OR p.kind >= 'A')
           AND (created_from IS NULL OR p.created_at >= perdure.instant(created_from))
           AND (created_to IS NULL OR p.created_at < perdure.instant(created_to))
           AND (before IS NULL OR p.id < before)
