@@ -118,9 +118,10 @@ class BlockingEngine:
         loop, which must not be blocked, after a fork, and on an engine that was closed.
         """
         self._refuse_where_it_cannot_work()
-        with self._lock:  # what is asked here is asked before the end, or refused
-            future = self._ask(function(self._opened(), *args, **kwargs))
+        future: Future[R] = Future()
         try:
+            with self._lock:  # what is asked here is asked before the end, or refused
+                future = self._ask(function(self._opened(), *args, **kwargs))
             return future.result()
         except CancelledError:
             raise PerdureError("the engine was closed meanwhile; whether it was done is unknown: ask again") from None
@@ -157,7 +158,6 @@ class BlockingEngine:
     __enter__ = open
 
     def __exit__(self, *raised: object) -> None:
-        """Stop gracefully: see :meth:`close`."""
         self.close()
 
     def _refuse_where_it_cannot_work(self) -> None:

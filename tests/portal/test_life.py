@@ -44,13 +44,16 @@ def waited_for(engine: Engine) -> int:
 
 
 def interrupt_once(engine: BlockingEngine, true: Callable[[Engine], Any]) -> threading.Thread:
-    """Press Ctrl-C as soon as something is true of the engine."""
-    opened = engine._engine
-    assert opened is not None
+    """Press Ctrl-C as soon as something is true of the engine and the main thread waits."""
+    opened, main = engine._engine, threading.main_thread().ident
+    assert opened is not None and main is not None
+
+    def waiting(opened: Engine) -> Any:
+        return true(opened) and sys._current_frames()[main].f_code is threading.Condition.wait.__code__
 
     def press() -> None:
-        asyncio.run_coroutine_threadsafe(until(opened, true), engine._loop).result()
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        asyncio.run_coroutine_threadsafe(until(opened, waiting), engine._loop).result()
+        signal.pthread_kill(main, signal.SIGINT)
 
     thread = threading.Thread(target=press)
     thread.start()
