@@ -205,8 +205,11 @@ class BareLoop(ClosedLoop):
         task.number = self.numbers = self.numbers + 1
         if branch:
             self.tasks.append(task)
-        settings = {"eager_start": True} if eager else {}
-        TurnTask.__init__(task, coro, loop=self, name=name or f"task{branch}", context=context, **settings)  # type: ignore[arg-type]
+        name = name or f"task{branch}"
+        if eager:
+            TurnTask.__init__(task, coro, loop=self, name=name, context=context, eager_start=True)  # type: ignore
+        else:
+            TurnTask.__init__(task, coro, loop=self, name=name, context=context)  # type: ignore[arg-type]
         return task
 
     def set_task_factory(self, factory: Any) -> None:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perdure")
 
+_COMPLETED = EventType.STEP_COMPLETED
+
 PATROLLED_SECONDS = 30.0
 """Deadlines from this length on are looked after by a patrol, shorter ones by a timer of their own."""
 PATROL_SECONDS = 0.5
@@ -212,7 +214,7 @@ class Agent:
         if activation.gone:
             return
         if error is None:
-            self.answered(activation, EventType.STEP_COMPLETED, ask, result)
+            self.answered(activation, _COMPLETED, ask, result)
             return
         self.telemetry.counters["step_failures"] += 1
         failure = error.failure if isinstance(error, Failed) else Failure.of(error, execution.number)

@@ -209,6 +209,8 @@ def _tell(answered: Answered, answer: Any) -> None:
 
 
 def _set_aside(answer: Any) -> bool:
+    if isinstance(answer, StartAnswer):
+        return False
     if isinstance(answer, CommitAnswer):
         return answer.verdict is Verdict.BUSY or answer.verdict is Verdict.EARLY
     if isinstance(answer, SendAnswer):
