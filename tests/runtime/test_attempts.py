@@ -358,7 +358,7 @@ async def copies_beside() -> Any:
 
 
 async def test_progress_of_one_step_survives_the_commits_of_others(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[copies_beside], pace=Pace(lease_seconds=1.5, beat_seconds=0.1))
+    engine, _ = await opened(work=True, workflows=[copies_beside], pace=Pace(lease_seconds=3.0, beat_seconds=0.1))
     handle = await engine.start(copies_beside)
     await until_row(engine, handle.id, lambda row: b'"rows":10' in (row.progress or b""))
     for number in range(3):
