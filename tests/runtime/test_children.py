@@ -300,3 +300,27 @@ async def test_rule_21_a_retried_parent_asks_for_the_child_that_failed_anew(open
     await handle.retry(why="again")
     assert await handle.result(LIMIT) == "x"
     assert sorted(one.status for one in await engine.list(Search(kind="frail"))) == ["completed", "failed"]
+
+
+@pytest.mark.parametrize("bond", ["cancel", "abandon"])
+async def test_the_children_of_a_terminated_parent_hear_of_its_end_in_the_same_transaction(
+    opened: Open, bond: str
+) -> None:
+    engine, _ = await opened(work=True, workflows=[stays_with, tidy])
+    handle = await engine.start(stays_with, bond)
+    await until(lambda: "left" in done)
+    await handle.terminate(why="test")
+    [child] = await engine.list(Search(kind="tidy"))
+    if bond == "abandon":
+        gates["left"].set()
+        assert await engine.result(child.id, timeout=LIMIT) == "left"
+        assert child.unheard == 0
+    else:
+        with pytest.raises(ProcessCancelled):
+            await engine.result(child.id, timeout=LIMIT)
+        assert done[-1] == "left tidied"
+
+
+@workflow
+async def stays_with(bond: str) -> str:
+    return await tidy.child.options(on_parent_end=bond)("left")  # type: ignore[arg-type]

@@ -142,7 +142,7 @@ def expired(process: Process, history: Sequence[Event] = (), *, now: int) -> Com
     _allow(process, Status.FAILED, "expire")
     failure = _forced_end("DeadlineExceeded", "the process ran over its deadline", history)
     event = Event(process.events + 1, 0, EventType.EXPIRED, now, payload=failure.encode())
-    return _forced(process, Status.FAILED, (event,), now, error=failure.encode())
+    return _parting(_forced(process, Status.FAILED, (event,), now, error=failure.encode()), history)
 
 
 def broken(process: Process, failure: Failure, *, now: int, idle_at: int) -> Commit:
@@ -162,7 +162,12 @@ def terminated(process: Process, sender: Sender, history: Sequence[Event] = (), 
     failure = _forced_end("Terminated", f"terminated by {sender.who or 'somebody'}{why}", history)
     told: dict[str, Any] = to_builtins(sender) | ({"not_undone": failure.owed} if failure.owed else {})
     event = Event(process.events + 1, 0, EventType.TERMINATED, now, payload=json.encode(told))
-    return _forced(process, Status.CANCELLED, (event,), now, error=failure.encode())
+    return _parting(_forced(process, Status.CANCELLED, (event,), now, error=failure.encode()), history)
+
+
+def _parting(commit: Commit, history: Sequence[Event]) -> Commit:
+    """The same end, of which the children hear in the same transaction."""
+    return replace(commit, sends=commit.sends + child.farewell(commit.after.id, history))
 
 
 def _forced_end(type: str, message: str, history: Sequence[Event]) -> Failure:
@@ -198,9 +203,12 @@ def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: 
 def _last_good(history: Sequence[Event]) -> list[Event]:
     """The delivered events, failed attempts and children before the last step that failed for good.
 
-    Children that were started after it are kept too, for they live; the one that failed is asked for anew.
+    Children that were started after it are kept too, for they live; the one that failed is asked for anew. A process
+    that only ran out of time goes on where it was, also with its undoing: whatever had failed, it had lived with.
     """
     failed = next((event for event in reversed(history) if event.type is EventType.STEP_FAILED), None)
+    if _ran_out_of_time(history):
+        failed = None
     kept = [event for event in history if event.type in DELIVERED or event.type in _KEPT_EVIDENCE]
     if failed is None:
         return kept
@@ -216,9 +224,13 @@ def _last_good(history: Sequence[Event]) -> list[Event]:
 _KEPT_EVIDENCE = frozenset({EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.UNDO_OWED})
 
 
+def _ran_out_of_time(history: Sequence[Event]) -> bool:
+    return bool(history) and history[-1].type is EventType.EXPIRED
+
+
 def _refuse_what_was_undone(history: Sequence[Event], kept: Sequence[Event]) -> None:
     undone = undo.undone(history)
-    if any(event.type is EventType.STEP_FAILED for event in history):
+    if _ran_out_of_time(history) or any(event.type is EventType.STEP_FAILED for event in history):
         undone = undone[len(undo.undone(kept)) :]
     if undone:
         raise IllegalMove(

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
-
-from msgspec import json
 
 from perdure import limits
 from perdure.authoring.turn_loop import Ask
 from perdure.clock import Machine, microseconds
+from perdure.kernel import child
 from perdure.kernel.commit import Commit, Start
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.message import Message, MessageType
-from perdure.kernel.names import id_bytes, id_text
-from perdure.kernel.transition import Sender
+from perdure.kernel.message import Message
+from perdure.kernel.names import id_text
 
 if TYPE_CHECKING:
     from perdure.runtime.activation import Activation, Slot
@@ -85,14 +82,13 @@ class Outbox:
             id = machine.new_id()
             key = activation.idempotency_key(ask)
             self._starts.append(Start(ask.step.process(id, ask, activation.process, key, activation.at)))
-            activation.note(
-                EventType.CHILD_STARTED, activation.at, json.encode(id_text(id)), name=ask.name, place=ask.place
-            )
+            begun = child.Begun(id_text(id), not _bound(ask)).encode()
+            activation.note(EventType.CHILD_STARTED, activation.at, begun, name=ask.name, place=ask.place)
             self._ids[slot] = id
             self.out[id] = slot
         stops, self._stops = self._stops[: limits.OUTBOX_RECORDS], self._stops[limits.OUTBOX_RECORDS :]
         for slot in stops:
-            self._letters.append(_cancel(self._ids[slot], activation.process.id))
+            self._letters.append(child.cancel(self._ids[slot], activation.process.id))
             if slot not in open:
                 self.out.pop(self._ids[slot], None)
         starts, self._starts = tuple(self._starts), []
@@ -117,7 +113,7 @@ class Outbox:
 
     def recall(self, event: Event) -> None:
         """A replay has come by the start of a child."""
-        id = id_bytes(json.decode(event.payload or b'""'))
+        id = child.begun(event).id_bytes
         slot = event.name, event.place
         self._ids[slot] = id
         self.out[id] = slot
@@ -138,10 +134,3 @@ class Outbox:
 
 def _bound(ask: Ask[Any]) -> bool:
     return getattr(ask.step, "on_parent_end", "cancel") == "cancel"
-
-
-def _cancel(child: bytes, parent: bytes) -> Message:
-    """The wish that a child may end, under an id of its own: it is heard once, however often it is sent."""
-    id = blake2b(child, digest_size=16, person=b"cancel").digest()
-    sender = Sender(who=f"process {id_text(parent)}", why="its parent wants it no more", origin="parent")
-    return Message(id, child, MessageType.CANCEL, sender=sender.encode())
