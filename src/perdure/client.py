@@ -202,8 +202,10 @@ class Client:
         error = {Status.FAILED: ProcessFailed, Status.CANCELLED: ProcessCancelled}.get(ended.status, ProcessBroken)
         text = f"{ended.kind} {ended.key or id_text(id)} {ended.status}: {failure.type}: {failure.message}"
         if failure.undone and not failure.owed:
-            text += f"; compensated: {', '.join(failure.undone)}"
-        raise error(text.rstrip(": "), type=failure.type, detail=failure.message, undone=failure.undone, owed=failure.owed)
+            text = f"{text.rstrip('.')}; compensated: {', '.join(failure.undone)}"
+        raise error(
+            text.rstrip(": "), type=failure.type, detail=failure.message, undone=failure.undone, owed=failure.owed
+        )
 
     async def status(self, process: Reference) -> ProcessView:
         """One process as it is now, for people."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from random import Random
-from typing import Any
 
 import pytest
 
 from perdure.authoring.saga import saga
-from perdure.authoring.step import Step, step
+from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
-from perdure.errors import DefinitionError, Permanent, StepError
+from perdure.errors import Permanent, StepError
 from tests.authoring.life import Life, cancelled_anywhere, lived
 
 
@@ -365,7 +364,7 @@ def test_a_thousand_steps_are_undone_within_a_moment() -> None:
     assert [len(turn) for turn in undos(life)] == [1] * 200 + [1000]
 
 
-# -- outside, and mistakes ----------------------------------------------------------------------------------------
+# -- outside, and twice ----------------------------------------------------------------------------------------
 
 
 async def test_outside_of_a_workflow_a_saga_does_nothing() -> None:
@@ -374,46 +373,13 @@ async def test_outside_of_a_workflow_a_saga_does_nothing() -> None:
             raise ValueError("no")
 
 
-@step
-def wants_cents(cents: int) -> None:
-    """An undo that no booking has the arguments for."""
+@workflow
+async def enters_twice() -> None:
+    scope = saga()
+    for _ in range(2):
+        async with scope:
+            await book("a")
 
 
-@step
-def wants_number(what: int) -> None:
-    """An undo of another type."""
-
-
-@step
-def wants_result(result: str) -> None:
-    """An undo that cannot stand an unknown end."""
-
-
-@pytest.mark.parametrize(
-    ("undo", "told"),
-    [
-        (lambda what: None, "Mark that function with @step"),
-        (wants_cents, "has no parameter 'cents'"),
-        (wants_number, "write `what: str`"),
-        (wants_result, r"write `result: list\[str\] \| None` there \(None stands"),
-    ],
-)
-def test_an_undo_that_could_not_be_called_is_refused_where_it_is_named(undo: Any, told: str) -> None:
-    with pytest.raises(DefinitionError, match=told):
-        Step(book.function, undo=undo)
-
-
-def test_an_undo_gets_the_arguments_that_it_names_and_defaults_where_they_were_left_out() -> None:
-    @step
-    def back(cents: int) -> None: ...
-
-    @step(undo=back)
-    def forth(order: str, cents: int = 7) -> None: ...
-
-    @workflow
-    async def gives() -> None:
-        await forth("A")
-        await forth("B", cents=8)
-        raise ValueError("no")
-
-    assert undos(finish(Life(gives))) == [["[8]"], ["[7]"]]
+def test_a_saga_is_entered_once() -> None:
+    assert "Write `async with saga():` again" in str(finish(Life(enters_twice)).seen[-1].outcome)

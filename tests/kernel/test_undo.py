@@ -21,8 +21,8 @@ ORDER = Process(bytes(16), "order", None, b"[]", due_at=NOW, created_at=NOW, ope
 
 
 def history(*facts: str) -> list[Event]:
-    """Events from words: ``owes charge:1``, ``undid charge:1``, ``did charge:1``, ``failed charge:1``."""
-    types = {"owes": EventType.UNDO_OWED, "did": EventType.STEP_COMPLETED, "failed": EventType.STEP_FAILED}
+    """Events from words: ``owes charge:1``, ``undid charge:1``, ``did charge:1``, ``failed charge:1``, ``expired``."""
+    types = {"owes": EventType.UNDO_OWED, "failed": EventType.STEP_FAILED, "expired": EventType.EXPIRED}
     events = []
     for number, fact in enumerate(facts, 1):
         verb, _, step = fact.partition(" ")
@@ -92,3 +92,10 @@ def test_a_retry_keeps_what_was_undone_before_the_failure_and_what_is_owed() -> 
     commit = transition.retried(FAILED, history(*facts), ANNA, now=NOW)
     assert owed(commit.events) == ["pay:1"]
     assert undone(commit.events) == ["charge:1"]
+
+
+def test_a_process_that_ran_out_of_time_while_it_was_undoing_goes_on_with_that() -> None:
+    facts = ("owes charge:1", "did charge:1", "owes pay:1", "did pay:1", "failed ship:1", "undid pay:1", "expired")
+    commit = transition.retried(FAILED, history(*facts), ANNA, now=NOW)
+    assert (owed(commit.events), undone(commit.events)) == (["charge:1"], ["pay:1"])
+    assert any(event.type is EventType.STEP_FAILED for event in commit.events)

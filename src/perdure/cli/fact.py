@@ -30,7 +30,8 @@ def detail(event: Event, letters: Mapping[int, Message], limit: int = _CUT) -> s
     """What the event carries, in at most ``limit`` bytes; ``letters`` are the messages by number."""
     step = undoes(event.place)
     if step is not None:
-        return f"undoes {step}  {_detail(event, letters, limit)}".rstrip()
+        verb = "for" if event.type is EventType.UNDO_OWED else "undoes"
+        return f"{verb} {step}  {_detail(event, letters, limit)}".rstrip()
     return _detail(event, letters, limit)
 
 

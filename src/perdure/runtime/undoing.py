@@ -63,11 +63,14 @@ def broken(activation: Activation) -> Outcome | None:
     failure, saga = spent.spent, spent.owed.saga
     left = listed(saga.unpaid())
     undone = listed(loop.saga.undone)
-    cause = Failure.of(saga.cause) if saga.cause is not None else Failure(type="Unknown", message="")
+    cause = "it was asked to end"
+    if saga.cause is not None and not isinstance(saga.cause, asyncio.CancelledError):
+        failed = Failure.of(saga.cause)
+        cause = f"of {failed.type}: {failed.message}"
     times = "once" if failure.attempts == 1 else f"{failure.attempts} times"
     text = (
         f"{spent.name!r} could not undo {spent.owed.step}, tried {times}: {failure.type}: {failure.message}. "
-        f"It was undoing because of {cause.type}: {cause.message}. "
+        f"It was undoing because {cause}. "
         f"Undone: {', '.join(undone) or 'nothing'}. Left: {', '.join(left)}. "
         "Mend its cause, then run `perdure retry`, which goes on there; or `perdure terminate`."
     )
