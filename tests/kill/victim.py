@@ -23,6 +23,7 @@ from perdure.store.open import store_for
 from perdure.testing.faults import FaultyStore
 
 LEDGER = "PERDURE_TEST_LEDGER"
+WRITES = ("start", "send", "claim", "commit", "enlist", "beat", "retire", "prune")
 
 
 def effect(what: str) -> None:
@@ -97,19 +98,31 @@ class Doom:
         self.side = side
         self.signal = signal
         self.calls = 0
+        self.writing = 0
 
     def upon(self, store: FaultyStore) -> None:
         """Install it on a store."""
-        if self.side == "before":
-            store.before = self._visit
-        else:
-            store.after = self._visit
+        store.before, store.after = self._before, self._after
 
-    async def _visit(self, name: str, argument: Any) -> None:
+    async def _before(self, name: str, argument: Any) -> None:
+        if self.side == "before":
+            await self._visit(name)
+        self.writing += name in WRITES
+
+    async def _after(self, name: str, argument: Any) -> None:
+        self.writing -= name in WRITES
+        if self.side == "after":
+            await self._visit(name)
+
+    async def _visit(self, name: str) -> None:
         if name != self.door:
             return
         self.calls += 1
         if self.calls == self.call:
+            while self.signal == signal.SIGSTOP and self.writing:
+                await asyncio.sleep(
+                    0
+                )  # SQLite has one writer: stopped in the middle of a beat, it would stop everybody
             os.kill(os.getpid(), self.signal)
 
 
