@@ -15,7 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
+from perdure.errors import DefinitionError
 from perdure.limits import OFFLOAD_ABOVE_BYTES, OFFLOAD_GRACE_SECONDS
+
+SHORTEST_GRACE_SECONDS = 3600.0
 
 TRIES = 10
 """How often a folder that others remove at the same time is made again."""
@@ -49,11 +52,17 @@ class Folder:
 
     ``0192f0/0192f0c1…/<name>``: processes that were started within the same few hours lie together. A file is written
     aside, synced, renamed, and its folder synced. Ages are told by the folder's own clock, so machines need not agree.
+    Raises DefinitionError if ``grace`` is under an hour: a commit takes its time when the database was away.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], *, above: int = OFFLOAD_ABOVE_BYTES, grace: float = OFFLOAD_GRACE_SECONDS
     ) -> None:
+        if grace < SHORTEST_GRACE_SECONDS:
+            raise DefinitionError(
+                f"a grace of {grace:g} s could remove what a commit under way refers to. "
+                f"Give at least {SHORTEST_GRACE_SECONDS:g} s, or leave it out."
+            )
         self.path = Path(path).absolute()
         self.above = above
         self.grace = grace

@@ -27,7 +27,9 @@ def below(request: pytest.FixtureRequest) -> Ground:
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     """An empty offload that takes nearly everything, and removes at once what nobody needs."""
-    return Folder(tmp_path / "blobs", above=200, grace=0.0)
+    folder = Folder(tmp_path / "blobs", above=200)
+    folder.grace = 0.0
+    return folder
 
 
 @pytest.fixture

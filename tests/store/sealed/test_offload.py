@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from perdure.errors import StoreUnavailable, UnreadablePayload
+from perdure.errors import DefinitionError, StoreUnavailable, UnreadablePayload
 from perdure.kernel.commit import Start, StartVerdict, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process
@@ -87,39 +87,40 @@ async def test_what_was_half_written_by_somebody_who_died_is_written_anew(folder
 
 
 async def test_a_blob_put_again_while_it_is_about_to_be_removed_stays(tmp_path: Path) -> None:
-    folder = Folder(tmp_path, grace=100)
+    folder = Folder(tmp_path, grace=3600)
     await folder.put(ID, "aa", NOISE)
-    ages(folder, 200)
+    ages(folder, 4000)
     assert await folder.old(b"", 10) == [(ID, ["aa"])]
     await folder.put(ID, "aa", NOISE)
     await folder.delete(ID, ["aa"])
     assert await folder.get(ID, "aa") == NOISE
-    ages(folder, 200)
+    ages(folder, 4000)
     await folder.delete(ID, ["aa"])
     assert list(folder.path.iterdir()) == [], "nor is an empty folder left"
 
 
-async def test_puts_and_deletes_at_once_leave_every_blob_that_was_put_last(tmp_path: Path) -> None:
-    folder = Folder(tmp_path, grace=0.0)
-
+async def test_puts_and_deletes_at_once_leave_every_blob_that_was_put_last(folder: Folder) -> None:
     async def put_and_look(name: str) -> None:
         for _ in range(20):
             await folder.put(ID, name, NOISE)
 
-    young = Folder(tmp_path, grace=1000)
     await asyncio.gather(*(put_and_look(f"{n:02}") for n in range(4)), *(folder.delete(ID, ["00"]) for _ in range(30)))
-    await asyncio.gather(*(young.put(ID, f"{n:02}", NOISE) for n in range(4)))
+    await asyncio.gather(*(folder.put(ID, f"{n:02}", NOISE) for n in range(4)))
     assert len(files(folder)) == 4
 
 
-async def test_processes_are_looked_at_in_order_a_few_at_a_time(tmp_path: Path) -> None:
-    folder = Folder(tmp_path, grace=0.0)
+async def test_processes_are_looked_at_in_order_a_few_at_a_time(folder: Folder) -> None:
     ids = [bytes([n]) * 16 for n in (1, 2, 3)]
     for id in ids:
         await folder.put(id, "aa", NOISE)
     first = await folder.old(b"", 2)
     assert [id for id, _ in first] == ids[:2]
     assert [id for id, _ in await folder.old(first[-1][0], 2)] == ids[2:]
+
+
+def test_a_grace_too_short_for_a_commit_that_waits_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="Give at least"):
+        Folder(tmp_path, grace=60)
 
 
 # -- blobs of processes ------------------------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ async def test_only_what_nobody_refers_to_is_removed_and_only_when_it_is_old(tri
         row = await trial.done(going_on(row, state=NOISE[1:]))
         await folder.put(trial.ids.new_id(), "ab", NOISE)
         assert len(files(folder)) == 6
-        calm = Folder(folder.path, above=folder.above, grace=1000)
+        calm = Folder(folder.path, above=folder.above)
         async with tried(offload=calm) as careful:
             await careful.store.prune(10**15, 0, 100)
         assert len(files(folder)) == 6
