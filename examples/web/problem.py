@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perdure import KeyConflict, PerdureError, ProcessError, StoreUnavailable
-from perdure.errors import IllegalMove, InvalidInput, ProcessNotFound
+from perdure import KeyConflict, PerdureError, StoreUnavailable
+from perdure.errors import IllegalMove, InvalidInput, ProcessError, ProcessNotFound
 
 CODES: tuple[tuple[type[PerdureError], int], ...] = (
     (ProcessNotFound, 404),

@@ -7,7 +7,7 @@ Everything that an application needs stands here; every error is in :mod:`perdur
 from perdure import errors
 from perdure.authoring.saga import saga
 from perdure.authoring.step import attempt, step
-from perdure.authoring.workflow import now, process_id, random, receive, set_state, uuid, workflow
+from perdure.authoring.workflow import now, process_id, random, receive, set_state, tell, uuid, workflow
 from perdure.engine import Engine
 from perdure.errors import (
     KeyConflict,
@@ -15,7 +15,6 @@ from perdure.errors import (
     Permanent,
     ProcessBroken,
     ProcessCancelled,
-    ProcessError,
     ProcessFailed,
     StepError,
     StepTimeout,
@@ -39,7 +38,6 @@ __all__ = [
     "Permanent",
     "ProcessBroken",
     "ProcessCancelled",
-    "ProcessError",
     "ProcessFailed",
     "Retry",
     "Search",
@@ -58,6 +56,7 @@ __all__ = [
     "saga",
     "set_state",
     "step",
+    "tell",
     "uuid",
     "workflow",
 ]

@@ -10,7 +10,7 @@ import pytest
 
 from perdure import limits
 from perdure.authoring.step import attempt, step
-from perdure.authoring.workflow import workflow
+from perdure.authoring.workflow import receive, tell, workflow
 from perdure.errors import ProcessCancelled, ProcessFailed, StepError
 from perdure.kernel.policy import Retry
 from perdure.runtime.pace import Pace
@@ -324,3 +324,37 @@ async def test_the_children_of_a_terminated_parent_hear_of_its_end_in_the_same_t
 @workflow
 async def stays_with(bond: str) -> str:
     return await tidy.child.options(on_parent_end=bond)("left")  # type: ignore[arg-type]
+
+
+@workflow
+async def listens() -> list[int]:
+    return [await receive("number", int), await receive("number", int)]
+
+
+@workflow
+async def talks(to: str) -> str:
+    tell(to, "number", 1)
+    await double(1)
+    tell(to, "number", 2)
+    await gated("talk")
+    return "told"
+
+
+async def test_ipf119_a_process_sends_signals_to_another_each_of_them_once(opened: Open) -> None:
+    pace = Pace(lease_seconds=1.5, beat_seconds=0.1)
+    first, store = await opened(work=True, workflows=[talks], pace=pace)
+    other, _ = await opened(work=True, workflows=[listens], pace=pace)
+    listener = await other.start(listens)
+    talker = await first.start(talks, listener.id)
+    assert await listener.result(LIMIT) == [1, 2]
+    await until(lambda: "talk" in done)
+    assert first.worker is not None
+    await first.worker.intake.loop.stop()
+    first.worker.scheduler.drop(first.worker.scheduler.hand[talker.id_bytes])
+    await store.retire(first.worker.incarnation.id, None, died=False)
+    second, _ = await opened(work=True, workflows=[talks], pace=pace)
+    gates["talk"].set()
+    assert await second.result(talker.id, timeout=LIMIT) == "told"
+    assert (await other.row(listener.id)).inbox == 2
+    types = [event.type.name for event in await second.history(talker.id)]
+    assert types.count("SIGNAL_SENT") == 2

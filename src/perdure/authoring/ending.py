@@ -107,6 +107,7 @@ def evict(loop: TurnLoop) -> None:
     loop.asks.clear()
     loop.away.clear()
     loop.stops.clear()
+    loop.posts.clear()
     loop.dropped.clear()
     loop.timers.clear()
     loop.mailboxes.clear()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import update_wrapper
 from inspect import iscoroutinefunction
 from threading import get_ident
-from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from perdure.authoring.ask import Ask
 from perdure.authoring.attempt import ATTEMPT, Attempt, attempt
@@ -34,8 +34,6 @@ _DEFAULT_RETRY = Retry()
 
 class Step(Generic[P, R]):
     """A function marked with :func:`step`. Called in a workflow it asks for itself; elsewhere it just runs."""
-
-    lasting: ClassVar[bool] = False  # it may be dropped: nobody waits for its end
 
     def __init__(
         self,
@@ -110,6 +108,11 @@ class Step(Generic[P, R]):
     def noun(self) -> str:
         """What people see it as: a queued step is a task."""
         return "task" if self.away else "step"
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it is asked to end and awaited, not just dropped: its undo must not overtake it (rule 23)."""
+        return self.away and self.undo is not None
 
     def process(self, id: bytes, ask: Ask[Any], parent: Process, key: str, now: int) -> Process:
         """The row of the queued step."""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from uuid import UUID
 
 from perdure.authoring.presence import current_turn
-from perdure.authoring.turn_loop import TurnLoop
+from perdure.authoring.turn_loop import Post, TurnLoop
 from perdure.clock import Machine
 from perdure.errors import WorkflowMisuse
 from perdure.kernel import payload
-from perdure.kernel.names import check_name, id_text
+from perdure.kernel.names import check_key, check_name, id_bytes, id_text
 
 if TYPE_CHECKING:
     from random import Random
@@ -64,6 +64,22 @@ async def receive(name: str, type: Any = Any, *, timeout: float | None = None) -
     Raises TimeoutError if none comes within ``timeout`` seconds, PayloadError if it does not fit the type.
     """
     return await _loop_for("receive").mailbox(check_name(name, "the name of the signal")).take(type, timeout)
+
+
+def tell(process: str, name: str, value: Any = None, *, key: str | None = None) -> None:
+    """Send a signal to another process, by its id: it leaves with the commit of this turn, and is sent once.
+
+    Nobody waits for it: a process that has ended, or is not there, does not hear it. ``key`` is a de-duplication key
+    of the sender's own, unique per receiver. Raises InvalidKey, PayloadError, WorkflowMisuse.
+    """
+    loop = _loop_for("tell")
+    target = id_bytes(process)
+    check_name(name, "the name of the signal")
+    if key is not None:
+        check_key(key, "the key of the signal")
+    post = Post(loop.place(" tell"), target, name, payload.encode(value, what=f"signal {name!r}"), key)
+    if not loop.dead:
+        loop.posts.append(post)
 
 
 def set_state(value: Any) -> None:

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from perdure.authoring import ending, presence, saga, wall
 from perdure.authoring.ask import Ask, fail, promises, resolve, when_resolved
 from perdure.authoring.bare_loop import BareLoop, current_task
@@ -34,19 +36,31 @@ __all__ = ["Ask", "TurnLoop", "current_turn", "turn_running"]
 _AWAITING_LENGTH = 200
 
 
+class Post(Struct, frozen=True, gc=False):
+    """A signal that the code wants sent: from which place, to whom (an id), with what."""
+
+    place: str
+    target: bytes
+    name: str
+    payload: bytes
+    key: str | None
+
+
 class TurnLoop(BareLoop):
     """The event loop of one process in memory.
 
     ``asks`` are the steps newly asked for, ``away`` the children and queued steps newly asked for, ``dropped`` those
-    that the code took back, and ``stops`` the children that it asked to end; whoever runs the turns takes them and
-    clears the lists. ``open`` holds every ask not yet answered, by (name, place). ``state`` is what the code
+    that the code took back, ``stops`` the children that it asked to end, and ``posts`` the signals that it sends;
+    whoever runs the turns takes them and clears the lists.
+    ``open`` holds every ask not yet answered, by (name, place). ``state`` is what the code
     last gave to ``set_state``, as a payload. ``finished`` says that the workflow and all its tasks have ended,
     ``cancelled`` that it ended by cancellation. ``runs`` counts turns, ``saga`` holds what there is to undo, and
     ``shape`` checks the result.
     """
 
     __slots__ = (
-        "_chance", "_held", "asks", "away", "cancelled", "dropped", "error", "finished", "mailboxes", "open", "result",
+        "_chance", "_held", "asks", "away", "cancelled", "dropped", "error", "finished", "mailboxes", "open", "posts",
+        "result",
         "runs", "saga", "seed", "shape", "state", "stopping", "stops",
     )  # fmt: skip
 
@@ -57,6 +71,7 @@ class TurnLoop(BareLoop):
         self.away: list[Ask[Any]] = []
         self.dropped: list[Ask[Any]] = []
         self.stops: list[Ask[Any]] = []
+        self.posts: list[Post] = []
         self.stopping: set[tuple[str, str]] = set()
         self.open: dict[tuple[str, str], Ask[Any]] = {}
         self.mailboxes: dict[str, Mailbox] = {}

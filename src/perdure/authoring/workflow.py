@@ -11,14 +11,14 @@ from weakref import WeakValueDictionary
 from perdure.authoring import purity
 from perdure.authoring.child import Child
 from perdure.authoring.definition import name_of, plain_function, seconds
-from perdure.authoring.turn import now, process_id, random, receive, set_state, uuid
+from perdure.authoring.turn import now, process_id, random, receive, set_state, tell, uuid
 from perdure.errors import DefinitionError, InvalidKey
 from perdure.kernel.child import is_task
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import check_name
 from perdure.kernel.payload import CallShape
 
-__all__ = ["Workflow", "now", "process_id", "random", "receive", "set_state", "uuid", "workflow"]
+__all__ = ["Workflow", "now", "process_id", "random", "receive", "set_state", "tell", "uuid", "workflow"]
 
 P = ParamSpec("P")
 R = TypeVar("R")

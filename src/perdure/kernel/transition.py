@@ -221,7 +221,9 @@ def _last_good(history: Sequence[Event]) -> list[Event]:
     ]
 
 
-_KEPT_EVIDENCE = frozenset({EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.UNDO_OWED})
+_KEPT_EVIDENCE = frozenset(
+    {EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.SIGNAL_SENT, EventType.UNDO_OWED}
+)
 
 
 def _ran_out_of_time(history: Sequence[Event]) -> bool:

@@ -239,8 +239,11 @@ class Activation:
         """
         if isinstance(self.workflow, QueueWork):
             return task_of(self.process.input).key
-        run = self.process.run if self.origins is None else self.origins.get((ask.name, ask.place), self.process.run)
-        return f"{id_text(self.process.id)}/{run}/{ask.name}:{ask.place}"
+        return f"{id_text(self.process.id)}/{self.first_run(ask.name, ask.place)}/{ask.name}:{ask.place}"
+
+    def first_run(self, name: str, place: str) -> int:
+        """The run in which the code first came to this place."""
+        return self.process.run if self.origins is None else self.origins.get((name, place), self.process.run)
 
     def last_progress(self, ask: Ask[Any]) -> Any:
         """What an earlier attempt of the step reported, here or in the hands of another worker."""
@@ -310,7 +313,7 @@ class Activation:
                     self.origins.setdefault((ask.name, ask.place), self.process.run)
             self.asked += loop.asks
             loop.asks.clear()
-        if loop.away or loop.stops or (self.outbox is not None and loop.finished):
+        if loop.away or loop.stops or loop.posts or (self.outbox is not None and loop.finished):
             self.outward().gather(self)
         if loop.dropped:
             for ask in loop.dropped:

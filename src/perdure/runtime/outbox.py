@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from msgspec import json
+
 from perdure import limits
-from perdure.authoring.turn_loop import Ask
+from perdure.authoring.turn_loop import Ask, Post
 from perdure.clock import Machine, microseconds
 from perdure.kernel import child
 from perdure.kernel.commit import Commit, Start
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.message import Message
+from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
+from perdure.kernel.transition import Sender
 
 if TYPE_CHECKING:
     from perdure.runtime.activation import Activation, Slot
@@ -25,7 +29,7 @@ class Outbox:
     ``patience`` is the store's time until which the row is kept in hand while nothing but children are awaited.
     """
 
-    __slots__ = ("_ids", "_letters", "_new", "_starts", "_stops", "out", "patience")
+    __slots__ = ("_ids", "_letters", "_new", "_posts", "_sent", "_starts", "_stops", "out", "patience")
 
     def __init__(self) -> None:
         self.out: dict[bytes, Slot] = {}
@@ -33,22 +37,26 @@ class Outbox:
         self._ids: dict[Slot, bytes] = {}
         self._new: list[Ask[Any]] = []
         self._stops: list[Slot] = []
+        self._posts: list[Post] = []
+        self._sent: set[str] = set()
         self._starts: list[Start] = []
         self._letters: list[Message] = []
 
     @property
     def pending(self) -> bool:
         """Whether something waits to be written."""
-        return bool(self._new or self._stops or self._starts or self._letters)
+        return bool(self._new or self._stops or self._posts or self._starts or self._letters)
 
     @property
     def overfull(self) -> bool:
         """Whether more waits than one commit takes."""
-        return max(len(self._new), len(self._stops)) > limits.OUTBOX_RECORDS
+        return max(len(self._new), len(self._stops), len(self._posts)) > limits.OUTBOX_RECORDS
 
     def gather(self, activation: Activation) -> None:
-        """Collect the children that the code has asked for, and those that it wants to end."""
+        """Collect the children that the code has asked for, those that it wants to end, and the signals it sends."""
         loop = activation.loop
+        self._posts += loop.posts
+        loop.posts.clear()
         self._new += loop.away
         self._stops += ((ask.name, ask.place) for ask in loop.stops)
         loop.away.clear()
@@ -91,6 +99,10 @@ class Outbox:
             self._letters.append(child.cancel(self._ids[slot], activation.process.id))
             if slot not in open:
                 self.out.pop(self._ids[slot], None)
+        posts, self._posts = self._posts[: limits.OUTBOX_RECORDS], self._posts[limits.OUTBOX_RECORDS :]
+        for post in posts:
+            self._letters.append(_signal(activation, post))
+            activation.note(EventType.SIGNAL_SENT, activation.at, _to(post), name=post.name, place=post.place)
         starts, self._starts = tuple(self._starts), []
         letters, self._letters = tuple(self._letters), []
         if starts or letters:
@@ -112,7 +124,10 @@ class Outbox:
         activation.receive_answer(ask, message)
 
     def recall(self, event: Event) -> None:
-        """A replay has come by the start of a child."""
+        """A replay has come by the start of a child, or by a signal that was sent."""
+        if event.type is EventType.SIGNAL_SENT:
+            self._sent.add(event.place)
+            return
         id = child.begun(event).id_bytes
         slot = event.name, event.place
         self._ids[slot] = id
@@ -128,8 +143,22 @@ class Outbox:
         self._new = [ask for ask in asked if (ask.name, ask.place) not in self._ids]
         self._stops = [slot for slot in loop.stopping if slot in self._ids]
         self.patience = activation.at + HOLD
+        self._posts = [post for post in loop.posts if post.place not in self._sent]
         loop.away.clear()
         loop.stops.clear()
+        loop.posts.clear()
+
+
+def _signal(activation: Activation, post: Post) -> Message:
+    """A signal under an id that its place gives it: sent again after a replay, it is known."""
+    sender = Sender(who=f"process {id_text(activation.process.id)}", origin="workflow")
+    key = f"{activation.first_run(' tell', post.place)}/{post.place}".encode()
+    id = blake2b(key, digest_size=16, key=activation.process.id, person=b"tell").digest()
+    return Message(id, post.target, MessageType.SIGNAL, post.name, post.payload, post.key, sender.encode())
+
+
+def _to(post: Post) -> bytes:
+    return json.encode({"to": id_text(post.target)})
 
 
 def _bound(ask: Ask[Any]) -> bool:

@@ -40,7 +40,7 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
     loop.dropped.clear()
     open = list(loop.open.values())
     activation.asked = [ask for ask in open if not ask.step.away]
-    if len(activation.asked) < len(open) or activation.outbox is not None:
+    if len(activation.asked) < len(open) or loop.posts or activation.outbox is not None:
         activation.outward().replayed(activation, [ask for ask in open if ask.step.away])
     activation.attempts = {slot: tried for slot, tried in activation.attempts.items() if slot in loop.open}
     if process.progress is not None:
@@ -64,6 +64,8 @@ def _stamp(activation: Activation, origins: Sequence[tuple[int, int]], last: int
         stamps = activation.origins = activation.origins or {}
         for ask in (*loop.asks, *loop.away):
             stamps.setdefault((ask.name, ask.place), run)
+        for post in loop.posts:
+            stamps.setdefault((" tell", post.place), run)
     loop.asks.clear()
     loop.away.clear()
 
@@ -91,5 +93,5 @@ def _recall(activation: Activation, event: Event) -> None:
     elif event.type is EventType.RESUMED:
         activation.resumed = event.number
         activation.attempts = {slot: tried for slot, tried in activation.attempts.items() if undoes(slot[1]) is None}
-    elif event.type is EventType.CHILD_STARTED:
+    elif event.type in (EventType.CHILD_STARTED, EventType.SIGNAL_SENT):
         activation.outward().recall(event)

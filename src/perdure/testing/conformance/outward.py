@@ -1,4 +1,4 @@
-"""What a commit sends out with it: children and messages, written with the commit or not at all (law one_transaction)."""
+"""What a commit sends out: children and messages, written with the commit or not at all (law one_transaction)."""
 
 from __future__ import annotations
 
