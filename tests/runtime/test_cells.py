@@ -309,6 +309,18 @@ async def test_a_cell_that_hangs_before_its_step_begins_is_killed_and_the_attemp
 
 
 @on_sqlite
+async def test_a_worker_that_stops_waits_for_no_cell_that_hangs_before_its_step_begins(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PERDURE_TEST_HANGING", "1")
+    engine = await worker(opened)
+    await engine.start(hard.numbers, 1)
+    await until(lambda: counted(engine)["started"])
+    await engine.close(0)
+    assert "do not end" not in caplog.text
+
+
+@on_sqlite
 async def test_rule_12_a_cell_inherits_neither_sockets_nor_locks(opened: Open) -> None:
     engine = await worker(opened)
     held = [name.partition(":")[0] for name in await (await engine.start(hard.looks)).result(LIMIT)]

@@ -138,7 +138,8 @@ class Cell:
 
     def _await_death(self) -> None:
         """It has hung up, or is told to: give it the moment that it needs, so that its own exit code is known."""
-        self._wire.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
+            self._wire.shutdown(socket.SHUT_RDWR)
         if self._death is None:
             return
         with selectors.DefaultSelector() as waiting:

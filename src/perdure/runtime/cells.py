@@ -31,6 +31,7 @@ class Cells:
         self.telemetry = telemetry
         self.size = size
         self._loop = asyncio.get_running_loop()
+        self.post = self._loop.call_soon_threadsafe
         self._waiting: deque[HardCall] = deque()
         self._busy: dict[Keeper, HardCall] = {}
         self._idle: dict[Keeper, asyncio.TimerHandle] = {}
@@ -61,8 +62,10 @@ class Cells:
     async def close(self) -> None:
         """Kill what runs, and wait until nothing of it is left."""
         self._waiting.clear()
-        for call in list(self._busy.values()):
+        for keeper, call in self._busy.items():
             self.give_up(call, gently=False)
+            if keeper.cell is not None:
+                keeper.cell.kill()  # also one that is just starting
         for keeper in [*self._busy, *self._idle]:
             self._dismiss(keeper)
         try:
@@ -94,7 +97,7 @@ class Cells:
             leaving.cancel()
             return keeper
         self._numbers += 1
-        return Keeper(self._numbers, self.sources, self._loop.call_soon_threadsafe, self)
+        return Keeper(self._numbers, self)
 
     def _dismiss(self, keeper: Keeper) -> None:
         leaving = self._idle.pop(keeper, None)
@@ -139,7 +142,7 @@ class Cells:
         if answer is not None:
             call.ended(answer)
 
-    def left(self, keeper: Keeper) -> None:
+    def left(self) -> None:
         """A keeper has ended, and its cell with all that was in it."""
         self._leaving -= 1
         self._empty.set()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import MsgspecError
 
@@ -14,6 +14,9 @@ from perdure import limits
 from perdure.errors import StepCrashed
 from perdure.runtime.cell import Cell
 from perdure.runtime.wire import Answer, Beat, Begun, Failed, Ready, Said
+
+if TYPE_CHECKING:
+    from perdure.runtime.cells import Cells
 
 
 class HardCall:
@@ -43,32 +46,34 @@ class HardCall:
 class Keeper:
     """Makes calls in its cell, which is started when there is none, and ended after whatever may have harmed it.
 
-    ``post`` has a function called on the event loop. Told of there: ``begun`` and ``heard`` of a call, ``ended`` with
-    its answer, ``started`` of a cell, and ``left`` when the thread ends.
+    The pool is told on its event loop: ``started`` of a cell, ``begun`` and ``heard`` of a call, ``ended`` with its
+    answer, ``left`` when the thread ends.
     """
 
-    def __init__(self, number: int, sources: Sequence[str], post: Callable[..., object], ward: Any) -> None:
-        self.number = number
-        self.sources = sources
+    def __init__(self, number: int, pool: Cells) -> None:
         self.cell: Cell | None = None
         self.calls: SimpleQueue[HardCall | None] = SimpleQueue()
-        self._post = post
-        self._ward = ward
+        self._pool = pool
+        self._post = pool.post
         Thread(target=self._live, name=f"perdure cell {number}", daemon=True).start()
 
     def _live(self) -> None:
         try:
             while (call := self.calls.get()) is not None:
                 answer = self._answer(call)
-                self._post(self._ward.ended, self, call, answer)
+                self._post(self._pool.ended, self, call, answer)
+                stopped = call.given_up and answer is not None
+                spent = isinstance(answer, Failed) and answer.spent
+                if stopped or spent or (self.cell is not None and self.cell.calls >= limits.CELL_CALLS):
+                    self._end()
                 del call, answer
             self._end()
-            self._post(self._ward.left, self)
+            self._post(self._pool.left)
         except RuntimeError:
             self._end()  # the event loop is closed: nobody is left to hear it
 
     def _answer(self, call: HardCall) -> Answer | StepCrashed | None:
-        """Make a call, unless it was given up before it was made; what it may have harmed is gone when it is over."""
+        """Make a call, unless it was given up before; when it has crashed, its cell is gone."""
         answer: Answer | StepCrashed | None = None
         try:
             while answer is None:
@@ -81,10 +86,8 @@ class Keeper:
                 again = cell.calls > 0  # it may have died while nobody listened: then another one is asked
                 answer = self._talk(cell, call, again=again)
         except Exception as error:  # whatever goes wrong here, the call is answered
-            answer = StepCrashed(f"no cell can be had: {type(error).__name__}: {error}. See to this machine.")
-        harmed = isinstance(answer, StepCrashed) or (isinstance(answer, Failed) and answer.spent)
-        if harmed or call.given_up or (self.cell is not None and self.cell.calls >= limits.CELL_CALLS):
             self._end()
+            return StepCrashed(f"no cell can be had: {type(error).__name__}: {error}. See to this machine.")
         return answer
 
     def _open(self) -> Cell | None:
@@ -92,8 +95,8 @@ class Keeper:
         if self.cell is not None and self.cell.dead:
             self._end()
         if self.cell is None:
-            self.cell = Cell(self.sources)
-            self._post(self._ward.started)
+            self.cell = Cell(self._pool.sources)
+            self._post(self._pool.started)
             if not isinstance(said(self.cell), Ready):
                 return None
         return self.cell
@@ -106,7 +109,7 @@ class Keeper:
             match said(cell):
                 case Begun():
                     begun = True
-                    self._post(self._ward.begun, call)
+                    self._post(self._pool.begun, call)
                 case Beat(progress):
                     if begun:
                         self._tell(call, bytes(progress))
@@ -124,7 +127,7 @@ class Keeper:
         """Pass a heartbeat on: one word at a time, however often a step beats."""
         told, call.progress = call.progress, progress
         if told is None:
-            self._post(self._ward.heard, call)
+            self._post(self._pool.heard, call)
 
     def _end(self) -> int:
         """End the cell, if there is one; its exit code."""
