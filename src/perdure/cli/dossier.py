@@ -132,7 +132,7 @@ class Dossier:
     def _advice(self) -> str:
         view = self.view
         if view.status is Status.FAILED and view.error is not None and view.error.undone:
-            return "what it had done was undone: start it anew"
+            return f"`perdure retry {view.id}` goes on, unless what was undone would count as done: then start it anew"
         return ADVICE.get(view.status, "").format(id=view.id)
 
     def _under_way(self) -> Table:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from perdure.runtime.activation import Activation
     from perdure.runtime.agent import Execution
 
+_PART_BYTES = limits.ERROR_TEXT_BYTES // 4
+
 
 def note_owed(activation: Activation, history: Iterable[Event] = ()) -> None:
     """Write down the undos that are newly owed, with the asking for their steps, so that a command can list them."""
@@ -66,10 +68,11 @@ def broken(activation: Activation) -> Outcome | None:
     cause = "it was asked to end"
     if saga.cause is not None and not isinstance(saga.cause, asyncio.CancelledError):
         failed = Failure.of(saga.cause)
-        cause = f"of {failed.type}: {failed.message}"
+        cause = f"of {failed.type}: {safe_text(failed.message, _PART_BYTES)}"
     times = "once" if failure.attempts == 1 else f"{failure.attempts} times"
     text = (
-        f"{spent.name!r} could not undo {spent.owed.step}, tried {times}: {failure.type}: {failure.message}. "
+        f"{spent.name!r} could not undo {spent.owed.step}, tried {times}: "
+        f"{failure.type}: {safe_text(failure.message, _PART_BYTES)}. "
         f"It was undoing because {cause}. "
         f"Undone: {', '.join(undone) or 'nothing'}. Left: {', '.join(left)}. "
         "Mend its cause, then run `perdure retry`, which goes on there; or `perdure terminate`."
