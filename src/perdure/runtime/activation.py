@@ -333,15 +333,6 @@ class Activation:
             self.outbox = Outbox()
         return self.outbox
 
-    def next_alarm(self, now: int) -> int | None:
-        """When to look again though nothing comes in: at the earliest timer, or when children are awaited no longer."""
-        timer = self.loop.next_timer()
-        due = None if timer is None else timer[0]
-        outbox = self.outbox
-        if outbox is not None and outbox.out and now < outbox.patience:
-            return outbox.patience if due is None else min(due, outbox.patience)
-        return due
-
     def handed_over(self, commit: Commit, *, cleared: bool) -> None:
         """All that had happened has gone into a commit; what was asked for waits for its answer."""
         if cleared:

@@ -14,7 +14,10 @@ LATE_SECONDS = 0.0005
 
 
 class Alarms:
-    """One alarm per process in hand, for its earliest timer; a timer that was cancelled meanwhile never fires."""
+    """One alarm per process in hand, for its earliest timer; a timer that was cancelled meanwhile never fires.
+
+    A process that waits for nothing but children gets one too: it is not kept in hand for ever.
+    """
 
     def __init__(self, time: StoreTime, ring: Callable[[Activation], None]) -> None:
         self._time = time
@@ -23,7 +26,7 @@ class Alarms:
 
     def set(self, activation: Activation) -> None:
         """Set the process's alarm to its earliest timer, if it has one."""
-        due = activation.next_alarm(self._time.now())
+        due = _next(activation, self._time.now())
         if due is None or (activation.alarm is not None and activation.alarm[0] == due):
             return
         if activation.alarm is not None:
@@ -35,8 +38,18 @@ class Alarms:
         activation.alarm = None
         if activation.gone:
             return
-        due = activation.next_alarm(self._time.now())
+        due = _next(activation, self._time.now())
         if due is not None and due > self._time.now():
             self.set(activation)
         else:
             self._ring(activation)
+
+
+def _next(activation: Activation, now: int) -> int | None:
+    """When to look again though nothing comes in: at the earliest timer, or when children are awaited no longer."""
+    timer = activation.loop.next_timer()
+    due = None if timer is None else timer[0]
+    outbox = activation.outbox
+    if outbox is not None and outbox.out and now < outbox.patience:
+        return outbox.patience if due is None else min(due, outbox.patience)
+    return due
