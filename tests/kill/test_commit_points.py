@@ -14,7 +14,7 @@ from tests.kill.crime import LIMIT, Scene, laws_hold, said
 from tests.kill.victim import five_pauses, gate, held, poison, three_steps
 from tests.runtime.conftest import until
 
-pytestmark = pytest.mark.kill
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 HOSTED = [three_steps, five_pauses, held, poison]
 KILL = 9
 POINTS = [("start", 1, side) for side in ("before", "after")]

@@ -15,7 +15,7 @@ from tests.kill import victim
 from tests.kill.crime import LIMIT, Scene, laws_hold
 from tests.kill.victim import five_pauses
 
-pytestmark = pytest.mark.kill
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

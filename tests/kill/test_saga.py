@@ -13,7 +13,7 @@ from perdure.store.base import Search
 from tests.kill.crime import LIMIT, Scene, laws_hold
 from tests.kill.traveller import journey, party
 
-pytestmark = pytest.mark.kill
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 KILL = 9
 RESERVED = ["reserve1", "reserve2", "reserve3"]
 GIVEN_BACK = ["give_back3", "give_back2", "give_back1"]
