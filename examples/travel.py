@@ -13,7 +13,6 @@ from perdure import (
     Engine,
     Permanent,
     ProcessBroken,
-    ProcessError,
     Retry,
     StepError,
     attempt,
@@ -23,6 +22,7 @@ from perdure import (
     step,
     workflow,
 )
+from perdure.errors import ProcessError
 from perdure.handle import Handle
 
 QUICK = Retry(attempts=2, first=0.01)
