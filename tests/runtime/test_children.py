@@ -137,14 +137,14 @@ async def test_what_becomes_of_a_child_at_its_parent_s_end_is_said_when_it_is_as
 
 
 @step(queue="bank")
-async def charge(cents: int) -> int:
+async def charge_cents(cents: int) -> int:
     done.append(cents)
     return cents + 1
 
 
 @workflow
 async def pays(cents: int) -> int:
-    return await charge(cents) + await double(1)
+    return await charge_cents(cents) + await double(1)
 
 
 async def test_ipf53_a_queued_step_runs_as_a_task_of_its_queue(opened: Open) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from msgspec import Raw, Struct, json
 
@@ -21,15 +21,25 @@ if TYPE_CHECKING:
     from perdure.authoring.ask import Ask
     from perdure.authoring.step import Step
 
-STEPS: WeakValueDictionary[str, Step[Any, Any]] = WeakValueDictionary()
-"""The steps of this program by name, queued ones first; a queue's worker looks its tasks' steps up here."""
+_steps: dict[str, list[ref[Step[Any, Any]]]] = {}
 
 
 def note(step: Step[Any, Any]) -> None:
-    """Keep a step that has been defined; of two with one name the queued one, else the later one."""
-    known = STEPS.get(step.name)
-    if known is None or step.away or not known.away:
-        STEPS[step.name] = step
+    """Remember a step that has been defined, as long as it is there."""
+    alive = [known for known in _steps.get(step.name, ()) if known() is not None]
+    _steps[step.name] = [*alive, ref(step)]
+
+
+def step_named(name: str) -> Step[Any, Any] | None:
+    """The step of that name in this program: of several a queued one, and of those the one defined last."""
+    found = [step for known in _steps.get(name, ()) if (step := known()) is not None]
+    return next((step for step in reversed(found) if step.away), found[-1]) if found else None
+
+
+def queued_steps() -> list[Step[Any, Any]]:
+    """Every queued step of this program; of several with one name the one defined last."""
+    found = [step_named(name) for name in _steps]
+    return [step for step in found if step is not None and step.away]
 
 
 class Routing(Struct, frozen=True):
@@ -78,14 +88,13 @@ def task_process(step: Step[Any, Any], id: bytes, ask: Ask[Any], parent: Process
     """The row of a queued step."""
     route = step.routing
     assert route is not None
-    own = STEPS.get(step.name, step)
     numbers = {name: value for name, value in asdict(step.retry).items() if name in _NUMBERS}
     task = Task(
         step.name,
         key,
         Raw(ask.raw),
-        None if step.retry == own.retry else numbers,
-        None if step.timeout == own.timeout else step.timeout,
+        numbers if "retry" in step.set_here else None,
+        step.timeout if "timeout" in step.set_here else None,
     )
     return Process(
         id,

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from perdure.authoring.queue import STEPS, Routing
+from perdure.authoring.queue import Routing, queued_steps
 from perdure.authoring.task import QueueWork
 from perdure.authoring.workflow import DEFINED, Workflow
 from perdure.errors import DefinitionError, UnknownKind
@@ -43,7 +43,7 @@ class Registry:
         registry = cls()
         for workflow in list(DEFINED.values()):
             registry._add(workflow)
-        for step in queued_steps_of(list(STEPS.values())):
+        for step in queued_steps():
             registry._serve_queue_of(step)
         registry._implied = set(registry.kinds)
         return registry
@@ -54,10 +54,10 @@ class Registry:
         pairs = [(kind, workflow.version) for kind, workflow in self.kinds.items()]
         return (*pairs, *((kind, label) for kind in self.queues for label in ("", *self.labels)))
 
-    def serve(self, queue: str) -> None:
+    def serve(self, queue: str) -> QueueWork:
         """Run the steps that wait in this queue; their code must be imported here. Raises InvalidKey."""
         work = QueueWork(check_name(queue, "the name of the queue"))
-        self.queues.setdefault(work.name, work)
+        return self.queues.setdefault(work.name, work)
 
     def serve_only(self, queues: Iterable[str] | None, labels: Iterable[str] = ()) -> None:
         """Serve these queues and no others (None: those known so far), as a worker with these labels; InvalidKey."""
@@ -74,7 +74,7 @@ class Registry:
                 f"two queued steps are called {member.name!r}: {_where(known)} and {_where(member)}. "
                 "Give one of them another name with @step(name=...)."
             )
-        self.serve(member.routing.queue)
+        self.serve(member.routing.queue).steps[member.name] = member
         self._note_source(member.function)
 
     def add(self, member: Workflow[Any, Any] | ModuleType | str) -> None:

@@ -63,6 +63,7 @@ class Step(Generic[P, R]):
         self.shape = CallShape(self.function)
         self.undo = undo_of(self, undo)
         update_wrapper(self, self.function)
+        self.set_here: frozenset[str] = frozenset()
         note(self)
 
     def options(
@@ -81,6 +82,8 @@ class Step(Generic[P, R]):
         ``total`` is seconds from the asking to the end, waiting included.
         """
         other = copy(self)
+        given = {"retry": retry, "timeout": timeout}
+        other.set_here = self.set_here | {name for name, value in given.items() if value is not None}
         if retry is not None:
             other.retry = _retry(retry, ())
         other.timeout = seconds("timeout", timeout, f"{self}") or self.timeout

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import ValidationError, json
 
-from perdure.authoring.queue import STEPS, Task
+from perdure.authoring.queue import Task, step_named
 from perdure.authoring.workflow import Workflow
 from perdure.errors import PayloadError, StepError, UnknownKind
 from perdure.kernel.child import queue_kind
@@ -14,17 +14,21 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.payload import CallShape, encode
 from perdure.limits import PAYLOAD_BYTES
 
+if TYPE_CHECKING:
+    from perdure.authoring.step import Step
+
 
 class QueueWork(Workflow[Any, Any]):
     """What a worker that serves a queue does with a task: the workflow of one step, which no program defines."""
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
+        self.steps: dict[str, Step[Any, Any]] = {}
         self.function = perform  # type: ignore[assignment]  # it is never called by its name
         self.name = queue_kind(queue)
         self.version = ""
         self.idle = self.deadline = None
-        self.shape = TaskShape(perform)
+        self.shape = TaskShape(self.steps)
 
     def __repr__(self) -> str:
         return f"<queue {self.queue}>"
@@ -41,12 +45,16 @@ async def perform(step: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 class TaskShape(CallShape):
-    """How a task's input becomes the call of its step."""
+    """How a task's input becomes the call of its step, one of ``steps`` or any other that this program defines."""
+
+    def __init__(self, steps: dict[str, Step[Any, Any]]) -> None:
+        super().__init__(perform)
+        self.steps = steps
 
     def decode(self, raw: bytes) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of :func:`perform`; raises UnknownKind if the step is not known here."""
         task = task_of(raw)
-        step = STEPS.get(task.step)
+        step = self.steps.get(task.step) or step_named(task.step)
         if step is None:
             raise UnknownKind(
                 f"no step {task.step!r} is known to the worker that serves its queue. Let that worker import the "
