@@ -277,8 +277,13 @@ class Client:
         """End a process at once, whoever holds it; its steps in flight are fenced off."""
         sender = request.sender(who, why, origin)
 
+        known: dict[int, list[Event]] = {}  # by run: a second look reads only what has happened since the first
+
         async def ended(row: Process) -> Commit:
-            history = await self.store.history(row.id, row.run, limit=max(row.events, 1))
+            history = known.setdefault(row.run, [])
+            if row.events > len(history):
+                news = row.events - len(history)
+                history += await self.store.history(row.id, row.run, after=len(history), limit=news)
             return transition.terminated(row, sender, history, now=await self.store.now())
 
         await self._command(process, ended)
