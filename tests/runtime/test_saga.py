@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import Any
 
 import pytest
@@ -334,36 +333,6 @@ async def test_a_workflow_whose_result_is_refused_has_failed_and_is_undone(opene
 
 
 # -- in flight ----------------------------------------------------------------------------------------------------
-
-slow_gate = threading.Event()
-
-
-@step(undo=release, retry=Retry.NONE)
-def slow(what: str) -> str:
-    done.append("slow begins")
-    slow_gate.wait(LIMIT)
-    done.append("slow ends")
-    return what
-
-
-@workflow
-async def in_a_thread() -> None:
-    await slow("a")
-
-
-async def test_rule_23_no_undo_begins_before_a_cancelled_step_has_left_its_thread(opened: Open) -> None:
-    slow_gate.clear()
-    engine, _ = await opened(work=True, workflows=[in_a_thread])
-    handle = await engine.start(in_a_thread)
-    await until(lambda: done)
-    await handle.cancel()
-    await until_row(engine, handle.id, lambda row: row.events == 2)
-    await until(lambda: engine.metrics()["in_hand"])
-    assert done == ["slow begins"]
-    slow_gate.set()
-    with pytest.raises(ProcessCancelled, match="compensated: slow:1"):
-        await handle.result(LIMIT)
-    assert done == ["slow begins", "slow ends", "release a"]
 
 
 async def test_rule_23_a_step_is_released_only_when_the_history_knows_that_its_undo_is_owed(opened: Open) -> None:

@@ -1,0 +1,120 @@
+"""No undo overtakes an attempt that has not ended, in a thread or in another worker's hands; nor waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from perdure import limits
+from perdure.authoring.step import step
+from perdure.authoring.workflow import workflow
+from perdure.errors import ProcessCancelled, ProcessFailed
+from perdure.kernel.policy import Retry
+from tests.runtime.conftest import LIMIT, Open, until, until_row
+
+done: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done() -> None:
+    done.clear()
+
+
+@step
+async def refund(cents: int, result: str | None) -> None:
+    done.append(f"refund {result}")
+
+
+@step(undo=refund, queue="bank", retry=Retry.NONE)
+async def charge(cents: int) -> str:
+    done.append("charge begins")
+    try:
+        if cents:
+            await asyncio.Event().wait()
+    finally:
+        done.append("charge ends")
+    return "receipt"
+
+
+@workflow
+async def sale(cents: int) -> None:
+    await charge(cents)
+    raise ValueError("sold out")
+
+
+async def test_a_queued_step_is_undone_with_its_answer(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[sale], queues=["bank"])
+    with pytest.raises(ProcessFailed, match="compensated: charge:1"):
+        await (await engine.start(sale, 0)).result(LIMIT)
+    assert done == ["charge begins", "charge ends", "refund receipt"]
+
+
+async def test_rule_23_the_undo_of_a_queued_step_waits_until_its_worker_has_let_go_of_it(opened: Open) -> None:
+    seller, _ = await opened(work=True, workflows=[sale])
+    await opened(work=True, workflows=[], queues=["bank"])
+    handle = await seller.start(sale, 7)
+    await until(lambda: done)
+    await handle.cancel()
+    with pytest.raises(ProcessCancelled, match="compensated: charge:1"):
+        await handle.result(LIMIT)
+    assert done == ["charge begins", "charge ends", "refund None"]
+
+
+let_go = threading.Event()
+
+
+@step
+async def release(what: str) -> None:
+    done.append(f"release {what}")
+
+
+@step(undo=release, retry=Retry.NONE)
+def slow(what: str) -> None:
+    done.append("slow begins")
+    let_go.wait(LIMIT)
+    done.append("slow ends")
+
+
+@workflow
+async def in_a_thread() -> None:
+    await slow("a")
+
+
+async def test_rule_23_no_undo_begins_before_a_cancelled_step_has_left_its_thread(opened: Open) -> None:
+    let_go.clear()
+    engine, _ = await opened(work=True, workflows=[in_a_thread])
+    handle = await engine.start(in_a_thread)
+    await until(lambda: done)
+    await handle.cancel()
+    await until_row(engine, handle.id, lambda row: row.events == 2)
+    await until(lambda: engine.metrics()["in_hand"])
+    assert done == ["slow begins"]
+    let_go.set()
+    with pytest.raises(ProcessCancelled, match="compensated: slow:1"):
+        await handle.result(LIMIT)
+    assert done == ["slow begins", "slow ends", "release a"]
+
+
+@step(undo=release, retry=Retry.NONE, timeout=0.05)
+def hangs(what: str) -> None:
+    done.append("hangs")
+    let_go.wait(LIMIT)
+
+
+@workflow
+async def hanging() -> None:
+    await hangs("a")
+
+
+async def test_an_undo_waits_only_a_moment_for_a_thread_that_has_outlived_its_deadline(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "UNDO_GRACE_SECONDS", 0.1)
+    let_go.clear()
+    engine, _ = await opened(work=True, workflows=[hanging])
+    with pytest.raises(ProcessFailed, match=r"TimeoutError.*compensated: hangs:1"):
+        await (await engine.start(hanging)).result(LIMIT)
+    assert done == ["hangs", "release a"]
+    let_go.set()
