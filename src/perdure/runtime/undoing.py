@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from perdure import limits
 from perdure.authoring.saga import UndoAsk
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure, safe_text
+from perdure.kernel.names import id_text
 from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import Status
 from perdure.kernel.undo import listed
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from perdure.authoring.turn_loop import TurnLoop
     from perdure.runtime.activation import Activation
     from perdure.runtime.agent import Execution
+
+log = logging.getLogger("perdure")
 
 _PART_BYTES = limits.ERROR_TEXT_BYTES // 4
 
@@ -52,6 +56,8 @@ def cancelled(loop: TurnLoop) -> bytes | None:
 
 def gave_up(activation: Activation, undo: UndoAsk, failure: Failure, now: int) -> None:
     """An undo has no attempt left. Its failure is no answer to the code: a person lets it be tried again."""
+    id, text = id_text(activation.process.id), safe_text(failure.message, _PART_BYTES)
+    log.error("process %s: %r cannot undo %s: %s: %s", id, undo.name, undo.owed.step, failure.type, text)
     undo.spent = failure
     activation.at = max(activation.at, now)
 
