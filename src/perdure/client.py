@@ -32,6 +32,7 @@ from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.names import check_key, check_name, id_text
 from perdure.kernel.payload import decode, encode
 from perdure.kernel.process import Process, Status
+from perdure.kernel.unopened import first_trouble
 from perdure.request import Reference
 from perdure.results import SETTLED, Results
 from perdure.store.base import Search, Store
@@ -294,6 +295,8 @@ class Client:
 
         async def retried(row: Process) -> Commit:
             history = await self.store.history(row.id, row.run, limit=row.events)
+            if row.status is Status.FAILED and (trouble := first_trouble(event.payload for event in history)):
+                raise trouble
             return transition.retried(row, history, sender, now=await self.store.now())
 
         await self._command(process, retried)

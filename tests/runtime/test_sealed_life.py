@@ -13,7 +13,7 @@ from perdure import limits
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, set_state, workflow
 from perdure.engine import Engine
-from perdure.errors import ProcessBroken, UnreadablePayload
+from perdure.errors import ProcessBroken, ProcessFailed, UnreadablePayload
 from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
 from perdure.store.codec import AesGcm, Codec, Zstd
@@ -46,7 +46,17 @@ async def short(words: str) -> str:
     return await say(words)
 
 
-FLOWS = [talk, short]
+@step(retry=Retry.NONE)
+async def refuse(words: str) -> None:
+    raise ValueError(words)
+
+
+@workflow
+async def picky(words: str) -> None:
+    await refuse(await say(words))
+
+
+FLOWS = [talk, short, picky]
 
 
 async def waits(engine: Engine, id: str) -> None:
@@ -118,7 +128,7 @@ async def test_a_tampered_history_breaks_its_process_and_no_other(opened: Open) 
     for handle in handles:
         await waits(first, handle.id)
     await first.close()
-    below, _ = await opened()
+    below, _ = await opened(codecs=[])
     row = await below.row(handles[0].id)
     state = bytearray(row.state or b"")
     state[-1] ^= 1
@@ -162,6 +172,22 @@ async def test_a_result_that_cannot_be_opened_is_an_error_and_not_a_value(opened
         other, _ = await opened(codecs=codecs)
         with pytest.raises(UnreadablePayload):
             await other.result(handle.id, timeout=LIMIT)
+
+
+async def test_a_failed_process_is_not_retried_by_whoever_cannot_open_its_history(opened: Open) -> None:
+    worker, _ = await opened(work=True, workflows=FLOWS, codecs=sealed())
+    handle = await worker.start(picky, "hello")
+    with pytest.raises(ProcessFailed):
+        await handle.result(LIMIT)
+    stranger, _ = await opened(codecs=sealed(new=NEW))
+    with pytest.raises(UnreadablePayload, match="key 'old'"):
+        await stranger.retry(handle.id)
+    with pytest.raises(ProcessFailed):
+        await stranger.result(handle.id, timeout=LIMIT)
+    await worker.retry(handle.id)
+    with pytest.raises(ProcessFailed):
+        await worker.result(handle.id, timeout=LIMIT)
+    assert (await worker.row(handle.id)).run == 2
 
 
 async def test_while_the_offload_is_away_a_process_is_put_off_and_not_broken(

@@ -23,6 +23,9 @@ PATIENCE_SECONDS = 0.25
 AT_ONCE = 16
 """How many blobs are put or fetched at the same time."""
 
+FETCH_SECONDS = 10.0
+"""After this a blob counts as out of reach: the lease of the claim that wants it must not lapse meanwhile."""
+
 Place = tuple[bytes, str]
 """A blob's process and name."""
 
@@ -112,7 +115,7 @@ class Blobs:
 
     async def _get(self, process: bytes, name: str) -> bytes | PerdureError:
         try:
-            async with self._gate:
+            async with asyncio.timeout(FETCH_SECONDS), self._gate:
                 blob = await self.offload.get(process, name)
         except LookupError:
             return UnreadablePayload(

@@ -20,6 +20,10 @@ from perdure.limits import OFFLOAD_ABOVE_BYTES, OFFLOAD_GRACE_SECONDS
 
 SHORTEST_GRACE_SECONDS = 3600.0
 
+ID_BYTES = 16
+SHELF_DIGITS = 7
+"""The first digits of a process id, which are its time, in steps of some 18 minutes."""
+
 TRIES = 10
 """How often a folder that others remove at the same time is made again."""
 
@@ -50,7 +54,7 @@ class Offload(Protocol):
 class Folder:
     """An offload in a folder of files, which every worker and client must reach under some path.
 
-    ``0192f0/0192f0c1…/<name>``: processes that were started within the same few hours lie together. A file is written
+    ``0192f0c/0192f0c1…/<name>``: processes that were started within the same 18 minutes lie together. A file is written
     aside, synced, renamed, and its folder synced. Ages are told by the folder's own clock, so machines need not agree.
     Raises DefinitionError if ``grace`` is under an hour: a commit takes its time when the database was away.
     """
@@ -91,7 +95,7 @@ class Folder:
 
     def _home(self, process: bytes) -> Path:
         id = process.hex()
-        return self.path / id[:6] / id
+        return self.path / id[:SHELF_DIGITS] / id
 
     def _put(self, process: bytes, name: str, blob: bytes) -> None:
         home = self._home(process)
@@ -107,10 +111,9 @@ class Folder:
 
     def _make(self, home: Path) -> None:
         """Make the folder of a process, durably."""
-        if home.is_dir():
-            return
         new = not self.path.is_dir()
         home.mkdir(parents=True, exist_ok=True)
+        # Also if they were there: whoever made them may have died before this.
         for folder in (home.parent, self.path, *([self.path.parent] if new else ())):
             _sync(folder)
 
@@ -121,8 +124,8 @@ class Folder:
         begin = after.hex()
         before = self._now() - self.grace
         looked = 0
-        for shelf in _folders(self.path, begin[:6]):
-            for home in _folders(shelf, begin):
+        for shelf in _folders(self.path, begin[:SHELF_DIGITS], SHELF_DIGITS):
+            for home in _folders(shelf, begin, 2 * ID_BYTES):
                 if home.name == begin:
                     continue
                 names = [one.name for one in _files(home) if one.stat().st_mtime <= before]
@@ -200,13 +203,13 @@ def _locked(folder: Path, how: int) -> Iterator[None]:
         os.close(number)
 
 
-def _folders(path: Path, begin: str) -> list[Path]:
-    """The folders in a folder that have hexadecimal names from ``begin`` on, in order."""
+def _folders(path: Path, begin: str, digits: int) -> list[Path]:
+    """The folders in a folder that have hexadecimal names of that length, from ``begin`` on, in order."""
     try:
         every = sorted(path.iterdir())
     except FileNotFoundError:
         return []
-    return [one for one in every if one.name >= begin and not set(one.name) - _HEX and not len(one.name) % 2]
+    return [one for one in every if len(one.name) == digits and one.name >= begin and not set(one.name) - _HEX]
 
 
 def _files(path: Path) -> list[Path]:

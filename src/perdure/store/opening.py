@@ -20,10 +20,14 @@ from perdure.store.seal import Opened, Seal
 
 
 class Opening:
-    """Opens records by a chain. What is kept outside is taken from ``fetched``; what is not there is ``wanted``."""
+    """Opens records by a chain. What is kept outside is taken from ``fetched``; what is not there is ``wanted``.
 
-    def __init__(self, chain: Seal) -> None:
+    ``offload`` says whether there is any from which it could be fetched.
+    """
+
+    def __init__(self, chain: Seal, *, offload: bool) -> None:
         self.seal = chain
+        self.offload = offload
         self.fetched: Fetched = {}
         self.wanted: set[Place] = set()
 
@@ -83,6 +87,11 @@ class Opening:
         blob = self.fetched.get(place)
         if blob is not None:
             return blob
+        if not self.offload:
+            return UnreadablePayload(
+                "it is kept outside the database, and no offload is configured here. Give this engine the same one as "
+                "the others; if its process is broken by now, run `perdure retry` then."
+            )
         self.wanted.add(place)
         size = int.from_bytes(raw[-8:], "big")
         return UnreadablePayload(

@@ -8,6 +8,7 @@ as :class:`~perdure.kernel.unopened.Unopened`, so that one bad payload harms nob
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -34,6 +35,8 @@ Record = TypeVar("Record", Start, Commit, Message)
 Answer = TypeVar("Answer", StartAnswer, CommitAnswer, SendAnswer)
 Stored = TypeVar("Stored", Process, Event, Message, Claimed)
 Result = TypeVar("Result")
+
+log = logging.getLogger("perdure")
 
 LARGE_BYTES = 256 * 1024
 """More than this is sealed or opened in a thread, so that the event loop goes on meanwhile."""
@@ -138,7 +141,8 @@ class SealedStore(Store):
         found = await self.store.search(Search(ids=(answer.id,)))
         if not found:
             return await self._among_kept(start, answer)
-        [row] = await self._out(found, Opening.process)
+        bare = [replace(row, **dict.fromkeys(seal.FIELDS)) for row in found]
+        [row] = await self._out(bare, Opening.process)
         if isinstance(row.input, Unopened):
             if isinstance(row.input.why, StoreUnavailable):
                 return _START_BUSY
@@ -195,14 +199,14 @@ class SealedStore(Store):
         self, stored: Sequence[Stored], open: Callable[[Opening, Stored], Stored], *, fetch: bool = True
     ) -> list[Stored]:
         """Open records; if some of it is kept outside, fetch that and open them again."""
-        opening = Opening(self.seal)
+        opening = Opening(self.seal, offload=self.blobs is not None)
 
         def opened() -> list[Stored]:
             return [open(opening, one) for one in stored]
 
         size = sum(map(seal.weight, stored))
         found = await _done(opened, size)
-        if opening.wanted and fetch and self.blobs is not None:
+        if self.blobs is not None and opening.wanted and fetch:
             opening.fetched = await self.blobs.fetch(opening.wanted)
             size += sum(len(blob) for blob in opening.fetched.values() if isinstance(blob, bytes))
             found = await _done(opened, size)
@@ -240,7 +244,10 @@ class SealedStore(Store):
         """See Store. Also removes old blobs that nobody refers to (any more)."""
         pruned = await self.store.prune(finished, keys, limit)
         if self.blobs is not None:
-            await self.blobs.sweep(self._referred_to, limit)
+            try:
+                await self.blobs.sweep(self._referred_to, limit)
+            except OSError as error:  # away: nothing is lost, a later round finds them again
+                log.warning("blobs that nobody needs cannot be removed now: %s", error)
         return pruned
 
     async def _referred_to(self, processes: Sequence[bytes]) -> dict[bytes, set[str]]:

@@ -220,3 +220,10 @@ async def test_a_list_fetches_nothing_and_a_look_at_one_process_does(tried: Trie
         assert away.asked == before
         [found] = await trial.store.search(Search(kind=row.kind, key="k"))
         assert found.input == NOISE
+
+
+async def test_an_engine_without_the_offload_is_told_that_it_lacks_one(tried: Tried, folder: Folder) -> None:
+    async with tried(offload=folder) as trial, tried() as without:
+        row = await trial.started(input=NOISE)
+        [taken] = (await without.claim(await without.worker())).claimed
+        assert taken.process.id == row.id and "no offload is configured here" in str(taken.trouble)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from perdure.kernel.process import FINAL, Status
 from perdure.kernel.soundness import unsound
+from perdure.kernel.unopened import first_trouble
 from perdure.runtime.ward import Ward
 from perdure.store.base import Search
 
@@ -34,6 +35,8 @@ async def sweep(ward: Ward, place: Place) -> int:
         fresh = await ward.store.search(Search(ids=(row.id,)))
         if not fresh or fresh[0].version != row.version or fresh[0].inbox != row.inbox:
             continue  # it moved while we read: the next round will see it
+        if first_trouble(event.payload for event in events):
+            continue  # who claims it finds that too, and parks it
         for finding in unsound(row, events, messages, ward.time.now()):
             ward.found(finding)
             found += 1
