@@ -209,11 +209,23 @@ async def test_rule_14_no_lease_is_renewed_past_the_process_deadline(opened: Ope
     gates["b"] = asyncio.Event()
     pace = Pace(lease_seconds=0.9, beat_seconds=0.05)
     engine, store = await opened(work=True, workflows=[waits], pace=pace)
+    worker = engine.worker
+    await worker.supervisor.stop()  # it would end the process at its deadline,
+    await worker.pulse.guard.stop()  # and the guard would let go of it
     handle = await engine.start(waits, "b", deadline=1.5)
+    deadline = (await engine.row(handle.id)).deadline
+
+    def renewed() -> list[Any]:
+        return [beat for name, beat in store.calls if name == "beat" and beat.renewals]
+
+    await until(lambda: worker.time.now() > deadline)
+    assert renewed(), "the lease was renewed while the deadline had not passed"
+    store.calls.clear()
+    await until(lambda: [name for name, _ in store.calls].count("beat") >= 3)
+    assert renewed() == []
+    worker.supervisor.start()
     with pytest.raises(Exception, match="deadline"):
         await handle.result(LIMIT)
-    renewed = [beat for name, beat in store.calls if name == "beat" and beat.renewals]
-    assert renewed, "the lease was renewed while the deadline had not passed"
     assert (await handle.status()).status is Status.FAILED
 
 
