@@ -360,3 +360,28 @@ async def test_an_undo_in_flight_when_its_worker_goes_runs_again_under_its_key_a
         await second.result(handle.id, timeout=LIMIT)
     assert done == ["reserve a", "reserve b", "release b", "release a", "release a"]
     assert len(set(keys["release a"])) == 1
+
+
+@step(hard=True, timeout=60)
+def release_in_a_cell(what: str, result: str | None) -> str | None:
+    return attempt().undoes
+
+
+@step(undo=release_in_a_cell)
+async def reserve_for_a_cell(what: str) -> str:
+    return attempt().idempotency_key
+
+
+@workflow
+async def with_a_cell() -> None:
+    await reserve_for_a_cell("a")
+    raise ValueError("no")
+
+
+async def test_an_undo_in_a_cell_knows_the_key_of_its_step(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[with_a_cell])
+    handle = await engine.start(with_a_cell)
+    with pytest.raises(ProcessFailed, match="compensated"):
+        await handle.result(LIMIT)
+    reserved, released = (e.payload for e in await handle.history() if e.type is EventType.STEP_COMPLETED)
+    assert reserved == released
