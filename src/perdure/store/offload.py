@@ -15,10 +15,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from perdure.errors import DefinitionError
 from perdure.limits import OFFLOAD_ABOVE_BYTES, OFFLOAD_GRACE_SECONDS
+from perdure.store.bucket import Bucket
+from perdure.store.grace import checked
 
-SHORTEST_GRACE_SECONDS = 3600.0
+__all__ = ["Bucket", "Folder", "Offload"]
 
 ID_BYTES = 16
 SHELF_DIGITS = 7
@@ -62,14 +63,9 @@ class Folder:
     def __init__(
         self, path: str | os.PathLike[str], *, above: int = OFFLOAD_ABOVE_BYTES, grace: float = OFFLOAD_GRACE_SECONDS
     ) -> None:
-        if grace < SHORTEST_GRACE_SECONDS:
-            raise DefinitionError(
-                f"a grace of {grace:g} s could remove what a commit under way refers to. "
-                f"Give at least {SHORTEST_GRACE_SECONDS:g} s, or leave it out."
-            )
         self.path = Path(path).absolute()
         self.above = above
-        self.grace = grace
+        self.grace = checked(grace)
 
     async def put(self, process: bytes, name: str, blob: bytes) -> None:
         """Write the file, or touch it if it is there."""
