@@ -175,10 +175,12 @@ async def test_f05_the_late_answer_of_a_worker_that_was_cut_off_is_refused(opene
     first, store = await opened(work=True, workflows=[one_gate], pace=Pace(lease_seconds=1.0, beat_seconds=0.2))
     handle = await first.start(one_gate, "x")
     await until(lambda: done == ["x"])
+    assert first.worker is not None
+    pulse, intake = first.worker.pulse, first.worker.intake
+    for loop in (pulse.guard, pulse.loop, intake.loop):
+        await loop.stop()  # it does not know that its lease is over, nor does an answer that was on its way tell it
     outage = Outage().upon(store)
     outage.away = True
-    assert first.worker is not None
-    await first.worker.pulse.guard.stop()  # it does not know that its lease is over
     second, _ = await opened(work=True, workflows=[one_gate])
     await until(lambda: len(done) == 2)
     gates["x"].set()
