@@ -26,6 +26,9 @@ AT_ONCE = 16
 FETCH_SECONDS = 10.0
 """After this a blob counts as out of reach: the lease of the claim that wants it must not lapse meanwhile."""
 
+FRESH_SECONDS = 60.0
+"""So long a blob that was put here is not put again, or for a tenth of the grace: it cannot have grown old."""
+
 Place = tuple[bytes, str]
 """A blob's process and name."""
 
@@ -51,12 +54,14 @@ class Blobs:
     def __init__(self, offload: Offload) -> None:
         self.offload = offload
         self._puts: dict[Place, asyncio.Task[None]] = {}
+        self._fresh: dict[Place, float] = {}  # the oldest first
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._looked: bytes = b""
 
     def open(self) -> None:
         """Begin, on the running event loop."""
         self._gate = asyncio.Semaphore(AT_ONCE)
+        self._fresh.clear()
 
     async def close(self) -> None:
         """Stop putting: what is outside already and not referred to is removed by a later round."""
@@ -72,8 +77,9 @@ class Blobs:
     async def put(self, blobs: Iterable[Blob]) -> None:
         """Begin to put blobs, and wait a moment for them; :meth:`there` says which have come to lie."""
         begun = []
+        self._age()
         for blob in blobs:
-            if blob.place not in self._puts:
+            if blob.place not in self._fresh and blob.place not in self._puts:
                 put = asyncio.create_task(self._put(blob), name="perdure blob")
                 self._puts[blob.place] = put
                 begun.append(put)
@@ -82,12 +88,24 @@ class Blobs:
 
     def there(self, blobs: Iterable[Blob]) -> bool:
         """Whether all these blobs are durable outside."""
-        return all((put := self._puts.get(blob.place)) is not None and put.done() for blob in blobs)
+        return all(blob.place in self._fresh or self._put_is_done(blob.place) for blob in blobs)
 
     def forget(self, blobs: Iterable[Blob]) -> None:
-        """Their commit is on its way. If it must be sent again they are put again, which makes them young again."""
+        """Their commit is on its way. If it must be sent again much later they are put again, to be young again."""
+        now = asyncio.get_running_loop().time()
         for blob in blobs:
-            self._puts.pop(blob.place, None)
+            if self._puts.pop(blob.place, None) is not None:
+                self._fresh[blob.place] = now
+
+    def _put_is_done(self, place: Place) -> bool:
+        put = self._puts.get(place)
+        return put is not None and put.done() and not put.cancelled()
+
+    def _age(self) -> None:
+        """Let go of what was put too long ago to count on it."""
+        before = asyncio.get_running_loop().time() - min(FRESH_SECONDS, self.offload.grace / 10)
+        while self._fresh and next(iter(self._fresh.values())) <= before:
+            del self._fresh[next(iter(self._fresh))]
 
     async def _put(self, blob: Blob) -> None:
         wait = RECONNECT_FIRST_SECONDS

@@ -222,6 +222,21 @@ async def test_a_list_fetches_nothing_and_a_look_at_one_process_does(tried: Trie
         assert found.input == NOISE
 
 
+async def test_what_was_put_a_moment_ago_is_not_put_again(tried: Tried, folder: Folder) -> None:
+    away = Away(folder)
+    away.grace = 3600.0
+    async with tried(offload=away) as trial:
+        row = await trial.in_hand(await trial.worker())
+        commit = going_on(row, state=NOISE)
+        for _ in range(3):
+            assert (await trial.commit(commit)).verdict is Verdict.APPLIED
+        assert away.asked == 1
+        blobs = getattr(trial.store, "blobs")  # noqa: B009
+        blobs._fresh = dict.fromkeys(blobs._fresh, -1e9)
+        assert (await trial.commit(commit)).verdict is Verdict.APPLIED
+        assert away.asked == 2, "sent again much later, it is put again"
+
+
 async def test_an_engine_without_the_offload_is_told_that_it_lacks_one(tried: Tried, folder: Folder) -> None:
     async with tried(offload=folder) as trial, tried() as without:
         row = await trial.started(input=NOISE)
