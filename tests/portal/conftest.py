@@ -7,10 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from perdure import BlockingEngine, Pace
+from perdure.authoring.registry import Registry
+from tests.portal import shop
 
 
 @pytest.fixture
 def engine(store_url: str) -> Iterator[BlockingEngine]:
-    """An engine that works on the processes it starts."""
-    with BlockingEngine(store_url, work=True, pace=Pace(stop_seconds=0.2)) as opened:
+    """An engine that works on the shop's processes, whatever other tests have defined under the same names."""
+    with BlockingEngine(store_url, work=True, registry=Registry(shop), pace=Pace(stop_seconds=0.2)) as opened:
         yield opened
