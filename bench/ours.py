@@ -51,6 +51,20 @@ async def slow_effect(path: str, process: int, i: int, pause: float) -> int:
     return i
 
 
+@step(queue="bench")
+async def queued_effect(i: int) -> int:
+    """Do nothing, in a queue."""
+    return i
+
+
+@workflow
+async def queued_order(steps: int) -> int:
+    """Have queued steps run elsewhere, one after another."""
+    for i in range(steps):
+        await queued_effect(i)
+    return steps
+
+
 @workflow
 async def slow_order(path: str, process: int, steps: int, pause: float) -> int:
     """Run the slow steps one after another."""
@@ -129,6 +143,37 @@ async def timers(task: Task) -> dict[str, Any]:
         return lags(due, wakes, submitted, time.time())
 
 
+async def counter(task: Task) -> None:
+    """A worker that does nothing but serve the queue, until it is ended."""
+    async with Engine(task.url, work=True, workflows=[], queues=["bench"]) as host:
+        ready()
+        await host.run()
+
+
+async def queued(task: Task) -> dict[str, Any]:
+    """W11: steps asked for here and run by another worker through a queue; rate, then latency on an idle system."""
+    async with Engine(task.url, work=True, queues=[]) as door:
+        left = iter(range(task.n))
+
+        async def one() -> None:
+            for _ in left:
+                await (await door.start(queued_order, 1)).result()
+
+        await (await door.start(queued_order, 20)).result()
+        watch = Stopwatch()
+        await asyncio.gather(*(one() for _ in range(min(task.in_flight, task.n))))
+        answer = watch.rate(task.n, "tasks")
+        await asyncio.sleep(3.0)
+        return answer | spread([await _each(door, 10) for _ in range(30)])
+
+
+async def _each(door: Engine, steps: int) -> float:
+    """Seconds from asking for a queued step to its result, in a process of several."""
+    begun = time.perf_counter()
+    await (await door.start(queued_order, steps)).result()
+    return (time.perf_counter() - begun) / steps
+
+
 async def worker(task: Task) -> None:
     """A worker, until it is ended."""
     async with engine(task) as host:
@@ -195,5 +240,7 @@ if __name__ == "__main__":
             "submit": submit,
             "outcome": outcome,
             "w10": other_worker,
+            "counter": counter,
+            "w11": queued,
         }
     )

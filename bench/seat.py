@@ -91,9 +91,9 @@ class Seat:
         """Create the schema; an engine with a server of its own starts it now, and it stays."""
         self.run("prepare", 60.0)
 
-    def worker(self) -> subprocess.Popen[str]:
+    def worker(self, role: str = "worker") -> subprocess.Popen[str]:
         """Start a worker and wait until it takes work."""
-        started = self.spawn("worker")
+        started = self.spawn(role)
         heard = threading.Event()
 
         def listen() -> None:

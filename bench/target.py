@@ -59,6 +59,9 @@ def _best_peer(workload: str, figure: str) -> Callable[[Get], float | None]:
     return limit
 
 
+_COMMIT = {"ours": "pg_commit_p50_ms", "ours-sqlite": "sqlite_commit_p50_ms"}
+
+
 def _longer(who: str) -> Callable[[Get], float | None]:
     def reading(get: Get) -> float | None:
         killed, calm = get("w7", who, "seconds"), get("w7", who, "calm_s")
@@ -101,7 +104,7 @@ def _over(who: str, peer: str, title: str, what: str, workload: str, figure: str
 def _latencies() -> list[Target]:
     w3, w4 = "sequential step, idle, p50", "start to result, idle, p50"
     rows = []
-    for who, key in (("ours", "pg_commit_p50_ms"), ("ours-sqlite", "sqlite_commit_p50_ms")):
+    for who, key in _COMMIT.items():
         rows += [
             Target(who, w3, "≤ 2 × a bare commit", _commits("w3", who, key), _fixed(2), False, 2),
             Target(who, w3 + " ms", "below every peer", _of("w3", who, "p50_ms"), _best_peer("w3", "p50_ms"), False, 2),
@@ -138,6 +141,16 @@ def _crowd(who: str, other_ms: float) -> list[Target]:
         at_most(who, "kill -9: effects repeated, most in one process", "w7", "repeated_most", 1),
         at_least(who, "client to another worker, processes/s", "w10", "processes_per_s", 8_000),
         at_most(who, "client to another worker, idle p50 ms", "w10", "p50_ms", other_ms, 2),
+        at_least(who, "queued steps/s", "w11", "tasks_per_s", 3_000),
+        Target(
+            who,
+            "queued step, idle, p50",
+            "≤ 8 × a bare commit",
+            _commits("w11", who, _COMMIT[who]),
+            _fixed(8),
+            False,
+            2,
+        ),
     ]
 
 

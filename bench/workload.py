@@ -1,4 +1,4 @@
-"""The ten workloads: what each asks, which figures it gives, and how one run of one contestant is made."""
+"""The workloads: what each asks, which figures it gives, and how one run of one contestant is made."""
 
 from __future__ import annotations
 
@@ -73,6 +73,13 @@ def _other_worker(who: Contestant, cluster: Cluster, n: int) -> Measurement:
         answer = seat.run("w10", n=n)
         answer["worker_peak_rss_mb"] = _peak_rss(worker.pid)
         return answer
+
+
+def _queued(who: Contestant, cluster: Cluster, n: int) -> Measurement:
+    with Seat(who, cluster) as seat:
+        seat.prepare()
+        seat.worker("counter")
+        return seat.run("w11", n=n)
 
 
 def _peak_rss(root: int) -> float:
@@ -183,6 +190,12 @@ ALL = {
             "started by a client, run by another worker",
             (*RATE[:2], Figure("worker_peak_rss_mb", "worker peak RSS MB"), *LATENCY),
             _other_worker,
+        ),
+        Workload(
+            "w11",
+            "queued steps, asked for by one worker and run by another",
+            (Figure("tasks_per_s", "tasks/s"), *LATENCY),
+            _queued,
         ),
     )
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from perdure import settings
 from perdure.answer import to_future
@@ -17,6 +17,8 @@ from perdure.authoring.workflow import Workflow
 from perdure.client import Client
 from perdure.clock import Machine
 from perdure.errors import DefinitionError, PerdureError
+from perdure.guest import Awaited, Blocking, BlockingGuest, Guest, blocking_guest
+from perdure.handle import Handle
 from perdure.kernel.commit import StartAnswer
 from perdure.kernel.message import SendAnswer
 from perdure.kernel.process import Process
@@ -44,9 +46,10 @@ class Engine(Client):
 
     Without ``work`` it is a client only: it starts, asks and tells, and runs nothing. ``workflows`` are those
     it hosts (default: all that this program has defined, and whatever is started here), ``queues`` those whose tasks it
-    runs (default: all that steps of the hosted modules wait in), ``labels`` those it has. ``migrate=False`` refuses an
-    older database instead of migrating it. ``codecs`` and ``offload`` say how payloads are compressed, encrypted and
-    kept outside the database (default: as the module says that PERDURE_SEAL names).
+    runs (default: all that steps of the hosted modules wait in; a mapping limits how many at once), ``labels`` those
+    it has. ``migrate=False`` refuses an older database instead of migrating it. ``codecs`` and ``offload`` say how
+    payloads are compressed, encrypted and kept outside the database (default: as the module says that PERDURE_SEAL
+    names).
     Raises StoreError (StoreUnavailable, StoreTooNew, StoreReadOnly, …) when it is entered.
     """
 
@@ -56,7 +59,7 @@ class Engine(Client):
         *,
         work: bool = False,
         workflows: Iterable[Workflow[Any, Any]] | None = None,
-        queues: Iterable[str] | None = None,
+        queues: Iterable[str] | Mapping[str, int | None] | None = None,
         labels: Iterable[str] = (),
         pace: Pace | None = None,
         migrate: bool = True,
@@ -134,7 +137,7 @@ class Engine(Client):
             self.in_hand = self.worker.scheduler.hand.__contains__
             self.sent = self._sent
             self.taken = self._taken
-        self._unwatch = self.store.watch(self._due, self.results.hint)
+        self._unwatch = self.store.watch(self._due, self.results.hint, self._told)
 
     async def close(self, seconds: float | None = None) -> None:
         """Stop: steps in flight get ``seconds`` (default of the pace) to finish, the rest is handed back.
@@ -187,6 +190,24 @@ class Engine(Client):
         figures["in_hand"] = 0 if self.worker is None else self.worker.busy
         return figures
 
+    # -- in a transaction of the caller's own --------------------------------------------------------------------
+
+    @overload
+    def within(self, connection: Blocking) -> BlockingGuest[Handle[Any]]: ...
+
+    @overload
+    def within(self, connection: Awaited) -> Guest: ...
+
+    def within(self, connection: Any) -> Any:
+        """Start and signal processes inside the transaction that is open on ``connection``, with its commit.
+
+        It is one of asyncpg, psycopg or SQLAlchemy to the store's PostgreSQL database, or of sqlite3 to its file.
+        Where the connection's own calls block, so do those of the guest: then there is nothing to await.
+        Raises InvalidInput if it is none of these, is to another file, or has no transaction.
+        """
+        guest = Guest(self, connection)
+        return blocking_guest(self, connection, lambda handle: handle) if guest.blocking else guest
+
     # -- between client and worker -------------------------------------------------------------------------------
 
     def _start_here(self, process: Process, workflow: Workflow[Any, Any]) -> asyncio.Future[StartAnswer] | None:
@@ -210,6 +231,10 @@ class Engine(Client):
             return
         worker.taken(id)
         worker.hint()
+
+    def _told(self, processes: Sequence[bytes]) -> None:
+        if self.worker is not None:
+            self.worker.told(processes)
 
     def _due(self) -> None:
         if self.worker is not None:

@@ -192,3 +192,24 @@ def test_a_file_that_cannot_be_written_ends_the_worker_with_its_reason(programs:
     worker = run(Terminal(f"sqlite:///{tmp_path}/no/such/folder/shop.db"), programs, TILL, "--workers", "2")
     assert worker.wait() == 1
     assert "check that its folder exists" in worker.line_with("perdure: ")
+
+
+def test_ipf63_a_worker_serves_the_queues_that_it_is_told(terminal: Terminal, programs: list[Program]) -> None:
+    office = run(terminal, programs, TILL, "--queues", "nothing", "--json")
+    counter = run(terminal, programs, TILL, "--no-workflows", "--queues", "counter=3", "--json")
+    for worker in (office, counter):
+        worker.line_with('"event":"started"')
+
+    async def stamped() -> object:
+        async with Engine(terminal.url) as client:
+            return await (await client.start(till.stamping, "form 7")).result(30)
+
+    assert asyncio.run(stamped()) == f"form 7 stamped by {counter.process.pid}"
+    assert [row["kind"] for row in terminal("ps", "--json").json] == ["stamping"]
+    assert [row["kind"] for row in terminal("ps", "--kind", "@counter", "--json").json] == ["@counter"]
+
+
+def test_a_limit_of_a_queue_that_is_no_number_is_refused(terminal: Terminal) -> None:
+    said = terminal("worker", TILL, "--queues", "counter=many")
+    assert said.code != 0
+    assert "'many' is no whole number; write bank=5" in " ".join(said.err.split())

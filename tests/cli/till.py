@@ -89,3 +89,15 @@ async def holding(folder: str) -> str:
 async def copying() -> None:
     """Have a step that reports how far it has come."""
     await copy()
+
+
+@step(queue="counter")
+async def stamp(paper: str) -> str:
+    """Stamp a paper, in the queue of the counter."""
+    return f"{paper} stamped by {os.getpid()}"
+
+
+@workflow
+async def stamping(paper: str) -> str:
+    """Have a paper stamped by whoever serves the counter."""
+    return await stamp(paper)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +14,10 @@ from typing import Any
 from perdure.authoring.queue import Routing, queued_steps
 from perdure.authoring.task import QueueWork
 from perdure.authoring.workflow import DEFINED, Workflow
-from perdure.errors import DefinitionError, UnknownKind
+from perdure.errors import DefinitionError, InvalidInput, UnknownKind
+from perdure.kernel.child import queue_kind
 from perdure.kernel.names import check_name
+from perdure.kernel.plain import shown
 
 _BY_PATH: dict[str, str] = {}
 """The files of modules that were imported by their path: in another OS process their names may find nothing."""
@@ -24,16 +26,18 @@ _BY_PATH: dict[str, str] = {}
 class Registry:
     """The workflows known here. ``kinds`` holds them by name, ``sources`` the modules and files that define them.
 
+    Of several versions of one workflow ``kinds`` has the one defined last, which starts processes; ``versions`` all.
     ``queues`` holds what is done with the tasks of each queue served here, by the kind of those tasks.
     """
 
     def __init__(self, *members: Workflow[Any, Any] | ModuleType | str) -> None:
         self.kinds: dict[str, Workflow[Any, Any]] = {}
+        self.versions: dict[tuple[str, str], Workflow[Any, Any]] = {}
         self.queues: dict[str, QueueWork] = {}
         self.labels: tuple[str, ...] = ()
         self._queued: dict[str, Any] = {}
         self.sources: list[str] = []
-        self._implied: set[str] = set()
+        self._implied: set[tuple[str, str]] = set()
         for member in members:
             self.add(member)
 
@@ -45,27 +49,42 @@ class Registry:
             registry._add(workflow)
         for step in queued_steps():
             registry._serve_queue_of(step)
-        registry._implied = set(registry.kinds)
+        registry._implied = set(registry.versions)
         return registry
 
     @property
     def hosted(self) -> tuple[tuple[str, str], ...]:
         """The (kind, version) pairs of which this registry can run processes."""
-        pairs = [(kind, workflow.version) for kind, workflow in self.kinds.items()]
+        pairs = [pair for pair in self.versions if pair[0] in self.kinds]
         return (*pairs, *((kind, label) for kind in self.queues for label in ("", *self.labels)))
 
-    def serve(self, queue: str) -> QueueWork:
-        """Run the steps that wait in this queue; their code must be imported here. Raises InvalidKey."""
-        work = QueueWork(check_name(queue, "the name of the queue"))
-        return self.queues.setdefault(work.name, work)
+    @property
+    def limited(self) -> bool:
+        """Whether a queue served here has a limit of its own."""
+        return any(queue.at_most is not None for queue in self.queues.values())
 
-    def serve_only(self, queues: Iterable[str] | None, labels: Iterable[str] = ()) -> None:
-        """Serve these queues and no others (None: those known so far), as a worker with these labels; InvalidKey."""
+    def serve(self, queue: str, at_most: int | None = None) -> QueueWork:
+        """Run the steps that wait in this queue, so many at once; their code must be imported. Raises InvalidKey."""
+        name = check_name(queue, "the name of the queue")
+        if at_most is not None and (type(at_most) is not int or at_most < 1):
+            raise InvalidInput(f"queue {name!r} is to run {shown(at_most)} at once. Give a whole number from 1.")
+        work = self.queues.setdefault(queue_kind(name), QueueWork(name))
+        work.at_most = at_most or work.at_most
+        return work
+
+    def serve_only(self, queues: Iterable[str] | Mapping[str, int | None] | None, labels: Iterable[str] = ()) -> None:
+        """Serve these queues and no others (None: those known so far), as a worker with these labels.
+
+        A mapping says of each queue how many of its tasks may run here at once. Raises InvalidKey, InvalidInput.
+        """
         self.labels = tuple(check_name(label, "a label") for label in labels)
         if queues is not None:
             self.queues = {}
             for queue in queues:
-                self.serve(queue)
+                self.serve(queue, queues[queue] if isinstance(queues, Mapping) else None)
+            for step in queued_steps():
+                if step.routing is not None and (work := self.queues.get(queue_kind(step.routing.queue))):
+                    work.steps.setdefault(step.name, step)
 
     def _serve_queue_of(self, member: Any) -> None:
         known = self._queued.setdefault(member.name, member)
@@ -103,20 +122,20 @@ class Registry:
                 near = _near(attribute, vars(found) if hasattr(found, "__dict__") else ())
                 raise DefinitionError(f"module {name!r} has no {part!r}.{near}") from None
         if isinstance(found, Registry):
-            self._add_all(found.kinds.values(), source)
+            self._add_all(found.versions.values(), source)
         elif isinstance(found, list | tuple | set | dict):
             self._add_all(found.values() if isinstance(found, dict) else found, source)
         else:
             self.add(found)
 
-    def code_of(self, kind: str) -> Workflow[Any, Any]:
-        """The workflow that runs processes of a hosted kind, a queue's tasks among them; raises KeyError."""
-        return self.kinds.get(kind) or self.queues[kind]
+    def code_of(self, kind: str, version: str) -> Workflow[Any, Any]:
+        """The workflow that runs processes of a hosted kind and version, or a queue's tasks; raises KeyError."""
+        return self.versions.get((kind, version)) or self.queues[kind]
 
     def find(self, kind: str | Workflow[Any, Any]) -> Workflow[Any, Any]:
         """The workflow of that name, or the given one once it is known; raises UnknownKind with near matches."""
         if isinstance(kind, Workflow):
-            if self.kinds.get(kind.name) is not kind:
+            if self.versions.get((kind.name, kind.version)) is not kind:
                 self.add(kind)
             return kind
         if kind in self.kinds:
@@ -138,17 +157,23 @@ class Registry:
             self._serve_queue_of(step)
 
     def _add(self, workflow: Workflow[Any, Any]) -> None:
-        known = self.kinds.get(workflow.name)
+        if workflow.former is not None:
+            self._add(workflow.former)
+        pair = workflow.name, workflow.version
+        known = self.versions.get(pair)
         if known is workflow:
             return
-        if known is not None and workflow.name not in self._implied:
+        if known is not None and pair not in self._implied:
             raise DefinitionError(
                 f"two workflows are called {workflow.name!r}: {_where(known)} and {_where(workflow)}. "
-                "Give one of them another name with @workflow(name=...)."
+                "Give one of them another name with @workflow(name=...), or a version of its own."
             )
-        self._implied.discard(workflow.name)
+        self._implied.discard(pair)
         workflow.check()  # again: functions defined below it are known now
-        self.kinds[workflow.name] = workflow
+        self.versions[pair] = workflow
+        newest = self.kinds.get(workflow.name)
+        if newest is None or newest is known or newest.number < workflow.number:
+            self.kinds[workflow.name] = workflow
         self._note_source(workflow.function)
 
     def _note_source(self, function: Callable[..., Any]) -> None:

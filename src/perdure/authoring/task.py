@@ -23,6 +23,7 @@ class QueueWork(Workflow[Any, Any]):
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
+        self.at_most: int | None = None
         self.steps: dict[str, Step[Any, Any]] = {}
         self.function = perform  # type: ignore[assignment]  # it is never called by its name
         self.name = queue_kind(queue)

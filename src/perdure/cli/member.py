@@ -44,7 +44,7 @@ class Terms(msgspec.Struct, frozen=True):
     migrate: bool = True
     json: bool = False
     workflows: bool = True
-    queues: list[str] | None = None
+    queues: dict[str, int | None] | None = None
     labels: list[str] = []
 
     @property

@@ -61,19 +61,32 @@ def worker(
     workflows
         Host the workflows; with --no-workflows only the queues are served.
     queues
-        The queues whose tasks are run; by default all that the modules' steps wait in.
+        The queues whose tasks are run; by default all that the modules' steps wait in. bank=5 runs five at once.
     labels
         What tasks that ask for one particular worker know it by.
     """
     if workers < 1:
         raise InvalidInput(f"--workers {workers} would do nothing; give 1 or more")
-    terms = Terms(modules, lease, beat, in_flight, stop, cells, migrate, json, workflows, queues, labels or [])
+    served = None if queues is None else dict(map(_queue, queues))
+    terms = Terms(modules, lease, beat, in_flight, stop, cells, migrate, json, workflows, served, labels or [])
     terms.pace  # noqa: B018 (refuses nonsense here, before any worker is started)
     if workers == 1:
         words = command(terms)
         os.execve(words[0], words, environment(url))  # it takes our place, without what only a terminal needs
     speak()
     return asyncio.run(Crew(terms, url, workers).run())
+
+
+def _queue(text: str) -> tuple[str, int | None]:
+    """A queue, and how many of its tasks one worker runs at once."""
+    name, equals, most = text.rpartition("=")
+    if not equals:
+        return text, None
+    if not most.isdecimal():
+        raise InvalidInput(
+            f"--queues {text}: {most!r} is no whole number; write bank=5, or just bank"
+        )
+    return name, int(most)
 
 
 async def migrate(*, json: Json = False, url: Url = DEFAULT_URL) -> None:

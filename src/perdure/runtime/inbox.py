@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from perdure import limits
 from perdure.kernel.message import Message
 from perdure.loop import Loop
 from perdure.runtime.activation import Activation
+from perdure.runtime.outbox import rests
 from perdure.runtime.scheduler import Scheduler
 from perdure.store.base import Store
 
 TOLD_SECONDS = 0.25
-"""A process whose last commit was answered this recently has been told of its messages by that answer."""
+"""A process whose last commit was answered this recently has been told of its messages by that answer.
+
+Not so one that waits for children: their answers come at any time.
+"""
+GAP_SECONDS = 0.001
+"""Looks on a hint follow each other no faster than this, nor faster than they take."""
 
 
 class InboxReader:
@@ -48,14 +55,22 @@ class InboxReader:
         known = set(map(id, wanted))
         told = self.scheduler.time.monotonic() + self.scheduler.lease_seconds - TOLD_SECONDS
         others = [a for a in self.scheduler.hand.values() if id(a) not in known]
-        heard = [a for a in others if a.commit is None and (a.lease_end < told or a.process.id in named)]
+        heard = [
+            a
+            for a in others
+            if a.commit is None and (a.lease_end < told or a.process.id in named or (hinted and rests(a)))
+        ]
+        began = self.scheduler.time.monotonic()
         try:
             await self._read([*wanted, *heard])
         except BaseException:
             self._wanted = wanted + self._wanted
             self._named |= named
             raise
-        if self._wanted or self._hinted or self._named:
+        if self._wanted or self._named:
+            return 0.0
+        if self._hinted:  # there may be many hints: looking must not become all that is done
+            await asyncio.sleep(max(GAP_SECONDS, self.scheduler.time.monotonic() - began))
             return 0.0
         # The hint may have been for one of those left out, and newer than its last commit: look a moment later.
         return TOLD_SECONDS if (hinted or named) and len(heard) < len(others) else limits.POLL_SECONDS

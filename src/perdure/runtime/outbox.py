@@ -163,3 +163,9 @@ def _to(post: Post) -> bytes:
 
 def _bound(ask: Ask[Any]) -> bool:
     return getattr(ask.step, "on_parent_end", "cancel") == "cancel"
+
+
+def rests(activation: Activation) -> bool:
+    """Whether a process is in hand for no other reason than children that may answer soon."""
+    outbox = activation.outbox
+    return outbox is not None and len(outbox.out) > 0 and not (activation.in_flight or activation.inputs)

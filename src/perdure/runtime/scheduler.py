@@ -19,6 +19,7 @@ from perdure.clock import Machine, microseconds
 from perdure.errors import BadRecord, HistoryMisfit, StoreError
 from perdure.kernel import transition
 from perdure.kernel.attempt import FailedAttempt
+from perdure.kernel.command import sooner
 from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Start, Verdict
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
@@ -48,6 +49,7 @@ class Scheduler:
     """Holds the processes in hand, and the ids of those ``starting``: their insert is under way.
 
     ``ended`` is told of every process whose end was committed here, ``parted`` of every other that was let go.
+    ``room`` is told whenever a process was let go.
     ``posted`` is told of every commit that started children or sent messages.
     ``waiting`` is told the due time of every row that was let go, so that the claims look again in time.
     """
@@ -81,6 +83,7 @@ class Scheduler:
         self.agent.due = self._step_due
         self.ended: Callable[[Process], None] = lambda process: None
         self.parted: Callable[[bytes], None] = lambda id: None
+        self.room: Callable[[], None] = lambda: None
         self.waiting: Callable[[int], None] = lambda due_at: None
         self.unheard: Callable[[Activation], None] = lambda activation: None
         self.posted: Callable[[Commit], None] = lambda commit: None
@@ -99,7 +102,10 @@ class Scheduler:
     def adopt(self, claimed: Claimed, sent: float) -> None:
         """Take a claimed process in hand: replay what happened, deliver what is unheard, go on."""
         process = claimed.process
-        activation = Activation(process, self.registry.code_of(process.kind), TurnLoop(process.id, process.id))
+        if (late := self.hand.get(process.id)) is not None:
+            self.drop(late)  # a command of somebody elsewhere has taken it from us, and it is ours again
+        code = self.registry.code_of(process.kind, process.code)
+        activation = Activation(process, code, TurnLoop(process.id, process.id))
         activation.lease_end = sent + self.lease_seconds
         self.hand[process.id] = activation
         self.telemetry.counters["claims"] += 1
@@ -130,6 +136,7 @@ class Scheduler:
         if self.hand.get(activation.process.id) is activation:
             del self.hand[activation.process.id]
             self.parted(activation.process.id)
+            self.room()
             if not self.hand:
                 self.emptied.set()
 
@@ -205,6 +212,8 @@ class Scheduler:
         process = activation.process
         if process.progress is not None or activation.reported:
             process = replace(process, progress=activation.progress())
+        if activation.until is not None:
+            process = replace(process, deadline=sooner(process.deadline, activation.until))
         starts: tuple[Start, ...] = ()
         sends: tuple[Message, ...] = ()
         if activation.outbox is not None and not inward:

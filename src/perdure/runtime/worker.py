@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import json
 
@@ -104,6 +104,7 @@ class Worker:
         self.scheduler.unheard = self.inbox.want
         self.scheduler.waiting = self.intake.waiting
         self.scheduler.posted = self._posted
+        self.scheduler.room = self.intake.parted
         self.intake.reconcile = self.reconcile
         self.ward.taken = self.taken
         self.ward.steady = self.pulse.steady
@@ -139,10 +140,14 @@ class Worker:
 
     def _posted(self, commit: Commit) -> None:
         """A commit of ours has started children or sent messages: whoever of them we have in hand hears at once."""
-        for message in commit.sends:
-            if message.process in self.scheduler.hand:
-                self.inbox.look(message.process)
+        self.told([message.process for message in commit.sends])
         self.intake.loop.wake()
+
+    def told(self, processes: Sequence[bytes]) -> None:
+        """Messages were sent to these processes: those in hand hear at once."""
+        for process in processes:
+            if process in self.scheduler.hand:
+                self.inbox.look(process)
 
     def taken(self, process: bytes) -> None:
         """A commit of ours took a row from whoever held it: if that was us, let go at once, without the fence."""

@@ -124,5 +124,14 @@ class Store(Protocol):
     async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
         """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
 
-    def watch(self, due: Callable[[], None], done: Callable[[], None]) -> Callable[[], None]:
-        """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch."""
+    def watch(
+        self,
+        due: Callable[[], None],
+        done: Callable[[], None],
+        told: Callable[[Sequence[bytes]], None] | None = None,
+    ) -> Callable[[], None]:
+        """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch.
+
+        ``told`` is called in place of ``due`` with the processes that messages were sent to, where the store knows
+        them and somebody has them in hand.
+        """

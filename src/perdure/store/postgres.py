@@ -246,6 +246,11 @@ class PostgresStore:
         found = await self._writes.row("prune", finished, keys, limit)
         return Pruned(found["processes"], found["forgotten"])
 
-    def watch(self, due: Callable[[], None], done: Callable[[], None]) -> Callable[[], None]:
+    def watch(
+        self,
+        due: Callable[[], None],
+        done: Callable[[], None],
+        told: Callable[[Sequence[bytes]], None] | None = None,
+    ) -> Callable[[], None]:
         """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch."""
-        return self._presence.watch(due, done)
+        return self._presence.watch(due, done, told)

@@ -7,8 +7,9 @@ this OS process dies. It exists on direct connections only: behind a transaction
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
@@ -36,7 +37,9 @@ class Presence:
         self._machine = machine
         self._queries = queries
         self._held: set[int] = set()
-        self._watches: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        self._watches: list[
+            tuple[Callable[[], None], Callable[[], None], Callable[[Sequence[bytes]], None] | None]
+        ] = []
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._turn = asyncio.Lock()
         self._lost = asyncio.Event()
@@ -63,9 +66,14 @@ class Presence:
             connection.remove_termination_listener(self._ended)
             await ended(connection)
 
-    def watch(self, due: Callable[[], None], done: Callable[[], None]) -> Callable[[], None]:
-        """Call ``due`` and ``done`` as hints arrive; the answer stops it."""
-        entry = (due, done)
+    def watch(
+        self,
+        due: Callable[[], None],
+        done: Callable[[], None],
+        told: Callable[[Sequence[bytes]], None] | None = None,
+    ) -> Callable[[], None]:
+        """Call ``due``, ``done`` and ``told`` as hints arrive; the answer stops it."""
+        entry = (due, done, told)
         self._watches.append(entry)
 
         def stop() -> None:
@@ -117,14 +125,14 @@ class Presence:
                 continue
             backoff.reset()
             for channel in ("due", "done"):
-                self._hint(channel)  # whatever was told meanwhile was missed
+                self._hint(channel, "")  # whatever was told meanwhile was missed
 
     async def _establish(self) -> None:
         connection = await connect(self._address, "presence")
         self._lost.clear()
         connection.add_termination_listener(self._ended)
         try:
-            for channel in ("due", "done"):
+            for channel in ("due", "done", "told"):
                 await connection.add_listener(f"{self._address.schema}_{channel}", self._heard)
             async with self._turn:
                 for lock in self._held:
@@ -141,8 +149,14 @@ class Presence:
         self._lost.set()
 
     def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:
-        self._hint(channel.rpartition("_")[2])
+        self._hint(channel.rpartition("_")[2], str(payload))
 
-    def _hint(self, channel: str) -> None:
-        for due, done in tuple(self._watches):
-            (due if channel == "due" else done)()
+    def _hint(self, channel: str, payload: str) -> None:
+        ids = [UUID(text).bytes for text in payload.split()]
+        for due, done, told in tuple(self._watches):
+            if channel == "done":
+                done()
+            elif ids and told is not None:
+                told(ids)
+            else:
+                due()

@@ -234,9 +234,14 @@ class SealedStore(Store):
         """See Store."""
         return await self.store.count(search)
 
-    def watch(self, due: Callable[[], None], done: Callable[[], None]) -> Callable[[], None]:
+    def watch(
+        self,
+        due: Callable[[], None],
+        done: Callable[[], None],
+        told: Callable[[Sequence[bytes]], None] | None = None,
+    ) -> Callable[[], None]:
         """See Store."""
-        return self.store.watch(due, done)
+        return self.store.watch(due, done, told)
 
     # -- removing --------------------------------------------------------------------------------------------------
 

@@ -265,6 +265,11 @@ class SqliteStore:
     async def _prune_some(self, ids: Sequence[bytes], before: int, keys: int) -> int:
         return await self._writer.write(lambda transaction: sqlite_sweep.prune(transaction, ids, before, keys))
 
-    def watch(self, due: Callable[[], None], done: Callable[[], None]) -> Callable[[], None]:
+    def watch(
+        self,
+        due: Callable[[], None],
+        done: Callable[[], None],
+        told: Callable[[Sequence[bytes]], None] | None = None,
+    ) -> Callable[[], None]:
         """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch."""
         return self._watch.add(due, done)

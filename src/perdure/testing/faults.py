@@ -131,9 +131,14 @@ class FaultyStore(Store):
         answer: Pruned = await self._call("prune", finished, keys, limit)
         return answer
 
-    def watch(self, due: Callable[[], None], done: Callable[[], None]) -> Callable[[], None]:
+    def watch(
+        self,
+        due: Callable[[], None],
+        done: Callable[[], None],
+        told: Callable[[Sequence[bytes]], None] | None = None,
+    ) -> Callable[[], None]:
         """See Store."""
-        return self.store.watch(due, done)
+        return self.store.watch(due, done, told)
 
 
 async def _pass(name: str, argument: Any) -> None:

@@ -14,6 +14,7 @@ DECLARE
     locked boolean[] := array_fill(false, ARRAY[cardinality(m_id)]);
     n      int;
     wake   boolean;
+    told   text;
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);  -- what is accepted is on disk, whatever the server says
@@ -63,9 +64,10 @@ BEGIN
             SELECT o.inbox, l.place FROM summed o
             CROSS JOIN LATERAL (SELECT p.ctid AS place FROM perdure.process p WHERE p.id = o.process LIMIT 1) AS l) AS s
         WHERE p.ctid = s.place
-        RETURNING p.status = 'running' AS running
+        RETURNING p.status = 'running' AS running, p.owner IS NULL AS free, p.id
     )
-    SELECT bool_or(raised.running) INTO wake FROM raised;
+    SELECT bool_or(raised.running AND raised.free), string_agg(raised.id::text, ' ') FILTER (WHERE raised.running AND NOT raised.free)
+    INTO wake, told FROM raised;
     SELECT array_agg(a.verdict ORDER BY a.n), array_agg(a.number ORDER BY a.n), array_agg(a.owner ORDER BY a.n)
     INTO verdicts, numbers, owners
     FROM (
@@ -88,6 +90,9 @@ BEGIN
     ) AS a;
     IF wake THEN
         PERFORM pg_notify('perdure_due', '');
+    END IF;
+    IF told IS NOT NULL THEN
+        PERFORM pg_notify('perdure_told', CASE WHEN length(told) < 7900 THEN told ELSE '' END);
     END IF;
 END
 $$;

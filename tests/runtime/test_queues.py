@@ -1,0 +1,101 @@
+"""Queues: which worker takes which tasks, how many at once, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from perdure.authoring.step import step
+from perdure.authoring.workflow import workflow
+from perdure.errors import InvalidInput
+from perdure.kernel.policy import Retry
+from perdure.runtime.pace import Pace
+from perdure.store.base import Search
+from tests.runtime.conftest import LIMIT, Open, until
+
+done: list[Any] = []
+running: set[str] = set()
+gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done() -> None:
+    done.clear()
+    running.clear()
+    gates.clear()
+
+
+@step(queue="till", retry=Retry.NONE)
+async def hold_up(name: str) -> str:
+    running.add(name)
+    done.append(len(running))
+    await gates["go"].wait()
+    running.discard(name)
+    return name
+
+
+@workflow
+async def holds_up(names: list[str]) -> list[str]:
+    return await asyncio.gather(*map(hold_up, names))
+
+
+async def test_ipf47_a_worker_runs_no_more_tasks_of_a_queue_at_once_than_it_is_told(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[holds_up], queues={"till": 2})
+    names = [f"customer {n}" for n in range(7)]
+    handle = await engine.start(holds_up, names)
+    await until(lambda: len(running) == 2)
+    gates["go"].set()
+    assert await handle.result(LIMIT) == names
+    assert max(done) == 2
+
+
+async def test_parents_that_wait_in_hand_leave_room_for_their_tasks(opened: Open) -> None:
+    gates["go"].set()
+    engine, _ = await opened(work=True, workflows=[holds_up], queues=["till"], pace=Pace(in_flight=3))
+    handles = [await engine.start(holds_up, [f"{n}"]) for n in range(9)]
+    async with asyncio.timeout(LIMIT):
+        assert [await handle.result() for handle in handles] == [[f"{n}"] for n in range(9)]
+
+
+@step(queue="bench", retry=Retry.NONE)
+async def seat(name: str) -> str:
+    done.append(name)
+    return name
+
+
+@workflow
+async def seats(names: dict[str, int]) -> None:
+    await asyncio.gather(*(seat.options(priority=priority)(name) for name, priority in names.items()))
+
+
+async def test_ipf101_among_waiting_tasks_the_more_urgent_go_first(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[seats], queues=[])
+    handle = await engine.start(seats, {"calm": 9, "first": 0, "usual": 4, "second": 1})
+    async with asyncio.timeout(LIMIT):
+        while len(await engine.list(Search(kind="@bench"))) < 4:
+            await asyncio.sleep(0)
+    other, _ = await opened(work=True, workflows=[], queues={"bench": 1})
+    await handle.result(LIMIT)
+    assert done == ["first", "second", "usual", "calm"]
+    assert other.metrics()["steps"] == 4
+
+
+@workflow
+async def seats_at(label: str) -> str:
+    return await seat.options(label=label)("x")
+
+
+async def test_ipf63_a_labelled_task_goes_to_a_worker_that_has_the_label(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[seats_at], queues=["bench"])
+    other, _ = await opened(work=True, workflows=[], queues=["bench"], labels=["till-3"])
+    assert await (await engine.start(seats_at, "till-3")).result(LIMIT) == "x"
+    assert (engine.metrics()["steps"], other.metrics()["steps"]) == (0, 1)
+
+
+@pytest.mark.parametrize("most", [0, -1, True, 1.5, "2"])
+async def test_a_limit_that_makes_no_sense_is_refused(opened: Open, most: Any) -> None:
+    with pytest.raises(InvalidInput, match="whole number from 1"):
+        await opened(work=True, workflows=[], queues={"bench": most})
