@@ -89,7 +89,7 @@ class Trial:
 
     async def stored(self) -> list[Process]:
         """Every row there is, newest first."""
-        return await self.store.search(Search(limit=100_000))
+        return await self.store.search(Search(limit=100_000, tasks=True))
 
     def signal(self, process: bytes, name: str = "approval", **fields: Any) -> Message:
         """A signal to this process, with a fresh id."""
