@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perdure import KeyConflict, PerdureError, StoreUnavailable
-from perdure.errors import IllegalMove, InvalidInput, ProcessError, ProcessNotFound
+from perdure import PerdureError
+from perdure.errors import IllegalMove, InvalidInput, KeyConflict, ProcessError, ProcessNotFound, StoreUnavailable
 
 CODES: tuple[tuple[type[PerdureError], int], ...] = (
     (ProcessNotFound, 404),

@@ -7,10 +7,10 @@ Everything that an application needs stands here; every error is in :mod:`perdur
 from perdure import errors
 from perdure.authoring.saga import saga
 from perdure.authoring.step import attempt, step
+from perdure.authoring.version import patched
 from perdure.authoring.workflow import now, process_id, random, receive, set_state, tell, uuid, workflow
 from perdure.engine import Engine
 from perdure.errors import (
-    KeyConflict,
     PerdureError,
     Permanent,
     ProcessBroken,
@@ -18,7 +18,6 @@ from perdure.errors import (
     ProcessFailed,
     StepError,
     StepTimeout,
-    StoreUnavailable,
 )
 from perdure.handle import Handle
 from perdure.kernel.policy import Retry
@@ -32,7 +31,6 @@ __all__ = [
     "BlockingEngine",
     "Engine",
     "Handle",
-    "KeyConflict",
     "Pace",
     "PerdureError",
     "Permanent",
@@ -44,12 +42,12 @@ __all__ = [
     "Status",
     "StepError",
     "StepTimeout",
-    "StoreUnavailable",
     "attempt",
     "codec",
     "errors",
     "now",
     "offload",
+    "patched",
     "process_id",
     "random",
     "receive",

@@ -166,7 +166,7 @@ class Client:
 
     def handle_of(self, process: Process) -> Handle[Any]:
         """A handle for a row at hand."""
-        known = self.registry.kinds.get(process.kind)
+        known = self.registry.versions.get((process.kind, process.code)) or self.registry.kinds.get(process.kind)
         type = Any if known is None else known.shape.result_type
         return Handle(self, process.id, process.kind, process.key, created=False, result_type=type)
 

@@ -116,3 +116,39 @@ def test_a_function_defined_below_its_workflow_is_read_when_it_is_registered(sho
     )
     with pytest.raises(DefinitionError, match=r"<workflow late> would differ .*perdure_late.py:6.*datetime.now"):
         Registry("perdure_late")
+
+
+def test_e64_two_versions_under_one_name_of_a_module_are_both_known_and_the_later_one_starts(shop: Path) -> None:
+    (shop / "perdure_two.py").write_text(
+        "from perdure.authoring.workflow import workflow\n"
+        "@workflow(version='1')\nasync def sale() -> int:\n    return 1\n"
+        "@workflow(version='2')\nasync def sale() -> int:\n    return 2\n"
+    )
+    registry = Registry("perdure_two")
+    assert set(registry.hosted) == {("sale", "1"), ("sale", "2")}
+    assert registry.kinds["sale"].version == "2"
+    assert registry.code_of("sale", "1").version == "1"
+
+
+def test_the_version_defined_last_starts_processes_in_whatever_order_they_are_added() -> None:
+    @workflow(name="parcel", version="1")
+    async def first() -> None: ...
+
+    @workflow(name="parcel", version="2")
+    async def second() -> None: ...
+
+    for members in ((first, second), (second, first)):
+        assert Registry(*members).find("parcel") is second
+    registry = Registry(second)
+    assert registry.find(first) is first and registry.find("parcel") is second
+
+
+def test_two_workflows_of_one_name_and_one_version_are_refused() -> None:
+    @workflow(name="twin", version="1")
+    async def one() -> None: ...
+
+    @workflow(name="twin", version="1")
+    async def other() -> None: ...
+
+    with pytest.raises(DefinitionError, match=r"two workflows are called 'twin'.* or a version of its own"):
+        Registry(one, other)

@@ -351,6 +351,7 @@ def test_every_event_either_implies_a_status_or_changes_none() -> None:
     neutral = {
         EventType.STEP_COMPLETED, EventType.STEP_FAILED, EventType.TIMER_FIRED, EventType.MESSAGE_RECEIVED,
         EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.ANSWER_IGNORED, EventType.SIGNAL_SENT,
+        EventType.PATCHED,
             EventType.UNDO_OWED,
     }  # fmt: skip
     assert set(soundness.IMPLIED) | neutral == set(EventType)

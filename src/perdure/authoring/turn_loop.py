@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from perdure.authoring.ask import Asked
+    from perdure.authoring.version import Patches
     from perdure.kernel.payload import CallShape
 
 __all__ = ["Ask", "TurnLoop", "current_turn", "turn_running"]
@@ -55,12 +56,12 @@ class TurnLoop(BareLoop):
     ``open`` holds every ask not yet answered, by (name, place). ``state`` is what the code
     last gave to ``set_state``, as a payload. ``finished`` says that the workflow and all its tasks have ended,
     ``cancelled`` that it ended by cancellation. ``runs`` counts turns, ``saga`` holds what there is to undo, and
-    ``shape`` checks the result.
+    ``shape`` checks the result. ``past`` is the number of the recorded turn that is being replayed, if one is.
     """
 
     __slots__ = (
-        "_chance", "_held", "asks", "away", "cancelled", "dropped", "error", "finished", "mailboxes", "open", "posts",
-        "result",
+        "_chance", "_held", "asks", "away", "cancelled", "dropped", "error", "finished", "mailboxes", "open", "past",
+        "patches", "posts", "result",
         "runs", "saga", "seed", "shape", "state", "stopping", "stops",
     )  # fmt: skip
 
@@ -83,6 +84,8 @@ class TurnLoop(BareLoop):
         self.runs = 0
         self.saga: saga.Whole | None = None
         self.shape: CallShape | None = None
+        self.past: int | None = None
+        self.patches: Patches | None = None
         self._chance: Random | None = None
         self._held = False
 

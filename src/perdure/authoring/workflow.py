@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from functools import update_wrapper
 from inspect import iscoroutinefunction
+from itertools import count
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 from weakref import WeakValueDictionary
 
@@ -23,8 +24,13 @@ __all__ = ["Workflow", "now", "process_id", "random", "receive", "set_state", "t
 P = ParamSpec("P")
 R = TypeVar("R")
 
-DEFINED: WeakValueDictionary[str, Workflow[Any, Any]] = WeakValueDictionary()
-"""Every workflow of this program by name, the one defined last; what an engine hosts unless it is told otherwise."""
+DEFINED: WeakValueDictionary[tuple[str, str], Workflow[Any, Any]] = WeakValueDictionary()
+"""Every workflow of this program by name and version, in the order in which they were defined.
+
+It is what an engine hosts unless it is told otherwise.
+"""
+
+_order = count(1)
 
 
 class Workflow(Generic[P, R]):
@@ -32,7 +38,7 @@ class Workflow(Generic[P, R]):
 
     ``child`` is the workflow to be called as a child of another one: ``await order.child("A-17")``.
     ``deadline`` and ``idle`` are seconds, or None for the defaults: the time a process may take, and how long an
-    unchanged one waits for a check.
+    unchanged one waits for a check. ``number`` tells of two versions which was defined later, and starts processes.
     """
 
     def __init__(
@@ -57,7 +63,10 @@ class Workflow(Generic[P, R]):
         self.child: Child[P, R] = Child(self)
         self.check()
         update_wrapper(self, self.function)
-        DEFINED[self.name] = self
+        self.number = next(_order)
+        self.former = _former(self)
+        DEFINED.pop((self.name, self.version), None)
+        DEFINED[self.name, self.version] = self
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call the function itself: in a workflow as a part of it, elsewhere (in a unit test) as it is."""
@@ -90,6 +99,20 @@ def workflow(function: Callable[..., Any] | None = None, /, **settings: Any) -> 
     if function is not None:
         return Workflow(function)
     return lambda decorated: Workflow(decorated, **settings)
+
+
+def _former(workflow: Workflow[Any, Any]) -> Workflow[Any, Any] | None:
+    """The other version that the same name of the same module stood for until now: its processes are hosted on."""
+    name, module = workflow.function.__qualname__, workflow.function.__module__
+    if "<locals>" in name:
+        return None
+    others = (
+        other
+        for (kind, version), other in list(DEFINED.items())
+        if kind == workflow.name and version != workflow.version
+    )
+    same = (o for o in others if (o.function.__qualname__, o.function.__module__) == (name, module))
+    return max(same, key=lambda other: other.number, default=None)
 
 
 def _version(version: str, name: str) -> str:

@@ -24,6 +24,7 @@ class EventType(IntEnum):
     ANSWER_IGNORED = 26
     SIGNAL_SENT = 27
     UNDO_OWED = 28
+    PATCHED = 29
 
     COMPLETED = 40
     FAILED = 41

@@ -216,13 +216,13 @@ def _last_good(history: Sequence[Event]) -> list[Event]:
     return [
         event
         for event in kept
-        if (event.number < failed.number or event.type is EventType.CHILD_STARTED)
+        if (event.number < failed.number or event.type in (EventType.CHILD_STARTED, EventType.PATCHED))
         and not (event.type in _KEPT_EVIDENCE and (event.name, event.place) == slot)
     ]
 
 
 _KEPT_EVIDENCE = frozenset(
-    {EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.SIGNAL_SENT, EventType.UNDO_OWED}
+    {EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.SIGNAL_SENT, EventType.UNDO_OWED, EventType.PATCHED}
 )
 
 

@@ -22,7 +22,7 @@ from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.outcome import STILL_BUSY, Outcome
 from perdure.kernel.process import Process, Status
-from perdure.runtime import undoing
+from perdure.runtime import patching, undoing
 from perdure.runtime.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -305,6 +305,8 @@ class Activation:
     def gather(self) -> None:
         """Collect what the code has asked for in a turn, and let go of what it no longer wants."""
         loop = self.loop
+        if loop.patches is not None:
+            patching.note_taken(self)
         if loop.saga is not None:
             undoing.note_owed(self)
         if loop.asks:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from msgspec import json
 
+from perdure.authoring import version
 from perdure.kernel.attempt import decode_attempt
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message
+from perdure.kernel.patch import has_passed
 from perdure.kernel.transition import origins_of
 from perdure.kernel.undo import undoes
-from perdure.runtime import undoing
+from perdure.runtime import patching, undoing
 from perdure.runtime.activation import Activation
 
 
@@ -20,6 +22,8 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
     loop, process = activation.loop, activation.process
     letters = {message.number: message for message in messages}
     origins = origins_of(events)
+    version.recall(loop, events)
+    loop.past = 0 if has_passed(events) else None
     activation.begin(process.opened_at or 0)
     _stamp(activation, origins, 0)
     turn = 0
@@ -34,6 +38,9 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
         _deliver(activation, event, letters)
         last = event.number
     _run(activation, turn, last, origins)
+    loop.past = None
+    version.check(loop)
+    patching.note_taken(activation)
     activation.turns = turn
     undoing.note_owed(activation, events)
     loop.asks.clear()
@@ -52,6 +59,8 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
 
 def _run(activation: Activation, turn: int, last: int, origins: Sequence[tuple[int, int]]) -> None:
     if turn:
+        if activation.loop.past is not None:
+            activation.loop.past = turn
         activation.loop.run(activation.at)
         _stamp(activation, origins, last)
 

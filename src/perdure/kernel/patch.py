@@ -1,0 +1,44 @@
+"""A patch: a change of a workflow's code that a process takes, or not, for good; its history says which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct, json
+
+from perdure.kernel.event import Event, EventType
+
+
+class Taken(Struct, frozen=True):
+    """The payload of a ``PATCHED`` event: the turn in which the code took the patch, 0 for the first."""
+
+    turn: int
+
+    def encode(self) -> bytes:
+        """The JSON that is stored."""
+        return json.encode(self)
+
+
+_decode = json.Decoder(Taken).decode
+
+SAYS_NOTHING_OF_TURNS = frozenset(
+    {
+        EventType.RUN_OPENED, EventType.REVIVED, EventType.HELD, EventType.RESUMED, EventType.BROKEN,
+    }
+)  # fmt: skip
+"""Events that may stand in a history before the first turn has been run, or before what it did has counted."""
+
+
+def taken_in(history: Sequence[Event]) -> dict[str, int]:
+    """The patches that the history took, each with the turn in which it did so first."""
+    taken: dict[str, int] = {}
+    for event in history:
+        if event.type is EventType.PATCHED:
+            turn = _decode(event.payload or b'{"turn":0}').turn
+            taken[event.name] = min(turn, taken.get(event.name, turn))
+    return taken
+
+
+def has_passed(history: Sequence[Event]) -> bool:
+    """Whether turns are on record: what the code decided in them must not be decided again."""
+    return any(event.type not in SAYS_NOTHING_OF_TURNS for event in history)
