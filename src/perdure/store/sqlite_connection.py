@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from perdure.limits import SQLITE_WAL_BYTES
@@ -39,6 +40,7 @@ class Connection:
         self._sql = load("sqlite")
         self.in_memory = file.path is None
         self._sized: dict[tuple[str, int], str] = {}
+        self._alone: dict[str, tuple[str, Callable[[Sequence[Any]], Sequence[Any]]]] = {}
         self.raw = sqlite3.connect(
             file.path or ":memory:",
             timeout=0,
@@ -96,19 +98,24 @@ class Connection:
         row: tuple[Any, ...] = self.raw.execute(sql, given).fetchone()
         return row
 
-    def _parts(self, name: str, width: int, cells: list[Any]) -> list[tuple[str, list[Any]]]:
+    def _parts(self, name: str, width: int, cells: list[Any]) -> list[tuple[str, Sequence[Any]]]:
         full = ROWS * width
         if len(cells) <= full:
             return [self._filled(name, width, cells)]
         return [self._filled(name, width, cells[at : at + full]) for at in range(0, len(cells), full)]
 
-    def _filled(self, name: str, width: int, cells: list[Any]) -> tuple[str, list[Any]]:
+    def _filled(self, name: str, width: int, cells: list[Any]) -> tuple[str, Sequence[Any]]:
         rows = len(cells) // width
+        if rows == 1:
+            if name not in self._alone:
+                self._alone[name] = alone(self._sql[name])
+            text, arranged = self._alone[name]
+            return text, arranged(cells)
         size = next(size for size in _SIZES if size >= rows)
         key = (name, size)
         text = self._sized.get(key)
         if text is None:
-            text = self._sized[key] = alone(self._sql[name]) if size == 1 else repeated(self._sql[name], size)
+            text = self._sized[key] = repeated(self._sql[name], size)
         if size > rows:
             cells = cells + [NOTHING] * ((size - rows) * width)
         return text, cells
@@ -118,10 +125,14 @@ class Connection:
         self.raw.close()
 
 
-def alone(query: str) -> str:
-    """The query for a batch of one: where its FROM is marked ``/* rows */``, the cells are named without a table.
+def alone(query: str) -> tuple[str, Callable[[Sequence[Any]], Sequence[Any]]]:
+    """The query for a batch of one, and what arranges its cells.
 
-    A table of one row would take SQLite as long as what is done with it.
+    Where its FROM is marked ``/* rows */`` each cell stands where its column was named: a table of one row would take
+    SQLite as long as what is done with it.
     """
     direct, marked = _TABLE_OF_ROWS.subn("", query)
-    return _COLUMN.sub(r"?\1", direct) if marked else repeated(query, 1)
+    if not marked:
+        return repeated(query, 1), lambda cells: cells
+    order = [int(column) - 1 for column in _COLUMN.findall(direct)]
+    return _COLUMN.sub("?", direct), itemgetter(*order)

@@ -42,7 +42,7 @@ def test_rule_8_a_named_query_reads_through_no_table(connection: Connection, nam
     if name in BUILT:
         pytest.skip("its conditions are built; see below")
     query = load("sqlite")[name]
-    plan = _plan(connection, alone(query) if rows == 1 else repeated(query, rows))
+    plan = _plan(connection, alone(query)[0] if rows == 1 else repeated(query, rows))
     assert [step for step in plan if READ_THROUGH.search(step)] == []
 
 
