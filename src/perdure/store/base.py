@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -22,6 +22,11 @@ from perdure.kernel.lease import Claim, ClaimAnswer
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
+
+Hint: TypeAlias = Callable[[], None]
+"""Called when it is worth looking."""
+Told: TypeAlias = Callable[[Sequence[bytes]], None]
+"""Called with the processes that something was sent to."""
 
 
 class Overdue(StrEnum):
@@ -124,12 +129,7 @@ class Store(Protocol):
     async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
         """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
 
-    def watch(
-        self,
-        due: Callable[[], None],
-        done: Callable[[], None],
-        told: Callable[[Sequence[bytes]], None] | None = None,
-    ) -> Callable[[], None]:
+    def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
         """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch.
 
         ``told`` is called in place of ``due`` with the processes that messages were sent to, where the store knows

@@ -9,7 +9,7 @@ their own when the first of them comes, so that no result and no sweep waits beh
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -22,7 +22,7 @@ from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.limits import SEARCH_SECONDS
 from perdure.store import postgres_row as row
-from perdure.store.base import Overdue, Pruned, Search
+from perdure.store.base import Hint, Overdue, Pruned, Search, Told
 from perdure.store.postgres_batch import (
     commit_alone,
     commit_records,
@@ -246,11 +246,6 @@ class PostgresStore:
         found = await self._writes.row("prune", finished, keys, limit)
         return Pruned(found["processes"], found["forgotten"])
 
-    def watch(
-        self,
-        due: Callable[[], None],
-        done: Callable[[], None],
-        told: Callable[[Sequence[bytes]], None] | None = None,
-    ) -> Callable[[], None]:
+    def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
         """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch."""
         return self._presence.watch(due, done, told)

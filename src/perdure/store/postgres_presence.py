@@ -7,7 +7,7 @@ this OS process dies. It exists on direct connections only: behind a transaction
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +15,7 @@ import asyncpg
 
 from perdure.clock import Machine
 from perdure.errors import StoreError
+from perdure.store.base import Hint, Told
 from perdure.store.postgres_error import translated
 from perdure.store.postgres_link import Backoff, connect, ended
 from perdure.store.postgres_url import Address
@@ -37,9 +38,7 @@ class Presence:
         self._machine = machine
         self._queries = queries
         self._held: set[int] = set()
-        self._watches: list[
-            tuple[Callable[[], None], Callable[[], None], Callable[[Sequence[bytes]], None] | None]
-        ] = []
+        self._watches: list[tuple[Hint, Hint, Told | None]] = []
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._turn = asyncio.Lock()
         self._lost = asyncio.Event()
@@ -66,12 +65,7 @@ class Presence:
             connection.remove_termination_listener(self._ended)
             await ended(connection)
 
-    def watch(
-        self,
-        due: Callable[[], None],
-        done: Callable[[], None],
-        told: Callable[[Sequence[bytes]], None] | None = None,
-    ) -> Callable[[], None]:
+    def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
         """Call ``due``, ``done`` and ``told`` as hints arrive; the answer stops it."""
         entry = (due, done, told)
         self._watches.append(entry)

@@ -25,7 +25,7 @@ from perdure.kernel.process import Process, Status
 from perdure.kernel.unopened import Unopened, first_trouble
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.store import seal
-from perdure.store.base import Overdue, Pruned, Search, Store
+from perdure.store.base import Hint, Overdue, Pruned, Search, Store, Told
 from perdure.store.blob import Blob, Blobs
 from perdure.store.opening import Opening
 from perdure.store.seal import Seal
@@ -234,12 +234,7 @@ class SealedStore(Store):
         """See Store."""
         return await self.store.count(search)
 
-    def watch(
-        self,
-        due: Callable[[], None],
-        done: Callable[[], None],
-        told: Callable[[Sequence[bytes]], None] | None = None,
-    ) -> Callable[[], None]:
+    def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
         """See Store."""
         return self.store.watch(due, done, told)
 

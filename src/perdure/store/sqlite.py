@@ -28,7 +28,7 @@ from perdure.store import (
     sqlite_sweep,
     sqlite_worker,
 )
-from perdure.store.base import Overdue, Pruned, Search
+from perdure.store.base import Hint, Overdue, Pruned, Search, Told
 from perdure.store.sqlite_clock import SqliteClock
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_file import Standing, read_url
@@ -265,11 +265,6 @@ class SqliteStore:
     async def _prune_some(self, ids: Sequence[bytes], before: int, keys: int) -> int:
         return await self._writer.write(lambda transaction: sqlite_sweep.prune(transaction, ids, before, keys))
 
-    def watch(
-        self,
-        due: Callable[[], None],
-        done: Callable[[], None],
-        told: Callable[[Sequence[bytes]], None] | None = None,
-    ) -> Callable[[], None]:
+    def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
         """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch."""
         return self._watch.add(due, done)

@@ -113,12 +113,11 @@ class Connection:
             return text, arranged(cells)
         size = next(size for size in _SIZES if size >= rows)
         key = (name, size)
-        text = self._sized.get(key)
-        if text is None:
-            text = self._sized[key] = repeated(self._sql[name], size)
+        if key not in self._sized:
+            self._sized[key] = repeated(self._sql[name], size)
         if size > rows:
             cells = cells + [NOTHING] * ((size - rows) * width)
-        return text, cells
+        return self._sized[key], cells
 
     def close(self) -> None:
         """Let go of the file; an open transaction is rolled back."""

@@ -13,7 +13,7 @@ from perdure.kernel.lease import Claim, ClaimAnswer
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
-from perdure.store.base import Overdue, Pruned, Search, Store
+from perdure.store.base import Hint, Overdue, Pruned, Search, Store, Told
 
 Visit = Callable[[str, Any], Awaitable[None]]
 """Called with the door's name and its argument; may wait, or raise StoreUnavailable."""
@@ -131,12 +131,7 @@ class FaultyStore(Store):
         answer: Pruned = await self._call("prune", finished, keys, limit)
         return answer
 
-    def watch(
-        self,
-        due: Callable[[], None],
-        done: Callable[[], None],
-        told: Callable[[Sequence[bytes]], None] | None = None,
-    ) -> Callable[[], None]:
+    def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
         """See Store."""
         return self.store.watch(due, done, told)
 
