@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure import limits
 from tests.kill import victim
 from tests.kill.crime import Scene
 
@@ -18,3 +19,9 @@ async def scene(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv(victim.LEDGER, str(scene.ledger))
     yield scene
     await scene.end()
+
+
+@pytest.fixture
+def quick_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have survivors look for dead workers as soon as they are there."""
+    monkeypatch.setattr(limits, "PROBE_GRACE_SECONDS", 0.0)

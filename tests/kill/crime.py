@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.engine import Engine
+from perdure.kernel.child import queue_kind
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Process
 from perdure.kernel.soundness import unsound
@@ -65,9 +66,11 @@ async def said(child: asyncio.subprocess.Process, word: str) -> str:
     raise AssertionError(f"the victim ended (code {child.returncode}) and never said {word!r}")
 
 
-async def laws_hold(engine: Engine) -> list[Process]:
-    """Check every process by the soundness module, and that no step was recorded twice in a run."""
+async def laws_hold(engine: Engine, *queues: str) -> list[Process]:
+    """Check every process, and the tasks of ``queues``, by the soundness module; no step is recorded twice in a run."""
     rows = await engine.store.search(Search(limit=1000))
+    for queue in queues:
+        rows += await engine.store.search(Search(kind=queue_kind(queue), limit=1000))
     now = await engine.store.now()
     for row in rows:
         events = await engine.store.history(row.id, row.run, limit=row.events or 1)

@@ -23,8 +23,9 @@ from perdure.kernel.worker import Beat, Renewal, Worker
 from perdure.store.base import Overdue, Search
 from perdure.testing.clock import MovableMachine
 from perdure.testing.model import Model
+from tests.store import family
+from tests.store.family import PAIRS
 
-PAIRS = (("order", "1"), ("order", "2"), ("refund", "1"), ("ödeme", ""))
 LEASE = 15 * SECOND
 IDLE = 45 * SECOND
 ERROR = Failure(type="Refused", message="no").encode()
@@ -168,9 +169,11 @@ class Script:
     def turns(self) -> Line:
         """Owners commit a batch of turns of what they hold, or think they hold."""
         rows = self._some(list(self.hands.values()), 5) if self.hands else []
-        commits = [self._turn(row) for row in rows]
+        rows.sort(key=_by_id)  # of two commits of a batch that tell one process, either may come first
+        commits = [self._turn(row, outward=True) for row in rows]
         line = self._commit(commits)
         for before, commit, answer in zip(rows, commits, line.answer, strict=True):
+            self.probes |= family.probes(commit, answer.verdict)
             del self.hands[commit.after.id]
             row = self.model.rows.get(commit.after.id)
             later = answer.verdict in (Verdict.EARLY, Verdict.READ_FIRST)
@@ -181,14 +184,15 @@ class Script:
         return line
 
     def _commit(self, commits: list[Commit]) -> Line:
-        return self._line("commit", (commits,), [commit.after.id for commit in commits])
+        return self._line("commit", (commits,), [id for commit in commits for id in _touched(commit)])
 
     def late(self) -> Line:
         """Somebody who was paused answers from long ago."""
         rows = {row.id: row for row in self._some(self.stale[-20:], 3)} if self.stale else {}
-        return self._commit([self._turn(row) for row in rows.values() if row.owner and not row.final])
+        late = [row for row in sorted(rows.values(), key=_by_id) if row.owner and not row.final]
+        return self._commit([self._turn(row, outward=True) for row in late])
 
-    def _turn(self, row: Process) -> Commit:
+    def _turn(self, row: Process, outward: bool = False) -> Commit:
         """What the code of this process made of what has come."""
         chance, now = self.chance, self.model.now
         events: list[Event] = []
@@ -210,11 +214,21 @@ class Script:
                 consumed.append((heard, number))
             else:
                 break
+        starts, sends = self._outward(row, events) if outward else ((), ())
         outcome = self._outcome(now)
         return transition.turn(
             row, events, outcome, now=now, lease=LEASE, idle_at=now + IDLE, consumed=tuple(consumed),
-            not_before=not_before, cleared=self._maybe(0.1) and bool(events),
+            not_before=not_before, cleared=self._maybe(0.1) and bool(events), starts=starts, sends=sends,
         )  # fmt: skip
+
+    def _outward(self, row: Process, events: list[Event]) -> tuple[tuple[Start, ...], tuple[Message, ...]]:
+        """What a turn sends out: children, and messages to known processes, the new children, itself or nobody."""
+        starts = family.children(self.chance, self.ids, row, events, self.model.now) if self._maybe(0.3) else ()
+        if self._maybe(0.7):
+            return starts, ()
+        known = [*list(self.model.rows)[-12:], *(start.process.id for start in starts), self.ids.new_id()]
+        told = [self._message(self.chance.choice(known)) for _ in range(self.chance.randint(1, 3))]
+        return starts, (*told, *self._some(self.sent["send"][-10:], 1))
 
     def _outcome(self, now: int) -> Outcome:
         chance = self.chance
@@ -257,14 +271,17 @@ class Script:
         known = [row for row in self.model.rows.values() if not row.final or self._maybe(0.3)] + self.stale[-3:]
         rows = {row.id: row for row in self._some(known, 3)} if known else {}
         commits = [commit for row in rows.values() if (commit := self._command(row)) is not None]
-        return self._commit(commits)
+        return self._commit(sorted(commits, key=lambda commit: commit.after.id))
 
     def rescue(self) -> Line:
         """A supervisor frees what ended workers held; two may do so at once."""
         orphans = self.model.overdue(Overdue.ORPHANED, 3)
         now, died = self.model.now, self._maybe(0.9)
         return self._commit(
-            [transition.orphaned(row, now=now, died=died, worker="w", idle_at=now + IDLE) for row in orphans]
+            [
+                transition.orphaned(row, now=now, died=died, worker="w", idle_at=now + IDLE)
+                for row in sorted(orphans, key=_by_id)
+            ]
         )
 
     def _command(self, row: Process) -> Commit | None:
@@ -274,11 +291,11 @@ class Script:
             if row.reminder and self._maybe(0.3):
                 return transition.reminded(row, idle_at=now + IDLE)
             if row.deadline is not None and row.deadline <= now and row.status not in FINAL:
-                return transition.expired(row, now=now)
+                return transition.expired(row, history, now=now)
             if row.status in (Status.FAILED, Status.BROKEN):
                 return transition.retried(row, history, sender, now=now)
             if self._maybe(0.3):
-                return transition.terminated(row, sender, now=now)
+                return transition.terminated(row, sender, history, now=now)
             if row.owner and self._maybe(0.3):
                 return transition.released(row, due_at=now)
         except IllegalMove:
@@ -290,10 +307,10 @@ class Script:
         verb = self.chance.choice([verb for verb in self.sent if self.sent[verb]] or ["start"])
         records = self._some(self.sent[verb][-30:], 4) if self.sent[verb] else []
         if verb == "commit":
-            records = list({commit.after.id: commit for commit in records}.values())
+            records = sorted({commit.after.id: commit for commit in records}.values(), key=_id)
         elif verb == "start":
             records = self._orderly(records)
-        ids = [record.process if verb == "send" else _id(record) for record in records]
+        ids = [id for record in records for id in _touched(record)]
         self.probes.add(f"{verb} again")
         return self._line(verb, (records,), ids)
 
@@ -344,3 +361,17 @@ class Script:
 
 def _id(record: Start | Commit) -> bytes:
     return record.process.id if isinstance(record, Start) else record.after.id
+
+
+def _by_id(row: Process) -> bytes:
+    return row.id
+
+
+def _touched(record: Start | Commit | Message) -> list[bytes]:
+    """The processes that a record may change."""
+    if isinstance(record, Message):
+        return [record.process]
+    if isinstance(record, Start):
+        return [record.process.id]
+    children = [start.process.id for start in record.starts]
+    return [record.after.id, *children, *(message.process for message in record.sends)]

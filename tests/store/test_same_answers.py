@@ -24,6 +24,9 @@ EXPECTED_PROBES = frozenset(
         "start created", "start already exists", "start conflict", "start refused", "start again",
         "send delivered", "send duplicate", "send finished", "send not found", "send again",
         "commit applied", "commit refused", "commit read first", "commit early", "commit again",
+        "children applied", "children refused", "children read first", "children early",
+        "messages out applied", "messages out refused", "messages out read first", "messages out early",
+        "a child's answer", "a child's answer not applied",
         "claimed", "takeover", "suspects", "pruned",
         "overdue orphaned", "overdue lapsed", "overdue expired", "overdue idle", "overdue owned", "overdue unhosted",
     }

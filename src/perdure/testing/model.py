@@ -161,13 +161,17 @@ class Model:
     # Committing
 
     def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
-        """Answer each commit; write those whose fence fits."""
-        return [CommitAnswer(self._commit(one), self._inbox(one.after.id), self.now) for one in commits]
+        """Answer each commit; write those whose fence fits, then what these send out, children first."""
+        written: list[Commit] = []
+        answers = [CommitAnswer(self._commit(one, written), self._inbox(one.after.id), self.now) for one in commits]
+        self.start([start for one in written for start in one.starts])
+        self.send([message for one in written for message in one.sends])
+        return answers
 
     def _inbox(self, process: bytes) -> int:
         return self.rows[process].inbox if process in self.rows else 0
 
-    def _commit(self, commit: Commit) -> Verdict:
+    def _commit(self, commit: Commit, written: list[Commit]) -> Verdict:
         after, row = commit.after, self.rows.get(commit.after.id)
         if row is None:
             return Verdict.REFUSED
@@ -194,6 +198,7 @@ class Model:
         )
         self._append(after, commit.events)
         self._consume(commit)
+        written.append(commit)
         return Verdict.APPLIED
 
     def _applied(self, row: Process, commit: Commit) -> bool:

@@ -53,6 +53,17 @@ class Outward:
         assert await trial.stored() == rows
         assert len(await trial.store.messages([(target.id, 0)])) == 1
 
+    async def test_rule_05_a_commit_sent_again_does_not_bring_back_a_child_that_was_pruned(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        parent = await trial.in_hand(worker)
+        commit = outward(going_on(parent), starts=[trial.process(parent=parent.id)])
+        await trial.done(commit)
+        taken = only((await trial.claim(worker)).claimed)
+        await trial.done(finished(taken.process))
+        assert (await trial.store.prune(0, 0, 10)).processes == 1
+        assert (await trial.commit(commit)).verdict is Verdict.APPLIED
+        assert [row.id for row in await trial.stored()] == [parent.id]
+
     async def test_rule_02_a_parent_and_its_children_may_end_in_one_batch(self, trial: Trial) -> None:
         worker = await trial.worker()
         parent = await trial.in_hand(worker)

@@ -1,4 +1,4 @@
--- Write commits, each accepted or refused by itself (rules 1 to 6). Verdicts other than "applied" are listed in odd.
+-- Write commits, each accepted or refused by itself (rules 1 to 6). Those that are not written now are listed in odd.
 -- 1. Lock the rows in id order (the client sorts), passing by those that somebody holds, and compare the fence on the
 --    locked row, whose place (ctid) cannot change any more.
 -- 2. In later statements update the rows that fit, at their place, and write what belongs to them by its number in the

@@ -1,9 +1,9 @@
 -- Write commits that also start children or send messages: all of it, or nothing of a commit that is not applied (law 3).
 -- 1. Lock the rows that messages go to. A commit whose target somebody else holds is "blocked": then nothing at all is
 --    written, and the client sends the batch again without it. Nothing waits for a lock, so no order of locks matters.
--- 2. Write the commits, then start the children and send the messages of those that were applied. Both are known by their
---    ids, so a batch that is sent again after an unknown outcome adds nothing (rule 5). Messages come after the commits:
---    a parent and its child may finish in one batch, and each row is changed by one statement at a time (rule 2).
+-- 2. Write the commits, then start the children and send the messages of those that were written now: a batch that is
+--    sent again after an unknown outcome adds nothing (rule 5). Messages come after the commits: a parent and its child
+--    may finish in one batch, and each row is changed by one statement at a time (rule 2).
 CREATE OR REPLACE FUNCTION perdure.commit_outward(
     records perdure.commit_in[], rare perdure.commit_rare[], new_events perdure.event_in[], consumed perdure.consumed_in[],
     children perdure.start_in[], children_rare perdure.start_rare[], child_of int[], letters perdure.letter_in[],

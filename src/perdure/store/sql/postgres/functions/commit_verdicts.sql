@@ -1,6 +1,7 @@
 -- What becomes of each commit of a batch in which not all fit: read after the lock, in statements of its own (rule 3).
 -- A resend is known by the first event it wrote, compared whole: two supervisors may well make two different commands
--- with one token and version (rule 5). A commit without events is known by the row's token and version.
+-- with one token and version (rule 5). A commit without events is known by the row's token and version. It stands among the
+-- odd ones too: what it sent out was sent then, and a child that has been pruned since must not come back.
 CREATE OR REPLACE FUNCTION perdure.commit_verdicts(
     records perdure.commit_in[], new_events perdure.event_in[], held int[], now bigint,
     OUT fits boolean[], OUT places tid[], OUT odd int[], OUT verdicts text[]
@@ -21,8 +22,8 @@ BEGIN
     END LOOP;
     SELECT array_agg(v.verdict = 'fits' ORDER BY v.n),
            array_agg(v.ctid ORDER BY v.n),
-           array_agg(v.n ORDER BY v.n) FILTER (WHERE v.verdict NOT IN ('fits', 'applied')),
-           array_agg(v.verdict ORDER BY v.n) FILTER (WHERE v.verdict NOT IN ('fits', 'applied'))
+           array_agg(v.n ORDER BY v.n) FILTER (WHERE v.verdict <> 'fits'),
+           array_agg(v.verdict ORDER BY v.n) FILTER (WHERE v.verdict <> 'fits')
     INTO fits, places, odd, verdicts
     FROM (
         SELECT u.n, p.ctid, CASE

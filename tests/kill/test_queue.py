@@ -1,0 +1,101 @@
+"""SIGKILL and SIGSTOP of workers that serve a queue: every task has one answer, and poison harms no neighbour."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from perdure.engine import Engine
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Process, Status
+from perdure.store.base import Search
+from tests.kill.crime import LIMIT, Scene, said
+from tests.kill.kinship import families_whole
+from tests.kill.orchard import PARENTS, bomb, juice, quick_juice
+from tests.kill.test_children import END, GO_ON, KILL, SHORT, STOP, doom, hosts
+from tests.kill.victim import gate
+from tests.runtime.conftest import until
+
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(300), pytest.mark.usefixtures("quick_probes")]
+
+
+def presses(url: str) -> Engine:
+    return Engine(url, work=True, workflows=[], queues=["press"])
+
+
+async def tasks(engine: Engine) -> list[Process]:
+    return await engine.store.search(Search(kind="@press"))
+
+
+async def test_f01_a_task_whose_worker_is_killed_in_the_middle_runs_elsewhere_under_the_same_key(scene: Scene) -> None:
+    async with Engine(scene.url, work=True, workflows=PARENTS, queues=[]) as engine:
+        handle = await engine.start(juice, "apple")
+        child = await scene.victim(modules=hosts("PRESSES"))
+        await until(scene.effects)
+        child.send_signal(KILL)
+        await child.wait()
+        gate().touch()
+        async with presses(scene.url):
+            assert await handle.result(LIMIT) == "apple juice"
+        assert scene.effects() == {("press-apple", f"{handle.id}/1/press:1"): 2}
+        kinds = await families_whole(engine)
+        [task], [parent] = kinds["@press"], kinds["juice"]
+        assert parent.inbox == 1
+        assert task.status is Status.COMPLETED
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+async def test_f01_a_worker_killed_at_the_commit_that_ends_a_task_loses_nothing(scene: Scene, side: str) -> None:
+    async with Engine(scene.url, work=True, workflows=PARENTS, queues=[]) as engine:
+        handle = await engine.start(quick_juice, 7)
+        child = await scene.victim(modules=hosts("PRESSES"), doom=doom(1, side))
+        assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
+        async with presses(scene.url):
+            assert await handle.result(LIMIT) == 7
+        [times] = scene.effects().values()
+        assert times == (2 if side == "before" else 1)
+        await families_whole(engine)
+
+
+async def test_f05_the_late_answer_of_a_stopped_worker_is_refused_and_its_parent_has_one_answer(scene: Scene) -> None:
+    async with Engine(scene.url, work=True, workflows=PARENTS, queues=[]) as engine:
+        handle = await engine.start(quick_juice, 7)
+        child = await scene.victim(modules=hosts("PRESSES"), pace=SHORT, doom=doom(1, "before", STOP))
+        await until(scene.effects)
+        async with presses(scene.url):
+            assert await handle.result(LIMIT) == 7
+            assert set(scene.effects().values()) == {2}, "one effect under one key, tried twice"
+            before = await families_whole(engine)
+            child.send_signal(GO_ON)
+            child.send_signal(END)
+            assert json.loads(await said(child, "metrics"))["commits_refused"] == 1
+            assert await families_whole(engine) == before
+        [parent] = before["quick_juice"]
+        assert parent.inbox == 1
+
+
+async def test_f31_a_task_that_kills_its_worker_is_parked_and_its_neighbours_are_unharmed(scene: Scene) -> None:
+    async with Engine(scene.url, work=True, workflows=PARENTS, queues=[]) as engine:
+        deadly = await engine.start(bomb)
+        healthy = await engine.start_many(quick_juice, [(n,) for n in range(20)])
+        deaths = 0
+        async with asyncio.timeout(LIMIT):
+            while not (poison := [row for row in await tasks(engine) if row.awaiting == "step explode"]):
+                await asyncio.sleep(0.01)
+            id = id_text(poison[0].id)
+            while (await engine.row(id)).status is Status.RUNNING:
+                child = await scene.victim(modules=hosts("PRESSES"))
+                while child.returncode is None and (await engine.row(id)).status is Status.RUNNING:
+                    await asyncio.sleep(0.05)
+                deaths += child.returncode is not None
+        results = await asyncio.gather(*(handle.result(LIMIT) for handle in healthy))
+        assert results == list(range(20))
+        row = await engine.row(id)
+        assert row.status is Status.BROKEN
+        assert deaths == 2, "twice with neighbours"
+        assert scene.ledger.read_text().count("explode") == 2 * 5, "effect and key: twice with neighbours, thrice alone"
+        assert (await engine.row(deadly.id)).status is Status.RUNNING, "its parent waits for whoever mends it"
+        assert "died" in (await engine.status(id)).waiting
+        await families_whole(engine)
