@@ -29,8 +29,8 @@ from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, Star
 from perdure.kernel.event import Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
-from perdure.kernel.names import check_key, check_name, id_text
-from perdure.kernel.payload import decode, encode
+from perdure.kernel.names import check_key, id_text
+from perdure.kernel.payload import decode
 from perdure.kernel.process import Process, Status
 from perdure.kernel.unopened import first_trouble
 from perdure.request import Reference
@@ -251,12 +251,8 @@ class Client:
         origin: str = "client",
     ) -> SendVerdict:
         """Send a signal with a value; it waits in the inbox until the process receives it. A person is recorded."""
-        check_name(name, "the signal's name")
-        if key is not None:
-            check_key(key, "the signal's key")
-        raw = encode(value, what=f"the value of signal {name!r}")
-        sender = request.sender(who, why, origin).encode() if who or why else None
-        return await self._send(process, MessageType.SIGNAL, name, raw, key, sender)
+        signal = request.signal(name, value, key, who, why, origin)
+        return await self._send(process, MessageType.SIGNAL, *signal)
 
     async def cancel(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> SendVerdict:
         """Ask a process to cancel; recorded with who, why and origin."""

@@ -30,16 +30,16 @@ class Machine:
 
     def new_id(self) -> bytes:
         """A fresh UUIDv7 as 16 bytes: 48 bits of milliseconds, then chance (RFC 9562)."""
-        if len(_chance) < 10:
-            _chance.extend(os.urandom(5120))
-        tail = _chance[-10:]
-        del _chance[-10:]
+        while not _chance:
+            drawn = os.urandom(5120)
+            _chance.extend(bytearray(drawn[at : at + 10]) for at in range(0, 5120, 10))
+        tail = _chance.pop()  # one thread gets it, whoever else draws
         tail[0] = 0x70 | (tail[0] & 0x0F)
         tail[2] = 0x80 | (tail[2] & 0x3F)
         return (time_ns() // 1_000_000).to_bytes(6, "big") + tail
 
 
-_chance = bytearray()
+_chance: list[bytearray] = []
 """Chance drawn ahead, since each draw is a system call; a forked child forgets its parent's."""
 os.register_at_fork(after_in_child=_chance.clear)
 

@@ -22,7 +22,7 @@ class Handle(Generic[Result]):
     A handle holds no connection and no memory of the process; any number may exist for one process.
     """
 
-    __slots__ = ("_client", "_type", "created", "id_bytes", "key", "kind")
+    __slots__ = ("_client", "_type", "created", "id_bytes", "key", "kind", "known")
 
     def __init__(
         self, client: Client, id_bytes: bytes, kind: str, key: str | None, *, created: bool, result_type: Any = Any
@@ -33,6 +33,7 @@ class Handle(Generic[Result]):
         self.kind = kind
         self.key = key
         self.created = created
+        self.known = True  # to be stored; not so while the transaction of a guest is open
 
     @property
     def id(self) -> str:
@@ -47,7 +48,7 @@ class Handle(Generic[Result]):
 
         Raises ProcessFailed, ProcessCancelled or ProcessBroken if it did not complete.
         """
-        value: Result = await self._client.result(self.id_bytes, timeout=timeout, type=self._type, known=True)
+        value: Result = await self._client.result(self.id_bytes, timeout=timeout, type=self._type, known=self.known)
         return value
 
     async def status(self) -> ProcessView:

@@ -17,6 +17,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 from perdure.client import Client
 from perdure.engine import Engine
 from perdure.errors import PerdureError
+from perdure.guest import Blocking, BlockingGuest, blocking_guest
 from perdure.handle import Handle, Result
 
 P = ParamSpec("P")
@@ -128,6 +129,13 @@ class BlockingEngine:
         finally:
             future.cancel()
             del future  # it may hold an error, whose traceback holds this frame
+
+    def within(self, connection: Blocking) -> BlockingGuest[BlockingHandle[Any]]:
+        """Start and signal inside the caller's own transaction, on this thread: see :meth:`Engine.within`."""
+        self._refuse_where_it_cannot_work()
+        with self._lock:
+            engine = self._opened()
+        return blocking_guest(engine, connection, lambda handle: BlockingHandle(self, handle))
 
     def open(self) -> Self:
         """Open the store now, not at the first call; raises StoreError. An open engine stays as it is."""

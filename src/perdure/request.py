@@ -11,8 +11,8 @@ from perdure import limits
 from perdure.clock import microseconds
 from perdure.errors import InvalidInput, InvalidKey
 from perdure.kernel.failure import safe_text
-from perdure.kernel.names import id_bytes
-from perdure.kernel.payload import encode_attributes
+from perdure.kernel.names import check_key, check_name, id_bytes
+from perdure.kernel.payload import encode, encode_attributes
 from perdure.kernel.plain import shown
 from perdure.kernel.transition import Sender
 from perdure.store.base import Search
@@ -77,6 +77,17 @@ def sender(who: Any, why: Any, origin: Any) -> Sender:
     return Sender(
         safe_text(who, limits.NAME_BYTES), safe_text(why, limits.ERROR_TEXT_BYTES), safe_text(origin, limits.NAME_BYTES)
     )
+
+
+def signal(
+    name: Any, value: object, key: Any, who: Any, why: Any, origin: Any
+) -> tuple[str, bytes, str | None, bytes | None]:
+    """A signal's name, payload, key and sender; raises InvalidInput, InvalidKey or PayloadError."""
+    check_name(name, "the signal's name")
+    if key is not None:
+        check_key(key, "the signal's key")
+    raw = encode(value, what=f"the value of signal {name!r}")
+    return name, raw, key, sender(who, why, origin).encode() if who or why else None
 
 
 def rows(count: Any, what: str) -> int:

@@ -1,0 +1,123 @@
+"""A guest: starts and signals processes inside a database transaction that belongs to the caller.
+
+If his transaction commits, the process is there, due, and workers are woken; if it is rolled back, nothing ever
+happened. The same arguments, answers, errors and limits at the door as those of the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import wraps
+from typing import Any, Generic, Protocol, TypeVar
+
+from perdure import request
+from perdure.authoring.workflow import Workflow
+from perdure.client import Client
+from perdure.errors import InvalidInput, PerdureError, ProcessNotFound
+from perdure.handle import Handle
+from perdure.kernel.commit import Start
+from perdure.kernel.message import Message, MessageType, SendVerdict
+from perdure.kernel.names import id_text
+from perdure.request import Reference
+from perdure.store.guest import guest_of
+
+T = TypeVar("T")
+Held = TypeVar("Held")
+
+
+class Awaited(Protocol):
+    """A connection whose calls are awaited: of asyncpg, or an async one of psycopg or SQLAlchemy."""
+
+    def execute(self, statement: Any, /) -> Awaitable[Any]:
+        """Run a statement."""
+
+
+class Blocking(Protocol):
+    """A connection whose calls block: of sqlite3, or an ordinary one of psycopg or SQLAlchemy."""
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+
+
+class Guest:
+    """What ``engine.within(connection)`` answers for a connection whose calls are awaited.
+
+    A handle that it answers is of use to others, and to :meth:`Handle.result`, once the transaction has committed.
+    """
+
+    def __init__(self, client: Client, connection: Any) -> None:
+        self._client = client
+        self._door = guest_of(client.store, connection, client.machine)
+        self.blocking = self._door.blocking
+
+    async def start(
+        self,
+        workflow: Workflow[Any, Any] | str,
+        /,
+        *args: Any,
+        key: str | None = None,
+        deadline: float | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Handle[Any]:
+        """Start a process with the caller's commit: see :meth:`Client.start`."""
+        flow = self._client.registry.find(workflow)
+        process = self._client._fresh(flow, args, kwargs, key, deadline, attributes)
+        handle = self._client._handle(flow, process, await self._door.start(Start(process)))
+        handle.known = False
+        return handle
+
+    async def signal(
+        self,
+        process: Reference,
+        name: str,
+        value: object = None,
+        *,
+        key: str | None = None,
+        who: str = "",
+        why: str = "",
+        origin: str = "client",
+    ) -> SendVerdict:
+        """Send a signal with the caller's commit: see :meth:`Client.signal`."""
+        id = request.reference(process)
+        signal = request.signal(name, value, key, who, why, origin)
+        answer = await self._door.send(Message(self._client.machine.new_id(), id, MessageType.SIGNAL, *signal))
+        if answer.verdict is SendVerdict.NOT_FOUND:
+            raise ProcessNotFound(f"no process has the id {id_text(id)}; nothing was sent")
+        return answer.verdict
+
+
+class BlockingGuest(Generic[Held]):
+    """The same for a connection whose calls block; it may be used on any thread on which the connection may."""
+
+    def __init__(self, guest: Guest, hold: Callable[[Handle[Any]], Held]) -> None:
+        self._guest = guest
+        self._hold = hold
+
+    @wraps(Guest.start)
+    def start(self, *args: Any, **kwargs: Any) -> Held:
+        """Start a process with the caller's commit: see :meth:`Client.start`."""
+        return self._hold(_at_once(self._guest.start(*args, **kwargs)))
+
+    @wraps(Guest.signal)
+    def signal(self, *args: Any, **kwargs: Any) -> SendVerdict:
+        """Send a signal with the caller's commit: see :meth:`Client.signal`."""
+        return _at_once(self._guest.signal(*args, **kwargs))
+
+
+def blocking_guest(client: Client, connection: Any, hold: Callable[[Handle[Any]], Held]) -> BlockingGuest[Held]:
+    """A guest whose verbs are ordinary calls; raises InvalidInput if those of the connection must be awaited."""
+    guest = Guest(client, connection)
+    if not guest.blocking:
+        raise InvalidInput("the calls of this connection must be awaited. Use it with an Engine, on its event loop.")
+    return BlockingGuest(guest, hold)
+
+
+def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The answer of a coroutine that never waits, as one on a blocking connection."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+    raise PerdureError("a blocking connection has waited; this is a defect, please report it")

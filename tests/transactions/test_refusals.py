@@ -1,0 +1,209 @@
+"""Where there can be no guest, and how it fares beside others."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+
+from perdure.engine import Engine
+from perdure.errors import InvalidInput, KeyConflict, PayloadTooLarge, PerdureError, StoreTooOld, StoreUnavailable
+from perdure.kernel.message import SendVerdict
+from perdure.portal import BlockingEngine
+from perdure.store.base import Search
+from perdure.store.codec import AesGcm
+from perdure.store.offload import Folder
+from tests.transactions.caller import address, by_asyncpg, by_psycopg, by_sqlite3, by_sqlite3_immediate, done
+from tests.transactions.shop import bill, greet
+
+LIMIT = 30.0
+OLD, NEW = {"old": b"1" * 32}, {"new": b"2" * 32}
+
+
+async def test_a_connection_without_a_transaction_is_refused(postgres_url: str, sqlite_url: str) -> None:
+    async with Engine(postgres_url) as engine:
+        bare = await asyncpg.connect(address(postgres_url))
+        with pytest.raises(InvalidInput, match="Begin one first"):
+            engine.within(bare)
+        await bare.close()
+        with psycopg.connect(address(postgres_url), autocommit=True) as connection:
+            with pytest.raises(InvalidInput, match="Begin one first"):
+                engine.within(connection)
+            with connection.transaction():
+                assert engine.within(connection).start(bill, 1).created
+        assert await engine.count() == {"transactions/bill": {"running": 1}}
+    async with Engine(sqlite_url) as engine:
+        lone = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
+        with pytest.raises(InvalidInput, match="BEGIN IMMEDIATE"):
+            engine.within(lone).start(bill, 1)
+        lone.close()
+        assert await engine.count() == {}
+
+
+async def test_what_is_no_connection_to_the_store_is_refused(
+    postgres_url: str, sqlite_url: str, tmp_path: Path
+) -> None:
+    async with Engine(postgres_url) as engine, Engine(sqlite_url) as other:
+        for strange in (None, "postgresql://", sqlite3):
+            with pytest.raises(InvalidInput):
+                engine.within(strange)  # type: ignore[call-overload]
+            with pytest.raises(InvalidInput):
+                other.within(strange)  # type: ignore[call-overload]
+        async with by_asyncpg(postgres_url) as caller:
+            with pytest.raises(InvalidInput, match="cannot be used with a SQLite store"):
+                other.within(caller.connection)
+        for place in (":memory:", str(tmp_path / "mine.db")):
+            mine = sqlite3.connect(place)
+            with pytest.raises(InvalidInput, match="Connect to the same file"):
+                other.within(mine)
+            mine.close()
+    async with Engine("sqlite://:memory:") as engine, by_sqlite3(sqlite_url) as caller:
+        with pytest.raises(InvalidInput, match="belongs to its store alone"):
+            engine.within(caller.connection)
+
+
+async def test_a_database_without_our_schema_is_told_so(postgres_url: str) -> None:
+    async with Engine(f"{postgres_url}?schema=mine") as engine, by_psycopg(postgres_url) as caller:
+        assert engine.within(caller.connection).start(bill, 1).created
+        await caller.run("SET LOCAL search_path = pg_catalog")
+        assert engine.within(caller.connection).start(bill, 2).created
+        await caller.end(commit=True)
+        assert await engine.count() == {"transactions/bill": {"running": 2}}
+        await caller.run("DROP SCHEMA mine CASCADE")
+        with pytest.raises(StoreTooOld, match="Roll the transaction back"):
+            engine.within(caller.connection).start(bill, 3)
+        await caller.end(commit=False)
+
+
+async def test_f35_of_two_transactions_with_one_key_the_second_waits_and_finds_the_first(postgres_url: str) -> None:
+    async with Engine(postgres_url) as engine, by_asyncpg(postgres_url) as one, by_asyncpg(postgres_url) as two:
+        first = await done(engine.within(one.connection).start(bill, 1, key="k"))
+        waiting = asyncio.create_task(engine.within(two.connection).start(bill, 1, key="k"))
+        async with by_asyncpg(postgres_url) as looker:
+            while not await looker.connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                pass
+        await one.end(commit=True)
+        second = await waiting
+        assert (second.created, second.id) == (False, first.id)
+        with pytest.raises(KeyConflict):
+            await engine.within(two.connection).start(bill, 2, key="k")
+        await two.end(commit=True)
+
+
+async def test_a_signal_waits_for_whoever_holds_the_row_of_its_process(postgres_url: str) -> None:
+    async with Engine(postgres_url) as engine, by_asyncpg(postgres_url) as one, by_asyncpg(postgres_url) as two:
+        handle = await engine.start(greet)
+        await engine.within(one.connection).signal(handle.id, "name", "Ann")
+        waiting = asyncio.create_task(engine.within(two.connection).signal(handle.id, "name", "Bob"))
+        async with by_asyncpg(postgres_url) as looker:
+            while not await looker.connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                pass
+        await one.end(commit=True)
+        assert await waiting is SendVerdict.DELIVERED
+        await two.end(commit=True)
+        messages = await engine.store.messages([(handle.id_bytes, 0)])
+        assert [(message.number, message.payload) for message in messages] == [(1, b'"Ann"'), (2, b'"Bob"')]
+
+
+async def test_a_snapshot_that_is_too_old_is_told_to_begin_anew(postgres_url: str, sqlite_url: str) -> None:
+    async with Engine(postgres_url) as engine, by_asyncpg(postgres_url) as caller:
+        await caller.run("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+        await caller.run("SELECT 1")
+        await engine.start(bill, 1, key="k")
+        with pytest.raises(StoreUnavailable, match="run it again"):
+            await engine.within(caller.connection).start(bill, 1, key="k")
+        await caller.end(commit=False)
+    async with Engine(sqlite_url) as engine:
+        late = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
+        late.execute("BEGIN")
+        late.execute("SELECT count(*) FROM process").fetchone()
+        await engine.start(bill, 1, key="k")
+        with pytest.raises(StoreUnavailable):
+            engine.within(late).start(bill, 1, key="k")
+        late.close()
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+async def test_payloads_are_sealed_in_a_transaction_as_outside(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = str(request.getfixturevalue(f"{kind}_url"))
+    call = by_psycopg if kind == "postgres" else by_sqlite3
+    offload = Folder(tmp_path / "blobs")
+    async with Engine(url, work=True, workflows=[bill, greet], codecs=[AesGcm(OLD)], offload=offload) as engine:
+        async with call(url) as caller:
+            guest = engine.within(caller.connection)
+            sealed = guest.start(bill, 1, key="k")
+            greeted = guest.start(greet)
+            guest.signal(greeted.id, "name", "Ann")
+            with pytest.raises(PayloadTooLarge, match="belongs into the offload"):
+                guest.signal(greeted.id, "name", "x" * (offload.above + 1))
+            await caller.end(commit=True)
+        assert await sealed.result(LIMIT) == "bill 1"
+        assert await greeted.result(LIMIT) == "hello Ann"
+    async with Engine(url, codecs=[AesGcm(NEW | OLD)], offload=offload) as engine, call(url) as caller:
+        guest = engine.within(caller.connection)
+        assert not guest.start(bill, 1, key="k").created
+        with pytest.raises(KeyConflict):
+            guest.start(bill, 2, key="k")
+        await caller.end(commit=True)
+    async with Engine(url, codecs=[], offload=None) as plain:
+        rows = await plain.store.search(Search())
+        assert len(rows) == 2
+        assert all(row.input.startswith(b"\xc1") for row in rows)
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+def test_a_program_without_an_event_loop_starts_in_its_transaction(kind: str, request: pytest.FixtureRequest) -> None:
+    url = str(request.getfixturevalue(f"{kind}_url"))
+    with BlockingEngine(url, work=True, workflows=[bill, greet]) as engine:
+        engine.open()
+        results: list[Any] = []
+
+        def buy(number: int) -> None:
+            if kind == "postgres":
+                connection: Any = psycopg.connect(address(url))
+            else:
+                connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+            handle = engine.within(connection).start(bill, number, key=f"sale/{number}")
+            connection.commit()
+            connection.close()
+            results.append(handle.result(timeout=LIMIT))
+
+        threads = [threading.Thread(target=buy, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(results) == ["bill 0", "bill 1", "bill 2", "bill 3"]
+
+
+def test_an_engine_that_blocks_refuses_a_connection_that_must_be_awaited(postgres_url: str) -> None:
+    with BlockingEngine(postgres_url) as engine:
+
+        async def ask() -> None:
+            async with by_asyncpg(postgres_url) as caller:
+                with pytest.raises(PerdureError, match="event loop"):
+                    engine.within(caller.connection)
+
+        asyncio.run(ask())
+
+
+async def test_what_fails_half_way_leaves_nothing_of_it(sqlite_url: str) -> None:
+    async with Engine(sqlite_url) as engine:
+        handle = await engine.start(greet)
+        async with by_sqlite3_immediate(sqlite_url) as caller:
+            await caller.run(
+                "CREATE TRIGGER stop BEFORE UPDATE OF inbox ON process BEGIN SELECT RAISE(ABORT, 'no more'); END"
+            )
+            with pytest.raises(PerdureError, match="no more"):
+                engine.within(caller.connection).signal(handle.id, "name", "Ann")
+            await caller.run("DROP TRIGGER stop")
+            await caller.end(commit=True)
+        assert await engine.store.messages([(handle.id_bytes, 0)]) == []
