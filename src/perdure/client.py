@@ -13,8 +13,8 @@ from perdure.answer import asked
 from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import Workflow
 from perdure.clock import Machine
+from perdure.command import Commands
 from perdure.errors import (
-    IllegalMove,
     InvalidInput,
     KeyConflict,
     ProcessBroken,
@@ -24,15 +24,13 @@ from perdure.errors import (
     StoreUnavailable,
 )
 from perdure.handle import Handle
-from perdure.kernel import transition
-from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
+from perdure.kernel.commit import Commit, Start, StartAnswer, StartVerdict
 from perdure.kernel.event import Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.names import check_key, id_text
 from perdure.kernel.payload import decode
 from perdure.kernel.process import Process, Status
-from perdure.kernel.unopened import first_trouble
 from perdure.request import Reference
 from perdure.results import SETTLED, Results
 from perdure.store.base import Search, Store
@@ -54,7 +52,7 @@ class Doors(Protocol):
         """Have a commit written."""
 
 
-class Client:
+class Client(Commands):
     """Everything that can be asked of processes from outside; works in a web process that runs no work."""
 
     def __init__(self, store: Store, doors: Doors, registry: Registry, machine: Machine) -> None:
@@ -170,14 +168,6 @@ class Client:
         type = Any if known is None else known.shape.result_type
         return Handle(self, process.id, process.kind, process.key, created=False, result_type=type)
 
-    async def row(self, process: Reference) -> Process:
-        """The stored row of a process; raises ProcessNotFound."""
-        id = request.reference(process)
-        found = await self.store.search(Search(ids=(id,), limit=1))
-        if not found:
-            raise ProcessNotFound(f"no process has the id {id_text(id)}; `perdure ps` lists what there is")
-        return found[0]
-
     async def result(
         self, process: Reference, *, timeout: float | None = None, type: Any = Any, known: bool = False
     ) -> Any:
@@ -253,61 +243,3 @@ class Client:
         """Send a signal with a value; it waits in the inbox until the process receives it. A person is recorded."""
         signal = request.signal(name, value, key, who, why, origin)
         return await self._send(process, MessageType.SIGNAL, *signal)
-
-    async def cancel(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> SendVerdict:
-        """Ask a process to cancel; recorded with who, why and origin."""
-        sender = request.sender(who, why, origin).encode()
-        return await self._send(process, MessageType.CANCEL, "cancel", sender, None, sender)
-
-    async def _send(
-        self, process: Reference, type: MessageType, name: str, raw: bytes, key: str | None, sender: bytes | None
-    ) -> SendVerdict:
-        id = request.reference(process)
-        message = Message(self.machine.new_id(), id, type, name, raw, key, sender)
-        answer: SendAnswer = await asked(self.doors.send, message)
-        if answer.verdict is SendVerdict.NOT_FOUND:
-            raise ProcessNotFound(f"no process has the id {id_text(id)}; nothing was sent")
-        self.sent(answer)
-        return answer.verdict
-
-    async def terminate(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> None:
-        """End a process at once, whoever holds it; its steps in flight are fenced off."""
-        sender = request.sender(who, why, origin)
-
-        known: dict[int, list[Event]] = {}  # by run: a second look reads only what has happened since the first
-
-        async def ended(row: Process) -> Commit:
-            history = known.setdefault(row.run, [])
-            if row.events > len(history):
-                news = row.events - len(history)
-                history += await self.store.history(row.id, row.run, after=len(history), limit=news)
-            return transition.terminated(row, sender, history, now=await self.store.now())
-
-        await self._command(process, ended)
-
-    async def retry(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> None:
-        """Let a failed, broken or held process go on from its last good event."""
-        sender = request.sender(who, why, origin)
-
-        async def retried(row: Process) -> Commit:
-            history = await self.store.history(row.id, row.run, limit=row.events)
-            if row.status is Status.FAILED and (trouble := first_trouble(event.payload for event in history)):
-                raise trouble
-            return transition.retried(row, history, sender, now=await self.store.now())
-
-        await self._command(process, retried)
-
-    async def _command(self, process: Reference, decide: Callable[[Process], Any]) -> None:
-        """Read the row, let the kernel decide, write if nobody was quicker; else look again."""
-        for _ in range(limits.COMMAND_TRIES):
-            row = await self.row(process)
-            commit: Commit = await decide(row)
-            answer: CommitAnswer = await asked(self.doors.commit, commit)
-            if answer.verdict is Verdict.APPLIED:
-                self.taken(row.id)
-                if commit.after.final:
-                    self.results.ended(commit.after)
-                return
-        raise IllegalMove(
-            f"process {id_text(row.id)} kept changing while the command was decided; nothing was done, try again"
-        )

@@ -63,14 +63,41 @@ class Handle(Generic[Result]):
         """Send a signal; ``key`` makes a repeat with the same key count once."""
         return await self._client.signal(self.id_bytes, name, value, key=key)
 
-    async def cancel(self, *, who: str = "", why: str = "") -> SendVerdict:
-        """Ask the process to cancel: its code gets CancelledError where it waits, and may clean up."""
-        return await self._client.cancel(self.id_bytes, who=who, why=why)
+    async def cancel(self, *, deadline: float | None = None, who: str = "", why: str = "") -> SendVerdict:
+        """Ask the process to cancel: its code gets CancelledError where it waits, and may clean up.
+
+        If it has not ended ``deadline`` seconds from now it is terminated.
+        """
+        return await self._client.cancel(self.id_bytes, deadline=deadline, who=who, why=why)
 
     async def terminate(self, *, who: str = "", why: str = "") -> None:
         """End the process at once, without its code. Raises IllegalMove if it has ended."""
         await self._client.terminate(self.id_bytes, who=who, why=why)
 
+    async def hold(self, *, who: str = "", why: str = "") -> None:
+        """Pause the process until it is resumed. Raises IllegalMove if it is not running."""
+        await self._client.hold(self.id_bytes, who=who, why=why)
+
+    async def resume(self, *, who: str = "", why: str = "") -> None:
+        """Let the held process go on where it was; steps that were in flight run again under their old keys."""
+        await self._client.resume(self.id_bytes, who=who, why=why)
+
     async def retry(self, *, who: str = "", why: str = "") -> None:
         """Let a failed, broken or held process go on from its last good event."""
         await self._client.retry(self.id_bytes, who=who, why=why)
+
+    async def restart(self, *, who: str = "", why: str = "") -> None:
+        """Begin again from the stored input, whatever its status, in a new run that keeps nothing."""
+        await self._client.restart(self.id_bytes, who=who, why=why)
+
+    async def restart_from(self, step: str, *, who: str = "", why: str = "") -> None:
+        """Run a step (``charge``, or ``charge:2``) again and all that followed it; what ran beside it is kept."""
+        await self._client.restart_from(self.id_bytes, step, who=who, why=why)
+
+    async def set_result(self, step: str, value: object, *, who: str = "", why: str = "") -> None:
+        """Give a step (``charge``, or ``charge:2``) that is open or has failed its result by hand."""
+        await self._client.set_result(self.id_bytes, step, value, who=who, why=why)
+
+    async def skip(self, step: str, *, who: str = "", why: str = "") -> None:
+        """Leave out a step that is open or has failed: its result is None."""
+        await self._client.skip(self.id_bytes, step, who=who, why=why)

@@ -73,7 +73,13 @@ class BlockingHandle(Generic[Result]):
     signal = _verb(Handle.signal)
     cancel = _verb(Handle.cancel)
     terminate = _verb(Handle.terminate)
+    hold = _verb(Handle.hold)
+    resume = _verb(Handle.resume)
     retry = _verb(Handle.retry)
+    restart = _verb(Handle.restart)
+    restart_from = _verb(Handle.restart_from)
+    set_result = _verb(Handle.set_result)
+    skip = _verb(Handle.skip)
 
 
 class BlockingEngine:
@@ -109,7 +115,13 @@ class BlockingEngine:
     signal = _verb(Client.signal)
     cancel = _verb(Client.cancel)
     terminate = _verb(Client.terminate)
+    hold = _verb(Client.hold)
+    resume = _verb(Client.resume)
     retry = _verb(Client.retry)
+    restart = _verb(Client.restart)
+    restart_from = _verb(Client.restart_from)
+    set_result = _verb(Client.set_result)
+    skip = _verb(Client.skip)
     metrics = _verb(_metrics)
 
     def call(self, function: Verb[Engine, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:

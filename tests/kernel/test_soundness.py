@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from perdure.clock import SECOND
-from perdure.kernel import soundness, transition
+from perdure.kernel import run, soundness, transition
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
@@ -151,7 +151,7 @@ class Life:
 
     def retry(self) -> None:
         if self.process.status in (Status.FAILED, Status.BROKEN):
-            self.apply(transition.retried(self.process, self.events, SENDER, now=self.now))
+            self.apply(run.retried(self.process, self.events, SENDER, now=self.now))
 
     def rest(self) -> None:
         self.now += SECOND
@@ -352,7 +352,8 @@ def test_every_event_either_implies_a_status_or_changes_none() -> None:
         EventType.STEP_COMPLETED, EventType.STEP_FAILED, EventType.TIMER_FIRED, EventType.MESSAGE_RECEIVED,
         EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.ANSWER_IGNORED, EventType.SIGNAL_SENT,
         EventType.PATCHED,
-            EventType.UNDO_OWED,
+        EventType.UNDO_OWED, EventType.PATCHED, EventType.RESULT_KEPT, EventType.SET_BY_HAND, EventType.SKIPPED,
+        EventType.DEADLINE_SET,
     }  # fmt: skip
     assert set(soundness.IMPLIED) | neutral == set(EventType)
     assert not set(soundness.IMPLIED) & neutral

@@ -7,10 +7,11 @@ from msgspec import json
 from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
-from perdure.kernel import transition
+from perdure.kernel import run, transition
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
+from perdure.kernel.opening import opening_of
 from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.soundness import unsound
@@ -121,7 +122,7 @@ def test_finished_is_final_for_terminate_retry_expire_and_park(status: Status) -
     done = in_hand(status=status, owner=None, due_at=None)
     for command in (
         lambda: transition.terminated(done, ANNA, now=NOW),
-        lambda: transition.retried(done, [], ANNA, now=NOW),
+        lambda: run.retried(done, [], ANNA, now=NOW),
         lambda: transition.expired(done, now=NOW),
         lambda: transition.broken(done, Failure("X", "x"), now=NOW, idle_at=NOW),
     ):
@@ -131,7 +132,7 @@ def test_finished_is_final_for_terminate_retry_expire_and_park(status: Status) -
 
 def test_a_running_process_is_not_retried() -> None:
     with pytest.raises(IllegalMove, match="goes on by itself"):
-        transition.retried(in_hand(), [], ANNA, now=NOW)
+        run.retried(in_hand(), [], ANNA, now=NOW)
 
 
 def failed_history() -> list[Event]:
@@ -151,7 +152,7 @@ def failed() -> Process:
 
 
 def test_rule_21_a_retry_opens_a_new_run_with_what_was_good_before_the_failure() -> None:
-    commit = transition.retried(failed(), failed_history(), ANNA, now=NOW)
+    commit = run.retried(failed(), failed_history(), ANNA, now=NOW)
     assert commit.after.run == 2 and commit.after.status is Status.RUNNING and commit.after.due_at == NOW
     assert [(event.number, event.type.name) for event in commit.events] == [
         (1, "RUN_OPENED"), (2, "STEP_COMPLETED"), (3, "MESSAGE_RECEIVED"),
@@ -160,23 +161,23 @@ def test_rule_21_a_retry_opens_a_new_run_with_what_was_good_before_the_failure()
 
 
 def test_rule_21_messages_received_after_the_failure_are_offered_again() -> None:
-    commit = transition.retried(failed(), failed_history(), ANNA, now=NOW)
+    commit = run.retried(failed(), failed_history(), ANNA, now=NOW)
     assert (commit.after.seen, commit.offered) == (1, 2)
 
 
 def test_rule_21_a_retry_remembers_in_which_run_each_step_was_first_asked_for() -> None:
-    once = transition.retried(failed(), failed_history(), ANNA, now=NOW)
-    assert transition.origins_of(once.events) == [(3, 1)]
+    once = run.retried(failed(), failed_history(), ANNA, now=NOW)
+    assert opening_of(once.events).origins == ((3, 1),)
     history = [*once.events, Event(4, 9, EventType.STEP_COMPLETED, NOW, "1", "charge", b"1"),
                Event(5, 10, EventType.STEP_FAILED, NOW, "1", "ship", b"{}")]  # fmt: skip
     again = replace(once.after, status=Status.FAILED, due_at=None, events=5, inbox=2)
-    twice = transition.retried(again, history, ANNA, now=NOW)
-    assert transition.origins_of(twice.events) == [(3, 1), (4, 2)]
+    twice = run.retried(again, history, ANNA, now=NOW)
+    assert opening_of(twice.events).origins == ((3, 1), (4, 2))
 
 
 def test_a_broken_process_goes_on_in_its_run() -> None:
     process = in_hand(status=Status.BROKEN, owner=None, reminder=True, deaths=2, alone_deaths=3, events=4)
-    commit = transition.retried(process, [], ANNA, now=NOW)
+    commit = run.retried(process, [], ANNA, now=NOW)
     assert (commit.after.run, commit.after.status, commit.after.deaths) == (1, Status.RUNNING, 0)
     assert commit.events == (Event(5, 0, EventType.RESUMED, NOW, payload=ANNA.encode()),)
 

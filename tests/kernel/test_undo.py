@@ -7,7 +7,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
-from perdure.kernel import transition
+from perdure.kernel import run, transition
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.process import Process, Status
@@ -84,18 +84,18 @@ FAILED = replace(ORDER, status=Status.FAILED, due_at=None, events=9)
 )
 def test_what_was_undone_after_the_failure_is_not_retried_as_if_it_still_held(facts: tuple[str, ...]) -> None:
     with pytest.raises(IllegalMove, match="compensated: charge:1"):
-        transition.retried(FAILED, history(*facts), ANNA, now=NOW)
+        run.retried(FAILED, history(*facts), ANNA, now=NOW)
 
 
 def test_a_retry_keeps_what_was_undone_before_the_failure_and_what_is_owed() -> None:
     facts = ("owes charge:1", "did charge:1", "undid charge:1", "owes pay:1", "did pay:1", "failed ship:1")
-    commit = transition.retried(FAILED, history(*facts), ANNA, now=NOW)
+    commit = run.retried(FAILED, history(*facts), ANNA, now=NOW)
     assert owed(commit.events) == ["pay:1"]
     assert undone(commit.events) == ["charge:1"]
 
 
 def test_a_process_that_ran_out_of_time_while_it_was_undoing_goes_on_with_that() -> None:
     facts = ("owes charge:1", "did charge:1", "owes pay:1", "did pay:1", "failed ship:1", "undid pay:1", "expired")
-    commit = transition.retried(FAILED, history(*facts), ANNA, now=NOW)
+    commit = run.retried(FAILED, history(*facts), ANNA, now=NOW)
     assert (owed(commit.events), undone(commit.events)) == (["charge:1"], ["pay:1"])
     assert any(event.type is EventType.STEP_FAILED for event in commit.events)

@@ -19,6 +19,7 @@ from perdure import (
     Status,
 )
 from perdure.client import Client
+from perdure.command import Commands
 from perdure.errors import IllegalMove, InvalidInput, ProcessNotFound, UnknownKind
 from perdure.kernel.message import SendVerdict
 from perdure.portal import BlockingHandle
@@ -40,7 +41,9 @@ def verbs(kind: type) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize(("kind", "blocking"), [(Client, BlockingEngine), (Handle, BlockingHandle)])
+@pytest.mark.parametrize(
+    ("kind", "blocking"), [(Client, BlockingEngine), (Commands, BlockingEngine), (Handle, BlockingHandle)]
+)
 def test_every_verb_has_its_blocking_one_with_the_same_parameters(kind: type, blocking: type) -> None:
     for name, verb in verbs(kind).items():
         if name not in RECORDS:

@@ -11,7 +11,7 @@ from typing import Any
 
 from cyclopts import App, CycloptsError
 
-from perdure.cli import see, serve, tell
+from perdure.cli import command, see, serve, tell
 from perdure.cli.line import complain
 from perdure.cli.version import version
 from perdure.errors import PerdureError
@@ -33,7 +33,13 @@ for verb in (
     tell.signal,
     tell.cancel,
     tell.terminate,
+    command.hold,
+    command.resume,
     tell.retry,
+    command.restart,
+    command.restart_from,
+    command.set_result,
+    command.skip,
     serve.migrate,
     serve.demo,
 ):

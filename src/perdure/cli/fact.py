@@ -13,6 +13,7 @@ from perdure.kernel.attempt import decode_attempt
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
+from perdure.kernel.opening import opening_of
 from perdure.kernel.undo import undoes
 from perdure.kernel.unopened import why_unopened
 from perdure.view import instant
@@ -111,9 +112,20 @@ def _revived(event: Event, letters: Mapping[int, Message], limit: int) -> str:
 
 
 def _opened(event: Event, letters: Mapping[int, Message], limit: int) -> str:
-    told = msgspec.json.decode(event.payload or b"{}")
-    kept = f"retried from run {told['from_run']}, with {told['kept']} of its events"
-    return " ".join(part for part in (kept, sender(told.get("sender"))) if part)
+    told = opening_of((event,))
+    kept = f"{told.done} from run {told.from_run}, with {told.kept or 'none'} of its events"
+    left = f"not undone: {', '.join(told.not_undone)}" if told.not_undone else ""
+    return "; ".join(part for part in (f"{kept} {sender(told.sender)}".rstrip(), left) if part)
+
+
+def _held(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    by_a_limit = b'"type"' in (event.payload or b"")
+    return _failed(event, letters, limit) if by_a_limit else sender(event.payload)
+
+
+def _bounded(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    until = msgspec.json.decode(event.payload or b"{}")["until"]
+    return f"to end {text.span((until - event.at) / 1_000_000)} later {sender(event.payload)}"
 
 
 def _commanded(event: Event, letters: Mapping[int, Message], limit: int) -> str:
@@ -129,7 +141,11 @@ _TOLD = {
     EventType.RUN_OPENED: _opened,
     EventType.RESUMED: _commanded,
     EventType.TERMINATED: _commanded,
-    EventType.HELD: _failed,
+    EventType.HELD: _held,
+    EventType.RESULT_KEPT: _answered,
+    EventType.SET_BY_HAND: _commanded,
+    EventType.SKIPPED: _commanded,
+    EventType.DEADLINE_SET: _bounded,
     EventType.FAILED: _failed,
     EventType.CANCELLED: _failed,
     EventType.BROKEN: _failed,

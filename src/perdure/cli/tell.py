@@ -119,19 +119,32 @@ async def signal(
         verdict = await engine.signal(row.id, name, plain(value), key=key, who=who or user(), why=why, origin=ORIGIN)
         return _SENT[verdict]
 
-    return await _each([process], sent, url=url, json=json)
+    return await each([process], sent, url=url, json=json)
 
 
 async def cancel(
-    process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+    process: References,
+    *,
+    deadline: str | None = None,
+    who: Who = "",
+    why: Why = "",
+    json: Json = False,
+    url: Url = DEFAULT_URL,
 ) -> int:
-    """Ask processes to cancel: their code may clean up first."""
+    """Ask processes to cancel: their code may clean up first.
+
+    Parameters
+    ----------
+    deadline
+        Terminate those that have not ended by then: 90s, 15m, 2h, 7d.
+    """
+    seconds = None if deadline is None else text.seconds_of(deadline)
 
     async def asked(engine: Engine, row: Process) -> str:
-        verdict = await engine.cancel(row.id, who=who or user(), why=why, origin=ORIGIN)
+        verdict = await engine.cancel(row.id, deadline=seconds, who=who or user(), why=why, origin=ORIGIN)
         return "asked to cancel" if verdict is SendVerdict.DELIVERED else _SENT[verdict]
 
-    return await _each(process, asked, url=url, json=json)
+    return await each(process, asked, url=url, json=json)
 
 
 async def terminate(
@@ -143,7 +156,7 @@ async def terminate(
         await engine.terminate(row.id, who=who or user(), why=why, origin=ORIGIN)
         return "terminated"
 
-    return await _each(process, ended, url=url, json=json)
+    return await each(process, ended, url=url, json=json)
 
 
 async def retry(
@@ -153,15 +166,20 @@ async def retry(
 
     async def retried(engine: Engine, row: Process) -> str:
         await engine.retry(row.id, who=who or user(), why=why, origin=ORIGIN)
-        view = await engine.status(row.id)
-        now = instant(await engine.store.now())
-        assert now is not None
-        return f"goes on in run {view.run}; {table.next_move(view, now) or f'it has {view.status} since'}"
+        return await goes_on(engine, row)
 
-    return await _each(process, retried, url=url, json=json)
+    return await each(process, retried, url=url, json=json)
 
 
-async def _each(
+async def goes_on(engine: Engine, row: Process) -> str:
+    """What becomes of a process that was just let go on."""
+    view = await engine.status(row.id)
+    now = instant(await engine.store.now())
+    assert now is not None
+    return f"goes on in run {view.run}; {table.next_move(view, now) or f'it has {view.status} since'}"
+
+
+async def each(
     texts: Sequence[str], command: Callable[[Engine, Process], Awaitable[str]], *, url: str, json: bool
 ) -> int:
     """Carry out a command on each process; one that is refused does not stop the others."""

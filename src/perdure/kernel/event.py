@@ -25,6 +25,10 @@ class EventType(IntEnum):
     SIGNAL_SENT = 27
     UNDO_OWED = 28
     PATCHED = 29
+    RESULT_KEPT = 32
+    SET_BY_HAND = 33
+    SKIPPED = 34
+    DEADLINE_SET = 35
 
     COMPLETED = 40
     FAILED = 41

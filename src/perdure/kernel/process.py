@@ -28,9 +28,9 @@ MOVES: Mapping[Status, frozenset[Status]] = {
     Status.RUNNING: frozenset(Status),
     Status.HELD: frozenset({Status.RUNNING, Status.HELD, Status.FAILED, Status.CANCELLED}),
     Status.BROKEN: frozenset({Status.RUNNING, Status.BROKEN, Status.FAILED, Status.CANCELLED}),
-    Status.COMPLETED: frozenset(),
+    Status.COMPLETED: frozenset({Status.RUNNING}),
     Status.FAILED: frozenset({Status.RUNNING}),
-    Status.CANCELLED: frozenset(),
+    Status.CANCELLED: frozenset({Status.RUNNING}),
 }
 """The legal moves. A final status is left only by an operator's command that opens a new run."""
 

@@ -17,6 +17,7 @@ from perdure.clock import SECOND
 from perdure.kernel.event import DELIVERED, Event, EventType
 from perdure.kernel.finding import Finding
 from perdure.kernel.message import Message
+from perdure.kernel.opening import opening_of
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.limits import ALONE_DEATHS
 
@@ -40,7 +41,12 @@ IMPLIED: dict[EventType, Status] = {
 LAST = frozenset(type for type, status in IMPLIED.items() if status in FINAL)
 """The events that end a run: nothing may follow them."""
 
-_RECORDED_WITH_SENDER = frozenset({EventType.RUN_OPENED, EventType.RESUMED, EventType.TERMINATED})
+_RECORDED_WITH_SENDER = frozenset(
+    {
+        EventType.RUN_OPENED, EventType.HELD, EventType.RESUMED, EventType.SET_BY_HAND, EventType.SKIPPED,
+        EventType.DEADLINE_SET, EventType.TERMINATED,
+    }
+)  # fmt: skip
 _RESULTS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED})
 
 
@@ -71,7 +77,7 @@ class Folded(Struct, frozen=True):
 def fold(events: Sequence[Event]) -> Folded:
     """What the row must say after these events of one run (S6)."""
     status = Status.RUNNING
-    seen = 0
+    seen = opening_of(events).seen
     for event in events:
         status = IMPLIED.get(event.type, status)
         if event.type is EventType.REVIVED and _alone_deaths(event) >= ALONE_DEATHS:

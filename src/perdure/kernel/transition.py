@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from perdure.errors import IllegalMove
 from perdure.kernel import child, undo
 from perdure.kernel.commit import Commit, Start
-from perdure.kernel.event import DELIVERED, Event, EventType
+from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
 from perdure.kernel.outcome import Outcome
@@ -121,8 +121,8 @@ def orphaned(process: Process, *, now: int, died: bool, worker: str, idle_at: in
         )
         error = Failure(type="Poison", message=text).encode()
         parked = Event(process.events + 2, 0, EventType.BROKEN, now, payload=error)
-        return _forced(freed, Status.BROKEN, (revived, parked), now, error=error, due_at=idle_at)
-    return _forced(freed, Status.RUNNING, (revived,), now, due_at=now, error=process.error)
+        return forced(freed, Status.BROKEN, (revived, parked), now, error=error, due_at=idle_at)
+    return forced(freed, Status.RUNNING, (revived,), now, due_at=now, error=process.error)
 
 
 def released(process: Process, *, due_at: int) -> Commit:
@@ -142,27 +142,32 @@ def expired(process: Process, history: Sequence[Event] = (), *, now: int) -> Com
     _allow(process, Status.FAILED, "expire")
     failure = _forced_end("DeadlineExceeded", "the process ran over its deadline", history)
     event = Event(process.events + 1, 0, EventType.EXPIRED, now, payload=failure.encode())
-    return _parting(_forced(process, Status.FAILED, (event,), now, error=failure.encode()), history)
+    return _parting(forced(process, Status.FAILED, (event,), now, error=failure.encode()), history)
 
 
 def broken(process: Process, failure: Failure, *, now: int, idle_at: int) -> Commit:
     """Park a process that cannot go on without a person, with what is known."""
     _allow(process, Status.BROKEN, "park")
     event = Event(process.events + 1, 0, EventType.BROKEN, now, payload=failure.encode())
-    return _forced(process, Status.BROKEN, (event,), now, error=failure.encode(), due_at=idle_at)
+    return forced(process, Status.BROKEN, (event,), now, error=failure.encode(), due_at=idle_at)
 
 
-def terminated(process: Process, sender: Sender, history: Sequence[Event] = (), *, now: int) -> Commit:
+def terminated(
+    process: Process, sender: Sender, history: Sequence[Event] = (), *, now: int, asked: bool = False
+) -> Commit:
     """End a process at once, without its code: steps in flight are fenced off by the new token.
 
-    Nothing is undone; what should have been, by its history, is listed (rule 23).
+    Nothing is undone; what should have been, by its history, is listed (rule 23). ``asked`` says that it was asked to
+    cancel, and that its time to do so is over.
     """
     _allow(process, Status.CANCELLED, "terminate")
     why = f" because: {sender.why}" if sender.why else ""
-    failure = _forced_end("Terminated", f"terminated by {sender.who or 'somebody'}{why}", history)
+    after = ", after it was asked to cancel," if asked else ""
+    failure = _forced_end("Terminated", f"terminated{after} by {sender.who or 'somebody'}{why}", history)
     told: dict[str, Any] = to_builtins(sender) | ({"not_undone": failure.owed} if failure.owed else {})
+    told |= {"asked": True} if asked else {}
     event = Event(process.events + 1, 0, EventType.TERMINATED, now, payload=json.encode(told))
-    return _parting(_forced(process, Status.CANCELLED, (event,), now, error=failure.encode()), history)
+    return _parting(forced(process, Status.CANCELLED, (event,), now, error=failure.encode()), history)
 
 
 def _parting(commit: Commit, history: Sequence[Event]) -> Commit:
@@ -177,97 +182,12 @@ def _forced_end(type: str, message: str, history: Sequence[Event]) -> Failure:
     return Failure(type=type, message=message, undone=undo.listed(undo.undone(history)), owed=left)
 
 
-def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: int) -> Commit:
-    """Let a failed, broken or held process go on from its last good event.
-
-    A broken or held one goes on in its run. A failed one gets a new run with a copy of what happened before the
-    step that failed for good: that step gets fresh attempts under its old idempotency key, and messages that were
-    received after it are offered again (rule 21). Refused if what came before that step was undone since.
-    """
-    _allow(process, Status.RUNNING, "retry")
-    if process.status is Status.RUNNING:
-        raise IllegalMove(f"cannot retry a process that is {process.status}: it goes on by itself")
-    if process.status is not Status.FAILED:
-        event = Event(process.events + 1, 0, EventType.RESUMED, now, payload=sender.encode())
-        calm = replace(process, deaths=0, alone_deaths=0)
-        return _forced(calm, Status.RUNNING, (event,), now, due_at=now)
-    kept = _last_good(history)
-    _refuse_what_was_undone(history, kept)
-    events = _new_run(process, history, kept, sender, now)
-    seen = max((event.message or 0 for event in kept), default=0)
-    opened = replace(process, run=process.run + 1, events=0, seen=seen, deaths=0, alone_deaths=0, deadline=None)
-    commit = _forced(opened, Status.RUNNING, events, now, due_at=now)
-    return replace(commit, offered=seen + 1)
-
-
-def _last_good(history: Sequence[Event]) -> list[Event]:
-    """The delivered events, failed attempts and children before the last step that failed for good.
-
-    Children that were started after it are kept too, for they live; the one that failed is asked for anew. A process
-    that only ran out of time goes on where it was, also with its undoing: whatever had failed, it had lived with.
-    """
-    failed = next((event for event in reversed(history) if event.type is EventType.STEP_FAILED), None)
-    if _ran_out_of_time(history):
-        failed = None
-    kept = [event for event in history if event.type in DELIVERED or event.type in _KEPT_EVIDENCE]
-    if failed is None:
-        return kept
-    slot = failed.name, failed.place
-    return [
-        event
-        for event in kept
-        if (event.number < failed.number or event.type in (EventType.CHILD_STARTED, EventType.PATCHED))
-        and not (event.type in _KEPT_EVIDENCE and (event.name, event.place) == slot)
-    ]
-
-
-_KEPT_EVIDENCE = frozenset(
-    {EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.SIGNAL_SENT, EventType.UNDO_OWED, EventType.PATCHED}
-)
-
-
-def _ran_out_of_time(history: Sequence[Event]) -> bool:
-    return bool(history) and history[-1].type is EventType.EXPIRED
-
-
-def _refuse_what_was_undone(history: Sequence[Event], kept: Sequence[Event]) -> None:
-    undone = undo.undone(history)
-    if _ran_out_of_time(history) or any(event.type is EventType.STEP_FAILED for event in history):
-        undone = undone[len(undo.undone(kept)) :]
-    if undone:
-        raise IllegalMove(
-            f"cannot retry what was compensated: {', '.join(undo.listed(undone))} would count as done. Start it anew."
-        )
-
-
-def _new_run(
-    process: Process, history: Sequence[Event], kept: Sequence[Event], sender: Sender, now: int
-) -> tuple[Event, ...]:
-    """The first events of a new run: who opened it, then the kept events under new numbers."""
-    moved = {event.number: number for number, event in enumerate(kept, 2)}
-    origins = [
-        [max((new for old, new in moved.items() if old <= last), default=1), run] for last, run in origins_of(history)
-    ]
-    origins.append([len(kept) + 1, process.run])
-    opening: dict[str, Any] = {"from_run": process.run, "kept": len(kept), "origins": origins}
-    payload = json.encode(opening | {"sender": sender})
-    opened = Event(1, 0, EventType.RUN_OPENED, now, payload=payload)
-    return (opened, *(replace(event, number=moved[event.number]) for event in kept))
-
-
-def origins_of(history: Sequence[Event]) -> list[tuple[int, int]]:
-    """Which run first asked for what: pairs (last event number, run), for the idempotency keys of a later run."""
-    if not history or history[0].type is not EventType.RUN_OPENED or history[0].payload is None:
-        return []
-    return [(last, run) for last, run in json.decode(history[0].payload)["origins"]]
-
-
 def _allow(process: Process, status: Status, verb: str) -> None:
     if status not in MOVES[process.status]:
         raise IllegalMove(f"cannot {verb} a process that is {process.status}; see its state with `perdure show`")
 
 
-def _forced(
+def forced(
     process: Process,
     status: Status,
     events: tuple[Event, ...],

@@ -15,6 +15,7 @@ from perdure.authoring.turn_loop import Ask, TurnLoop
 from perdure.clock import microseconds
 from perdure.kernel.attempt import FailedAttempt
 from perdure.kernel.child import ANSWERS
+from perdure.kernel.command import until_of
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
@@ -78,6 +79,8 @@ class Activation:
         "trouble",
         "turns",
         "unheard",
+        "until",
+        "void",
         "warned",
         "workflow",
     )
@@ -112,6 +115,8 @@ class Activation:
         self.trouble: BaseException | None = None
         self.alarm: tuple[int, asyncio.TimerHandle] | None = None
         self.resumed = 0
+        self.void = 0
+        self.until: int | None = None
         self.lease_end = 0.0
         self.told: Callable[[Any], None] | None = None  # whoever started the process here, until answered
 
@@ -155,6 +160,11 @@ class Activation:
         if message.type in ANSWERS:
             self.outward().take(self, message)
             return
+        if message.type is MessageType.CANCEL:
+            if message.number <= self.void:  # it was meant for an earlier run
+                self.receive_answer(None, message)
+                return
+            self.until = until_of(message)
         self._record(EventType.MESSAGE_RECEIVED, "", message.name, None, None, message.number)
         self.consumed += ((message.number, self.number),)
         self.loop.message(message.type, message.name, message.payload, message.number)

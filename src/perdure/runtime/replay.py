@@ -10,34 +10,39 @@ from perdure.authoring import version
 from perdure.kernel.attempt import decode_attempt
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message
+from perdure.kernel.opening import Opening, opening_of
 from perdure.kernel.patch import has_passed
-from perdure.kernel.transition import origins_of
 from perdure.kernel.undo import undoes
 from perdure.runtime import patching, undoing
-from perdure.runtime.activation import Activation
+from perdure.runtime.activation import Activation, Slot
 
 
 def replay(activation: Activation, events: Sequence[Event], messages: Sequence[Message]) -> None:
     """Deliver the recorded turns at their own times, in the recorded order; raises HistoryMisfit."""
     loop, process = activation.loop, activation.process
     letters = {message.number: message for message in messages}
-    origins = origins_of(events)
+    opening = opening_of(events)
+    if opening.seed:
+        loop.seed = process.id + opening.seed.to_bytes(4, "big")
+    activation.void = opening.void
     version.recall(loop, events)
     loop.past = 0 if has_passed(events) else None
     activation.begin(process.opened_at or 0)
-    _stamp(activation, origins, 0)
+    _stamp(activation, opening, 0)
+    kept: dict[Slot, Event] = {}
     turn = 0
     last = 0
     for event in events:
         if event.turn == 0:
-            _recall(activation, event)
+            _recall(activation, event, kept)
             continue
+        kept.clear()
         if event.turn != turn:
-            _run(activation, turn, last, origins)
+            _run(activation, turn, last, opening)
             turn, activation.at = event.turn, event.at
         _deliver(activation, event, letters)
         last = event.number
-    _run(activation, turn, last, origins)
+    _run(activation, turn, last, opening)
     loop.past = None
     version.check(loop)
     patching.note_taken(activation)
@@ -49,6 +54,8 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
     activation.asked = [ask for ask in open if not ask.step.away]
     if len(activation.asked) < len(open) or loop.posts or activation.outbox is not None:
         activation.outward().replayed(activation, [ask for ask in open if ask.step.away])
+    if kept:
+        _answer(activation, kept)
     activation.attempts = {slot: tried for slot, tried in activation.attempts.items() if slot in loop.open}
     if process.progress is not None:
         still = {f"{name}:{place}" for name, place in loop.open}
@@ -57,24 +64,24 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
         activation.inherited = {(ask.name, ask.place) for ask in activation.asked}
 
 
-def _run(activation: Activation, turn: int, last: int, origins: Sequence[tuple[int, int]]) -> None:
+def _run(activation: Activation, turn: int, last: int, opening: Opening) -> None:
     if turn:
         if activation.loop.past is not None:
             activation.loop.past = turn
         activation.loop.run(activation.at)
-        _stamp(activation, origins, last)
+        _stamp(activation, opening, last)
 
 
-def _stamp(activation: Activation, origins: Sequence[tuple[int, int]], last: int) -> None:
+def _stamp(activation: Activation, opening: Opening, last: int) -> None:
     """Note for the steps just asked for in which run they were first asked for (rule 21)."""
     loop = activation.loop
-    if origins:
-        run = next((run for upto, run in origins if last <= upto), activation.process.run)
+    if opening.origins:
+        run = activation.process.run
         stamps = activation.origins = activation.origins or {}
         for ask in (*loop.asks, *loop.away):
-            stamps.setdefault((ask.name, ask.place), run)
+            stamps.setdefault((ask.name, ask.place), opening.origin(f"{ask.name}:{ask.place}", last, run))
         for post in loop.posts:
-            stamps.setdefault((" tell", post.place), run)
+            stamps.setdefault((" tell", post.place), opening.origin("", last, run))
     loop.asks.clear()
     loop.away.clear()
 
@@ -95,10 +102,22 @@ def _deliver(activation: Activation, event: Event, letters: dict[int, Message]) 
         loop.timer_fired(event.place)
 
 
-def _recall(activation: Activation, event: Event) -> None:
+def _answer(activation: Activation, kept: dict[Slot, Event]) -> None:
+    """Let results of the run before count for the steps that are open where this run begins: they ran beside."""
+    for ask in activation.asked:
+        event = kept.get((ask.name, ask.place))
+        if event is not None and event.digest in (None, ask.digest):
+            activation.inputs.append((EventType.STEP_COMPLETED, ask, event.payload))
+    answered = {id(ask) for _, ask, _ in activation.inputs}
+    activation.asked = [ask for ask in activation.asked if id(ask) not in answered]
+
+
+def _recall(activation: Activation, event: Event, kept: dict[Slot, Event]) -> None:
     """Take note of what belongs to no turn."""
     if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
         activation.tried((event.name, event.place), decode_attempt(event.payload))
+    elif event.type is EventType.RESULT_KEPT:
+        kept[event.name, event.place] = event
     elif event.type is EventType.RESUMED:
         activation.resumed = event.number
         activation.attempts = {slot: tried for slot, tried in activation.attempts.items() if undoes(slot[1]) is None}

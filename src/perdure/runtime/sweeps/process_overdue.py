@@ -1,9 +1,22 @@
-"""Sweep: processes past their deadline. They end as failed, without a turn, whoever holds them."""
+"""Sweep: processes past their deadline. They end as failed, without a turn, whoever holds them.
+
+Those that were asked to cancel by then, and have not ended, are terminated in the name of whoever asked.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from msgspec import json
+
 from perdure import limits
 from perdure.kernel import transition
+from perdure.kernel.command import until_of
+from perdure.kernel.commit import Commit
+from perdure.kernel.event import Event
+from perdure.kernel.message import Message, MessageType
+from perdure.kernel.process import Process
+from perdure.kernel.transition import Sender
 from perdure.runtime.ward import Ward
 from perdure.store.base import Overdue
 
@@ -13,9 +26,19 @@ COUNTER = "processes_expired"
 
 async def sweep(ward: Ward) -> int:
     """End up to one batch of overdue processes."""
+    rows = await ward.store.overdue(Overdue.EXPIRED, limits.SWEEP_ROWS)
+    letters = await ward.store.messages([(row.id, 0) for row in rows if row.inbox])
     commits = []
-    for row in await ward.store.overdue(Overdue.EXPIRED, limits.SWEEP_ROWS):
+    for row in rows:
         # Its error says what should have been undone; whatever happens meanwhile has a newer version, and wins.
         history = await ward.store.history(row.id, row.run, limit=row.events) if row.events else ()
-        commits.append(transition.expired(row, history, now=ward.time.now()))
+        commits.append(_ended(row, letters, history, ward.time.now()))
     return len(await ward.write(commits))
+
+
+def _ended(row: Process, letters: Sequence[Message], history: Sequence[Event], now: int) -> Commit:
+    for letter in letters:
+        if letter.process == row.id and letter.type is MessageType.CANCEL and until_of(letter) == row.deadline:
+            sender = json.decode(letter.sender or b"{}", type=Sender)
+            return transition.terminated(row, sender, history, now=now, asked=True)
+    return transition.expired(row, history, now=now)

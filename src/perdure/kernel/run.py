@@ -1,0 +1,193 @@
+"""A run: one pass over a process's history; here a person opens the next one, and what it keeps is decided.
+
+Old runs stay as they are and can be read. Where each step was first asked for is carried over, for its key (rule 21).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from perdure.errors import IllegalMove
+from perdure.kernel import child, undo
+from perdure.kernel.command import Verb, allow, gone_on
+from perdure.kernel.commit import Commit
+from perdure.kernel.event import DELIVERED, Event, EventType
+from perdure.kernel.opening import Opening, moved, opening_of, same_beginning
+from perdure.kernel.process import Process, Status
+from perdure.kernel.transition import Sender, forced
+
+RESULTS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED})
+_KEPT_EVIDENCE = frozenset(
+    {
+        EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.SIGNAL_SENT, EventType.UNDO_OWED,
+        EventType.RESULT_KEPT, EventType.SET_BY_HAND, EventType.SKIPPED, EventType.PATCHED,
+    }
+)  # fmt: skip
+
+
+_LASTING = frozenset({EventType.CHILD_STARTED, EventType.PATCHED})
+"""Children live, and a way once taken is kept, whatever failed before."""
+
+
+def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: int) -> Commit:
+    """Let a failed, broken or held process go on from its last good event.
+
+    A broken or held one goes on in its run. A failed one gets a new run with a copy of what happened before the
+    step that failed for good: that step gets fresh attempts under its old idempotency key, and messages that were
+    received after it are offered again (rule 21). Refused if what came before that step was undone since.
+    """
+    allow(process, Verb.RETRY)
+    if process.status is not Status.FAILED:
+        return gone_on(process, sender, now)
+    kept = last_good(history)
+    refuse_what_was_undone(history, kept)
+    return reopened(process, history, kept, sender, now)
+
+
+def restarted(process: Process, history: Sequence[Event], sender: Sender, *, now: int) -> Commit:
+    """Begin again from the stored input, in a new run that keeps nothing but the messages.
+
+    Children that have not answered are asked to end. Every message is offered again, but wishes to cancel that came
+    before this count no more. Nothing is undone: the opening lists what should have been.
+    """
+    allow(process, Verb.RESTART)
+    before = opening_of(history)
+    letters = [replace(event, at=now) for event in history[1 : before.letters + 1]]
+    blank = replace(process, opened_at=now if letters else None, state=None, progress=None)
+    left = undo.listed(undo.owed(history))
+    opening = Opening(process.run, 0, done="restarted", void=process.inbox, seed=process.run + 1, not_undone=left)
+    commit = _open(blank, letters, replace(opening, **same_beginning(before)), sender, now)
+    return replace(commit, sends=commit.sends + child.farewell(process.id, history))
+
+
+def restarted_from(process: Process, history: Sequence[Event], step: str, sender: Sender, *, now: int) -> Commit:
+    """Run a step again, and what followed it, in a new run; ``step`` is its name, or name and place (``charge:2``).
+
+    What happened before is kept. So are results recorded later of steps that had been asked for by then: the code
+    tells, for at its replay they are open (``RESULT_KEPT``). The step is asked for anew, under a fresh idempotency
+    key; children started later are asked to end. Refused if what would be kept was undone since.
+    """
+    allow(process, Verb.RESTART_FROM)
+    chosen = _answered(history, step)
+    slot, text = (chosen.name, chosen.place), slot_text(chosen)
+    later = [event for event in history if event.number > chosen.number]
+    again = {slot} | {(event.name, event.place) for event in later if event.type is EventType.STEP_FAILED}
+    prefix = [event for event in history if event.number < chosen.number and _worth_keeping(event, again)]
+    refuse_what_was_undone(history, prefix, chosen)
+    kept = [*prefix, *_beside(later)]
+    opening = Opening(process.run, len(prefix), done=f"restarted at {text}", fresh={text: process.run + 1})
+    commit = reopened(replace(process, progress=None), history, kept, sender, now, opening)
+    stays = {event.number for event in prefix}
+    return replace(commit, sends=commit.sends + child.farewell(process.id, _without_children(history, stays)))
+
+
+def _beside(later: Sequence[Event]) -> list[Event]:
+    """The results recorded later, as what may count for a step that is open then; children answer by messages anew."""
+    last = max((event.number for event in later if event.type in DELIVERED), default=0)
+    return [
+        replace(event, turn=0, type=EventType.RESULT_KEPT)
+        for event in later
+        if (event.type is EventType.STEP_COMPLETED and event.message is None and undo.undoes(event.place) is None)
+        or (event.type is EventType.RESULT_KEPT and event.number > last)
+    ]
+
+
+def _without_children(history: Sequence[Event], stays: set[int]) -> list[Event]:
+    return [event for event in history if event.type is not EventType.CHILD_STARTED or event.number not in stays]
+
+
+def _answered(history: Sequence[Event], step: str) -> Event:
+    """The event with the answer to the step of that name, or name and place; raises IllegalMove."""
+    found = [event for event in history if event.type in RESULTS and step in (event.name, slot_text(event))]
+    if not found:
+        raise IllegalMove(f"no step {step!r} has been answered in this run; `perdure history` lists those that were")
+    if len(found) > 1:
+        raise IllegalMove(f"which {step!r}: {', '.join(map(slot_text, found))}? Name one of them with its place")
+    return found[0]
+
+
+def last_good(history: Sequence[Event]) -> list[Event]:
+    """The delivered events, failed attempts and children before the last step that failed for good.
+
+    A process that only ran out of time goes on where it was, also with its undoing: whatever had failed, it had
+    lived with.
+    """
+    failed = next((event for event in reversed(history) if event.type is EventType.STEP_FAILED), None)
+    if failed is None or _ran_out_of_time(history):
+        return [event for event in history if _worth_keeping(event)]
+    return kept_before(history, failed)
+
+
+def kept_before(history: Sequence[Event], failed: Event) -> list[Event]:
+    """What is worth keeping before a failure. Children started after it too, for they live; one that failed is not."""
+    again = {(failed.name, failed.place)}
+    return [
+        event
+        for event in history
+        if _worth_keeping(event, again) and (event.number < failed.number or event.type in _LASTING)
+    ]
+
+
+def _worth_keeping(event: Event, again: frozenset[tuple[str, str]] | set[tuple[str, str]] = frozenset()) -> bool:
+    """Whether an event goes into a new run; the steps that run ``again`` leave no evidence of their attempts."""
+    return event.type in DELIVERED or (event.type in _KEPT_EVIDENCE and (event.name, event.place) not in again)
+
+
+def _ran_out_of_time(history: Sequence[Event]) -> bool:
+    return bool(history) and history[-1].type is EventType.EXPIRED
+
+
+def refuse_what_was_undone(history: Sequence[Event], kept: Sequence[Event], again: Event | None = None) -> None:
+    """Raise IllegalMove if what was undone would count as done; but not for the step that runs ``again``."""
+    undone = undo.undone(history)
+    if again is not None:
+        owed = set(undo.owed(kept)) - {undo.undoes(again.place) or slot_text(again)}
+        undone = [step for step in undone[len(undo.undone(kept)) :] if step in owed]
+    elif _ran_out_of_time(history) or any(event.type is EventType.STEP_FAILED for event in history):
+        undone = undone[len(undo.undone(kept)) :]
+    if undone:
+        verb = "retry" if again is None else f"go on at {slot_text(again)} with"
+        steps = ", ".join(undo.listed(undone))
+        raise IllegalMove(f"cannot {verb} what was compensated: {steps} would count as done. Start it anew.")
+
+
+def reopened(
+    process: Process,
+    history: Sequence[Event],
+    kept: Sequence[Event],
+    sender: Sender,
+    now: int,
+    opening: Opening | None = None,
+) -> Commit:
+    """A new run that keeps some events, under new numbers; where each step was first asked for is kept too."""
+    before = opening_of(history)
+    opening = opening or Opening(process.run, len(kept))
+    numbers = {event.number: number for number, event in enumerate(kept, 2)}
+    dropped = [step for step in undo.owed(history) if step in opening.fresh or step not in undo.owed(kept)]
+    opening = replace(
+        opening,
+        origins=moved(before.origins, numbers, process.run),
+        fresh=before.fresh | opening.fresh,
+        void=process.inbox if opening.fresh else before.void,
+        seed=before.seed,
+        not_undone=undo.listed(dropped) if opening.fresh else (),
+        **same_beginning(before),
+    )
+    return _open(process, [replace(event, number=numbers[event.number]) for event in kept], opening, sender, now)
+
+
+def _open(process: Process, kept: Sequence[Event], opening: Opening, sender: Sender, now: int) -> Commit:
+    payload = replace(opening, sender=to_builtins(sender)).encode()
+    opened = Event(1, 0, EventType.RUN_OPENED, now, payload=payload)
+    seen = max((event.message or 0 for event in kept), default=0)
+    seen = max(seen, opening.seen)
+    row = replace(process, run=process.run + 1, events=0, seen=seen, deaths=0, alone_deaths=0, deadline=None)
+    return replace(forced(row, Status.RUNNING, (opened, *kept), now, due_at=now), offered=seen + 1)
+
+
+def slot_text(event: Event) -> str:
+    """A step as people name it: ``charge:1``, name and place."""
+    return f"{event.name}:{event.place}"
