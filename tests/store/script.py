@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from perdure.clock import SECOND
 from perdure.errors import IllegalMove
-from perdure.kernel import transition
+from perdure.kernel import run, transition
 from perdure.kernel.commit import Commit, Start, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
@@ -293,7 +293,7 @@ class Script:
             if row.deadline is not None and row.deadline <= now and row.status not in FINAL:
                 return transition.expired(row, history, now=now)
             if row.status in (Status.FAILED, Status.BROKEN):
-                return transition.retried(row, history, sender, now=now)
+                return run.retried(row, history, sender, now=now)
             if self._maybe(0.3):
                 return transition.terminated(row, sender, history, now=now)
             if row.owner and self._maybe(0.3):
