@@ -125,7 +125,7 @@ def _held(event: Event, letters: Mapping[int, Message], limit: int) -> str:
 
 def _bounded(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     until = msgspec.json.decode(event.payload or b"{}")["until"]
-    return f"to end {text.span((until - event.at) / 1_000_000)} later {sender(event.payload)}"
+    return f"to end within {text.span((until - event.at) / 1_000_000)} {sender(event.payload)}"
 
 
 def _commanded(event: Event, letters: Mapping[int, Message], limit: int) -> str:

@@ -1,0 +1,62 @@
+"""What an operator orders on the command line: hold, resume, restart, set a result, skip, cancel in time."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure import Engine, ProcessFailed
+from tests.cli import till
+from tests.cli.conftest import Working
+from tests.cli.terminal import Terminal
+
+BY_ANN = ("--who", "Ann", "--why", "she knows")
+
+
+def test_hold_and_resume_take_several_processes_and_record_who_and_why(terminal: Terminal) -> None:
+    for key in ("A-1", "A-2"):
+        terminal("start", "tests.cli.till:approval", key, "--key", key)
+    assert terminal("hold", "A-1", "A-2", *BY_ANN).out == "approval A-1: held\napproval A-2: held\n"
+    assert terminal("show", "A-1").has("held", "by Ann because: she knows")
+    assert terminal("history", "A-1").has("held", "by Ann because: she knows")
+    said = terminal("hold", "A-1")
+    assert said.err == "perdure: cannot hold a process that is held: nothing is to be done\n"
+    assert terminal("resume", "A-1", *BY_ANN).out.startswith("approval A-1: goes on in run 1; it is due")
+    assert terminal("history", "A-1").has("resumed", "by Ann because: she knows")
+
+
+def test_restart_opens_a_run_and_the_old_one_can_be_read(terminal: Terminal) -> None:
+    terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1")
+    terminal("terminate", "A-1")
+    assert terminal("restart", "A-1", *BY_ANN).out.startswith("approval A-1: goes on in run 2; it is due")
+    assert terminal("history", "A-1").has("run opened", "restarted from run 1, with none of its events by Ann")
+    assert terminal("history", "A-1", "--run", "1").has("terminated")
+
+
+def test_a_step_gets_its_result_or_is_skipped_and_can_be_run_again(terminal: Terminal, working: Working) -> None:
+    async def fail(engine: Engine) -> None:
+        for key in ("R-1", "R-2"):
+            with pytest.raises(ProcessFailed):
+                await (await engine.start(till.refusal, "no", key=key)).result(10)
+
+    async def complete(engine: Engine) -> None:
+        for key in ("R-1", "R-2"):
+            await (await engine.handle("refusal", key)).result(10)
+
+    working(fail)
+    assert terminal("set-result", "R-1", "--step", "refuse", "--value", "null", *BY_ANN).has("R-1: goes on in run 2")
+    assert terminal("skip", "R-2", "--step", "refuse:1", *BY_ANN).has("R-2: goes on in run 2")
+    working(complete)
+    assert terminal("history", "R-1").has("set by hand: refuse", "by Ann because: she knows")
+    assert terminal("history", "R-2").has("skipped: refuse", "by Ann because: she knows")
+    said = terminal("skip", "R-1", "--step", "refuse")
+    assert said.err.startswith("perdure: cannot skip a step of a process that is completed")
+    assert terminal("restart-from", "R-1", "R-2", "--step", "refuse", *BY_ANN).out.count("goes on in run 3") == 2
+    assert terminal("history", "R-1").has("run opened", "restarted at refuse:1 from run 2")
+
+
+def test_cancel_with_a_deadline_is_in_the_history_and_on_the_row(terminal: Terminal) -> None:
+    terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1")
+    assert terminal("cancel", "A-1", "--deadline", "2h", *BY_ANN).out == "approval A-1: asked to cancel\n"
+    assert terminal("ps", "--json").json[0]["deadline"]
+    assert terminal("history", "A-1").has("deadline set", "to end within 2 h by Ann because: she knows")
+    assert "is no duration" in terminal("cancel", "A-1", "--deadline", "soon").err
