@@ -5,6 +5,7 @@ Everything that an application needs stands here; every error is in :mod:`perdur
 """
 
 from perdure import errors
+from perdure.authoring.renewal import continue_as_new
 from perdure.authoring.saga import saga
 from perdure.authoring.step import attempt, step
 from perdure.authoring.version import patched
@@ -44,6 +45,7 @@ __all__ = [
     "StepTimeout",
     "attempt",
     "codec",
+    "continue_as_new",
     "errors",
     "now",
     "offload",

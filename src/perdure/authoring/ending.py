@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from perdure.authoring import saga
+from perdure.authoring.renewal import renewal_in
 from perdure.kernel.names import id_text
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def _finish(loop: TurnLoop) -> None:
     if root is None or root.cancelled():
         loop.cancelled = True
     else:
-        loop.error = root.exception()
-        loop.result = None if loop.error else root.result()
+        _note_end(loop, root.exception())
+        loop.result = None if loop.error or loop.renewal is not None else root.result()
     if loop.open:
         _drop_unawaited(loop)
     if loop.tasks:
@@ -71,6 +72,14 @@ def _finish(loop: TurnLoop) -> None:
         for trouble in loop.troubles:
             log.error("process %s: %s", id_text(loop.process_id), trouble["message"], exc_info=trouble.get("exception"))
         loop.troubles.clear()
+
+
+def _note_end(loop: TurnLoop, error: BaseException | None) -> None:
+    renewal = renewal_in(error)
+    if renewal is None:
+        loop.error = error
+    else:
+        loop.renewal = renewal.input
 
 
 def _drop_unawaited(loop: TurnLoop) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 
 from perdure.kernel import payload
 
+Letter = tuple[bytes, int]
+"""A signal's payload, and its number in the inbox."""
+
 
 class Mailbox:
     """Signals in the order of the inbox; receivers that wait get them in the order in which they came.
@@ -19,11 +22,11 @@ class Mailbox:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.letters: deque[bytes] = deque()
-        self.receivers: deque[asyncio.Future[bytes]] = deque()
+        self.letters: deque[Letter] = deque()
+        self.receivers: deque[asyncio.Future[Letter]] = deque()
 
-    def put(self, letter: bytes) -> None:
-        """Hand a signal's payload to the first receiver, or keep it."""
+    def put(self, letter: Letter) -> None:
+        """Hand a signal to the first receiver, or keep it."""
         if not self._hand_over(letter):
             self.letters.append(letter)
 
@@ -34,12 +37,12 @@ class Mailbox:
 
     async def take(self, type: Any, timeout: float | None) -> Any:
         """The next signal as ``type``; TimeoutError after ``timeout`` seconds, PayloadError if it does not fit."""
-        letter = self.letters.popleft() if self.letters else await self._wait(timeout)
+        letter, _ = self.letters.popleft() if self.letters else await self._wait(timeout)
         return payload.decode(letter, type, what=f"signal {self.name!r}")
 
-    async def _wait(self, timeout: float | None) -> bytes:
+    async def _wait(self, timeout: float | None) -> Letter:
         loop = asyncio.get_running_loop()
-        receiver: asyncio.Future[bytes] = loop.create_future()
+        receiver: asyncio.Future[Letter] = loop.create_future()
         self.receivers.append(receiver)
         timer = None if timeout is None else loop.call_later(timeout, self._expire, receiver, timeout)
         try:
@@ -54,7 +57,7 @@ class Mailbox:
             if timer is not None:
                 timer.cancel()
 
-    def _hand_over(self, letter: bytes) -> bool:
+    def _hand_over(self, letter: Letter) -> bool:
         while self.receivers:
             receiver = self.receivers.popleft()
             if not receiver.done():
@@ -62,6 +65,6 @@ class Mailbox:
                 return True
         return False
 
-    def _expire(self, receiver: asyncio.Future[bytes], timeout: float) -> None:
+    def _expire(self, receiver: asyncio.Future[Letter], timeout: float) -> None:
         if not receiver.done():
             receiver.set_exception(TimeoutError(f"no signal {self.name!r} came within {timeout:g} s"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from perdure.authoring.ask import Ask
 from perdure.authoring.presence import current_turn
+from perdure.authoring.renewal import renewal_in
 from perdure.errors import WorkflowMisuse
 from perdure.kernel import payload
 from perdure.kernel.failure import Failure
@@ -118,7 +119,7 @@ class Saga:
         if self.loop is None or self.loop.dead:
             return
         _scope.set(self.outer)
-        if error is None or isinstance(error, GeneratorExit | KeyboardInterrupt):
+        if error is None or isinstance(error, GeneratorExit | KeyboardInterrupt) or renewal_in(error) is not None:
             self._hand_over()
         else:
             await self._undo_all(self.loop, error)
@@ -296,6 +297,8 @@ def _cause(loop: TurnLoop) -> BaseException | None:
     if root is None or root.cancelled():
         return asyncio.CancelledError()
     error = root.exception()
+    if renewal_in(error) is not None:
+        return None
     if error is None:
         try:
             if loop.shape is not None:

@@ -57,11 +57,12 @@ class TurnLoop(BareLoop):
     last gave to ``set_state``, as a payload. ``finished`` says that the workflow and all its tasks have ended,
     ``cancelled`` that it ended by cancellation. ``runs`` counts turns, ``saga`` holds what there is to undo, and
     ``shape`` checks the result. ``past`` is the number of the recorded turn that is being replayed, if one is.
+    ``renewal`` are the arguments with which it goes on in a new run, ``late`` the wishes to cancel that came too late.
     """
 
     __slots__ = (
-        "_chance", "_held", "asks", "away", "cancelled", "dropped", "error", "finished", "mailboxes", "open", "past",
-        "patches", "posts", "result",
+        "_chance", "_held", "asks", "away", "cancelled", "dropped", "error", "finished", "late", "mailboxes", "open",
+        "past", "patches", "posts", "renewal", "result",
         "runs", "saga", "seed", "shape", "state", "stopping", "stops",
     )  # fmt: skip
 
@@ -84,6 +85,8 @@ class TurnLoop(BareLoop):
         self.runs = 0
         self.saga: saga.Whole | None = None
         self.shape: CallShape | None = None
+        self.renewal: bytes | None = None
+        self.late: tuple[int, ...] = ()
         self.past: int | None = None
         self.patches: Patches | None = None
         self._chance: Random | None = None
@@ -214,9 +217,11 @@ class TurnLoop(BareLoop):
     def message(self, type: MessageType, name: str, payload: bytes, number: int = 0) -> None:
         """Deliver a message: a signal goes to its mailbox, a cancel to what the workflow awaits."""
         if type is not MessageType.CANCEL:
-            self.mailbox(name).put(payload)
-        elif self.root is not None and not self.root.cancel() and self.saga is not None:
-            self.saga.hurry()
+            self.mailbox(name).put((payload, number))
+        elif self.root is None or not self.root.cancel():
+            self.late += (number,)
+            if self.saga is not None:
+                self.saga.hurry()
 
     def _misfit(self, what: str, place: str, name: str, ask: Ask[Any] | None) -> HistoryMisfit:
         recorded = f"a {what} of step {name!r} at place {place}"

@@ -24,6 +24,7 @@ _decode = json.Decoder(Taken).decode
 SAYS_NOTHING_OF_TURNS = frozenset(
     {
         EventType.RUN_OPENED, EventType.REVIVED, EventType.HELD, EventType.RESUMED, EventType.BROKEN,
+        EventType.DEADLINE_SET,
     }
 )  # fmt: skip
 """Events that may stand in a history before the first turn has been run, or before what it did has counted."""

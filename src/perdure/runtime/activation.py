@@ -122,9 +122,9 @@ class Activation:
 
     # -- turns -------------------------------------------------------------------------------------------------
 
-    def begin(self, now: int) -> None:
-        """Run the first turn at the process's opening time."""
-        args, kwargs = self.workflow.shape.decode(self.process.input)
+    def begin(self, now: int, input: bytes = b"") -> None:
+        """Run the first turn at the opening time of the run; ``input`` is its own, if the process opened it itself."""
+        args, kwargs = self.workflow.shape.decode(input or self.process.input)
         self.loop.begin(self.workflow.function, args, kwargs, self.workflow.shape)
         self.at = now
         self.loop.run(now)
@@ -300,6 +300,8 @@ class Activation:
 
     def _ending(self) -> Outcome:
         loop = self.loop
+        if loop.renewal is not None:
+            return STILL_BUSY  # what this run has come to is written, then it opens the next one
         if loop.cancelled:
             return Outcome(Status.CANCELLED, state=loop.state, error=undoing.cancelled(loop))
         failure = loop.failure()

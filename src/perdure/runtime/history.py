@@ -22,14 +22,14 @@ def bounded(activation: Activation, outcome: Outcome) -> Outcome:
         return outcome
     bound = activation.resumed + limits.HISTORY_HOLD_EVENTS
     if activation.number >= bound:
-        text = f"the history has {activation.number} events; start a fresh process, or go on with `perdure retry`"
+        text = f"the history has {activation.number} events; have it continue as new, or go on with `perdure retry`"
         failure = Failure(type="HistoryTooLong", message=text)
         return replace(outcome, status=Status.HELD, busy=False, wake_at=None, error=failure.encode())
     if not activation.warned:
         activation.warned = True
         log.warning(
             "process %s (%s) has a history of %d events and will be held at %d: every revival replays all of it. "
-            "Let it end, and start a fresh process with what it has come to",
+            "Have it continue as new with what it has come to",
             id_text(activation.process.id),
             activation.process.kind,
             activation.number,

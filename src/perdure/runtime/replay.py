@@ -26,8 +26,8 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
         loop.seed = process.id + opening.seed.to_bytes(4, "big")
     activation.void = opening.void
     version.recall(loop, events)
-    loop.past = 0 if has_passed(events) else None
-    activation.begin(process.opened_at or 0)
+    loop.past = 0 if has_passed(events[opening.letters + 1 :] if opening.letters else events) else None
+    activation.begin(process.opened_at or 0, bytes(opening.input))
     _stamp(activation, opening, 0)
     kept: dict[Slot, Event] = {}
     turn = 0
@@ -50,6 +50,8 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
     undoing.note_owed(activation, events)
     loop.asks.clear()
     loop.dropped.clear()
+    if loop.renewal is not None and activation.outbox is not None:
+        activation.outbox.gather(activation)  # nobody knows which children were told that this run has ended
     open = list(loop.open.values())
     activation.asked = [ask for ask in open if not ask.step.away]
     if len(activation.asked) < len(open) or loop.posts or activation.outbox is not None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.authoring.registry import Registry
+from perdure.authoring.renewal import left_over
 from perdure.authoring.saga import UndoAsk
 from perdure.authoring.turn_loop import Ask, TurnLoop
 from perdure.authoring.workflow import Workflow
@@ -28,6 +29,7 @@ from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import FINAL, RUNNING, Process
+from perdure.kernel.renewal import renewed
 from perdure.kernel.unopened import first_trouble
 from perdure.runtime import undoing, unreadable
 from perdure.runtime.activation import Activation
@@ -188,16 +190,19 @@ class Scheduler:
         if activation.releasing:
             self._release(activation)
         loop = activation.loop
-        written = not activation.events and not loop.finished and loop.state == activation.process.state
-        written = written and (activation.outbox is None or not activation.outbox.pending)
+        written = _all_written(activation) and not loop.finished and loop.state == activation.process.state
         if written and activation.asked:
             activation.expect()
             self._release(activation)
         if self.draining and written and not activation.in_flight and not activation.inputs:
             self.hand_back(activation)
             return
+        if loop.renewal is not None and _all_written(activation):
+            now = max(self.time.now(), activation.at)
+            self._write(activation, renewed(activation.process, loop.renewal, left_over(loop), now=now))
+            return
         outcome = activation.outcome(self.time, self.hold)
-        if outcome.status is RUNNING:
+        if outcome.status is RUNNING and not loop.finished:
             outcome = bounded(activation, outcome)
             if outcome.busy:
                 if loop.timers.open:
@@ -378,3 +383,7 @@ class Scheduler:
                 log.error("process %s could not be parked as broken: %s", id_text(process.id), answer)
 
         self.committer.commit(commit, answered)
+
+
+def _all_written(activation: Activation) -> bool:
+    return not activation.events and (activation.outbox is None or not activation.outbox.pending)
