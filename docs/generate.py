@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
+from perdure.kernel.command import ALLOWED
 from perdure.kernel.event import DELIVERED, EventType
 from perdure.kernel.process import FINAL, MOVES, Status
 from perdure.kernel.soundness import IMPLIED, LAST
@@ -40,6 +42,12 @@ def states() -> str:
             "|---|---|---|---|",
             *(_row(status) for status in Status),
             "",
+            "## What a person may order",
+            "",
+            "| command | " + " | ".join(f"`{status}`" for status in Status) + " |",
+            "|---|" + "---|" * len(Status),
+            *(_command(verb.name, fits) for verb, fits in ALLOWED.items()),
+            "",
             "## What the events of a history say",
             "",
             "| event | status after it | replayed | may anything follow in this run |",
@@ -61,6 +69,11 @@ def _row(status: Status) -> str:
     moves = ", ".join(move for move in Status if move in MOVES[status] and move is not status) or "nothing"
     due = "none" if status in FINAL else "always"
     return f"| `{status}` | {MEANING[status]} | {due} | {moves} |"
+
+
+def _command(name: str, fits: Collection[Status]) -> str:
+    cells = " | ".join("yes" if status in fits else "" for status in Status)
+    return f"| `{name.lower()}` | {cells} |".replace("|  |", "| |").replace("|  |", "| |")
 
 
 def _event(type: EventType) -> str:
