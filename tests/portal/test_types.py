@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,12 +40,14 @@ def use(engine: BlockingEngine, handle: BlockingHandle[int]) -> None:
 """
 
 
-def test_mypy_sees_the_signatures_of_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    api = pytest.importorskip("mypy.api")
+def test_mypy_sees_the_signatures_of_the_client(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
-    monkeypatch.chdir(ROOT)
-    said, wrong, _ = api.run(["--strict", str(program)])
-    assert wrong == ""
-    assert [line for line in said.splitlines() if "program.py:" in line] == []
-    assert "Found" in said or "Success" in said
+    # In an OS process of its own: mypy leaves a raised threshold of the collector and a large heap behind.
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", str(program)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert checked.stderr == ""
+    assert [line for line in checked.stdout.splitlines() if "program.py:" in line] == []
+    assert "Found" in checked.stdout or "Success" in checked.stdout
