@@ -28,27 +28,27 @@ async def refund(cents: int, result: str | None) -> None:
 
 
 @step(undo=refund, queue="bank", retry=Retry.NONE)
-async def charge(cents: int) -> str:
-    done.append("charge begins")
+async def debit(cents: int) -> str:
+    done.append("debit begins")
     try:
         if cents:
             await asyncio.Event().wait()
     finally:
-        done.append("charge ends")
+        done.append("debit ends")
     return "receipt"
 
 
 @workflow
 async def sale(cents: int) -> None:
-    await charge(cents)
+    await debit(cents)
     raise ValueError("sold out")
 
 
 async def test_a_queued_step_is_undone_with_its_answer(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[sale], queues=["bank"])
-    with pytest.raises(ProcessFailed, match="compensated: charge:1"):
+    with pytest.raises(ProcessFailed, match="compensated: debit:1"):
         await (await engine.start(sale, 0)).result(LIMIT)
-    assert done == ["charge begins", "charge ends", "refund receipt"]
+    assert done == ["debit begins", "debit ends", "refund receipt"]
 
 
 async def test_rule_23_the_undo_of_a_queued_step_waits_until_its_worker_has_let_go_of_it(opened: Open) -> None:
@@ -57,9 +57,9 @@ async def test_rule_23_the_undo_of_a_queued_step_waits_until_its_worker_has_let_
     handle = await seller.start(sale, 7)
     await until(lambda: done)
     await handle.cancel()
-    with pytest.raises(ProcessCancelled, match="compensated: charge:1"):
+    with pytest.raises(ProcessCancelled, match="compensated: debit:1"):
         await handle.result(LIMIT)
-    assert done == ["charge begins", "charge ends", "refund None"]
+    assert done == ["debit begins", "debit ends", "refund None"]
 
 
 let_go = threading.Event()
