@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from perdure.clock import SECOND
-from perdure.kernel import run, soundness, transition
+from perdure.kernel import command, hand, run, soundness, transition
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
@@ -92,7 +92,7 @@ class Life:
     def turn(self, outcome: Outcome = STILL_BUSY) -> None:
         if self.process.owner is None:
             return
-        self.turns += 1
+        self.turns = max([self.turns, *(event.turn for event in self.events)]) + 1
         self.steps += 1
         slot: dict[str, Any] = {"turn": self.turns, "at": self.now, "place": str(self.steps)}
         new: list[Event] = [
@@ -153,13 +153,39 @@ class Life:
         if self.process.status in (Status.FAILED, Status.BROKEN):
             self.apply(run.retried(self.process, self.events, SENDER, now=self.now))
 
+    def hold(self) -> None:
+        if self.process.status is Status.RUNNING:
+            self.apply(command.held(self.process, SENDER, now=self.now, idle_at=self.now + SECOND))
+
+    def resume(self) -> None:
+        if self.process.status is Status.HELD:
+            self.apply(command.resumed(self.process, SENDER, now=self.now))
+
+    def restart(self) -> None:
+        self.apply(run.restarted(self.process, self.events, SENDER, now=self.now))
+
+    def set_result(self) -> None:
+        if self.process.status not in (Status.COMPLETED, Status.CANCELLED) and self.process.opened_at is not None:
+            step = f"by hand:{len(self.events)}"
+            self.apply(hand.set_by_hand(self.process, self.events, step, b"1", SENDER, now=self.now))
+
+    def restart_from(self) -> None:
+        chosen = next((event for event in self.events if event.type is EventType.STEP_COMPLETED), None)
+        if chosen is not None:
+            self.apply(run.restarted_from(self.process, self.events, run.slot_text(chosen), SENDER, now=self.now))
+
+    def bound(self) -> None:
+        if not self.process.final:
+            self.apply(command.bounded(self.process, SENDER, self.now + SECOND, now=self.now))
+
     def rest(self) -> None:
         self.now += SECOND
 
 
 OPS: list[Callable[[Life], None]] = [
     Life.send, Life.claim, Life.turn, Life.wait, Life.idle, Life.complete, Life.fail, Life.stop, Life.die, Life.release,
-    Life.break_down, Life.expire, Life.terminate, Life.retry, Life.rest,
+    Life.break_down, Life.expire, Life.terminate, Life.retry, Life.rest, Life.hold, Life.resume,
+    Life.restart, Life.restart_from, Life.set_result, Life.bound,
 ]  # fmt: skip
 
 
