@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import asyncpg
 import psycopg
 import pytest
 
+from perdure.clock import Machine
 from perdure.engine import Engine
 from perdure.errors import InvalidInput, KeyConflict, PayloadTooLarge, PerdureError, StoreTooOld, StoreUnavailable
 from perdure.kernel.message import SendVerdict
@@ -44,6 +46,16 @@ async def test_a_connection_without_a_transaction_is_refused(postgres_url: str, 
             engine.within(lone).start(bill, 1)
         lone.close()
         assert await engine.count() == {}
+        if sys.version_info >= (3, 12):
+            lone = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), autocommit=True)
+            with pytest.raises(InvalidInput, match="BEGIN IMMEDIATE"):
+                engine.within(lone).start(bill, 1)
+            lone.close()
+            open = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), autocommit=False)
+            assert engine.within(open).start(bill, 1).created
+            open.commit()
+            open.close()
+            assert await engine.count() == {"transactions/bill": {"running": 1}}
 
 
 async def test_what_is_no_connection_to_the_store_is_refused(
@@ -94,6 +106,37 @@ async def test_f35_of_two_transactions_with_one_key_the_second_waits_and_finds_t
         with pytest.raises(KeyConflict):
             await engine.within(two.connection).start(bill, 2, key="k")
         await two.end(commit=True)
+
+
+async def test_rule_6_a_key_in_an_open_transaction_keeps_nobody_waiting_but_who_asks_for_it(postgres_url: str) -> None:
+    async with Engine(postgres_url, work=True, workflows=[bill, greet]) as engine, by_asyncpg(postgres_url) as caller:
+        first = await done(engine.within(caller.connection).start(bill, 1, key="k"))
+        await done(engine.within(caller.connection).start(bill, 2, key="undone"))
+        calls = [(1,), (3,), (2,), (4,), (5,)]
+        many = asyncio.create_task(engine.start_many(bill, calls, keys=["k", "other", "undone", None, "more"]))
+        beside = await engine.start(bill, 6)
+        assert await beside.result(LIMIT) == "bill 6"
+        for key, number in (("other", 3), ("more", 5)):
+            again = await engine.start(bill, number, key=key)
+            assert await again.result(LIMIT) == f"bill {number}"
+        assert not many.done()
+        await caller.end(commit=True)
+        handles = await many
+        assert [handle.created for handle in handles] == [False, True, False, True, True]
+        assert handles[0].id == first.id
+        assert [await handle.result(LIMIT) for handle in handles] == [f"bill {number}" for (number,) in calls]
+
+
+async def test_a_start_that_waited_for_a_transaction_is_the_first_if_that_is_rolled_back(postgres_url: str) -> None:
+    async with Engine(postgres_url, work=True, workflows=[bill, greet]) as engine, by_asyncpg(postgres_url) as caller:
+        await done(engine.within(caller.connection).start(bill, 1, key="k"))
+        waiting = asyncio.create_task(engine.start(bill, 2, key="k"))
+        beside = await engine.start(bill, 6)
+        assert await beside.result(LIMIT) == "bill 6"
+        assert not waiting.done()
+        await caller.end(commit=False)
+        assert (await waiting).created
+        assert await (await waiting).result(LIMIT) == "bill 2"
 
 
 async def test_a_signal_waits_for_whoever_holds_the_row_of_its_process(postgres_url: str) -> None:
@@ -182,6 +225,26 @@ def test_a_program_without_an_event_loop_starts_in_its_transaction(kind: str, re
         for thread in threads:
             thread.join()
         assert sorted(results) == ["bill 0", "bill 1", "bill 2", "bill 3"]
+
+
+def test_ids_that_many_threads_draw_at_once_are_all_different() -> None:
+    machine = Machine()
+    drawn: list[bytes] = []
+
+    def draw() -> None:
+        drawn.extend(machine.new_id() for _ in range(20_000))
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=draw) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(usual)
+    assert len(set(drawn)) == len(drawn) == 80_000
 
 
 def test_an_engine_that_blocks_refuses_a_connection_that_must_be_awaited(postgres_url: str) -> None:

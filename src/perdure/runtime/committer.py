@@ -210,12 +210,13 @@ def _tell(answered: Answered, answer: Any) -> None:
 
 def _set_aside(answer: Any) -> bool:
     if isinstance(answer, StartAnswer):
-        return False
+        return answer.verdict is _START_BUSY
     if isinstance(answer, CommitAnswer):
         return answer.verdict is Verdict.BUSY or answer.verdict is Verdict.EARLY
-    if isinstance(answer, SendAnswer):
-        return answer.verdict is SendVerdict.BUSY
-    return isinstance(answer, StartAnswer) and answer.verdict is StartVerdict.BUSY
+    return isinstance(answer, SendAnswer) and answer.verdict is SendVerdict.BUSY
+
+
+_START_BUSY = StartVerdict.BUSY  # CPython 3.11 makes a call of every look into an enum's class
 
 
 def _take(queue: deque[tuple[Record, Answered]]) -> list[tuple[Record, Answered]]:

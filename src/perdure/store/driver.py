@@ -17,6 +17,7 @@ from perdure.errors import InvalidInput, StoreError
 from perdure.store.postgres_error import MEANINGS
 
 _PLACE = re.compile(r"\$(\d+)")
+_ASYNC = "sqlalchemy.ext.asyncio"
 _OPEN = "Begin one first: what a guest writes belongs to the caller's transaction."
 
 
@@ -100,7 +101,7 @@ class SqlAlchemy:
     def __init__(self, connection: Any) -> None:
         import sqlalchemy
 
-        self.blocking = not any("asyncio" in part.__module__ for part in type(connection).__mro__)
+        self.blocking = not any(part.__module__.startswith(_ASYNC) for part in type(connection).__mro__)
         self._connection = connection
         self._text = sqlalchemy.text
         self._error = sqlalchemy.exc.DBAPIError

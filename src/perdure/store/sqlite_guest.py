@@ -99,7 +99,8 @@ class SqliteGuest:
         """See that a transaction is open: where the driver begins them by itself, it would only do so now."""
         if self._connection.in_transaction:
             return
-        if self._connection.isolation_level is None:
+        # Since Python 3.12 a connection may say so by an attribute of its own, which then counts alone.
+        if self._connection.isolation_level is None or getattr(self._connection, "autocommit", None) is True:
             raise InvalidInput(
                 "this connection has no transaction. Begin one first, with BEGIN IMMEDIATE: what a guest writes "
                 "belongs to the caller's transaction."

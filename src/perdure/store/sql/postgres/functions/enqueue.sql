@@ -14,6 +14,11 @@ DECLARE
     rare   perdure.start_rare;
     answer record;
 BEGIN
+    IF new_key IS NOT NULL THEN
+        -- Tells the batches of others what they must not wait for (see start_guarded); other guests wait in line here.
+        PERFORM pg_advisory_xact_lock_shared(1346720325, 0);
+        PERFORM pg_advisory_xact_lock(1346720324, hashtext(new_kind || ' ' || new_key));
+    END IF;
     SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
     one := ROW(new_id, new_kind, new_key, new_input, 0, 0, NULL, 0, NULL, 0, NULL, new_code, now, NULL);
@@ -24,7 +29,7 @@ BEGIN
         SELECT a.verdict, a.id INTO verdict, holder FROM perdure.start_existing(ARRAY[one], NULL, ARRAY[false], t) AS a;
         RETURN;
     END IF;
-    SELECT * INTO answer FROM perdure.start(ARRAY[one], ARRAY[rare], NULL, NULL, new_key IS NOT NULL, true);
+    SELECT * INTO answer FROM perdure.start(ARRAY[one], ARRAY[rare], NULL, NULL, false, true);
     verdict := coalesce(answer.verdicts[1], 'created');
     holder := coalesce(answer.ids[1], new_id);
     IF verdict = 'created' AND EXISTS (

@@ -15,12 +15,21 @@ DECLARE
     created int;
     fresh   boolean[];
     kept    uuid[];
+    held    int[];
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);  -- what is accepted is on disk, whatever the server says
     END IF;
     SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
+    IF keyed AND NOT pg_try_advisory_xact_lock(1346720325, 0) THEN  -- taken by a guest, or by another starter
+        SELECT perdure.start_guarded(records) INTO held;
+        IF held IS NOT NULL THEN
+            SELECT * INTO now, odd, verdicts, ids, inboxes
+            FROM perdure.start_unguarded(records, rare, workers, new_events, unowned, held);
+            RETURN;
+        END IF;
+    END IF;
     IF workers IS NOT NULL THEN
         SELECT array_agg(o.id) INTO gone FROM unnest(workers) AS o(id)
         WHERE NOT EXISTS (SELECT FROM perdure.worker w WHERE w.id = o.id AND w.ended_at IS NULL);
