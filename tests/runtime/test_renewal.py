@@ -304,3 +304,24 @@ async def test_old_runs_are_removed_with_their_process(opened: Open) -> None:
     assert pruned.processes == 1
     for run in (1, 2, 3):
         assert await engine.store.history(id_bytes(handle.id), run) == []
+
+
+async def test_a_restart_begins_the_present_round_again_with_its_arguments_and_signals(opened: Open) -> None:
+    @workflow
+    async def rounds(number: int) -> list[Any]:
+        await receive("go")
+        if number < 2:
+            continue_as_new(number + 1)
+        return [number, await receive("name", str), str(uuid())]
+
+    engine, _ = await opened(work=True, workflows=[rounds])
+    handle = await engine.start(rounds, 1)
+    await handle.signal("name", "Ann")
+    await handle.signal("go")
+    await until_row(engine, handle.id, lambda row: row.run == 2 and row.owner is None and row.awaiting is not None)
+    await engine.restart(handle.id, why="once more")
+    await until_row(engine, handle.id, lambda row: row.run == 3 and row.owner is None and row.awaiting is not None)
+    await sound(engine, handle)
+    await handle.signal("go")
+    assert (await handle.result(LIMIT))[:2] == [2, "Ann"]
+    await sound(engine, handle)

@@ -255,3 +255,21 @@ async def test_e64_one_worker_hosts_two_versions_and_each_process_stays_with_its
     assert await engine.result(newest.id, timeout=LIMIT) == "the second way"
     assert await engine.result(old.id, timeout=LIMIT) == "the first way"
     assert [(await engine.row(handle.id)).code for handle in (newest, old)] == ["2", "1"]
+
+
+async def test_f38_a_process_of_a_version_that_nobody_hosts_is_left_alone_until_somebody_does(opened: Open) -> None:
+    order_1, order_2 = versions()
+    engine, _ = await opened(work=True, workflows=[order_1])
+    old = await engine.start(order_1)
+    await until_row(engine, old.id, lambda row: row.owner is None)
+    await engine.close()
+    engine, _ = await opened(work=True, workflows=[order_2])
+    await engine.signal(old.id, "go")
+    new = await engine.start("order")
+    await engine.signal(new.id, "go")
+    assert await engine.result(new.id, timeout=LIMIT) == "the second way"
+    waiting = await engine.row(old.id)
+    assert (waiting.owner, waiting.status, waiting.seen) == (None, Status.RUNNING, 0)
+    await engine.close()
+    engine, _ = await opened(work=True, workflows=[order_1, order_2])
+    assert await engine.result(old.id, timeout=LIMIT) == "the first way"

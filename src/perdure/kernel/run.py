@@ -55,11 +55,13 @@ def restarted(process: Process, history: Sequence[Event], sender: Sender, *, now
     """
     allow(process, Verb.RESTART)
     before = opening_of(history)
-    letters = [replace(event, at=now) for event in history[1 : before.letters + 1]]
+    signals = [event for event in history[1 : before.letters + 1] if event.name]
+    letters = [replace(event, number=number, at=now) for number, event in enumerate(signals, 2)]
     blank = replace(process, opened_at=now if letters else None, state=None, progress=None)
     left = undo.listed(undo.owed(history))
     opening = Opening(process.run, 0, done="restarted", void=process.inbox, seed=process.run + 1, not_undone=left)
-    commit = _open(blank, letters, replace(opening, **same_beginning(before)), sender, now)
+    opening = replace(opening, **same_beginning(before) | {"letters": len(letters)})
+    commit = _open(blank, letters, opening, sender, now)
     return replace(commit, sends=commit.sends + child.farewell(process.id, history))
 
 

@@ -77,13 +77,20 @@ class Folded(Struct, frozen=True):
 def fold(events: Sequence[Event]) -> Folded:
     """What the row must say after these events of one run (S6)."""
     status = Status.RUNNING
-    seen = opening_of(events).seen
+    seen = _seen_before(events)
     for event in events:
         status = IMPLIED.get(event.type, status)
         if event.type is EventType.REVIVED and _alone_deaths(event) >= ALONE_DEATHS:
             status = Status.BROKEN
         seen = max(seen, event.message or 0)
     return Folded(status, len(events), seen)
+
+
+def _seen_before(events: Sequence[Event]) -> int:
+    try:
+        return opening_of(events).seen
+    except msgspec.DecodeError:
+        return 0
 
 
 def _alone_deaths(event: Event) -> int:
