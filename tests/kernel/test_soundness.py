@@ -137,7 +137,7 @@ class Life:
             self.apply(transition.released(self.process, due_at=self.now))
 
     def break_down(self) -> None:
-        if not self.process.final:
+        if self.process.status in (Status.RUNNING, Status.BROKEN):
             failure = Failure("HistoryMisfit", "x")
             self.apply(transition.broken(self.process, failure, now=self.now, idle_at=self.now + SECOND))
 

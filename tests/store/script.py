@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from perdure.clock import SECOND
 from perdure.errors import IllegalMove
-from perdure.kernel import run, transition
+from perdure.kernel import command, run, transition
 from perdure.kernel.commit import Commit, Start, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
@@ -294,6 +294,14 @@ class Script:
                 return transition.expired(row, history, now=now)
             if row.status in (Status.FAILED, Status.BROKEN):
                 return run.retried(row, history, sender, now=now)
+            if row.status is Status.HELD and self._maybe(0.5):
+                return command.resumed(row, sender, now=now)
+            if row.status is Status.RUNNING and self._maybe(0.1):
+                return command.held(row, sender, now=now, idle_at=now + IDLE)
+            if self._maybe(0.1):
+                return run.restarted(row, history, sender, now=now)
+            if not row.final and self._maybe(0.1):
+                return command.bounded(row, sender, now + IDLE, now=now)
             if self._maybe(0.3):
                 return transition.terminated(row, sender, history, now=now)
             if row.owner and self._maybe(0.3):
