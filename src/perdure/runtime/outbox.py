@@ -29,11 +29,12 @@ class Outbox:
     ``patience`` is the store's time until which the row is kept in hand while nothing but children are awaited.
     """
 
-    __slots__ = ("_ids", "_letters", "_new", "_posts", "_sent", "_starts", "_stops", "out", "patience")
+    __slots__ = ("_doomed", "_ids", "_letters", "_new", "_posts", "_sent", "_starts", "_stops", "out", "patience")
 
     def __init__(self) -> None:
         self.out: dict[bytes, Slot] = {}
         self.patience = 0
+        self._doomed: set[bytes] = set()  # children of the run before: when it ended they were asked to end
         self._ids: dict[Slot, bytes] = {}
         self._new: list[Ask[Any]] = []
         self._stops: list[Slot] = []
@@ -94,7 +95,7 @@ class Outbox:
             activation.note(EventType.CHILD_STARTED, activation.at, begun, name=ask.name, place=ask.place)
             self._ids[slot] = id
             self.out[id] = slot
-        stops, self._stops = self._stops[: limits.OUTBOX_RECORDS], self._stops[limits.OUTBOX_RECORDS :]
+        stops, self._stops = self._due_stops()
         for slot in stops:
             self._letters.append(child.cancel(self._ids[slot], activation.process.id))
             if slot not in open:
@@ -109,26 +110,54 @@ class Outbox:
             self.patience = activation.at + HOLD
         return starts, letters
 
+    def _due_stops(self) -> tuple[list[Slot], list[Slot]]:
+        """The wishes to be written now and later.
+
+        A child that still waits to be started is started first; one that has answered meanwhile needs no wish.
+        """
+        waiting = {(ask.name, ask.place) for ask in self._new}
+        begun = [slot for slot in self._stops if slot in self._ids]
+        later = [slot for slot in self._stops if slot not in self._ids and slot in waiting]
+        return begun[: limits.OUTBOX_RECORDS], begun[limits.OUTBOX_RECORDS :] + later
+
     def restore(self, commit: Commit) -> None:
         """A commit was not applied and will be made anew: what it carried out waits again."""
         self._starts += commit.starts
         self._letters += (letter for letter in commit.sends if letter.id != commit.after.id)
 
     def take(self, activation: Activation, message: Message) -> None:
-        """A child has answered: its answer goes to the code that awaits it, or is noted as one that comes too late."""
+        """A child has answered: its answer goes to the code that awaits it, or is noted as one that comes too late.
+
+        One that has ended with the run before, as it was asked to, is asked for anew.
+        """
+        loop = activation.loop
         slot = self.out.pop(message.id, None)
-        ask = None if slot is None else activation.loop.open.get(slot)
+        ask = None if slot is None else loop.open.get(slot)
+        ended = message.type is MessageType.CANCELLED and message.id in self._doomed
+        if ask is not None and ended and not loop.finished and slot not in loop.stopping:
+            del self._ids[ask.name, ask.place]
+            self._new.append(ask)
+            ask = None
         if ask is not None:
             self._ids.pop((ask.name, ask.place), None)
             self.patience = activation.at + HOLD
         activation.receive_answer(ask, message)
 
-    def recall(self, event: Event) -> None:
-        """A replay has come by the start of a child, or by a signal that was sent."""
+    def ignored(self, id: bytes) -> None:
+        """A replay has come by an answer that counted for nothing: nobody waits for that child any more."""
+        slot = self.out.pop(id, None)
+        if slot is not None:
+            self._ids.pop(slot, None)
+
+    def recall(self, event: Event, kept: bool) -> None:
+        """A replay has come by the start of a child, in this run or ``kept`` of the one before, or by a signal sent."""
         if event.type is EventType.SIGNAL_SENT:
             self._sent.add(event.place)
             return
-        id = child.begun(event).id_bytes
+        begun = child.begun(event)
+        id = begun.id_bytes
+        if kept and not begun.abandoned:
+            self._doomed.add(id)
         slot = event.name, event.place
         self._ids[slot] = id
         self.out[id] = slot
@@ -141,12 +170,14 @@ class Outbox:
         loop = activation.loop
         self.out = {id: slot for id, slot in self.out.items() if slot in loop.open}
         self._new = [ask for ask in asked if (ask.name, ask.place) not in self._ids]
-        self._stops = [slot for slot in loop.stopping if slot in self._ids]
+        self._stops = list(loop.stopping)
         self.patience = activation.at + HOLD
         self._posts = [post for post in loop.posts if post.place not in self._sent]
         loop.away.clear()
         loop.stops.clear()
         loop.posts.clear()
+        if loop.finished:  # its last turn was written without its end
+            self._part(activation)
 
 
 def _signal(activation: Activation, post: Post) -> Message:

@@ -34,7 +34,7 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
     last = 0
     for event in events:
         if event.turn == 0:
-            _recall(activation, event, kept)
+            _recall(activation, event, kept, opening, letters)
             continue
         kept.clear()
         if event.turn != turn:
@@ -114,7 +114,9 @@ def _answer(activation: Activation, kept: dict[Slot, Event]) -> None:
     activation.asked = [ask for ask in activation.asked if id(ask) not in answered]
 
 
-def _recall(activation: Activation, event: Event, kept: dict[Slot, Event]) -> None:
+def _recall(
+    activation: Activation, event: Event, kept: dict[Slot, Event], opening: Opening, letters: dict[int, Message]
+) -> None:
     """Take note of what belongs to no turn."""
     if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
         activation.tried((event.name, event.place), decode_attempt(event.payload))
@@ -124,4 +126,6 @@ def _recall(activation: Activation, event: Event, kept: dict[Slot, Event]) -> No
         activation.resumed = event.number
         activation.attempts = {slot: tried for slot, tried in activation.attempts.items() if undoes(slot[1]) is None}
     elif event.type in (EventType.CHILD_STARTED, EventType.SIGNAL_SENT):
-        activation.outward().recall(event)
+        activation.outward().recall(event, kept=0 < event.number - 1 <= opening.kept)
+    elif event.type is EventType.ANSWER_IGNORED and event.message is not None and activation.outbox is not None:
+        activation.outbox.ignored(letters[event.message].id)
