@@ -34,7 +34,7 @@ def taken_in(history: Sequence[Event]) -> dict[str, int]:
     """The patches that the history took, each with the turn in which it did so first."""
     taken: dict[str, int] = {}
     for event in history:
-        if event.type is EventType.PATCHED:
+        if event.turn == 0 and event.type is EventType.PATCHED:
             turn = _decode(event.payload or b'{"turn":0}').turn
             taken[event.name] = min(turn, taken.get(event.name, turn))
     return taken

@@ -77,7 +77,11 @@ def restarted_from(process: Process, history: Sequence[Event], step: str, sender
     slot, text = (chosen.name, chosen.place), slot_text(chosen)
     later = [event for event in history if event.number > chosen.number]
     again = {slot} | {(event.name, event.place) for event in later if event.type is EventType.STEP_FAILED}
-    prefix = [event for event in history if event.number < chosen.number and _worth_keeping(event, again)]
+    prefix = [
+        event
+        for event in history
+        if _worth_keeping(event, again) and (event.number < chosen.number or event.type is EventType.PATCHED)
+    ]
     refuse_what_was_undone(history, prefix, chosen)
     kept = [*prefix, *_beside(later)]
     opening = Opening(process.run, len(prefix), done=f"restarted at {text}", fresh={text: process.run + 1})
