@@ -33,8 +33,12 @@ async def act(deed: str) -> str | None:
     done.append(deed)
     keys.setdefault(deed, []).append(attempt().idempotency_key)
     nth = len(keys[deed])
-    if deed in gates:
-        await gates[deed].wait()
+    try:
+        if deed in gates:
+            await gates[deed].wait()
+    except asyncio.CancelledError:
+        done.append(f"{deed} stopped")
+        raise
     if deed in failing:
         raise ConnectionError(deed)
     return f"{deed} {nth}"

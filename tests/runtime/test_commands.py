@@ -63,14 +63,19 @@ async def test_a_process_that_is_held_stays_so_when_its_worker_dies_and_goes_on_
 # -- restarting ------------------------------------------------------------------------------------------------
 
 
-async def test_e91_a_restart_while_a_step_is_in_flight_refuses_its_late_answer_and_uses_new_keys(opened: Open) -> None:
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_e91_a_restart_while_a_step_is_in_flight_refuses_its_late_answer_and_uses_new_keys(
+    opened: Open, elsewhere: bool
+) -> None:
     engine, _ = await opened(work=True, workflows=FLOWS)
+    client = (await opened())[0] if elsewhere else engine
     handle = await waiting(engine)
     gates["last"] = asyncio.Event()
     await handle.signal("go", "on")
     await until(lambda: "last" in done)
-    await handle.restart(who="anna", why="from the start")
+    await client.restart(handle.id, who="anna", why="from the start")
     await until(lambda: done.count("last") == 2)
+    assert "last stopped" in done
     gates["last"].set()
     assert await handle.result(LIMIT) == "first 2, on, last 2"
     assert len(set(keys["first"])) == len(set(keys["last"])) == 2

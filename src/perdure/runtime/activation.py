@@ -15,7 +15,7 @@ from perdure.authoring.turn_loop import Ask, TurnLoop
 from perdure.clock import microseconds
 from perdure.kernel.attempt import FailedAttempt
 from perdure.kernel.child import ANSWERS
-from perdure.kernel.command import until_of
+from perdure.kernel.command import sooner, until_of
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
@@ -164,7 +164,8 @@ class Activation:
             if message.number <= self.void:  # it was meant for an earlier run
                 self.receive_answer(None, message)
                 return
-            self.until = until_of(message)
+            until = until_of(message)
+            self.until = self.until if until is None else sooner(self.until, until)
         self._record(EventType.MESSAGE_RECEIVED, "", message.name, None, None, message.number)
         self.consumed += ((message.number, self.number),)
         self.loop.message(message.type, message.name, message.payload, message.number)
