@@ -166,7 +166,8 @@ class Life:
 
     def set_result(self) -> None:
         if self.process.status not in (Status.COMPLETED, Status.CANCELLED) and self.process.opened_at is not None:
-            step = f"by hand:{len(self.events)}"
+            self.steps += 1
+            step = f"by hand:{self.steps}"
             self.apply(hand.set_by_hand(self.process, self.events, step, b"1", SENDER, now=self.now))
 
     def restart_from(self) -> None:
