@@ -12,7 +12,6 @@ from perdure import (
     BlockingEngine,
     Engine,
     Handle,
-    KeyConflict,
     ProcessCancelled,
     ProcessFailed,
     Search,
@@ -20,7 +19,7 @@ from perdure import (
 )
 from perdure.client import Client
 from perdure.command import Commands
-from perdure.errors import IllegalMove, InvalidInput, ProcessNotFound, UnknownKind
+from perdure.errors import IllegalMove, InvalidInput, KeyConflict, ProcessNotFound, UnknownKind
 from perdure.kernel.message import SendVerdict
 from perdure.portal import BlockingHandle
 from tests.portal import shop
