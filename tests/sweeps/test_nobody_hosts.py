@@ -25,6 +25,19 @@ async def test_f38_processes_that_nobody_hosts_are_reported_by_kind_and_version_
     assert await watch.untouched(rows)
 
 
+async def test_tasks_that_wait_in_a_queue_that_nobody_serves_are_reported_by_its_name(watch: Watch) -> None:
+    ward, known = await watch.ward(order), nobody_hosts.Known()
+    rows = [await watch.trial.started(kind="@bank", code=label) for label in ("", "", "till-3")]
+    await watch.passed(61)
+    assert await nobody_hosts.sweep(ward, known) == 3
+    labelled, plain = sorted((finding.text for finding in watch.found), key=lambda text: "till-3" not in text)
+    assert "2 steps have been due in queue 'bank' for over a minute" in plain
+    assert "perdure worker MODULE --queues bank, or one more" in plain
+    assert "1 steps have been due in queue 'bank' on a worker with the label 'till-3'" in labelled
+    assert "--queues bank --labels till-3" in labelled
+    assert await watch.untouched(rows)
+
+
 async def test_a_process_is_counted_once_however_often_it_is_found(watch: Watch) -> None:
     ward, known = await watch.ward(), nobody_hosts.Known()
     await watch.trial.started(kind="forgotten")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perdure import limits
+from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.finding import Finding
 from perdure.runtime.ward import Ward
 from perdure.store.base import Overdue
@@ -30,7 +31,18 @@ async def sweep(ward: Ward, known: Known) -> int:
     for row in rows:
         counts[row.kind, row.code] = counts.get((row.kind, row.code), 0) + 1
     for (kind, code), first in waiting.items():
-        version = f" version {code!r}" if code else ""
-        some = f"{counts[kind, code]} processes of kind {kind!r}{version} have been due for over a minute"
-        ward.found(Finding("nobody_hosts", first, f"{some}; start a worker that hosts it, or one more if all are busy"))
+        ward.found(Finding("nobody_hosts", first, _told(kind, code, counts[kind, code])))
     return len(fresh)
+
+
+def _told(kind: str, code: str, count: int) -> str:
+    """What waits for whom, and what to do."""
+    if is_task(kind):
+        queue = kind.removeprefix(QUEUE_MARK)
+        label = f" on a worker with the label {code!r}" if code else ""
+        start = f"start one that does: perdure worker MODULE --queues {queue}{f' --labels {code}' if code else ''}"
+        some = f"{count} steps have been due in queue {queue!r}{label} for over a minute and no worker takes them"
+        return f"{some}; {start}, or one more if all are busy"
+    version = f" version {code!r}" if code else ""
+    some = f"{count} processes of kind {kind!r}{version} have been due for over a minute"
+    return f"{some}; start a worker that hosts it, or one more if all are busy"

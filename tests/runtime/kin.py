@@ -1,0 +1,81 @@
+"""Kin: children for the tests of families, held at gates; and what holds back, ends and checks the engines there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from typing import Any
+
+from perdure.authoring.step import step
+from perdure.authoring.workflow import workflow
+from perdure.engine import Engine
+from perdure.kernel.policy import Retry
+from perdure.kernel.soundness import unsound
+from perdure.store.base import Search
+from perdure.testing.faults import FaultyStore
+
+done: list[Any] = []
+gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+
+@step(retry=Retry.NONE)
+async def gated(name: str) -> str:
+    done.append(name)
+    await gates[name].wait()
+    return name
+
+
+@step(retry=Retry.NONE)
+async def fails_once(name: str) -> str:
+    done.append(name)
+    if done.count(name) == 1:
+        raise RuntimeError("once")
+    return name
+
+
+@workflow
+async def kid(name: str) -> str:
+    return await gated(name)
+
+
+@workflow
+async def failing_kid(name: str) -> str:
+    raise ValueError(name)
+
+
+class Hold:
+    """Holds back the commits of one engine from the ``first`` on, until it is lifted; ``met`` counts those held."""
+
+    def __init__(self, store: FaultyStore, first: int = 1) -> None:
+        self.first = first
+        self.calls = self.met = 0
+        self.lifted = asyncio.Event()
+        store.before = self._visit
+
+    async def _visit(self, name: str, argument: Any) -> None:
+        if name == "commit":
+            self.calls += 1
+            if self.calls >= self.first:
+                self.met += 1
+                await self.lifted.wait()
+
+
+async def crash(engine: Engine, store: FaultyStore) -> None:
+    """Let an engine's worker be as good as dead: it takes nothing, drops all, and is known to have ended."""
+    assert engine.worker is not None
+    await engine.worker.intake.loop.stop()
+    for activation in list(engine.worker.scheduler.hand.values()):
+        engine.worker.scheduler.drop(activation)
+    await store.store.retire(engine.worker.incarnation.id, None, died=False)
+
+
+async def sound(engine: Engine) -> None:
+    """Check every row by the laws."""
+    now = await engine.store.now()
+    for row in await engine.store.search(Search(limit=1000)):
+        events = await engine.store.history(row.id, row.run, limit=row.events or 1)
+        assert unsound(row, events, await engine.store.messages([(row.id, 0)]), now) == []
+
+
+async def statuses(engine: Engine, kind: str) -> Counter[str]:
+    return Counter(str(one.status) for one in await engine.list(Search(kind=kind, limit=1000)))

@@ -1,0 +1,229 @@
+"""Parents and children between two commits: read first, taken over in the middle, retried, answered too early."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from perdure import limits
+from perdure.authoring.workflow import receive, tell, workflow
+from perdure.errors import ProcessCancelled, ProcessFailed
+from perdure.runtime import outbox
+from perdure.runtime.pace import Pace
+from perdure.store.base import Search
+from perdure.testing.faults import Outage
+from tests.runtime.conftest import LIMIT, Open, until, until_row
+from tests.runtime.kin import Hold, crash, done, fails_once, gated, gates, kid, sound, statuses
+
+PACE = Pace(lease_seconds=1.5, beat_seconds=0.1)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done() -> None:
+    done.clear()
+    gates.clear()
+
+
+@workflow
+async def stops_beside() -> str:
+    child = asyncio.ensure_future(kid.child("kid"))
+
+    async def note() -> None:
+        await gated("one")
+
+    noting = asyncio.create_task(note())
+    await gated("two")
+    child.cancel()
+    await asyncio.wait([child, noting])
+    return "cancelled" if child.cancelled() else "not"
+
+
+async def test_a_child_that_answers_before_the_wish_that_it_may_end_is_written_does_not_disturb(opened: Open) -> None:
+    first, store = await opened(work=True, workflows=[stops_beside])
+    other, _ = await opened(work=True, workflows=[kid])
+    handle = await first.start(stops_beside)
+    await until(lambda: set(done) == {"one", "two", "kid"})
+    hold = Hold(store)
+    gates["one"].set()
+    await until(lambda: hold.met)
+    gates["two"].set()
+    assert first.worker is not None
+    hand = first.worker.scheduler.hand[handle.id_bytes]
+    await until(lambda: hand.loop.stopping)
+    gates["kid"].set()
+    [child] = await other.list(Search(kind="kid"))
+    assert await other.result(child.id, timeout=LIMIT) == "kid"
+    message, *_ = await store.store.messages([(handle.id_bytes, 0)])
+    first.worker.scheduler.heard(hand, [message])
+    await until(lambda: not hand.loop.stopping)
+    hold.lifted.set()
+    assert await handle.result(LIMIT) == "cancelled"
+    await sound(first)
+
+
+@workflow
+async def stops_the_last(n: int) -> list[str]:
+    children = [asyncio.ensure_future(kid.child(f"kid{one}")) for one in range(n)]
+    await gated("go")
+    children[-1].cancel()
+    found = await asyncio.gather(*children, return_exceptions=True)
+    return [one if isinstance(one, str) else type(one).__name__ for one in found]
+
+
+async def test_a_child_may_be_cancelled_while_it_waits_for_a_later_commit(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "OUTBOX_RECORDS", 2)
+    for n in range(6):
+        gates[f"kid{n}"].set()
+    gates["go"].set()
+    first, store = await opened(work=True, workflows=[stops_the_last])
+    other, _ = await opened(work=True, workflows=[kid])
+    hold = Hold(store, 2)
+    handle = await first.start(stops_the_last, 6)
+    await until(lambda: hold.met)
+    assert first.worker is not None
+    hand = first.worker.scheduler.hand[handle.id_bytes]
+    await until(lambda: hand.loop.stopping)
+    hold.lifted.set()
+    assert await handle.result(LIMIT) == [*(f"kid{n}" for n in range(5)), "CancelledError"]
+    assert (await statuses(other, "kid"))["completed"] >= 5
+    await sound(first)
+
+
+@workflow
+async def leaves_in_its_first_turn() -> str:
+    kid.child("bound")
+    kid.child.options(on_parent_end="abandon")("free")
+    return "gone"
+
+
+async def test_a_first_turn_that_is_also_the_last_starts_only_what_outlives_it_wherever_it_is_taken_up(
+    opened: Open,
+) -> None:
+    gates["free"].set()
+    first, store = await opened(work=True, workflows=[leaves_in_its_first_turn], pace=PACE)
+    Outage("commit").upon(store).away = True
+    handle = await first.start(leaves_in_its_first_turn)
+    await crash(first, store)
+    second, _ = await opened(work=True, workflows=[leaves_in_its_first_turn, kid], pace=PACE)
+    assert await second.result(handle.id, timeout=LIMIT) == "gone"
+    [child] = await second.list(Search(kind="kid"))
+    assert await second.result(child.id, timeout=LIMIT) == "free"
+    await sound(second)
+
+
+@workflow
+async def fans_out(n: int) -> int:
+    return len(await asyncio.gather(*(kid.child(f"kid{one}") for one in range(n))))
+
+
+async def test_a_parent_that_dies_between_the_commits_of_its_children_starts_the_rest_and_none_twice(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "OUTBOX_RECORDS", 2)
+    for n in range(7):
+        gates[f"kid{n}"].set()
+    first, store = await opened(work=True, workflows=[fans_out], pace=PACE)
+    hold = Hold(store, 3)
+    handle = await first.start(fans_out, 7)
+    await until(lambda: hold.met)
+    await crash(first, store)
+    second, _ = await opened(work=True, workflows=[fans_out, kid], pace=PACE)
+    assert await second.result(handle.id, timeout=LIMIT) == 7
+    hold.lifted.set()
+    assert await statuses(second, "kid") == {"completed": 7}
+    assert sorted(done) == [f"kid{n}" for n in range(7)]
+    await sound(second)
+
+
+@workflow
+async def hears(n: int) -> list[int]:
+    return [await receive("number", int) for _ in range(n)]
+
+
+@workflow
+async def parts(to: str) -> str:
+    await gated("part")
+    kid.child("bound")
+    kid.child.options(on_parent_end="abandon")("free")
+    tell(to, "number", 1)
+    return "parted"
+
+
+async def test_rule_18_an_end_that_must_read_first_sends_out_once_what_it_had_to_send(opened: Open) -> None:
+    gates["free"].set()
+    first, store = await opened(work=True, workflows=[parts])
+    other, _ = await opened(work=True, workflows=[kid, hears])
+    listener = await other.start(hears, 1)
+    handle = await first.start(parts, listener.id)
+    await until(lambda: "part" in done)
+    hold = Hold(store)
+    gates["part"].set()
+    await until(lambda: hold.met)
+    await other.signal(handle.id, "late", 1)
+    hold.lifted.set()
+    assert await handle.result(LIMIT) == "parted"
+    assert await listener.result(LIMIT) == [1]
+    types = Counter(event.type.name for event in await first.history(handle.id))
+    assert (types["CHILD_STARTED"], types["SIGNAL_SENT"], types["MESSAGE_RECEIVED"]) == (1, 1, 1)
+    [child] = await other.list(Search(kind="kid"))
+    assert await other.result(child.id, timeout=LIMIT) == "free"
+    await sound(first)
+
+
+@workflow
+async def beside(bond: str) -> list[str]:
+    child = kid.child.options(on_parent_end=bond)("kid")  # type: ignore[arg-type]
+    await gated("go")
+    return list(await asyncio.gather(child, fails_once("flaky")))
+
+
+async def test_rule_21_a_retried_parent_has_a_fresh_child_for_the_one_that_was_asked_to_end(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[beside, kid])
+    gates["go"].set()
+    handle = await engine.start(beside, "cancel")
+    with pytest.raises(ProcessFailed):
+        await handle.result(LIMIT)
+    [child] = await engine.list(Search(kind="kid"))
+    with pytest.raises(ProcessCancelled):
+        await engine.result(child.id, timeout=LIMIT)
+    gates["kid"].set()
+    await handle.retry(why="again")
+    assert await handle.result(LIMIT) == ["kid", "flaky"]
+    assert await statuses(engine, "kid") == {"cancelled": 1, "completed": 1}
+    await sound(engine)
+
+
+async def test_rule_21_a_retried_parent_waits_for_the_child_that_goes_its_own_way_and_still_runs(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[beside, kid])
+    gates["go"].set()
+    handle = await engine.start(beside, "abandon")
+    with pytest.raises(ProcessFailed):
+        await handle.result(LIMIT)
+    await until(lambda: "kid" in done)
+    await handle.retry(why="again")
+    gates["kid"].set()
+    assert await handle.result(LIMIT) == ["kid", "flaky"]
+    assert await statuses(engine, "kid") == {"completed": 1}
+    await sound(engine)
+
+
+async def test_a_parent_let_go_while_its_child_runs_goes_on_wherever_the_answer_finds_a_worker(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "HOLD", 0)
+    first, _ = await opened(work=True, workflows=[fans_out])
+    other, _ = await opened(work=True, workflows=[kid])
+    handle = await first.start(fans_out, 2)
+    await until(lambda: len(done) == 2)
+    await until_row(first, handle.id, lambda row: row.owner is None)
+    await first.close(0)
+    second, _ = await opened(work=True, workflows=[fans_out])
+    gates["kid0"].set()
+    gates["kid1"].set()
+    assert await second.result(handle.id, timeout=LIMIT) == 2
+    assert await statuses(other, "kid") == {"completed": 2}
+    await sound(second)
