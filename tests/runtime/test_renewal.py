@@ -12,6 +12,7 @@ from perdure.authoring.saga import saga
 from perdure.authoring.step import attempt, step
 from perdure.authoring.version import patched
 from perdure.authoring.workflow import receive, set_state, uuid, workflow
+from perdure.cli import fact
 from perdure.engine import Engine
 from perdure.errors import InvalidInput, ProcessCancelled, ProcessFailed, WorkflowMisuse
 from perdure.handle import Handle
@@ -84,6 +85,8 @@ async def test_a_process_goes_on_in_new_runs_and_whoever_waits_gets_the_result_o
     assert await types(engine, handle, 1) == first
     assert await types(engine, handle, 2) == ["RUN_OPENED", *first]
     assert await types(engine, handle, 3) == ["RUN_OPENED", *first, "COMPLETED"]
+    told = fact.detail((await engine.history(handle.id, 2))[0], {})
+    assert told == "continued as new from run 1, with [2,1]"
     await sound(engine, handle)
 
 

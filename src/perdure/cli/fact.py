@@ -13,7 +13,7 @@ from perdure.kernel.attempt import decode_attempt
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
-from perdure.kernel.opening import opening_of
+from perdure.kernel.opening import CONTINUED, opening_of
 from perdure.kernel.undo import undoes
 from perdure.kernel.unopened import why_unopened
 from perdure.view import instant
@@ -113,6 +113,8 @@ def _revived(event: Event, letters: Mapping[int, Message], limit: int) -> str:
 
 def _opened(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     told = opening_of((event,))
+    if told.done == CONTINUED:
+        return f"{told.done} from run {told.from_run}, with {text.payload(bytes(told.input), limit)}"
     kept = f"{told.done} from run {told.from_run}, with {told.kept or 'none'} of its events"
     left = f"not undone: {', '.join(told.not_undone)}" if told.not_undone else ""
     return "; ".join(part for part in (f"{kept} {sender(told.sender)}".rstrip(), left) if part)

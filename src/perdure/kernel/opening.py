@@ -45,6 +45,9 @@ class Opening(Struct, frozen=True, omit_defaults=True):
         return max(first, self.fresh.get(slot, 0))
 
 
+CONTINUED = "continued as new"
+"""What is said of a run that the process opened by itself."""
+
 FIRST = Opening(0, 0)
 """Stands for what opened the first run, which is no event."""
 

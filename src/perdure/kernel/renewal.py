@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.names import id_text
-from perdure.kernel.opening import Opening
+from perdure.kernel.opening import CONTINUED, Opening
 from perdure.kernel.process import Process
 
 
@@ -23,7 +23,7 @@ def renewed(process: Process, input: bytes, letters: Sequence[tuple[int, str]], 
     opening = Opening(
         process.run,
         0,
-        done="continued as new",
+        done=CONTINUED,
         sender={"who": f"process {id_text(process.id)}", "origin": "workflow"},
         seed=process.run + 1,
         input=Raw(input),
