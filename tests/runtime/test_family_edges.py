@@ -8,6 +8,8 @@ from collections import Counter
 import pytest
 
 from perdure import limits
+from perdure.authoring import task
+from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, tell, workflow
 from perdure.errors import ProcessCancelled, ProcessFailed
 from perdure.runtime import outbox
@@ -227,3 +229,49 @@ async def test_a_parent_let_go_while_its_child_runs_goes_on_wherever_the_answer_
     assert await second.result(handle.id, timeout=LIMIT) == 2
     assert await statuses(other, "kid") == {"completed": 2}
     await sound(second)
+
+
+@step(queue="till")
+async def charge_at_the_till(cents: int) -> int:
+    return cents
+
+
+@workflow
+async def asks_the_till(cents: int) -> int:
+    return await charge_at_the_till(cents)
+
+
+async def test_a_task_whose_step_its_worker_does_not_know_is_parked_with_advice_and_goes_on_when_it_does(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    till, _ = await opened(work=True, workflows=[], queues=["till"])
+    shop, _ = await opened(work=True, workflows=[asks_the_till], queues=[])
+    with monkeypatch.context() as ignorant:
+        ignorant.setattr(task, "step_named", lambda name: None)
+        assert till.worker is not None
+        ignorant.setattr(till.worker.scheduler.registry.queues["@till"], "steps", {})
+        ignorant.setattr(till.worker.scheduler.registry.queues["@till"].shape, "steps", {})
+        handle = await shop.start(asks_the_till, 7)
+        async with asyncio.timeout(LIMIT):
+            while await statuses(shop, "@till") != {"broken": 1}:
+                await asyncio.sleep(0)
+    [parked] = await shop.list(Search(kind="@till"))
+    assert b"import the module that defines it, then run `perdure retry`" in ((await shop.row(parked.id)).error or b"")
+    await till.retry(parked.id, why="imported")
+    assert await handle.result(LIMIT) == 7
+    await sound(shop)
+
+
+async def test_rule_06_children_with_large_inputs_are_started_by_several_commits(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BATCH_BYTES", 30)
+    for n in range(5):
+        gates[f"kid{n}"].set()
+    engine, store = await opened(work=True, workflows=[fans_out, kid])
+    handle = await engine.start(fans_out, 5)
+    assert await handle.result(LIMIT) == 5
+    sizes = [len(commit.starts) for name, commits in store.calls if name == "commit" for commit in commits]
+    assert max(sizes) <= 4, "8 bytes are an input"
+    assert sum(sizes) == 5
+    await sound(engine)

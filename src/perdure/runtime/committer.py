@@ -242,6 +242,9 @@ def _take(queue: deque[tuple[Record, Answered]]) -> list[tuple[Record, Answered]
 def _bytes(record: Start | Commit | Message) -> int:
     if isinstance(record, Commit):
         size = len(record.after.result or b"") + len(record.after.state or b"")
+        if record.starts or record.sends:
+            size += sum(len(start.process.input) for start in record.starts)
+            size += sum(len(sent.payload) for sent in record.sends)
     elif isinstance(record, Start):
         size = len(record.process.input)
     else:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from msgspec import json
@@ -51,7 +53,12 @@ class Outbox:
     @property
     def overfull(self) -> bool:
         """Whether more waits than one commit takes."""
-        return max(len(self._new), len(self._stops), len(self._posts)) > limits.OUTBOX_RECORDS
+        new, posts = self._portions()
+        return new < len(self._new) or posts < len(self._posts) or len(self._stops) > limits.OUTBOX_RECORDS
+
+    def _portions(self) -> tuple[int, int]:
+        """How many of the new children and of the signals go into the next commit."""
+        return _portion(len(ask.raw) for ask in self._new), _portion(len(post.payload) for post in self._posts)
 
     def gather(self, activation: Activation) -> None:
         """Collect the children that the code has asked for, those that it wants to end, and the signals it sends."""
@@ -83,7 +90,8 @@ class Outbox:
     def dispatch(self, activation: Activation, machine: Machine) -> tuple[tuple[Start, ...], tuple[Message, ...]]:
         """What goes out with the next commit; each child is noted in the history: no replay asks for it anew."""
         open = activation.loop.open
-        new, self._new = self._new[: limits.OUTBOX_RECORDS], self._new[limits.OUTBOX_RECORDS :]
+        children, signals = self._portions()
+        new, self._new = self._new[:children], self._new[children:]
         for ask in new:
             slot = ask.name, ask.place
             if slot not in open:
@@ -100,7 +108,7 @@ class Outbox:
             self._letters.append(child.cancel(self._ids[slot], activation.process.id))
             if slot not in open:
                 self.out.pop(self._ids[slot], None)
-        posts, self._posts = self._posts[: limits.OUTBOX_RECORDS], self._posts[limits.OUTBOX_RECORDS :]
+        posts, self._posts = self._posts[:signals], self._posts[signals:]
         for post in posts:
             self._letters.append(_signal(activation, post))
             activation.note(EventType.SIGNAL_SENT, activation.at, _to(post), name=post.name, place=post.place)
@@ -178,6 +186,17 @@ class Outbox:
         loop.posts.clear()
         if loop.finished:  # its last turn was written without its end
             self._part(activation)
+
+
+def _portion(sizes: Iterable[int]) -> int:
+    """How many records one commit takes, by their number and their bytes; always one, if there is one."""
+    total = count = 0
+    for size in islice(sizes, limits.OUTBOX_RECORDS):
+        total += size
+        if count and total > limits.BATCH_BYTES:
+            break
+        count += 1
+    return count
 
 
 def _signal(activation: Activation, post: Post) -> Message:
