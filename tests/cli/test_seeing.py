@@ -160,7 +160,9 @@ def test_history_tells_every_event_in_words(terminal: Terminal, working: Working
 def test_history_of_an_earlier_run_stays_readable(terminal: Terminal, working: Working) -> None:
     working(some_of_each)
     assert terminal("retry", "R-1", "--who", "Ann", "--why", "try").code == 0
-    assert terminal("history", "R-1").has("run opened", "retried from run 1, with none of its events by Ann because: try")
+    assert terminal("history", "R-1").has(
+        "run opened", "retried from run 1, with none of its events by Ann because: try"
+    )
     assert terminal("history", "R-1", "--run", "1").has("step failed: refuse", "ValueError: no bread")
     assert terminal("history", "R-1", "--run", "3").err == "perdure: there is no run 3: the process is in run 2\n"
 

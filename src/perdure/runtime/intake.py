@@ -127,4 +127,3 @@ class Intake:
         if answer.suspects and not self.alone:
             self.suspects()
         return answer
-
