@@ -6,8 +6,7 @@ and workers are woken; if it is rolled back, nothing ever happened. Nothing here
 
 from __future__ import annotations
 
-import sqlite3
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from perdure.clock import Machine
 from perdure.errors import InvalidInput
@@ -15,6 +14,9 @@ from perdure.kernel.commit import Start, StartAnswer
 from perdure.kernel.message import Message, SendAnswer
 from perdure.store.base import Store
 from perdure.store.query import load
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
 
 
 class Guest(Protocol):
@@ -48,8 +50,10 @@ def guest_of(store: Store, connection: Any, machine: Machine) -> Guest:
     return PostgresGuest(store.url, connection)
 
 
-def _behind(connection: Any) -> sqlite3.Connection:
+def _behind(connection: Any) -> Connection:
     """The connection of the standard library behind one of SQLAlchemy, or itself."""
+    import sqlite3
+
     if hasattr(connection, "get_bind"):  # a session
         connection = connection.connection()
     raw = getattr(getattr(connection, "connection", None), "driver_connection", connection)
