@@ -20,7 +20,7 @@ demo: $(VENV)/runs
 	@PERDURE_URL='$(PERDURE_URL)' $(BIN)/perdure demo
 
 test: check postgres
-	@$(BIN)/python -m pytest --ignore=tests/house $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.side_by_side $(PYTEST_ARGS)
 
 check: $(VENV)/develops
 	@$(BIN)/ruff format --check --quiet . || { echo "make format puts this right" >&2; exit 1; }

@@ -1,0 +1,44 @@
+"""All tests in a few runs side by side: many of them wait for OS processes, and one run would wait for each in turn.
+
+The runs are fixed, so that tests meet the same neighbours each time. What the others said is shown when the last ends.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+APART = (("kill",), ("cli", "docs", "examples", "pooled", "portal", "transactions"))
+"""The folders of each run apart; whatever else there is stands in the main one. ``house`` belongs to `make check`."""
+
+NOTHING_RUN = 5
+"""What pytest says when none of its tests was selected."""
+
+
+def main(words: list[str]) -> int:
+    """Run them all with these arguments for pytest; the answer is the worst exit code."""
+    others = []
+    for folders in APART:
+        said = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 (closed at the program's end)
+        started = subprocess.Popen(_pytest([str(HERE / name) for name in folders], words), stdout=said, stderr=said)
+        others.append((started, said))
+    left_out = [f"--ignore={HERE / name}" for name in ("house", *sum(APART, ()))]
+    codes = [subprocess.run(_pytest([str(HERE), *left_out], words), check=False).returncode]
+    for started, said in others:
+        codes.append(started.wait())
+        said.seek(0)
+        print(said.read(), flush=True)
+    if set(codes) != {NOTHING_RUN}:
+        codes = [code for code in codes if code != NOTHING_RUN]  # what was asked for stands in one of the runs
+    return max(codes, key=abs)
+
+
+def _pytest(where: list[str], words: list[str]) -> list[str]:
+    return [sys.executable, "-m", "pytest", *where, *words]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
