@@ -23,8 +23,11 @@ CLAIM = """
     EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM perdure.claim($1, '{order}', '{1}', 100, $2, false, NULL)
 """
 
-DEEPER = 8
-"""Pages more for each row claimed: indexes are a level deeper. Reading what is not due would cost thousands."""
+DEEPER = 15
+"""Pages more for each row claimed: indexes are a level deeper, and split where the claim writes into them.
+
+Reading what is not due would cost many thousands in all.
+"""
 
 
 async def _pages_for_a_claim(ground: PostgresGround, worker: bytes) -> int:
