@@ -7,9 +7,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from perdure.cli.argument import plain
-from perdure.cli.connection import ORIGIN, user
 from perdure.cli.option import DEFAULT_URL, Json, References, Url, Who, Why
-from perdure.cli.tell import each, goes_on
+from perdure.cli.tell import command_each, goes_on
 from perdure.engine import Engine
 from perdure.kernel.process import Process, Status
 
@@ -20,48 +19,28 @@ Step = Annotated[
 
 async def hold(process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL) -> int:
     """Pause running processes until they are resumed; messages wait meanwhile."""
-
-    async def paused(engine: Engine, row: Process) -> str:
-        await engine.hold(row.id, who=who or user(), why=why, origin=ORIGIN)
-        return "held"
-
-    return await each(process, paused, url=url, json=json)
+    return await command_each(process, Engine.hold, "held", who=who, why=why, url=url, json=json)
 
 
 async def resume(
     process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
     """Let held processes go on where they were."""
-
-    async def resumed(engine: Engine, row: Process) -> str:
-        await engine.resume(row.id, who=who or user(), why=why, origin=ORIGIN)
-        return await goes_on(engine, row)
-
-    return await each(process, resumed, url=url, json=json)
+    return await command_each(process, Engine.resume, goes_on, who=who, why=why, url=url, json=json)
 
 
 async def restart(
     process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
     """Begin processes again from their stored input, in a new run that keeps nothing."""
-
-    async def restarted(engine: Engine, row: Process) -> str:
-        await engine.restart(row.id, who=who or user(), why=why, origin=ORIGIN)
-        return await goes_on(engine, row)
-
-    return await each(process, restarted, url=url, json=json)
+    return await command_each(process, Engine.restart, goes_on, who=who, why=why, url=url, json=json)
 
 
 async def restart_from(
     process: References, *, step: Step, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
     """Run a step of processes again and all that followed it, in a new run that keeps the rest."""
-
-    async def restarted(engine: Engine, row: Process) -> str:
-        await engine.restart_from(row.id, step, who=who or user(), why=why, origin=ORIGIN)
-        return await goes_on(engine, row)
-
-    return await each(process, restarted, url=url, json=json)
+    return await command_each(process, Engine.restart_from, goes_on, step, who=who, why=why, url=url, json=json)
 
 
 async def set_result(
@@ -81,24 +60,16 @@ async def set_result(
     value
         The result, read as JSON, or else as text.
     """
-
-    async def given(engine: Engine, row: Process) -> str:
-        await engine.set_result(row.id, step, plain(value), who=who or user(), why=why, origin=ORIGIN)
-        return await _unless_held(engine, row)
-
-    return await each(process, given, url=url, json=json)
+    return await command_each(
+        process, Engine.set_result, _unless_held, step, plain(value), who=who, why=why, url=url, json=json
+    )
 
 
 async def skip(
     process: References, *, step: Step, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
     """Leave out a step that is open or has failed: its result is null."""
-
-    async def left_out(engine: Engine, row: Process) -> str:
-        await engine.skip(row.id, step, who=who or user(), why=why, origin=ORIGIN)
-        return await _unless_held(engine, row)
-
-    return await each(process, left_out, url=url, json=json)
+    return await command_each(process, Engine.skip, _unless_held, step, who=who, why=why, url=url, json=json)
 
 
 async def _unless_held(engine: Engine, row: Process) -> str:

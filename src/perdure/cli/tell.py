@@ -6,7 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
 from msgspec import to_builtins
@@ -151,24 +151,14 @@ async def terminate(
     process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
     """End processes at once, without their code and without clean-up."""
-
-    async def ended(engine: Engine, row: Process) -> str:
-        await engine.terminate(row.id, who=who or user(), why=why, origin=ORIGIN)
-        return "terminated"
-
-    return await each(process, ended, url=url, json=json)
+    return await command_each(process, Engine.terminate, "terminated", who=who, why=why, url=url, json=json)
 
 
 async def retry(
     process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
     """Let failed, broken or held processes go on from their last good event."""
-
-    async def retried(engine: Engine, row: Process) -> str:
-        await engine.retry(row.id, who=who or user(), why=why, origin=ORIGIN)
-        return await goes_on(engine, row)
-
-    return await each(process, retried, url=url, json=json)
+    return await command_each(process, Engine.retry, goes_on, who=who, why=why, url=url, json=json)
 
 
 async def goes_on(engine: Engine, row: Process) -> str:
@@ -177,6 +167,29 @@ async def goes_on(engine: Engine, row: Process) -> str:
     now = instant(await engine.store.now())
     assert now is not None
     return f"goes on in run {view.run}; {table.next_move(view, now) or f'it has {view.status} since'}"
+
+
+Answer: TypeAlias = str | Callable[[Engine, Process], Awaitable[str]]
+"""What a command that was carried out is answered with: a text, or what tells it of the process afterwards."""
+
+
+async def command_each(
+    texts: Sequence[str],
+    verb: Callable[..., Awaitable[None]],
+    answer: Answer,
+    *args: Any,
+    who: str,
+    why: str,
+    url: str,
+    json: bool,
+) -> int:
+    """Carry out a verb of the engine on each process, in the name of whoever asks."""
+
+    async def carried_out(engine: Engine, row: Process) -> str:
+        await verb(engine, row.id, *args, who=who or user(), why=why, origin=ORIGIN)
+        return answer if isinstance(answer, str) else await answer(engine, row)
+
+    return await each(texts, carried_out, url=url, json=json)
 
 
 async def each(
