@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).parents[2]
+from tests.examples.conftest import Example
 
 
-def test_tenants_pay_by_the_code_that_fits_them() -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.tenancy"],
-        env=environment | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
-        cwd=ROOT, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+def test_tenants_pay_by_the_code_that_fits_them(example: Example) -> None:
+    printed = example("tenancy")
+    lines = [" ".join(line.split()) for line in printed]
     assert [line for line in lines if line.startswith("Ann pays")] == [
         "Ann pays 700, run 1, collect:1",
         "Ann pays 60, run 2, collect:1",

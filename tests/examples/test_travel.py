@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).parents[2]
+from tests.examples.conftest import Example
 
 
-def test_only_those_who_travel_keep_their_bookings(store_url: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.travel", store_url],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.stdout.splitlines() == [
+def test_only_those_who_travel_keep_their_bookings(example: Example, store_url: str) -> None:
+    printed = example("travel", store_url)
+    assert printed == [
         "Bob:  failed, 2 bookings given back",
         "Ann:  had a good time",
         "Cleo: had a good time",
@@ -28,4 +16,4 @@ def test_only_those_who_travel_keep_their_bookings(store_url: str) -> None:
         "Eve:  cancelled, 4 bookings given back",
         "booked at the end: grand hotel for Ann, insurance of a room for Ann, night train for Ann, "
         "night train for Cleo, tent for Cleo, train back for Ann, train back for Cleo",
-    ], done.stderr
+    ]

@@ -11,7 +11,6 @@ import pytest
 
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import receive, workflow
-from perdure.clock import Machine
 from perdure.engine import Engine
 from perdure.errors import KeyConflict, ProcessCancelled, ProcessFailed
 from perdure.kernel.message import SendVerdict
@@ -20,9 +19,8 @@ from perdure.kernel.process import Status
 from perdure.kernel.soundness import unsound
 from perdure.runtime.pace import Pace
 from perdure.store.base import Search
-from perdure.store.open import store_for
-from perdure.testing.faults import FaultyStore, Outage
-from tests.runtime.conftest import LIMIT, Open, until, until_row
+from perdure.testing.faults import Outage
+from tests.runtime.conftest import LIMIT, Open, engines_on, until, until_row
 
 done: list[Any] = []
 gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -36,20 +34,9 @@ def _nothing_done() -> None:
 
 @pytest.fixture
 async def opened(pooled_url: str) -> AsyncIterator[Open]:
-    """Opens engines behind the pooler; closes at the end those that are still open."""
-    engines: list[Engine] = []
-
-    async def open(**settings: Any) -> tuple[Engine, FaultyStore]:
-        machine = Machine()
-        store = FaultyStore(store_for(pooled_url, machine))
-        engine = Engine(pooled_url, store=store, machine=machine, **settings)
-        await engine.__aenter__()
-        engines.append(engine)
-        return engine, store
-
-    yield open
-    for engine in engines:
-        await engine.close(0)
+    """Opens engines behind the pooler."""
+    async with engines_on(pooled_url) as open:
+        yield open
 
 
 async def laws_hold(engine: Engine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -18,15 +19,15 @@ LIMIT = 20.0
 """Seconds after which a test has failed; nothing waits for this long when all is well."""
 
 
-@pytest.fixture
-async def opened(store_url: str) -> AsyncIterator[Open]:
+@asynccontextmanager
+async def engines_on(url: str) -> AsyncIterator[Open]:
     """Opens engines on one database; closes at the end those that are still open."""
     engines: list[Engine] = []
 
     async def open(**settings: Any) -> tuple[Engine, FaultyStore]:
         machine = Machine()
-        store = FaultyStore(store_for(store_url, machine))
-        engine = Engine(store_url, store=store, machine=machine, **settings)
+        store = FaultyStore(store_for(url, machine))
+        engine = Engine(url, store=store, machine=machine, **settings)
         await engine.__aenter__()
         engines.append(engine)
         return engine, store
@@ -34,6 +35,13 @@ async def opened(store_url: str) -> AsyncIterator[Open]:
     yield open
     for engine in engines:
         await engine.close(0)
+
+
+@pytest.fixture
+async def opened(store_url: str) -> AsyncIterator[Open]:
+    """Opens engines on one database of each kind."""
+    async with engines_on(store_url) as open:
+        yield open
 
 
 async def until(true: Callable[[], Any]) -> None:
