@@ -99,3 +99,13 @@ async def test_ipf63_a_labelled_task_goes_to_a_worker_that_has_the_label(opened:
 async def test_a_limit_that_makes_no_sense_is_refused(opened: Open, most: Any) -> None:
     with pytest.raises(InvalidInput, match="whole number from 1"):
         await opened(work=True, workflows=[], queues={"bench": most})
+
+
+@workflow
+async def seats_with_patience(attempts: int) -> str:
+    return await seat.options(retry=Retry(attempts=attempts, first=0.5))("x")
+
+
+async def test_a_queued_step_may_be_asked_for_with_a_policy_of_its_own(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[seats_with_patience])
+    assert await (await engine.start(seats_with_patience, 7)).result(LIMIT) == "x"

@@ -77,7 +77,7 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     step: str
     key: str
     call: Raw
-    retry: Mapping[str, float | None] | None = None
+    retry: Mapping[str, int | float | None] | None = None
     timeout: float | None = None
 
 
