@@ -107,5 +107,5 @@ async def seats_with_patience(attempts: int) -> str:
 
 
 async def test_a_queued_step_may_be_asked_for_with_a_policy_of_its_own(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[seats_with_patience])
+    engine, _ = await opened(work=True, workflows=[seats_with_patience], queues=["bench"])
     assert await (await engine.start(seats_with_patience, 7)).result(LIMIT) == "x"
