@@ -10,6 +10,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.engine import Engine
 from perdure.kernel.child import queue_kind
 from perdure.kernel.event import EventType
@@ -66,11 +68,16 @@ async def said(child: asyncio.subprocess.Process, word: str) -> str:
     raise AssertionError(f"the victim ended (code {child.returncode}) and never said {word!r}")
 
 
+async def _all(engine: Engine, search: Search) -> list[Process]:
+    rows: list[Process] = []
+    while found := await engine.store.search(replace(search, limit=1000, before_id=rows[-1].id if rows else None)):
+        rows += found
+    return rows
+
+
 async def laws_hold(engine: Engine, *queues: str) -> list[Process]:
     """Check every process, and the tasks of ``queues``, by the soundness module; no step is recorded twice in a run."""
-    rows = await engine.store.search(Search(limit=1000))
-    for queue in queues:
-        rows += await engine.store.search(Search(kind=queue_kind(queue), limit=1000))
+    rows = [row for kind in (None, *map(queue_kind, queues)) for row in await _all(engine, Search(kind=kind))]
     now = await engine.store.now()
     for row in rows:
         events = await engine.store.history(row.id, row.run, limit=row.events or 1)
