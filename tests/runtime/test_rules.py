@@ -267,7 +267,8 @@ async def test_rule_05_rows_claimed_by_a_lost_answer_are_freed_again(opened: Ope
     store.after = lose
     async with Engine(client.store.url, store=store, machine=machine, work=True, workflows=[one]) as worker:
         assert await handle.result(LIMIT) == "d"
-        assert await store.overdue(Overdue.OWNED, 10, owner=worker.worker.incarnation.id) == []
+        owned = Search(overdue=Overdue.OWNED, owner=worker.worker.incarnation.id)
+        assert await store.search(owned) == []
     assert lost["claims"] == 1
 
 

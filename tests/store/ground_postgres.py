@@ -14,10 +14,10 @@ from perdure.testing.clock import NOON
 from perdure.testing.postgres_clock import DatabaseTime
 
 FULL = "SELECT (SELECT count(*) FROM perdure.process) + (SELECT count(*) FROM perdure.event)"
-TRUNCATE = "TRUNCATE perdure.process, perdure.event, perdure.message, perdure.worker, perdure.key_kept"
+TRUNCATE = "TRUNCATE perdure.process, perdure.event, perdure.message, perdure.worker, perdure.key_kept, perdure.queue"
 DELETE = (
     "DELETE FROM perdure.process; DELETE FROM perdure.event; DELETE FROM perdure.message;"
-    "DELETE FROM perdure.worker; DELETE FROM perdure.key_kept"
+    "DELETE FROM perdure.worker; DELETE FROM perdure.key_kept; DELETE FROM perdure.queue"
 )
 RESET = "UPDATE perdure.clock SET high_water = '-infinity', fake = perdure.instant($1)"
 LOCK = "SELECT FROM perdure.process WHERE id = ANY ($1) FOR UPDATE"

@@ -275,7 +275,7 @@ class Script:
 
     def rescue(self) -> Line:
         """A supervisor frees what ended workers held; two may do so at once."""
-        orphans = self.model.overdue(Overdue.ORPHANED, 3)
+        orphans = self.model.search(Search(overdue=Overdue.ORPHANED, limit=3))
         now, died = self.model.now, self._maybe(0.9)
         return self._commit(
             [
@@ -325,7 +325,8 @@ class Script:
     def sweep(self) -> Line:
         """A supervisor looks for one kind of overdue row."""
         what = self.chance.choice([*Overdue, Overdue.ORPHANED])
-        line = self._line("overdue", (what, self.chance.choice((1, 3, 500)), self.chance.choice(self.workers)))
+        most, owner = self.chance.choice((1, 3, 500)), self.chance.choice(self.workers)
+        line = self._line("search", (Search(overdue=what, limit=most, owner=owner),))
         if line.answer:
             self.probes.add(f"overdue {what}")
         return line

@@ -84,7 +84,7 @@ async def test_a_round_reads_a_bounded_batch_and_reports_it_once(watch: Watch, m
 async def test_two_supervisors_at_once_each_report_and_change_nothing(watch: Watch) -> None:
     rows = [await watch.trial.started(kind="forgotten")]
     await watch.passed(61)
-    assert await watch.at_once(lambda ward: nobody_hosts.sweep(ward, nobody_hosts.Known()), "overdue") == [1, 1]
+    assert await watch.at_once(lambda ward: nobody_hosts.sweep(ward, nobody_hosts.Known()), "search") == [1, 1]
     assert await watch.untouched(rows)
 
 
@@ -92,4 +92,4 @@ async def test_e89_after_a_store_error_the_next_round_reports_it(watch: Watch) -
     ward, known = await watch.ward(), nobody_hosts.Known()
     await watch.trial.started(kind="forgotten")
     await watch.passed(61)
-    assert await watch.after_an_outage(ward, partial(nobody_hosts.sweep, known=known), "overdue") == 1
+    assert await watch.after_an_outage(ward, partial(nobody_hosts.sweep, known=known), "search") == 1

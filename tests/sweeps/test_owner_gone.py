@@ -98,5 +98,5 @@ async def test_e89_after_a_store_error_the_next_round_finds_the_orphans_again(wa
     ended = await watch.trial.worker("ended")
     row = await watch.trial.in_hand(ended)
     await watch.store.retire(ended, None, False)
-    assert await watch.after_an_outage(ward, owner_gone.sweep, "overdue") == 1
+    assert await watch.after_an_outage(ward, owner_gone.sweep, "search") == 1
     assert (await watch.sound(row)).owner is None

@@ -103,4 +103,4 @@ async def test_e89_after_a_store_error_the_next_round_finds_the_idle_process_aga
     ward = await watch.ward()
     await idle(watch)
     await watch.passed(6)
-    assert await watch.after_an_outage(ward, process_idle.sweep, "overdue") == 1
+    assert await watch.after_an_outage(ward, process_idle.sweep, "search") == 1

@@ -91,4 +91,4 @@ async def test_a_round_ends_a_bounded_batch_of_overdue_processes(watch: Watch, m
 async def test_e89_after_a_store_error_the_next_round_finds_the_overdue_process_again(watch: Watch) -> None:
     ward = await watch.ward()
     await overdue(watch, 1)
-    assert await watch.after_an_outage(ward, process_overdue.sweep, "overdue") == 1
+    assert await watch.after_an_outage(ward, process_overdue.sweep, "search") == 1

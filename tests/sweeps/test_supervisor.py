@@ -12,6 +12,7 @@ from perdure import limits
 from perdure.clock import SECOND
 from perdure.runtime.supervisor import Supervisor
 from perdure.runtime.sweeps import nobody_hosts, owner_gone
+from perdure.store.base import Overdue
 from perdure.testing.conformance.trial import SILENCE
 from perdure.testing.faults import Outage
 from tests.sweeps.watch import LIMIT, Watch
@@ -51,7 +52,7 @@ async def test_e89_a_round_that_fails_is_counted_and_followed_by_others(
     supervisor = Supervisor(ward)
     for loop in supervisor.loops:
         loop.after_error = 0.001
-    outage = Outage("overdue").upon(watch.store)
+    outage = Outage("search").upon(watch.store)
     outage.away = True
     supervisor.start()
     await until(lambda: outage.failed > 20)
@@ -92,7 +93,7 @@ async def test_a_full_batch_of_what_is_only_reported_is_not_read_again_at_once(
 
     async def count(name: str, argument: object) -> None:
         nonlocal rounds
-        rounds += name == "overdue" and argument == "unhosted"
+        rounds += name == "search" and argument.overdue is Overdue.UNHOSTED
 
     watch.store.before = count
     supervisor = Supervisor(ward)

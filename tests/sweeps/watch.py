@@ -17,7 +17,7 @@ from perdure.runtime.committer import Committer
 from perdure.runtime.incarnation import Incarnation
 from perdure.runtime.store_time import StoreTime
 from perdure.runtime.ward import Ward
-from perdure.store.base import Overdue
+from perdure.store.base import Overdue, Search
 from perdure.telemetry import Telemetry
 from perdure.testing.clock import MovableMachine
 from perdure.testing.conformance import Ground, Trial
@@ -108,7 +108,7 @@ class Watch:
 
     async def overdue(self, what: Overdue) -> int:
         """How many rows the store would show to a sweep."""
-        return len(await self.store.overdue(what, 1000))
+        return len(await self.store.search(Search(overdue=what, limit=1000)))
 
 
 async def _nothing(name: str, argument: object) -> None:

@@ -33,7 +33,7 @@ from perdure.runtime.store_time import StoreTime
 from perdure.runtime.supervisor import Supervisor
 from perdure.runtime.ward import Ward
 from perdure.runtime.watchdog import Watchdog
-from perdure.store.base import Overdue, Store
+from perdure.store.base import Overdue, Search, Store
 from perdure.telemetry import Telemetry
 
 log = logging.getLogger("perdure")
@@ -242,7 +242,8 @@ class Worker:
 
     async def reconcile(self) -> int:
         """Free rows that this worker owns but does not hold: a claim whose answer never came (rule 5)."""
-        rows = await self.store.overdue(Overdue.OWNED, limits.SWEEP_ROWS, owner=self.incarnation.id)
+        owned = Search(overdue=Overdue.OWNED, owner=self.incarnation.id, limit=limits.SWEEP_ROWS)
+        rows = await self.store.search(owned)
         held = self.scheduler.hand.keys() | self.scheduler.starting
         lost = [row for row in rows if row.id not in held]
         return len(await self.ward.write([transition.released(row, due_at=self.time.now()) for row in lost]))

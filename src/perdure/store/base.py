@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -21,12 +21,15 @@ from perdure.kernel.event import Event
 from perdure.kernel.lease import Claim, ClaimAnswer
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
+from perdure.kernel.queue import Queue
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 
 Hint: TypeAlias = Callable[[], None]
 """Called when it is worth looking."""
 Told: TypeAlias = Callable[[Sequence[bytes]], None]
 """Called with the processes that something was sent to."""
+Record = TypeVar("Record", bound=Queue)
+"""What stands in a small table, one row for each thing that people have named and set."""
 
 
 class Overdue(StrEnum):
@@ -44,6 +47,8 @@ class Search(Struct, frozen=True, gc=False):
     """What to look for; every field narrows. Times are microseconds. Newest first, by id, after ``before_id``.
 
     Queued steps, whose kinds begin with ``@``, are left out unless ``tasks`` is true or a kind, ids or a key are given.
+    ``overdue`` asks for what a sweep must look at instead, the longest overdue first: of the other fields only
+    ``limit`` counts then, and ``owner`` for those that are owned.
     """
 
     ids: tuple[bytes, ...] | None = None
@@ -57,6 +62,8 @@ class Search(Struct, frozen=True, gc=False):
     before_id: bytes | None = None
     limit: int = 100
     tasks: bool = False
+    overdue: Overdue | None = None
+    owner: bytes | None = None
 
     @property
     def without_tasks(self) -> bool:
@@ -109,11 +116,8 @@ class Store(Protocol):
     async def workers(self, *, ended: bool = False) -> list[Worker]:
         """The incarnations not ended (or the recently ended ones too), each with a look at its lock."""
 
-    async def overdue(self, what: Overdue, limit: int, owner: bytes | None = None) -> list[Process]:
-        """Rows that a sweep must look at, the longest overdue first."""
-
     async def search(self, search: Search) -> list[Process]:
-        """Processes, newest first."""
+        """Processes, newest first; or rows that a sweep must look at, the longest overdue first."""
 
     async def count(self, search: Search) -> list[tuple[str, Status, int]]:
         """How many processes there are by kind and status; ``before_id`` and ``limit`` are of pages, and left out."""
@@ -126,12 +130,18 @@ class Store(Protocol):
     async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:
         """For each (process, number): its messages with higher numbers, by process and number."""
 
+    async def records(self, table: type[Record], changes: Sequence[Record] = ()) -> list[Record]:
+        """Write rows of a small table, each only if its ``version`` is the next one; all its rows as they are then.
+
+        They are ordered by name. Of two who change the same version of a row the answer shows each who was quicker.
+        """
+
     async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
         """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
 
     def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
         """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch.
 
-        ``told`` is called in place of ``due`` with the processes that messages were sent to, where the store knows
-        them and somebody has them in hand.
+        ``told`` is called in place of ``due`` with the processes that messages were sent to, or that a command took from
+        their owner, where the store knows them and somebody has them in hand; else after ``due``, with none named.
         """

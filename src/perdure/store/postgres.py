@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from perdure.clock import Machine
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, Verdict
@@ -22,7 +22,7 @@ from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.limits import SEARCH_SECONDS
 from perdure.store import postgres_row as row
-from perdure.store.base import Hint, Overdue, Pruned, Search, Told
+from perdure.store.base import Hint, Pruned, Record, Search, Told
 from perdure.store.postgres_batch import (
     commit_alone,
     commit_records,
@@ -208,12 +208,11 @@ class PostgresStore:
         """The incarnations not ended (or the recently ended ones too), each with a look at its lock."""
         return [row.worker_of(found) for found in await self._reads.rows("workers", ended)]
 
-    async def overdue(self, what: Overdue, limit: int, owner: bytes | None = None) -> list[Process]:
-        """Rows that a sweep must look at, the longest overdue first."""
-        return [row.process_of(found[:]) for found in await self._reads.rows("overdue", what, limit, owner)]
-
     async def search(self, search: Search) -> list[Process]:
-        """Processes, newest first."""
+        """Processes, newest first; or rows that a sweep must look at, the longest overdue first."""
+        if search.overdue is not None:
+            rows = await self._reads.rows("overdue", search.overdue, search.limit, search.owner)
+            return [row.process_of(found[:]) for found in rows]
         if search.ids is not None and search == Search(ids=search.ids, statuses=search.statuses, limit=search.limit):
             asked = list(search.ids), list(search.statuses) or None, search.limit
             return [row.process_of(one[:]) for one in await self._reads.rows("search_by_id", *asked)]
@@ -244,6 +243,12 @@ class PostgresStore:
     async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
         """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
         found = await self._writes.row("prune", finished, keys, limit)
+    async def records(self, table: type[Record], changes: Sequence[Record] = ()) -> list[Record]:
+        """Write rows of a small table, each only if its ``version`` is the next one; all its rows as they are then."""
+        link = self._writes if changes else self._reads
+        name = f"{table.__name__.lower()}s"
+        return [table(*found) for found in await link.rows(name, [astuple(change) for change in changes])]
+
         return Pruned(found["processes"], found["forgotten"])
 
     def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:

@@ -25,7 +25,8 @@ from perdure.kernel.process import Process, Status
 from perdure.kernel.unopened import Unopened, first_trouble
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.store import seal
-from perdure.store.base import Hint, Overdue, Pruned, Search, Store, Told
+from perdure.store.base import Hint, Pruned, Search, Store, Told
+from perdure.store.base import Record as SmallRecord
 from perdure.store.blob import Blob, Blobs
 from perdure.store.opening import Opening
 from perdure.store.seal import Seal
@@ -175,12 +176,8 @@ class SealedStore(Store):
                 opened[n] = replace(claimed, trouble=trouble)
         return replace(answer, claimed=tuple(opened))
 
-    async def overdue(self, what: Overdue, limit: int, owner: bytes | None = None) -> list[Process]:
-        """See Store. A sweep looks into no payload, so nothing is fetched."""
-        return await self._out(await self.store.overdue(what, limit, owner), Opening.process, fetch=False)
-
     async def search(self, search: Search) -> list[Process]:
-        """See Store. What is kept outside is fetched only for processes that were asked for by id or key."""
+        """See Store. What is kept outside is fetched for processes asked for by id or key, not for lists and sweeps."""
         named = search.ids is not None or search.key is not None
         return await self._out(await self.store.search(search), Opening.process, fetch=named)
 
@@ -233,6 +230,10 @@ class SealedStore(Store):
     async def count(self, search: Search) -> list[tuple[str, Status, int]]:
         """See Store."""
         return await self.store.count(search)
+
+    async def records(self, table: type[SmallRecord], changes: Sequence[SmallRecord] = ()) -> list[SmallRecord]:
+        """See Store. These rows hold no payloads."""
+        return await self.store.records(table, changes)
 
     def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
         """See Store."""

@@ -21,6 +21,7 @@ from perdure.store import (
     sqlite_claim,
     sqlite_commit,
     sqlite_row,
+    sqlite_record,
     sqlite_schema,
     sqlite_search,
     sqlite_send,
@@ -28,7 +29,7 @@ from perdure.store import (
     sqlite_sweep,
     sqlite_worker,
 )
-from perdure.store.base import Hint, Overdue, Pruned, Search, Told
+from perdure.store.base import Hint, Pruned, Record, Search, Told
 from perdure.store.sqlite_clock import SqliteClock
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_file import Standing, read_url
@@ -221,13 +222,11 @@ class SqliteStore:
 
     # -- sweeps and queries ------------------------------------------------------------------------------------
 
-    async def overdue(self, what: Overdue, limit: int, owner: bytes | None = None) -> list[Process]:
-        """Rows that a sweep must look at, the longest overdue first."""
-        now = await self.now()
-        return await self._read(lambda connection: sqlite_sweep.overdue(connection, what, now, limit, owner))
-
     async def search(self, search: Search) -> list[Process]:
-        """Processes, newest first."""
+        """Processes, newest first; or rows that a sweep must look at, the longest overdue first."""
+        if search.overdue is not None:
+            now = await self.now()
+            return await self._read(lambda connection: sqlite_sweep.overdue(connection, search, now))
         return await self._read(lambda connection: sqlite_search.search(connection, search), self._people)
 
     async def count(self, search: Search) -> list[tuple[str, Status, int]]:
@@ -268,3 +267,11 @@ class SqliteStore:
     def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
         """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch."""
         return self._watch.add(due, done)
+    async def records(self, table: type[Record], changes: Sequence[Record] = ()) -> list[Record]:
+        """Write rows of a small table, each only if its ``version`` is the next one; all its rows as they are then."""
+        if not changes:
+            return await self._read(lambda connection: sqlite_record.read(connection, table))
+        rows = await self._writer.write(lambda transaction: sqlite_record.write(transaction, table, changes))
+        self._watch.tell(self._writer.take_left(), False)
+        return rows
+

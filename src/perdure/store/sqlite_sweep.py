@@ -9,7 +9,7 @@ from msgspec import json
 
 from perdure.kernel.process import Process
 from perdure.store import sqlite_row
-from perdure.store.base import Overdue, Pruned
+from perdure.store.base import Pruned, Search
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_start import input_digest
 from perdure.store.sqlite_writer import Transaction
@@ -22,9 +22,10 @@ WORKER_KEPT = 24 * 3600 * 1_000_000
 """Microseconds for which an ended worker stays listed."""
 
 
-def overdue(connection: Connection, what: Overdue, now: int, limit: int, owner: bytes | None) -> list[Process]:
+def overdue(connection: Connection, search: Search, now: int) -> list[Process]:
     """The rows that a sweep must look at, the longest overdue first."""
-    return sqlite_row.processes(connection.one(f"overdue_{what}", now=now, most=limit, owner=owner))
+    name = f"overdue_{search.overdue}"
+    return sqlite_row.processes(connection.one(name, now=now, most=search.limit, owner=search.owner))
 
 
 def finished(connection: Connection, before: int, limit: int) -> list[list[bytes]]:

@@ -13,7 +13,7 @@ from perdure.kernel.lease import Claim, ClaimAnswer
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
-from perdure.store.base import Hint, Overdue, Pruned, Search, Store, Told
+from perdure.store.base import Hint, Pruned, Record, Search, Store, Told
 
 Visit = Callable[[str, Any], Awaitable[None]]
 """Called with the door's name and its argument; may wait, or raise StoreUnavailable."""
@@ -99,11 +99,6 @@ class FaultyStore(Store):
         await self.before("workers", None)
         return await self.store.workers(ended=ended)
 
-    async def overdue(self, what: Overdue, limit: int, owner: bytes | None = None) -> list[Process]:
-        """See Store."""
-        answer: list[Process] = await self._call("overdue", what, limit, owner)
-        return answer
-
     async def search(self, search: Search) -> list[Process]:
         """See Store."""
         answer: list[Process] = await self._call("search", search)
@@ -129,6 +124,11 @@ class FaultyStore(Store):
     async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
         """See Store."""
         answer: Pruned = await self._call("prune", finished, keys, limit)
+        return answer
+
+    async def records(self, table: type[Record], changes: Sequence[Record] = ()) -> list[Record]:
+        """See Store."""
+        answer: list[Record] = await self._call("records", table, changes)
         return answer
 
     def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:

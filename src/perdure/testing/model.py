@@ -10,11 +10,13 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from perdure.clock import SECOND
+from perdure.kernel import queue
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.event import Event
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
 from perdure.kernel.process import FINAL, Process, Status
+from perdure.kernel.queue import Queue
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.limits import SUSPECT_DEATHS
 from perdure.store.base import Overdue, Pruned, Search
@@ -38,6 +40,7 @@ class Model:
         self.inboxes: dict[bytes, list[Message]] = {}
         self.workers: dict[bytes, Worker] = {}
         self.kept: dict[tuple[str, str], KeptKey] = {}
+        self.queues: dict[str, Queue] = {}
 
     def alive(self, worker: bytes) -> bool:
         """Whether this incarnation is enlisted and has not ended."""
@@ -252,22 +255,22 @@ class Model:
 
     # Sweeping and pruning
 
-    def overdue(self, what: Overdue, limit: int, owner: bytes | None = None) -> list[Process]:
-        """The rows of one kind of overdue, the longest overdue first."""
+    def _overdue(self, search: Search) -> list[Process]:
         minute = 60 * SECOND
         tests: dict[Overdue, Callable[[Any], object]] = {
             Overdue.ORPHANED: lambda row: row.owner and not self.alive(row.owner),
             Overdue.LAPSED: lambda row: row.owner and row.status is Status.RUNNING and row.due_at <= self.now,
             Overdue.EXPIRED: lambda row: not row.final and row.deadline is not None and row.deadline <= self.now,
             Overdue.IDLE: lambda row: row.reminder and row.due_at <= self.now,
-            Overdue.OWNED: lambda row: row.owner == owner,
+            Overdue.OWNED: lambda row: row.owner == search.owner,
             Overdue.UNHOSTED: lambda row: (
                 row.status is Status.RUNNING and not row.owner and not row.reminder and row.due_at <= self.now - minute
             ),
         }
         found = [row for row in self.rows.values() if tests[what](row)]
         column = "deadline" if what is Overdue.EXPIRED else "due_at"
-        return sorted(found, key=lambda row: (getattr(row, column), row.id))[:limit]
+        return sorted(found, key=lambda row: (getattr(row, column), row.id))[: search.limit]
+        what = search.overdue or Overdue.IDLE
 
     def prune(self, finished: int, keys: int, limit: int) -> Pruned:
         """Forget what finished long ago, and keys whose time is over."""
@@ -286,8 +289,18 @@ class Model:
         return Pruned(len(old), len(over))
 
     def search(self, search: Search) -> list[Process]:
-        """What a search finds, newest first."""
+        """What a search finds, newest first; or the rows of one kind of overdue, the longest overdue first."""
+        if search.overdue is not None:
+            return self._overdue(search)
         found = sorted(
+    def records(self, table: type[Queue], changes: Sequence[Queue] = ()) -> list[Queue]:
+        """Keep the changed rows whose version is the next one; what the store itself keeps there stays."""
+        for change in changes:
+            old = self.queues.get(change.name)
+            if change.version == (old.version if old else 0) + 1:
+                self.queues[change.name] = queue.changed(old, change)
+        return [row for _, row in sorted(self.queues.items(), key=lambda pair: pair[0].encode())]
+
             (row for row in self.rows.values() if _matches(row, search)), key=lambda row: row.id, reverse=True
         )
         return found[: search.limit]

@@ -9,7 +9,7 @@ import pytest
 from perdure.errors import StoreUnavailable
 from perdure.kernel.commit import Start, StartVerdict, Verdict
 from perdure.kernel.message import SendVerdict
-from perdure.store.base import Overdue
+from perdure.store.base import Overdue, Search
 from perdure.store.postgres import PostgresStore
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import going_on
@@ -91,5 +91,5 @@ async def test_rows_of_a_claim_whose_answer_was_lost_are_found_by_their_owner(
     proxy.fault, proxy.mark = Fault.CUT_AFTER, worker
     with pytest.raises(StoreUnavailable):
         await far.claim(worker)
-    [mine] = await far.store.overdue(Overdue.OWNED, 10, worker)
+    [mine] = await far.store.search(Search(overdue=Overdue.OWNED, owner=worker))
     assert (mine.id, mine.owner, mine.token) == (row.id, worker, 1)

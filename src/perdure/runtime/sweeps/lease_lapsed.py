@@ -9,7 +9,7 @@ from __future__ import annotations
 from perdure import limits
 from perdure.kernel import transition
 from perdure.runtime.ward import Ward
-from perdure.store.base import Overdue
+from perdure.store.base import Overdue, Search
 
 SECONDS = 5.0
 COUNTER = "leases_lapsed"
@@ -17,7 +17,7 @@ COUNTER = "leases_lapsed"
 
 async def sweep(ward: Ward) -> int:
     """Free lapsed rows of kinds not hosted here; the late owner is fenced off by the new token."""
-    rows = await ward.store.overdue(Overdue.LAPSED, limits.SWEEP_ROWS)
+    rows = await ward.store.search(Search(overdue=Overdue.LAPSED, limit=limits.SWEEP_ROWS))
     hosted = set(ward.registry.hosted)
     now = ward.time.now()
     freed = await ward.write(

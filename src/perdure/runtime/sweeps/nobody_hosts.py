@@ -6,7 +6,7 @@ from perdure import limits
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.finding import Finding
 from perdure.runtime.ward import Ward
-from perdure.store.base import Overdue
+from perdure.store.base import Overdue, Search
 
 SECONDS = 30.0
 COUNTER = "processes_unhosted"
@@ -21,7 +21,7 @@ class Known:
 
 async def sweep(ward: Ward, known: Known) -> int:
     """Report the kinds and versions that wait for a worker, whenever more of their processes do; count these once."""
-    rows = await ward.store.overdue(Overdue.UNHOSTED, limits.SWEEP_ROWS)
+    rows = await ward.store.search(Search(overdue=Overdue.UNHOSTED, limit=limits.SWEEP_ROWS))
     fresh = [row for row in rows if row.id not in known.ids]
     known.ids = frozenset(row.id for row in rows)
     waiting: dict[tuple[str, str], bytes] = {}

@@ -6,7 +6,7 @@ from perdure import limits
 from perdure.kernel import transition
 from perdure.kernel.names import id_text
 from perdure.runtime.ward import Ward
-from perdure.store.base import Overdue
+from perdure.store.base import Overdue, Search
 
 SECONDS = 5.0
 COUNTER = "orphans_freed"
@@ -14,7 +14,7 @@ COUNTER = "orphans_freed"
 
 async def sweep(ward: Ward) -> int:
     """Free up to one batch of orphans; the fence makes two sweeps at once count each death once."""
-    rows = await ward.store.overdue(Overdue.ORPHANED, limits.SWEEP_ROWS)
+    rows = await ward.store.search(Search(overdue=Overdue.ORPHANED, limit=limits.SWEEP_ROWS))
     if not rows:
         return 0
     ended = {worker.id: worker for worker in await ward.store.workers(ended=True)}

@@ -22,7 +22,7 @@ COUNTER = "processes_idle"
 
 async def sweep(ward: Ward) -> int:
     """Look at up to one batch of reminders and move each on; people are reminded of held and broken processes."""
-    rows = await ward.store.overdue(Overdue.IDLE, limits.SWEEP_ROWS)
+    rows = await ward.store.search(Search(overdue=Overdue.IDLE, limit=limits.SWEEP_ROWS))
     moved = await ward.write([transition.reminded(row, idle_at=ward.time.idle_at()) for row in rows])
     if not moved:
         return 0

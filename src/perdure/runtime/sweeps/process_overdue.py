@@ -18,7 +18,7 @@ from perdure.kernel.message import Message, MessageType
 from perdure.kernel.process import Process
 from perdure.kernel.transition import Sender
 from perdure.runtime.ward import Ward
-from perdure.store.base import Overdue
+from perdure.store.base import Overdue, Search
 
 SECONDS = 1.0
 COUNTER = "processes_expired"
@@ -26,7 +26,7 @@ COUNTER = "processes_expired"
 
 async def sweep(ward: Ward) -> int:
     """End up to one batch of overdue processes."""
-    rows = await ward.store.overdue(Overdue.EXPIRED, limits.SWEEP_ROWS)
+    rows = await ward.store.search(Search(overdue=Overdue.EXPIRED, limit=limits.SWEEP_ROWS))
     letters = await ward.store.messages([(row.id, 0) for row in rows if row.inbox])
     commits = []
     for row in rows:

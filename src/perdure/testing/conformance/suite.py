@@ -19,6 +19,7 @@ from perdure.testing.conformance.outward import Outward
 from perdure.testing.conformance.pruning import Pruning
 from perdure.testing.conformance.racing import Racing
 from perdure.testing.conformance.reading import Reading
+from perdure.testing.conformance.recording import Recording
 from perdure.testing.conformance.sending import Sending
 from perdure.testing.conformance.starting import Starting
 from perdure.testing.conformance.sweeping import Sweeping
@@ -39,6 +40,7 @@ class StoreConformance(
     Sweeping,
     Reading,
     Pruning,
+    Recording,
     Timekeeping,
     Waking,
     Racing,

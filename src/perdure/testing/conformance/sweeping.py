@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from perdure.clock import SECOND
 from perdure.kernel.process import Process, Status
-from perdure.store.base import Overdue
+from perdure.store.base import Overdue, Search
 from perdure.testing.conformance.trial import Trial, finished, forced, going_on, only, released, resting
 
 
@@ -15,7 +15,7 @@ class Sweeping:
     """The named queries of the supervisor."""
 
     async def _found(self, trial: Trial, what: Overdue, limit: int = 100, owner: bytes | None = None) -> list[bytes]:
-        found = await trial.store.overdue(what, limit, owner)
+        found = await trial.store.search(Search(overdue=what, limit=limit, owner=owner))
         assert found == [await trial.row(row.id) for row in found]
         return [row.id for row in found]
 
@@ -39,12 +39,12 @@ class Sweeping:
         worker = await trial.worker()
         row = await trial.in_hand(worker)
         await trial.store.retire(worker, None, True)
-        [found] = await trial.store.overdue(Overdue.ORPHANED, 10)
+        [found] = await trial.store.search(Search(overdue=Overdue.ORPHANED))
         one = forced(found, deaths=1, payload=b'{"supervisor":1}')
         two = forced(found, deaths=1, payload=b'{"supervisor":2}')
         answers = [(await trial.commit(commit)).verdict for commit in (one, two)]
         assert answers == ["applied", "refused"]
-        assert ((await trial.row(row.id)).deaths, await trial.store.overdue(Overdue.ORPHANED, 10)) == (1, [])
+        assert ((await trial.row(row.id)).deaths, await self._found(trial, Overdue.ORPHANED)) == (1, [])
 
     async def test_lapsed_rows_are_owned_running_and_past_their_lease(self, trial: Trial) -> None:
         worker, other = await trial.worker(), await trial.worker("there")
@@ -137,7 +137,7 @@ class Sweeping:
 
     @pytest.mark.parametrize("what", list(Overdue))
     async def test_nothing_is_overdue_in_an_empty_store(self, trial: Trial, what: Overdue) -> None:
-        assert await trial.store.overdue(what, 10, trial.ids.new_id()) == []
+        assert await self._found(trial, what, owner=trial.ids.new_id()) == []
 
     async def test_law_unfinished_is_due_every_unfinished_row_has_a_next_look(self, trial: Trial) -> None:
         worker = await trial.worker()

@@ -65,3 +65,6 @@ SELECT * FROM perdure.later_messages($1, $2)
 
 -- name: prune
 SELECT * FROM perdure.prune($1, $2, $3)
+-- name: queues
+SELECT * FROM perdure.queues($1)
+

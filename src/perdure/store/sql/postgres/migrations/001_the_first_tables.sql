@@ -69,6 +69,29 @@ CREATE INDEX process_attributes ON perdure.process USING gin (attributes jsonb_p
     WITH (fastupdate = off) WHERE attributes IS NOT NULL;
 CREATE UNIQUE INDEX process_key ON perdure.process (kind, key) WHERE key IS NOT NULL;
 
+-- Queues that somebody has limited or blocked; a claim of their tasks locks the row, so that no two count at once.
+CREATE TABLE perdure.queue (
+    name              text COLLATE "C" PRIMARY KEY,
+    version           int NOT NULL,
+    concurrency       int,
+    rate              int,
+    per               bigint NOT NULL,
+    share_concurrency int,
+    blocked_at        timestamptz,
+    blocked_by        text NOT NULL,
+    blocked_why       text NOT NULL,
+    changed_at        timestamptz NOT NULL,
+    who               text NOT NULL,
+    why               text NOT NULL,
+    origin            text NOT NULL,
+    next_at           timestamptz NOT NULL,
+    turn              text COLLATE "C" NOT NULL,
+    CONSTRAINT limits_are_positive CHECK (
+        (concurrency IS NULL OR concurrency >= 1) AND (rate IS NULL OR rate >= 1) AND per >= 1
+        AND (share_concurrency IS NULL OR share_concurrency >= 1)
+    )
+) WITH (fillfactor = 10);
+
 CREATE TABLE perdure.event (
     process uuid NOT NULL,
     at      timestamptz NOT NULL,

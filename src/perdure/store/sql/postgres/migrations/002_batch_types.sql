@@ -19,6 +19,10 @@ CREATE TYPE perdure.commit_rare AS (
     reminder boolean, deaths int, alone_deaths int, deadline bigint, priority int, attributes text, state bytea,
     progress bytea, error bytea, message_offered int
 );
+CREATE TYPE perdure.queue_in AS (
+    name text, version int, concurrency int, rate int, per bigint, share_concurrency int, blocked_at bigint,
+    blocked_by text, blocked_why text, changed_at bigint, who text, why text, origin text, next_at bigint, turn text
+);
 CREATE TYPE perdure.event_in AS (
     record int, number int, turn int, type int, at bigint, place text, name text, payload bytea, digest bytea, message int
 );

@@ -57,6 +57,30 @@ CREATE INDEX process_deadline ON process (deadline) WHERE deadline IS NOT NULL A
 -- For pruning, and for people who look for what is held, broken, failed or cancelled.
 CREATE INDEX process_rested ON process (status, changed_at) WHERE status >= 2;
 
+-- Queues that somebody has limited or blocked.
+CREATE TABLE queue (
+    name TEXT NOT NULL PRIMARY KEY,
+    version INTEGER NOT NULL,
+    concurrency INTEGER,
+    rate INTEGER,
+    per INTEGER NOT NULL,
+    share_concurrency INTEGER,
+    blocked_at INTEGER,
+    blocked_by TEXT NOT NULL,
+    blocked_why TEXT NOT NULL,
+    changed_at INTEGER NOT NULL,
+    who TEXT NOT NULL,
+    why TEXT NOT NULL,
+    origin TEXT NOT NULL,
+    next_at INTEGER NOT NULL,
+    turn TEXT NOT NULL,
+    CONSTRAINT texts_are_clean CHECK (instr(name || blocked_by || blocked_why || who || why || origin, char(0)) = 0),
+    CONSTRAINT limits_are_positive CHECK (
+        (concurrency IS NULL OR concurrency >= 1) AND (rate IS NULL OR rate >= 1) AND per >= 1
+        AND (share_concurrency IS NULL OR share_concurrency >= 1)
+    )
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE event (
     process BLOB NOT NULL REFERENCES process (id),
     run INTEGER NOT NULL,

@@ -1,0 +1,43 @@
+"""What people set and name: rows of small tables, written whole, each version once."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from perdure.clock import SECOND
+from perdure.kernel.queue import Queue
+from perdure.testing.conformance.trial import Trial
+
+BANK = Queue("bank", 1, concurrency=5, rate=7, per=60 * SECOND, share_concurrency=2)
+
+
+class Recording:
+    """The method ``records``."""
+
+    async def test_a_record_is_written_whole_and_read_again_by_name(self, trial: Trial) -> None:
+        now = await trial.time.now()
+        full = replace(
+            BANK, blocked_at=now, blocked_by="ana", blocked_why="it is down", changed_at=now, who="bob", why="é",
+            origin="cli",
+        )  # fmt: skip
+        other = Queue("airport", 1, changed_at=now)
+        assert await trial.store.records(Queue) == []
+        assert await trial.store.records(Queue, [full, other]) == [other, full]
+        assert await trial.store.records(Queue) == [other, full]
+
+    async def test_a_change_of_an_older_version_is_ignored_and_the_answer_tells(self, trial: Trial) -> None:
+        await trial.store.records(Queue, [BANK])
+        ours, theirs = replace(BANK, version=2, concurrency=6), replace(BANK, version=2, concurrency=9)
+        assert await trial.store.records(Queue, [ours]) == [ours]
+        assert await trial.store.records(Queue, [theirs]) == [ours]
+        assert await trial.store.records(Queue, [replace(BANK, version=4)]) == [ours]
+        assert await trial.store.records(Queue, [BANK]) == [ours]
+
+    async def test_a_change_sent_again_is_answered_as_the_first_time(self, trial: Trial) -> None:
+        assert await trial.store.records(Queue, [BANK]) == await trial.store.records(Queue, [BANK]) == [BANK]
+
+    async def test_the_first_version_of_a_record_is_one(self, trial: Trial) -> None:
+        assert await trial.store.records(Queue, [replace(BANK, version=2)]) == []
+
+    async def test_what_the_store_keeps_in_a_record_is_not_for_others_to_write(self, trial: Trial) -> None:
+        assert await trial.store.records(Queue, [replace(BANK, next_at=77, turn="acme")]) == [BANK]
