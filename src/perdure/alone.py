@@ -20,10 +20,9 @@ PATIENCE_SECONDS = 3.0
 """How long a solitary worker waits for another suspect before it ends."""
 
 
-async def run_alone(url: str, registry: Registry, pace: Pace) -> None:
+async def run_alone(engine: Engine) -> None:
     """Run one suspect at a time until none is due; SIGTERM stops gracefully, a second one at once."""
     stopping = asyncio.Event()
-    engine = Engine(url, work=True, registry=registry, pace=pace, alone=True)
 
     def stop() -> None:
         if stopping.is_set():
@@ -49,7 +48,8 @@ def main() -> None:
     for source in sys.argv[3:]:
         registry.load(source)
     registry.serve_only(*json.decode(sys.argv[2]))
-    asyncio.run(run_alone(os.environ["PERDURE_URL"], registry, Pace(lease, beat, stop_seconds=stop)))
+    pace = Pace(lease, beat, stop_seconds=stop)
+    asyncio.run(run_alone(Engine(os.environ["PERDURE_URL"], work=True, registry=registry, pace=pace, alone=True)))
 
 
 if __name__ == "__main__":

@@ -1,20 +1,46 @@
-"""Time, chance and identity: the only file that may read the machine's clock or its randomness.
+"""Time, chance, identity and children: the only file that may read the machine's clock or its randomness.
 
 Everything else is handed a :class:`Machine`. Tests and the simulator hand in another one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
+import socket
+from collections.abc import Mapping, Sequence
 from time import monotonic, time_ns  # by value: a turn puts a wall before these names of the module
+from typing import Protocol
 
 MICROSECOND = 1
 SECOND = 1_000_000
 
 
+class Child(Protocol):
+    """An OS process that was started here; ``returncode`` is None until it has ended, negative if a signal ended it."""
+
+    @property
+    def returncode(self) -> int | None:
+        """What it ended with."""
+
+    def terminate(self) -> None:
+        """Ask it to stop."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    async def wait(self) -> int:
+        """Its return code, when it has ended."""
+
+
 class Machine:
-    """What the computer itself gives: a wall clock, a monotonic clock, chance, and fresh ids."""
+    """What the computer itself gives: a wall clock, a monotonic clock, chance, fresh ids, and child OS processes.
+
+    A ``simulated`` one has no threads, and leaves the collector of Python alone.
+    """
+
+    simulated = False
 
     def now(self) -> int:
         """The wall clock in microseconds since 1970 (UTC). Only a store may call this."""
@@ -37,6 +63,14 @@ class Machine:
         tail[0] = 0x70 | (tail[0] & 0x0F)
         tail[2] = 0x80 | (tail[2] & 0x3F)
         return (time_ns() // 1_000_000).to_bytes(6, "big") + tail
+
+    def name(self) -> str:
+        """What people call this OS process: the host and its number there."""
+        return f"{socket.gethostname()}:{os.getpid()}"
+
+    async def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> Child:
+        """Start a child OS process."""
+        return await asyncio.create_subprocess_exec(*command, env=environment)
 
 
 _chance: list[bytearray] = []

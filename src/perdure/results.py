@@ -119,7 +119,7 @@ class Results:
             return
         found = {process.id for process in await self.store.search(Search(ids=ids, limit=len(ids)))}
         self._there |= found
-        for id in set(ids) - found:
+        for id in (id for id in ids if id not in found):
             self._away.pop(id, None)
             gone = ProcessNotFound(f"no process has the id {id_text(id)} any more; its retention may be over")
             for future in self._waiters.pop(id, ()):

@@ -134,7 +134,7 @@ class Agent:
         self._relay = Relay(self.loop, self._completed, self._failed)
         self.cells: Cells | None = None
         self._threads: Threads | None = None
-        self._running: set[Execution] = set()
+        self._running: dict[Execution, None] = {}  # in the order of their beginning
         self._lingering = Lingering(self.loop)
         self._silent: set[asyncio.Future[Any]] = set()
         self._patrol: asyncio.TimerHandle | None = None
@@ -176,7 +176,7 @@ class Agent:
     def _began(self, execution: Execution) -> None:
         """An attempt begins, and its time with it."""
         self.telemetry.counters["steps"] += 1
-        self._running.add(execution)
+        self._running[execution] = None
         seconds = execution.ask.step.timeout
         execution.started = self.loop.time()
         execution.deadline = execution.started + seconds
@@ -311,7 +311,7 @@ class Agent:
 
     def _let_go(self, execution: Execution) -> None:
         """Look after an attempt no more: a timer would keep the whole process in memory until it rings."""
-        self._running.discard(execution)
+        self._running.pop(execution, None)
         if execution.timer is not None:
             execution.timer.cancel()
             execution.timer = None

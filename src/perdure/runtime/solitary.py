@@ -15,6 +15,7 @@ from pathlib import Path
 from msgspec.json import encode
 
 from perdure.authoring.registry import Registry
+from perdure.clock import Child, Machine
 from perdure.loop import Loop
 from perdure.runtime.pace import Pace
 from perdure.telemetry import Telemetry
@@ -30,14 +31,15 @@ AGAIN_SECONDS = 60.0
 class Solitary:
     """Spawns one solitary worker at a time while suspects are due."""
 
-    def __init__(self, url: str, registry: Registry, pace: Pace, telemetry: Telemetry) -> None:
+    def __init__(self, url: str, registry: Registry, pace: Pace, machine: Machine, telemetry: Telemetry) -> None:
         self.url = url
         self.registry = registry
         self.pace = pace
+        self.machine = machine
         self.telemetry = telemetry
         self.loop = Loop("solitary", self._tick)
         self._wanted = False
-        self._child: asyncio.subprocess.Process | None = None
+        self._child: Child | None = None
         self._failures = 0
 
     def wanted(self) -> None:
@@ -63,7 +65,7 @@ class Solitary:
             await child.wait()
         hurrying.cancel()
 
-    async def _hasten(self, child: asyncio.subprocess.Process, hurry: asyncio.Event) -> None:
+    async def _hasten(self, child: Child, hurry: asyncio.Event) -> None:
         await hurry.wait()
         if child.returncode is None:
             child.terminate()
@@ -74,7 +76,7 @@ class Solitary:
         self._wanted = False
         self.telemetry.count("suspects_alone")
         # If we die here the child runs on or dies by itself; the suspect's row is leased by whoever claimed it.
-        self._child = await asyncio.create_subprocess_exec(*self.command(), env=self.environment())
+        self._child = await self.machine.spawn(self.command(), self.environment())
         code = await self._child.wait()
         self._child = None
         if code > 0:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 from collections.abc import Callable, Sequence
 
 from msgspec import json
@@ -84,7 +82,7 @@ class Worker:
             key_retention=pace.key_retention_seconds,
         )
         self.supervisor = Supervisor(self.ward)
-        self.solitary = Solitary(store.url, registry, pace, telemetry)
+        self.solitary = Solitary(store.url, registry, pace, machine, telemetry)
         self.watchdog = Watchdog(machine, telemetry)
         self.alone = alone
         self._calm = False
@@ -99,8 +97,9 @@ class Worker:
     async def start(self) -> None:
         """Enlist, then begin to beat, to claim and to sweep."""
         await self._enlist()
-        collector.calm()
-        self._calm = True
+        self._calm = not self.machine.simulated
+        if self._calm:
+            collector.calm()
         self.scheduler.unheard = self.inbox.want
         self.scheduler.waiting = self.intake.waiting
         self.scheduler.posted = self._posted
@@ -120,7 +119,8 @@ class Worker:
             self.supervisor.start()
             self.solitary.loop.start()
         self.intake.loop.start()
-        self.watchdog.start()
+        if not self.machine.simulated:
+            self.watchdog.start()
 
     def hurry(self) -> None:
         """While draining: wait for no step any longer, hand everything back now."""
@@ -214,9 +214,8 @@ class Worker:
         await self.store.retire(self.incarnation.id, None, died=False)
 
     async def _enlist(self) -> None:
-        name = f"{socket.gethostname()}:{os.getpid()}"
         hosts = json.encode(sorted(self.registry.hosted))
-        row = WorkerRow(self.incarnation.id, name, hosts)
+        row = WorkerRow(self.incarnation.id, self.machine.name(), hosts)
         await self.store.enlist(row, microseconds(self.pace.lease_seconds))
         sent = self.machine.monotonic()
         self.time.heard(await self.store.now(), sent)

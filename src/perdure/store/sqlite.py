@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -45,21 +46,31 @@ _LAST = (1 << 63) - 1
 
 
 class SqliteStore:
-    """Keeps the rows in a SQLite database. See :class:`perdure.store.base.Store` for what the methods promise."""
+    """Keeps the rows in a SQLite database. See :class:`perdure.store.base.Store` for what the methods promise.
 
-    def __init__(self, url: str, *, machine: Machine | None = None) -> None:
+    ``lane`` and ``locks`` are for a simulator, which has no threads and no dying OS processes.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        machine: Machine | None = None,
+        lane: type[Lane] | partial[Lane] = Lane,
+        locks: IncarnationLocks | None = None,
+    ) -> None:
         self.url = url
         self._file = read_url(url)
         self._standing = Standing(self._file.path)
         self._machine = machine or Machine()
         self._clock = SqliteClock(self._machine)
-        self._locks = IncarnationLocks(self._file.locks)
-        writing = Lane("perdure sqlite writer", self._connect, self._standing.check)
+        self._locks = locks or IncarnationLocks(self._file.locks)
+        writing = lane("perdure sqlite writer", self._connect, self._standing.check)
         # A database in memory has one connection only: what is read waits there behind what is written. In a file the
         # engine reads on one connection and people on another, so that nobody's long search delays a supervisor.
         memory = self._file.path is None
-        self._reader = writing if memory else Lane("perdure sqlite reader", self._connect, self._standing.check)
-        self._people = writing if memory else Lane("perdure sqlite search", self._connect, self._standing.check)
+        self._reader = writing if memory else lane("perdure sqlite reader", self._connect, self._standing.check)
+        self._people = writing if memory else lane("perdure sqlite search", self._connect, self._standing.check)
         self._writer = Writer(self._machine, self._clock, writing)
         self._watch = Watch(self._writer.hints, self._connect_watch)
 
