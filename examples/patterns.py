@@ -10,7 +10,8 @@ import re
 import sys
 import tempfile
 
-from perdure import Engine, Retry, StepError, StepTimeout, step, workflow
+from perdure import Engine, Retry, StepError, step, workflow
+from perdure.errors import StepTimeout
 
 TEXT = "a" * 40 + "!"
 PATTERNS = ("a+", "[!?]", "(a+)+$", "(a|a)*$", "a{3}")

@@ -12,7 +12,6 @@ import tempfile
 from perdure import (
     Engine,
     Permanent,
-    ProcessBroken,
     Retry,
     StepError,
     attempt,
@@ -22,7 +21,7 @@ from perdure import (
     step,
     workflow,
 )
-from perdure.errors import ProcessError
+from perdure.errors import ProcessBroken, ProcessError
 from perdure.handle import Handle
 
 QUICK = Retry(attempts=2, first=0.01)

@@ -5,6 +5,7 @@ Everything that an application needs stands here; every error is in :mod:`perdur
 """
 
 from perdure import errors
+from perdure.authoring.publication import publish, set_attributes
 from perdure.authoring.renewal import continue_as_new
 from perdure.authoring.saga import saga
 from perdure.authoring.step import attempt, step
@@ -14,11 +15,9 @@ from perdure.engine import Engine
 from perdure.errors import (
     PerdureError,
     Permanent,
-    ProcessBroken,
     ProcessCancelled,
     ProcessFailed,
     StepError,
-    StepTimeout,
 )
 from perdure.handle import Handle
 from perdure.kernel.policy import Retry
@@ -35,14 +34,12 @@ __all__ = [
     "Pace",
     "PerdureError",
     "Permanent",
-    "ProcessBroken",
     "ProcessCancelled",
     "ProcessFailed",
     "Retry",
     "Search",
     "Status",
     "StepError",
-    "StepTimeout",
     "attempt",
     "codec",
     "continue_as_new",
@@ -51,9 +48,11 @@ __all__ = [
     "offload",
     "patched",
     "process_id",
+    "publish",
     "random",
     "receive",
     "saga",
+    "set_attributes",
     "set_state",
     "step",
     "tell",

@@ -11,9 +11,11 @@ from perdure import (
     now,
     patched,
     process_id,
+    publish,
     random,
     receive,
     saga,
+    set_attributes,
     set_state,
     step,
     tell,
@@ -167,6 +169,17 @@ async def renewed(left: int, heard: list[str]) -> list[str]:
         await double(left)
         continue_as_new(left - 1, heard)
     return heard
+
+
+@workflow(name="golden/published")
+async def published(number: int) -> int:
+    publish("number", number)
+    set_attributes(stage="begun", number=number)
+    number = await double(number)
+    publish("number", number)
+    publish("note", {"at": number})
+    set_attributes(stage="doubled", number=None)
+    return await double(number)
 
 
 @workflow(name="golden/versions", version="2")

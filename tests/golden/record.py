@@ -66,6 +66,7 @@ SCENES: dict[str, Scene] = {
     "undone": plain(flow.undone),
     "patches": plain(flow.patches),
     "renewed": _renewed,
+    "published": plain(flow.published, 3),
     "versions": plain(flow.versions, 4),
 }
 

@@ -15,7 +15,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from perdure import Permanent, Retry, StepError, StepTimeout, attempt, step, workflow
+from perdure import Permanent, Retry, StepError, attempt, step, workflow
+from perdure.errors import StepTimeout
 
 ONCE = Retry.NONE
 SOON = Retry(attempts=3, first=0.001, jitter=0.0)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from perdure.authoring.ask import Asked
+    from perdure.authoring.publication import Publications
     from perdure.authoring.version import Patches
     from perdure.kernel.payload import CallShape
 
@@ -58,11 +59,12 @@ class TurnLoop(BareLoop):
     ``cancelled`` that it ended by cancellation. ``runs`` counts turns, ``saga`` holds what there is to undo, and
     ``shape`` checks the result. ``past`` is the number of the recorded turn that is being replayed, if one is.
     ``renewal`` are the arguments with which it goes on in a new run, ``late`` the wishes to cancel that came too late.
+    ``publications`` are what the code shows of itself.
     """
 
     __slots__ = (
         "_chance", "_held", "asks", "away", "cancelled", "dropped", "error", "finished", "late", "mailboxes", "open",
-        "past", "patches", "posts", "renewal", "result",
+        "past", "patches", "posts", "publications", "renewal", "result",
         "runs", "saga", "seed", "shape", "state", "stopping", "stops",
     )  # fmt: skip
 
@@ -89,6 +91,7 @@ class TurnLoop(BareLoop):
         self.late: tuple[int, ...] = ()
         self.past: int | None = None
         self.patches: Patches | None = None
+        self.publications: Publications | None = None
         self._chance: Random | None = None
         self._held = False
 

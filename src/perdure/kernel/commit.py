@@ -26,6 +26,8 @@ class Commit(Struct, frozen=True, gc=False):
     ``not_before`` is the latest due time of the timers fired: refused as ``EARLY`` by the store before that time.
     ``starts`` are children without keys, ``sends`` messages to others: written with an applied commit or not at all,
     and known by their ids if the commit is sent again. ``BUSY`` if somebody holds the row of a message's target.
+    ``attributes_set`` says that the attributes have changed: else their column stays as it is, at no cost.
+    ``published`` says that there are published values among the events: whoever follows them hears of it.
     """
 
     token: int
@@ -38,6 +40,8 @@ class Commit(Struct, frozen=True, gc=False):
     offered: int | None = None
     starts: tuple[Start, ...] = ()
     sends: tuple[Message, ...] = ()
+    attributes_set: bool = False
+    published: bool = False
 
 
 class Verdict(StrEnum):

@@ -29,6 +29,8 @@ class EventType(IntEnum):
     SET_BY_HAND = 33
     SKIPPED = 34
     DEADLINE_SET = 35
+    PUBLISHED = 36
+    ATTRIBUTES_SET = 37
 
     COMPLETED = 40
     FAILED = 41

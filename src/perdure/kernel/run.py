@@ -23,7 +23,8 @@ RESULTS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED})
 _KEPT_EVIDENCE = frozenset(
     {
         EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.SIGNAL_SENT, EventType.UNDO_OWED,
-        EventType.RESULT_KEPT, EventType.SET_BY_HAND, EventType.SKIPPED, EventType.PATCHED,
+        EventType.RESULT_KEPT, EventType.SET_BY_HAND, EventType.SKIPPED, EventType.PATCHED, EventType.PUBLISHED,
+        EventType.ATTRIBUTES_SET,
     }
 )  # fmt: skip
 

@@ -23,7 +23,7 @@ from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.outcome import STILL_BUSY, Outcome
 from perdure.kernel.process import Process, Status
-from perdure.runtime import patching, undoing
+from perdure.runtime import patching, publishing, undoing
 from perdure.runtime.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -320,6 +320,8 @@ class Activation:
         loop = self.loop
         if loop.patches is not None:
             patching.note_taken(self)
+        if loop.publications is not None:
+            publishing.note(self)
         if loop.saga is not None:
             undoing.note_owed(self)
         if loop.asks:

@@ -13,7 +13,7 @@ from perdure.kernel.message import Message
 from perdure.kernel.opening import Opening, opening_of
 from perdure.kernel.patch import has_passed
 from perdure.kernel.undo import undoes
-from perdure.runtime import patching, undoing
+from perdure.runtime import patching, publishing, undoing
 from perdure.runtime.activation import Activation, Slot
 
 
@@ -46,6 +46,7 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
     loop.past = None
     version.check(loop)
     patching.note_taken(activation)
+    publishing.note(activation)
     activation.turns = turn
     undoing.note_owed(activation, events)
     loop.asks.clear()
@@ -120,6 +121,8 @@ def _recall(
     """Take note of what belongs to no turn."""
     if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
         activation.tried((event.name, event.place), decode_attempt(event.payload))
+    elif event.type is EventType.PUBLISHED:
+        publishing.recall(activation, event)
     elif event.type is EventType.RESULT_KEPT:
         kept[event.name, event.place] = event
     elif event.type is EventType.RESUMED:

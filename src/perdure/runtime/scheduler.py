@@ -31,7 +31,7 @@ from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import FINAL, RUNNING, Process
 from perdure.kernel.renewal import renewed
 from perdure.kernel.unopened import first_trouble
-from perdure.runtime import undoing, unreadable
+from perdure.runtime import publishing, undoing, unreadable
 from perdure.runtime.activation import Activation
 from perdure.runtime.agent import Agent
 from perdure.runtime.alarm import Alarms
@@ -219,6 +219,7 @@ class Scheduler:
             process = replace(process, progress=activation.progress())
         if activation.until is not None:
             process = replace(process, deadline=sooner(process.deadline, activation.until))
+        process = publishing.shown(activation, process)
         starts: tuple[Start, ...] = ()
         sends: tuple[Message, ...] = ()
         if activation.outbox is not None and not inward:
@@ -236,6 +237,8 @@ class Scheduler:
             starts=starts,
             sends=sends,
         )
+        if activation.loop.publications is not None:
+            commit = publishing.told(commit, activation.process)
         activation.handed_over(commit, cleared=cleared)
         return commit
 
