@@ -105,7 +105,9 @@ class Client(Commands):
         if len(names) != len(every):
             raise InvalidInput(f"{len(every)} calls but {len(names)} keys: give one key, or None, for each call")
         fresh = [self._fresh(flow, args, {}, key, None, None) for args, key in zip(every, names, strict=True)]
-        answers = await asyncio.gather(*(self._begin(process, flow) for process in fresh))
+        answers: list[StartAnswer] = []
+        for portion in request.portions(fresh):
+            answers += await asyncio.gather(*(self._begin(process, flow) for process in portion))
         return [self._handle(flow, process, answer) for process, answer in zip(fresh, answers, strict=True)]
 
     def _fresh(

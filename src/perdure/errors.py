@@ -26,6 +26,7 @@
     ├── HistoryMisfit          the recorded history does not fit the code
     └── StoreError             the store refused or could not be used
         ├── StoreUnavailable   the store cannot be reached now; trying again later is right
+        │   └── Overloaded     more waits to be written than an engine keeps in memory
         ├── BadRecord          the database refused the data of a batch
         ├── StoreReadOnly      the file or database cannot be written
         ├── StoreFull          the disk or the database is full
@@ -44,6 +45,7 @@ __all__ = [
     "InvalidKey",
     "InvalidUrl",
     "KeyConflict",
+    "Overloaded",
     "PayloadError",
     "PayloadTooLarge",
     "PerdureError",
@@ -216,6 +218,10 @@ class StoreUnavailable(StoreError):
 
     Every write of the store protocol may be sent again unchanged: it is applied at most once.
     """
+
+
+class Overloaded(StoreUnavailable):
+    """More starts and signals wait to be written than an engine keeps in memory; this one was not taken."""
 
 
 class BadRecord(StoreError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from perdure.kernel.failure import safe_text
 from perdure.kernel.names import check_key, check_name, id_bytes
 from perdure.kernel.payload import encode, encode_attributes
 from perdure.kernel.plain import shown
+from perdure.kernel.process import Process
 from perdure.kernel.transition import Sender
 from perdure.store.base import Search
 
@@ -67,6 +68,17 @@ def calls(given: Any) -> list[Sequence[Any]]:
             raise InvalidInput(f"the arguments of a call are {shown(args)}. Give a tuple for each call, like (1,).")
         every.append(tuple(args))
     return every
+
+
+def portions(processes: Sequence[Process]) -> Iterator[Sequence[Process]]:
+    """New processes in portions that leave an engine room for what others ask of it meanwhile."""
+    at = size = 0
+    for n, process in enumerate(processes):
+        size += len(process.input)
+        if n > at and (n - at >= limits.WAITING_RECORDS // 2 or size > limits.WAITING_BYTES // 2):
+            yield processes[at:n]
+            at, size = n, len(process.input)
+    yield processes[at:]
 
 
 def sender(who: Any, why: Any, origin: Any) -> Sender:

@@ -41,6 +41,7 @@ COUNTERS = {
     "suspects_alone": "suspects run alone in a worker of their own",
     "loops_blocked": "times that the event loop was found blocked",
     "store_errors": "requests to the store that failed",
+    "overloaded": "starts and signals refused because too many waited to be written",
 }
 """Every counter with its meaning; a test holds the names used in the code against this table."""
 

@@ -3,7 +3,8 @@
 There is no timer and no window: when nothing is in flight, a record is written at once (group commit, DESIGN 4).
 A batch whose outcome is unknown is sent again, the same records in the same order: every door of the store applies
 a record at most once (rule 5). A batch that the database refuses is halved until the guilty record stands alone
-(rule 6). A commit whose row was locked is set aside and tried again.
+(rule 6). A commit whose row was locked is set aside and tried again. Starts and sends are refused while too many of
+them wait; commits are not: there are no more of them than processes in hand.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 
 from perdure import limits
 from perdure.clock import Machine
-from perdure.errors import BadRecord, StoreError, StoreUnavailable
+from perdure.errors import BadRecord, Overloaded, StoreError, StoreUnavailable
 from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
 from perdure.store.base import Store
@@ -46,6 +47,7 @@ class Committer:
         self._sends: deque[tuple[Message, Answered]] = deque()
         self._aside: dict[int, Callable[[], None]] = {}
         self._turns_aside = 0
+        self._held = 0  # bytes of the starts and sends that wait
         self._waiting: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -92,16 +94,27 @@ class Committer:
                 self._wake()
 
     def start(self, start: Start, answered: Answered) -> None:
-        """Have a new process stored; ``answered`` gets its StartAnswer, or BadRecord."""
-        if not self._refused(answered):
+        """Have a new process stored; ``answered`` gets its StartAnswer, or Overloaded, or BadRecord."""
+        if not self._refused(answered) and self._has_room(start, answered):
             self._starts.append((start, answered))
             self._wake()
 
     def send(self, message: Message, answered: Answered) -> None:
-        """Have a message sent; ``answered`` gets its SendAnswer, or BadRecord."""
-        if not self._refused(answered):
+        """Have a message sent; ``answered`` gets its SendAnswer, or Overloaded, or BadRecord."""
+        if not self._refused(answered) and self._has_room(message, answered):
             self._sends.append((message, answered))
             self._wake()
+
+    def _has_room(self, record: Start | Message, answered: Answered) -> bool:
+        """Whether one more start or send may wait; it is told Overloaded if not."""
+        size = _bytes(record)
+        fits = self._held + size <= limits.WAITING_BYTES or not self._held
+        if fits and len(self._starts) + len(self._sends) < limits.WAITING_RECORDS:
+            self._held += size
+            return True
+        self.telemetry.count("overloaded")
+        _tell(answered, Overloaded("more waits for the store than this engine keeps; slow down and try again later"))
+        return False
 
     def _wake(self) -> None:
         waiting = self._waiting
@@ -125,7 +138,9 @@ class Committer:
     ) -> None:
         if not queue:
             return
-        batch = _take(queue)
+        batch, size = _take(queue)
+        if not isinstance(batch[0][0], Commit):
+            self._held -= size
         self.sent = self.machine.monotonic()
         try:
             answers = await self._resolved([record for record, _ in batch], door)
@@ -190,6 +205,7 @@ class Committer:
         def put_back() -> None:
             if self._aside.pop(turn, None) is not None:
                 queue.extend(again)
+                self._held += sum(_bytes(record) for record, _ in again if not isinstance(record, Commit))
                 self._wake()
 
         self._aside[turn] = put_back
@@ -219,8 +235,8 @@ def _set_aside(answer: Any) -> bool:
 _START_BUSY = StartVerdict.BUSY  # CPython 3.11 makes a call of every look into an enum's class
 
 
-def _take(queue: deque[tuple[Record, Answered]]) -> list[tuple[Record, Answered]]:
-    """Up to 1,000 records and 8 MiB of them, in order, at most one commit per process (rules 2 and 6)."""
+def _take(queue: deque[tuple[Record, Answered]]) -> tuple[list[tuple[Record, Answered]], int]:
+    """Up to 1,000 records and 8 MiB, in order, at most one commit per process (rules 2 and 6); and how many bytes."""
     batch: list[tuple[Record, Answered]] = []
     taken: set[bytes] = set()
     left: list[tuple[Record, Answered]] = []
@@ -236,7 +252,7 @@ def _take(queue: deque[tuple[Record, Answered]]) -> list[tuple[Record, Answered]
         size += _bytes(record)
         batch.append(entry)
     queue.extendleft(reversed(left))
-    return batch
+    return batch, size
 
 
 def _bytes(record: Start | Commit | Message) -> int:
