@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from perdure import limits, request
 from perdure.answer import asked
 from perdure.clock import Machine, microseconds
-from perdure.errors import IllegalMove, ProcessNotFound
+from perdure.errors import IllegalMove, PerdureError, ProcessNotFound
 from perdure.kernel import command, hand, run, transition
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.event import Event
+from perdure.kernel.lease import Claim
 from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.names import id_text
 from perdure.kernel.payload import encode
@@ -78,6 +79,7 @@ class Commands:
     async def _bound(self, process: Reference, sender: Sender, until: int) -> None:
         """See to it that the row bears the deadline: by its owner's next commit, or by ours if nobody listens."""
         patience = self.machine.monotonic() + limits.OWNER_HEARS_SECONDS
+        wait = limits.OWNER_HEARS_SECONDS / 1000
         while True:
             row = await self.row(process)
             if row.final or (row.deadline is not None and row.deadline <= until):
@@ -86,7 +88,8 @@ class Commands:
                 commit = command.bounded(row, sender, until, now=await self.store.now())
                 if await self._written(commit):
                     return
-            await asyncio.sleep(limits.OWNER_HEARS_SECONDS / 100)
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, limits.OWNER_HEARS_SECONDS / 20)
 
     async def hold(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Pause a running process until it is resumed: its steps in flight are fenced off, messages wait."""
@@ -182,19 +185,39 @@ class Commands:
         return answer.verdict
 
     async def _order(self, process: Reference, decide: Decide, *, read: bool = True) -> None:
-        """Read the row and its run, let the kernel decide, write if nobody was quicker; else look again."""
-        known: dict[int, list[Event]] = {}  # by run: a second look reads only what has happened since the first
+        """Read the row and its run, let the kernel decide, write if nobody was quicker; else seize the row first."""
         for _ in range(limits.COMMAND_TRIES):
             row = await self.row(process)
-            history = known.setdefault(row.run, [])
-            if read and row.events > len(history):
-                news = row.events - len(history)
-                history += await self.store.history(row.id, row.run, after=len(history), limit=news)
+            history: Sequence[Event] = ()
+            if read and row.events:
+                history = await self.store.history(row.id, row.run, limit=row.events)
             if await self._written(decide(row, history, await self.store.now())):
+                return
+            if await self._seized(row.id, decide):
                 return
         raise IllegalMove(
             f"process {id_text(row.id)} kept changing while the command was decided; nothing was done, try again"
         )
+
+    async def _seized(self, id: bytes, decide: Decide) -> bool:
+        """Take a running process from whoever has it, so that nobody can be quicker, then decide and write.
+
+        For a moment the command itself is its owner, with a lease of its own. Only another command can take it then.
+        """
+        lease = microseconds(limits.SEIZED_SECONDS)
+        answer = await self.store.claim(Claim(self.machine.new_id(), (), 1, lease, only=id, seize=True))
+        # If we die here the process is in nobody's hand: a sweep frees it, or its lease lapses, and it goes on where it
+        # was. The command was not carried out; whoever gave it has had no answer.
+        if not answer.claimed:
+            return False
+        row, history = answer.claimed[0].process, answer.claimed[0].events
+        self.taken(id)
+        try:
+            commit = decide(row, history, answer.now)
+        except PerdureError:
+            await self._written(transition.released(row, due_at=answer.now))
+            raise
+        return await self._written(commit)
 
     async def _written(self, commit: Commit) -> bool:
         answer: CommitAnswer = await asked(self.doors.commit, commit)

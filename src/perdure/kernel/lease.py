@@ -15,6 +15,8 @@ class Claim(Struct, frozen=True, gc=False):
 
     ``alone`` asks for suspects only (processes that died twice with their worker), otherwise they are left out.
     ``only`` narrows the claim to one process, due or not. Refused as a whole if the incarnation was ended.
+    ``seize`` takes that one, while it runs, from whoever has it, hosted or not: a command does so that must not be
+    outrun. Its ``worker`` is an id of its own, which nobody enlists and nobody beats for.
     """
 
     worker: bytes
@@ -23,6 +25,7 @@ class Claim(Struct, frozen=True, gc=False):
     lease: int
     alone: bool = False
     only: bytes | None = None
+    seize: bool = False
 
 
 class Claimed(Struct, frozen=True, gc=False):

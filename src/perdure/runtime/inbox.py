@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from perdure import limits
 from perdure.kernel.message import Message
@@ -23,12 +23,16 @@ GAP_SECONDS = 0.001
 
 
 class InboxReader:
-    """Reads for those whose commit told of unheard messages; on a hint, and once a second, for all in hand."""
+    """Reads for those whose commit told of unheard messages; on a hint, and once a second, for all in hand.
+
+    ``quiet`` is told of those that something was to have come for, and nothing had.
+    """
 
     def __init__(self, store: Store, scheduler: Scheduler) -> None:
         self.store = store
         self.scheduler = scheduler
         self.loop = Loop("inbox", self._tick)
+        self.quiet: Callable[[Sequence[bytes]], None] = lambda processes: None
         self._wanted: list[Activation] = []
         self._hinted = False
         self._named: set[bytes] = set()
@@ -62,11 +66,13 @@ class InboxReader:
         ]
         began = self.scheduler.time.monotonic()
         try:
-            await self._read([*wanted, *heard])
+            news = await self._read([*wanted, *heard])
         except BaseException:
             self._wanted = wanted + self._wanted
             self._named |= named
             raise
+        if quiet := [a.process.id for a in heard if a.process.id in named and a.process.id not in news]:
+            self.quiet(quiet)
         if self._wanted or self._named:
             return 0.0
         if self._hinted:  # there may be many hints: looking must not become all that is done
@@ -75,7 +81,9 @@ class InboxReader:
         # The hint may have been for one of those left out, and newer than its last commit: look a moment later.
         return TOLD_SECONDS if (hinted or named) and len(heard) < len(others) else limits.POLL_SECONDS
 
-    async def _read(self, activations: Sequence[Activation]) -> None:
+    async def _read(self, activations: Sequence[Activation]) -> set[bytes]:
+        """Read, and hand over; answers who had something new."""
+        news: set[bytes] = set()
         for first in range(0, len(activations), limits.BATCH_RECORDS):
             some = activations[first : first + limits.BATCH_RECORDS]
             messages = await self.store.messages([(a.process.id, a.heard) for a in some])
@@ -86,3 +94,5 @@ class InboxReader:
                 mine = found.get(activation.process.id, [])
                 if activation.unheard or mine:
                     self.scheduler.heard(activation, mine)
+            news.update(found)
+        return news

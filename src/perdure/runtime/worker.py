@@ -20,6 +20,7 @@ from perdure.kernel.worker import Worker as WorkerRow
 from perdure.runtime import collector
 from perdure.runtime.cells import Cells
 from perdure.runtime.committer import Committer
+from perdure.runtime.grip import Grip
 from perdure.runtime.inbox import InboxReader
 from perdure.runtime.incarnation import Incarnation
 from perdure.runtime.intake import Intake
@@ -70,6 +71,8 @@ class Worker:
         self.inbox = InboxReader(store, self.scheduler)
         self.intake = Intake(self.incarnation, store, registry, self.scheduler)
         self.pulse = Pulse(self.incarnation, store, self.scheduler, beat=pace.beat_seconds)
+        self.grip = Grip(self.incarnation, store, self.scheduler)
+        self.inbox.quiet = self.grip.doubt
         self.ward = Ward(
             self.incarnation,
             store,
@@ -112,6 +115,7 @@ class Worker:
         self.intake.capacity = self.pace.in_flight
         self.pulse.loop.start()
         self.pulse.guard.start()
+        self.grip.loop.start()
         self.inbox.loop.start()
         if self.alone:
             self.intake.alone, self.intake.capacity, self.scheduler.alone = True, 1, True
@@ -140,11 +144,14 @@ class Worker:
 
     def _posted(self, commit: Commit) -> None:
         """A commit of ours has started children or sent messages: whoever of them we have in hand hears at once."""
-        self.told([message.process for message in commit.sends])
+        if commit.sends:
+            self.told([message.process for message in commit.sends])
         self.intake.loop.wake()
 
     def told(self, processes: Sequence[bytes]) -> None:
-        """Messages were sent to these processes: those in hand hear at once."""
+        """Messages were sent to these processes, or they were taken: those in hand hear at once. None named: any."""
+        if not processes:
+            self.grip.doubt()
         for process in processes:
             if process in self.scheduler.hand:
                 self.inbox.look(process)
@@ -205,7 +212,7 @@ class Worker:
             self._ending.cancel()
         await self.supervisor.stop()
         await self.solitary.stop(hurry=self._hurry)
-        for loop in (self.inbox.loop, self.pulse.guard, self.pulse.loop):
+        for loop in (self.inbox.loop, self.grip.loop, self.pulse.guard, self.pulse.loop):
             await loop.stop()
         await self.scheduler.agent.close()
 

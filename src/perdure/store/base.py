@@ -142,6 +142,6 @@ class Store(Protocol):
     def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
         """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch.
 
-        ``told`` is called in place of ``due`` with the processes that messages were sent to, or that a command took from
-        their owner, where the store knows them and somebody has them in hand; else after ``due``, with none named.
+        ``told`` is called in place of ``due`` with the processes that messages were sent to, or that a command took
+        from their owner, where the store knows them and somebody has them in hand; else after ``due``, naming none.
         """

@@ -135,9 +135,12 @@ class PostgresStore:
         """Take due processes: new token, owner, lease; then, in a later statement, read what they hold."""
         kinds = [kind for kind, _ in claim.hosted]
         codes = [code for _, code in claim.hosted]
-        rows = await self._writes.rows(
-            "claim", claim.worker, kinds, codes, claim.limit, claim.lease, claim.alone, claim.only
-        )
+        if claim.seize:
+            rows = await self._writes.rows("seize", claim.worker, claim.only, claim.lease)
+        else:
+            rows = await self._writes.rows(
+                "claim", claim.worker, kinds, codes, claim.limit, claim.lease, claim.alone, claim.only
+            )
         now, next_due_at, alive, suspects = rows[0][:4]
         taken = [(one[4], row.process_of(one[5:])) for one in rows if one[5] is not None]
         events, messages = await self._held([process for _, process in taken])

@@ -81,7 +81,7 @@ class Taken(Struct):
 def take(transaction: Transaction, clock: SqliteClock, claim: Claim) -> Taken:
     """Take due processes under the write lock; what they hold is read afterwards, without it."""
     connection, now = transaction.connection, transaction.now
-    if not transaction.alive(claim.worker):
+    if not (claim.seize or transaction.alive(claim.worker)):
         return Taken([], [], Work(now, False, [], [], claim.alone))
     if claim.only is not None:
         rows = [row for row in _read(connection, [claim.only]) if _may_take(row, claim, now)]
@@ -104,7 +104,8 @@ def take(transaction: Transaction, clock: SqliteClock, claim: Claim) -> Taken:
         for row in rows
     ]  # fmt: skip
     taken.sort(key=lambda pair: pair[0].priority)
-    return Taken([row for row, _ in taken], [owner for _, owner in taken], look(connection, clock, claim))
+    left = Work(now, True, [], [], claim.alone) if claim.seize else look(connection, clock, claim)
+    return Taken([row for row, _ in taken], [owner for _, owner in taken], left)
 
 
 def bare(taken: Taken) -> tuple[Claimed, ...]:
@@ -125,6 +126,8 @@ def read(connection: Connection, taken: Taken) -> ClaimAnswer:
 
 
 def _may_take(row: Process, claim: Claim, now: int) -> bool:
+    if claim.seize:
+        return row.status is Status.RUNNING
     return (
         row.status is Status.RUNNING
         and (row.owner is None or (row.due_at is not None and row.due_at <= now))

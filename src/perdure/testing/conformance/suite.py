@@ -20,6 +20,7 @@ from perdure.testing.conformance.pruning import Pruning
 from perdure.testing.conformance.racing import Racing
 from perdure.testing.conformance.reading import Reading
 from perdure.testing.conformance.recording import Recording
+from perdure.testing.conformance.seizing import Seizing
 from perdure.testing.conformance.sending import Sending
 from perdure.testing.conformance.starting import Starting
 from perdure.testing.conformance.sweeping import Sweeping
@@ -33,6 +34,7 @@ class StoreConformance(
     Starting,
     Sending,
     Claiming,
+    Seizing,
     Committing,
     Outward,
     Fencing,

@@ -21,6 +21,10 @@ SELECT * FROM perdure.send($1, $2, $3, $4, $5, $6, $7)
 -- name: claim
 SELECT * FROM perdure.claim($1, $2, $3, $4, $5, $6, $7)
 
+-- name: seize
+SELECT s.now, NULL::bigint AS next_due_at, true AS alive, false AS suspects, s.was_owned_by, (s.taken).*
+FROM perdure.seize($1, $2, $3) AS s
+
 -- name: claimed_events
 SELECT * FROM perdure.claimed_events($1, $2, $3)
 

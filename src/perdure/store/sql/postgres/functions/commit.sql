@@ -22,24 +22,27 @@ DECLARE
     written  int;
     due      boolean;
     done     boolean;
+    told     text;
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);  -- what is accepted is on disk, whatever the server says
     END IF;
     SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
-    SELECT array_agg(l.n), array_agg(l.ctid), count(*) FILTER (WHERE l.fits), max(l.inbox), bool_or(l.due), bool_or(l.done)
-    INTO held, places, fitting, fullest, due, done
+    SELECT array_agg(l.n), array_agg(l.ctid), count(*) FILTER (WHERE l.fits), max(l.inbox), bool_or(l.due), bool_or(l.done),
+           string_agg(l.lost, ' ')
+    INTO held, places, fitting, fullest, due, done, told
     FROM (
         SELECT u.n::int AS n, p.ctid, p.inbox,
                p.token = u.token AND p.version = u.version AND (u.not_before IS NULL OR u.not_before <= now)
                AND (p.inbox <= u.seen OR u.forced > 0 OR u.status < 'completed') AS fits,
                u.status = 'running' AND u.lease = 0 AND (u.due_at <= now OR p.inbox > u.seen) AS due,
-               u.status <> 'running' AND p.created_at IS DISTINCT FROM p.opened_at AS done
+               u.status <> 'running' AND p.created_at IS DISTINCT FROM p.opened_at AS done,
+               CASE WHEN u.forced > 0 AND p.owner IS NOT NULL THEN u.id::text END AS lost
         FROM unnest(records) WITH ORDINALITY AS u(id, token, version, forced, status, run, owner, lease, due_at, seen,
                                                   events, awaiting, result, code, opened_at, not_before, n)
         CROSS JOIN LATERAL (
-            SELECT p.ctid, p.token, p.version, p.inbox, p.created_at, p.opened_at FROM perdure.process p
+            SELECT p.ctid, p.token, p.version, p.inbox, p.created_at, p.opened_at, p.owner FROM perdure.process p
             WHERE p.id = u.id
             FOR NO KEY UPDATE SKIP LOCKED) AS p
     ) AS l;
@@ -109,6 +112,9 @@ BEGIN
         END IF;
         IF done THEN
             PERFORM pg_notify('perdure_done', '');
+        END IF;
+        IF told IS NOT NULL THEN  -- whoever had these rows hears that he has lost them
+            PERFORM pg_notify('perdure_told', CASE WHEN length(told) < 7900 THEN told ELSE '' END);
         END IF;
     END IF;
     IF fullest > 0 THEN

@@ -12,13 +12,15 @@ DECLARE
     place    tid;
     messages int;
     elsewhere boolean;
+    lost     boolean;
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);  -- what is accepted is on disk, whatever the server says
     END IF;
     SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
-    SELECT p.ctid, p.inbox, p.created_at IS DISTINCT FROM p.opened_at INTO place, messages, elsewhere
+    SELECT p.ctid, p.inbox, p.created_at IS DISTINCT FROM p.opened_at, one.forced > 0 AND p.owner IS NOT NULL
+    INTO place, messages, elsewhere, lost
     FROM perdure.process p
     WHERE p.id = one.id AND p.token = one.token AND p.version = one.version
     FOR NO KEY UPDATE SKIP LOCKED;
@@ -57,6 +59,9 @@ BEGIN
     END IF;
     IF elsewhere AND one.status <> 'running' THEN
         PERFORM pg_notify('perdure_done', '');
+    END IF;
+    IF lost THEN  -- whoever had it hears that he has lost it
+        PERFORM pg_notify('perdure_told', one.id::text);
     END IF;
     IF messages > 0 THEN
         inboxes := ARRAY[messages];
