@@ -243,15 +243,15 @@ class PostgresStore:
         columns = [process for process, _ in wants], [number for _, number in wants]
         return [row.message_of(found) for found in await self._reads.rows("messages", *columns)]
 
-    async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
-        """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
-        found = await self._writes.row("prune", finished, keys, limit)
     async def records(self, table: type[Record], changes: Sequence[Record] = ()) -> list[Record]:
         """Write rows of a small table, each only if its ``version`` is the next one; all its rows as they are then."""
         link = self._writes if changes else self._reads
         name = f"{table.__name__.lower()}s"
         return [table(*found) for found in await link.rows(name, [astuple(change) for change in changes])]
 
+    async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
+        """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
+        found = await self._writes.row("prune", finished, keys, limit)
         return Pruned(found["processes"], found["forgotten"])
 
     def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:

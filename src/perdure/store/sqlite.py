@@ -21,8 +21,8 @@ from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.store import (
     sqlite_claim,
     sqlite_commit,
-    sqlite_row,
     sqlite_record,
+    sqlite_row,
     sqlite_schema,
     sqlite_search,
     sqlite_send,
@@ -168,11 +168,7 @@ class SqliteStore:
             work = await self._read(lambda connection: sqlite_claim.look(connection, self._clock, claim))
             if work.none():
                 return work.answer(())
-        [taken] = await self._writer.write_all(
-            [claim],
-            lambda transaction, claims: [sqlite_claim.take(transaction, self._clock, one) for one in claims],
-            due=claim.seize,  # whoever had it hears that he has lost it
-        )
+        taken = await self._writer.write(lambda transaction: sqlite_claim.take(transaction, self._clock, claim))
         # If we die here the rows are ours and nobody has them: their leases lapse, and somebody takes them over.
         if not any(row.events or row.inbox for row in taken.rows):
             return taken.left.answer(sqlite_claim.bare(taken))
@@ -194,7 +190,6 @@ class SqliteStore:
                 done = done or after.opened_at != after.created_at
             elif after.due_at <= soon and not after.reminder:
                 due = True
-            due = due or after.token != commit.token  # whoever had it hears that he has lost it
         answers = await self._writer.write_all(
             commits, sqlite_commit.commit, at_once=sqlite_commit.commit_at_once, due=due, done=done
         )
@@ -268,6 +263,14 @@ class SqliteStore:
         packed = await self._read(lambda connection: connection.ask("read_messages_above", 2, cells))
         return [message for part in packed for message in sqlite_row.messages(part)]
 
+    async def records(self, table: type[Record], changes: Sequence[Record] = ()) -> list[Record]:
+        """Write rows of a small table, each only if its ``version`` is the next one; all its rows as they are then."""
+        if not changes:
+            return await self._read(lambda connection: sqlite_record.read(connection, table))
+        rows = await self._writer.write(lambda transaction: sqlite_record.write(transaction, table, changes))
+        self._watch.tell(self._writer.take_left(), False)
+        return rows
+
     async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
         """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
         before = await self.now() - finished
@@ -282,12 +285,4 @@ class SqliteStore:
 
     def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
         """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch."""
-        if told is None:
-            return self._watch.add(due, done)
-        tell = told
-
-        def hear() -> None:
-            due()
-            tell(())
-
-        return self._watch.add(hear, done)
+        return self._watch.add(due, done)

@@ -270,10 +270,10 @@ class Model:
                 row.status is Status.RUNNING and not row.owner and not row.reminder and row.due_at <= self.now - minute
             ),
         }
+        what = search.overdue or Overdue.IDLE
         found = [row for row in self.rows.values() if tests[what](row)]
         column = "deadline" if what is Overdue.EXPIRED else "due_at"
         return sorted(found, key=lambda row: (getattr(row, column), row.id))[: search.limit]
-        what = search.overdue or Overdue.IDLE
 
     def prune(self, finished: int, keys: int, limit: int) -> Pruned:
         """Forget what finished long ago, and keys whose time is over."""
@@ -291,11 +291,6 @@ class Model:
             del self.kept[key]
         return Pruned(len(old), len(over))
 
-    def search(self, search: Search) -> list[Process]:
-        """What a search finds, newest first; or the rows of one kind of overdue, the longest overdue first."""
-        if search.overdue is not None:
-            return self._overdue(search)
-        found = sorted(
     def records(self, table: type[Queue], changes: Sequence[Queue] = ()) -> list[Queue]:
         """Keep the changed rows whose version is the next one; what the store itself keeps there stays."""
         for change in changes:
@@ -304,6 +299,11 @@ class Model:
                 self.queues[change.name] = queue.changed(old, change)
         return [row for _, row in sorted(self.queues.items(), key=lambda pair: pair[0].encode())]
 
+    def search(self, search: Search) -> list[Process]:
+        """What a search finds, newest first; or the rows of one kind of overdue, the longest overdue first."""
+        if search.overdue is not None:
+            return self._overdue(search)
+        found = sorted(
             (row for row in self.rows.values() if _matches(row, search)), key=lambda row: row.id, reverse=True
         )
         return found[: search.limit]
