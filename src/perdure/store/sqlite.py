@@ -168,7 +168,11 @@ class SqliteStore:
             work = await self._read(lambda connection: sqlite_claim.look(connection, self._clock, claim))
             if work.none():
                 return work.answer(())
-        taken = await self._writer.write(lambda transaction: sqlite_claim.take(transaction, self._clock, claim))
+        [taken] = await self._writer.write_all(
+            [claim],
+            lambda transaction, claims: [sqlite_claim.take(transaction, self._clock, one) for one in claims],
+            due=claim.seize,  # whoever had it hears that he has lost it
+        )
         # If we die here the rows are ours and nobody has them: their leases lapse, and somebody takes them over.
         if not any(row.events or row.inbox for row in taken.rows):
             return taken.left.answer(sqlite_claim.bare(taken))
@@ -190,6 +194,7 @@ class SqliteStore:
                 done = done or after.opened_at != after.created_at
             elif after.due_at <= soon and not after.reminder:
                 due = True
+            due = due or after.token != commit.token  # whoever had it hears that he has lost it
         answers = await self._writer.write_all(
             commits, sqlite_commit.commit, at_once=sqlite_commit.commit_at_once, due=due, done=done
         )
@@ -285,4 +290,12 @@ class SqliteStore:
 
     def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
         """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch."""
-        return self._watch.add(due, done)
+        if told is None:
+            return self._watch.add(due, done)
+        tell = told
+
+        def hear() -> None:
+            due()
+            tell(())
+
+        return self._watch.add(hear, done)

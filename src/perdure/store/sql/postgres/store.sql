@@ -67,8 +67,8 @@ SELECT * FROM perdure.history($1, $2, $3, $4, $5)
 -- name: messages
 SELECT * FROM perdure.later_messages($1, $2)
 
--- name: prune
-SELECT * FROM perdure.prune($1, $2, $3)
 -- name: queues
 SELECT * FROM perdure.queues($1)
 
+-- name: prune
+SELECT * FROM perdure.prune($1, $2, $3)
