@@ -1,0 +1,202 @@
+"""Evidence: what the store and the ledger say of one process, and what may not be read in them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from msgspec import Struct, json
+
+from perdure.authoring.task import task_of
+from perdure.kernel import undo
+from perdure.kernel.child import begun, is_task, queue_kind
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.finding import Finding
+from perdure.kernel.message import Message
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Process, Status
+from perdure.store.base import Search, Store
+from tests.simulator.ledger import Ledger
+from tests.simulator.oracle import BY_HAND
+from tests.simulator.play import QUEUE
+from tests.simulator.program import Guard, Kin, Program, Scope, nodes
+
+STEPS = frozenset({"act", "book", "give_back"})
+ROWS = 10_000
+KINDS = ("play", "edition", queue_kind(QUEUE))
+
+
+class Evidence(Struct):
+    """All that is stored about one process: its row, the events of each run, its messages."""
+
+    row: Process
+    runs: dict[int, list[Event]]
+    messages: list[Message]
+
+    @property
+    def events(self) -> list[Event]:
+        """The events of the present run."""
+        return self.runs.get(self.row.run, [])
+
+
+async def collected(store: Store) -> dict[bytes, Evidence]:
+    """Everything that the store holds, by process."""
+    found: dict[bytes, Evidence] = {}
+    for row in [row for kind in KINDS for row in await store.search(Search(kind=kind, limit=ROWS))]:
+        runs = {run: list(await store.history(row.id, run, limit=ROWS)) for run in range(1, row.run + 1)}
+        found[row.id] = Evidence(row, runs, list(await store.messages([(row.id, 0)])))
+    return found
+
+
+def program_of(row: Process) -> Program:
+    """The program with which a process was started."""
+    return json.decode(json.encode(json.decode(row.input)[0]), type=Program)
+
+
+# -- laws of this workload ---------------------------------------------------------------------------------------------
+
+
+def results_have_effects(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """A recorded result of a step was really given by an attempt under its key, and is what that attempt gave."""
+    id = id_text(evidence.row.id)
+    for run, events in evidence.runs.items():
+        by_hand = {(e.name, e.place) for e in events if e.type in (EventType.SET_BY_HAND, EventType.SKIPPED)}
+        for event in events:
+            if event.type is not EventType.STEP_COMPLETED or event.name not in STEPS or event.message is not None:
+                continue
+            by_people = (event.name, event.place) in by_hand or event.payload in (b"null", json.encode(BY_HAND))
+            if by_people and undo.undoes(event.place) is None:
+                continue
+            kind = "undone" if undo.undoes(event.place) else "done"
+            done = [e for e in ledger.effects if e.kind == kind and _fits(e.key, evidence.row, id, event)]
+            if not done:
+                yield f"run {run}: {event.name}:{event.place} has a result, and nobody has done it"
+            elif kind == "done" and event.payload not in {json.encode(effect.label) for effect in done}:
+                yield f"run {run}: {event.name}:{event.place} says {event.payload!r}, and {done[0].label} was done"
+
+
+def _fits(key: str, row: Process, id: str, event: Event) -> bool:
+    if is_task(row.kind):
+        return key == task_of(row.input).key
+    return key.startswith(f"{id}/") and key.split("/", 2)[2] == f"{event.name}:{event.place}"
+
+
+def undone_in_reverse(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """What was asked for after another step had ended is undone before it; all owed is undone, then nothing is done."""
+    if is_task(evidence.row.kind):
+        return
+    own = list(nodes(program_of(evidence.row).body, children=False))
+    if any(isinstance(node, Scope) for node in own):
+        return  # a part of it may be undone and the rest go on: these have a law of their own
+    done: dict[str, int] = {}
+    asked: dict[str, int] = {}
+    undone: dict[str, int] = {}
+    for place, event in enumerate(evidence.events):
+        step = undo.undoes(event.place)
+        if event.type is EventType.UNDO_OWED and step:
+            asked[step] = place
+        elif event.type is EventType.STEP_COMPLETED and step:
+            undone[step] = place
+        elif event.type in (EventType.STEP_COMPLETED, EventType.STEP_FAILED) and event.name in STEPS:
+            done[f"{event.name}:{event.place}"] = place
+            if undone and not any(isinstance(node, Guard) for node in own):
+                yield f"{event.name}:{event.place} was accepted after the undoing had begun"
+    for step, place in undone.items():
+        for other, since in asked.items():
+            if done.get(step, 1 << 30) < since and undone.get(other, 1 << 30) > place:
+                yield f"{step} was undone before {other}, which came after it"
+
+
+def all_owed_is_undone(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """Who failed by its own error, or has cancelled, has nothing left to undo."""
+    last = evidence.events[-1].type if evidence.events else None
+    if last in (EventType.FAILED, EventType.CANCELLED):
+        left = undo.owed(evidence.events)
+        if left:
+            yield f"it is {evidence.row.status} and has not undone {', '.join(left)}"
+
+
+def attempts_are_counted(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """Failed attempts are recorded with rising numbers, each once."""
+    for run, events in evidence.runs.items():
+        slots: dict[tuple[str, str], list[int]] = {}
+        for event in events:
+            if event.type is EventType.ATTEMPT_FAILED:
+                number = json.decode(event.payload or b"{}").get("attempt", 1)
+                slots.setdefault((event.name, event.place), []).append(number)
+            elif event.type is EventType.RUN_OPENED:
+                slots.clear()
+        for slot, numbers in slots.items():
+            if any(later <= sooner for sooner, later in pairwise(numbers)) and undo.undoes(slot[1]) is None:
+                yield f"run {run}: the failed attempts of {':'.join(slot)} are numbered {numbers}"
+
+
+LAWS = (results_have_effects, undone_in_reverse, all_owed_is_undone, attempts_are_counted)
+"""What must hold of each process by itself."""
+
+
+# -- between processes -------------------------------------------------------------------------------------------------
+
+
+def families(everything: Mapping[bytes, Evidence]) -> Iterator[Finding]:
+    """Children are those that their parents' histories name, each once; they end before a parent that was cancelled."""
+    named: Counter[bytes] = Counter()
+    for evidence in everything.values():
+        row = evidence.row
+        started = {begun(e).id_bytes: e for run in evidence.runs.values() for e in run if _starts(e)}
+        named.update(started.keys())
+        for id, event in started.items():
+            kin = everything.get(id)
+            if kin is None:
+                yield Finding("children_are_kept", row.id, f"its child at {event.name}:{event.place} is not there")
+            elif kin.row.parent != row.id:
+                yield Finding("children_are_kept", row.id, f"its child {id_text(id)} has another parent")
+            elif _outlives(evidence, kin, event):
+                text = f"it was cancelled while its child {id_text(id)} went on: {kin.row.status}"
+                yield Finding("children_end_first", row.id, text)
+    for id, evidence in everything.items():
+        if evidence.row.parent is not None and named[id] != 1:
+            text = f"it is in {named[id]} histories of parents"
+            yield Finding("children_are_kept", id, text)
+
+
+def _starts(event: Event) -> bool:
+    return event.type is EventType.CHILD_STARTED
+
+
+def _outlives(parent: Evidence, kin: Evidence, event: Event) -> bool:
+    """Whether a child went on after its parent had cancelled by itself, though it was awaited then."""
+    if parent.row.run > 1 or kin.row.run > 1 or not parent.events or parent.events[-1].type is not EventType.CANCELLED:
+        return False
+    unawaited = any(isinstance(n, Kin) and not n.awaited for n in nodes(program_of(parent.row).body, children=False))
+    if unawaited or is_task(kin.row.kind) or begun(event).abandoned:
+        return False
+    return not kin.row.final or kin.row.changed_at > parent.row.changed_at
+
+
+def exactly_done(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """Without faults: of what a completed process has, each attempt was made once, and no other."""
+    id = id_text(evidence.row.id)
+    began = Counter((e.key, e.attempt) for e in ledger.effects if e.kind == "began" and e.process == id)
+    for (key, attempt), times in began.items():
+        if times > 1:
+            yield f"attempt {attempt} of {key} was made {times} times"
+    if evidence.row.status is not Status.COMPLETED or is_task(evidence.row.kind):
+        return
+    done = Counter(e.label for e in ledger.effects if e.kind == "done" and e.key.startswith(f"{id}/"))
+    for label, times in done.items():
+        if times > program_of(evidence.row).rounds:
+            yield f"{label} was done {times} times"
+
+
+def findings(everything: Mapping[bytes, Evidence], ledger: Ledger, *, calm: bool) -> Sequence[Finding]:
+    """All that is wrong in the records of a history."""
+    laws = (*LAWS, exactly_done) if calm else LAWS
+    found = [
+        Finding(law.__name__, id, text)
+        for id, evidence in everything.items()
+        for law in laws
+        for text in law(evidence, ledger)
+    ]
+    return [*found, *families(everything)]

@@ -1,0 +1,46 @@
+"""A ledger: what the steps of one history have really done, by idempotency key, in the order in which they did it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+
+class Effect(Struct, frozen=True):
+    """One attempt's deed. ``kind`` is ``began``, ``failed``, ``done`` or ``undone``; ``at`` is virtual microseconds."""
+
+    kind: str
+    process: str
+    key: str
+    label: str
+    attempt: int
+    node: str
+    at: int
+
+
+class Ledger:
+    """The effects of one history; ``mended`` holds the processes whose cause of failure somebody has mended.
+
+    ``old_code`` says which nodes run the code as it was before its change.
+    """
+
+    def __init__(self, now: Callable[[], int] = lambda: 0, node: Callable[[], str] = lambda: "") -> None:
+        self.now = now
+        self.node = node
+        self.effects: list[Effect] = []
+        self.mended: set[str] = set()
+
+    def note(self, kind: str, process: str, key: str, label: str, attempt: int) -> None:
+        """Write one effect down."""
+        self.effects.append(Effect(kind, process, key, label, attempt, self.node(), self.now()))
+
+    def of(self, kind: str, key: str) -> Iterator[Effect]:
+        """The effects of a kind under one key."""
+        return (effect for effect in self.effects if effect.kind == kind and effect.key == key)
+
+
+class Desk:
+    """Where the ledger of the history that is running lies; steps of any node find it here."""
+
+    ledger = Ledger()

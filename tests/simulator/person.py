@@ -1,0 +1,314 @@
+"""A person: starts one process, sends it what it hears, and orders it about, by whichever node can be reached."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import Struct, field
+
+from perdure.engine import Engine
+from perdure.errors import IllegalMove, KeyConflict, PerdureError
+from perdure.kernel import undo
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.names import id_bytes, id_text
+from perdure.kernel.process import Process, Status
+from perdure.store.base import Search
+from tests.simulator.chance import Chance, one_in, one_of
+from tests.simulator.ledger import Ledger
+from tests.simulator.oracle import BY_HAND, Facts
+from tests.simulator.play import letter
+from tests.simulator.program import Do, Hear, Program, Way, nodes
+
+VERBS = (
+    "cancel", "hold", "terminate", "restart", "restart_from", "set_result", "skip", "retry", "duplicate", "cancel soon",
+    "conflict",
+)  # fmt: skip
+"""What a person may do to a process beside starting it; the first is the commonest."""
+PATIENCE = 40.0
+"""Seconds that a person waits for an answer before asking somebody else."""
+
+Reach = Callable[[], Awaitable[Engine | None]]
+"""Finds an engine that can be asked, or None if nobody is there now."""
+
+
+class Order(Struct, frozen=True):
+    """One thing that a person does, after so many seconds. ``choice`` picks among what is there then."""
+
+    verb: str
+    after: float
+    choice: int = 0
+
+
+class Case(Struct):
+    """One process of a history: how it is started, what is done to it, and what is known of that."""
+
+    key: str
+    kind: str
+    program: Program
+    orders: list[Order] = field(default_factory=list)
+    after: float = 0.0
+    deadline: float | None = None
+    facts: Facts = field(default_factory=Facts)
+    id: str = ""
+    answers: list[tuple[str, bool]] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+
+    @property
+    def id_bytes(self) -> bytes:
+        """The id as the store has it."""
+        return id_bytes(self.id)
+
+
+def case(chance: Chance, key: str, kind: str, program: Program, verbs: frozenset[str], seconds: float) -> Case:
+    """A process and what is done to it within about so many seconds; the boring one is only started."""
+    made = Case(key, kind, program, after=one_of(chance, (0.0, 0.1, 1.0, 5.0)))
+    known = [verb for verb in VERBS if verb in verbs]
+    if known and one_in(chance, 2):
+        for _ in range(1 + chance.draw(3)):
+            after = one_of(chance, (0.0, 0.02, 0.1, 0.3, 1.0)) * seconds
+            made.orders.append(Order(one_of(chance, known), after, chance.draw(4)))
+    if "deadline" in verbs and one_in(chance, 8):
+        made.deadline = one_of(chance, (1.0, 0.1)) * seconds
+        made.facts.expiring = True
+    return made
+
+
+class Person:
+    """Looks after one case until it is started, told everything, and ordered about."""
+
+    def __init__(
+        self, case: Case, reach: Reach, ledger: Ledger, saw: Callable[[str], None] = lambda probe: None
+    ) -> None:
+        self.case = case
+        self.reach = reach
+        self.ledger = ledger
+        self.saw = saw
+
+    async def act(self) -> None:
+        """Everything that is to be done, in order; signals are sent meanwhile."""
+        await asyncio.sleep(self.case.after)
+        await self.start()
+        telling = asyncio.ensure_future(self._tell())
+        for order in self.case.orders:
+            await asyncio.sleep(order.after)
+            await self.obey(order)
+        await telling
+
+    async def start(self) -> None:
+        """Start the process, or ask for it once more: the key keeps it one."""
+        case = self.case
+
+        async def ask(engine: Engine) -> None:
+            handle = await engine.start(case.kind, case.program, key=case.key, deadline=case.deadline)
+            case.answers.append((handle.id, handle.created))
+            case.id = case.id or handle.id
+
+        await self._insist(ask)
+
+    async def _tell(self) -> None:
+        """Send every signal that the program hears, in order, each under a key of its own."""
+        heard = {n.name: n for n in nodes(self.case.program.body, children=False) if isinstance(n, Hear)}
+        for node in heard.values():
+            if node.timeout is not None or not node.name.startswith("letter"):
+                continue
+            for number in range(1, node.count * self.case.program.rounds + 1):
+                text, key = letter(node.name, number), f"{node.name}/{number}"
+
+                async def send(engine: Engine, name: str = node.name, text: str = text, key: str = key) -> None:
+                    await engine.signal(self.case.id_bytes, name, text, key=key)
+
+                await self._insist(send)
+
+    async def obey(self, order: Order) -> None:
+        """Carry out one order; what the process's status does not allow is no matter."""
+        try:
+            await self._obey(order)
+        except IllegalMove:
+            self.saw("a command was refused")
+
+    async def _obey(self, order: Order) -> None:
+        case, facts, by = self.case, self.case.facts, {"who": "Ann", "why": "the history wants it"}
+        id = case.id_bytes
+        match order.verb:
+            case "cancel" | "cancel soon":
+                facts.cancelled = True
+                deadline = 0.5 if order.verb == "cancel soon" else None
+                facts.terminated |= deadline is not None
+                await self._once(lambda engine: engine.cancel(id, deadline=deadline, **by))
+            case "hold":
+                await self._once(self._hold)
+                await asyncio.sleep(5.0 * order.choice)
+                await self._once(lambda engine: engine.resume(id, **by))
+            case "terminate":
+                facts.terminated = True
+                await self._once(lambda engine: engine.terminate(id, **by))
+            case "restart":
+                await self._once(lambda engine: engine.restart(id, **by))
+            case "restart_from" | "set_result" | "skip":
+                await self._once(lambda engine: self._at_a_step(engine, order))
+            case "retry":
+                self.ledger.mended.add(case.id)
+                facts.mended = True
+                await self._once(lambda engine: engine.retry(id, **by))
+            case "duplicate":
+                await self.start()
+            case "conflict":
+                await self._once(self._conflict)
+
+    async def _hold(self, engine: Engine) -> None:
+        row = await engine.row(self.case.id_bytes)
+        await engine.hold(self.case.id_bytes, who="Ann", why="the history wants it")
+        if row.owner is not None:
+            self.saw("a process in hand was held")
+
+    async def _conflict(self, engine: Engine) -> None:
+        try:
+            await engine.start(self.case.kind, Program(Do("other")), key=self.case.key)
+        except KeyConflict:
+            self.saw("a start with another input was refused")
+        else:
+            self.saw("VIOLATION a key was given to two inputs")
+
+    async def _at_a_step(self, engine: Engine, order: Order) -> None:
+        """Choose a step that the history tells of; where code may change or begin anew, none is safe to name."""
+        program = self.case.program
+        if program.rounds > 1 or any(isinstance(node, Way) for node in nodes(program.body)):
+            return
+        history = await engine.history(self.case.id_bytes)
+        answered = {(e.name, e.place) for e in history if e.type is EventType.STEP_COMPLETED}
+        if order.verb == "restart_from":
+            found = [e for e in history if e.type is EventType.STEP_COMPLETED and _own(e)]
+        else:
+            found = [e for e in history if e.type in _ASKED_FOR and _own(e) and (e.name, e.place) not in answered]
+        if not found:
+            return
+        chosen = found[order.choice % len(found)]
+        step, by = f"{chosen.name}:{chosen.place}", {"who": "Ann", "why": "the history wants it"}
+        if order.verb == "restart_from":
+            await engine.restart_from(self.case.id_bytes, step, **by)
+            return
+        self.case.facts.by_hand = True
+        if order.verb == "skip":
+            await engine.skip(self.case.id_bytes, step, **by)
+        else:
+            await engine.set_result(self.case.id_bytes, step, BY_HAND, **by)
+
+    async def _once(self, ask: Callable[[Engine], Awaitable[Any]]) -> None:
+        """Ask one engine; whether it has happened may stay unknown."""
+        engine = await self.reach()
+        if engine is not None:
+            await _answered(ask(engine))
+
+    async def _insist(self, ask: Callable[[Engine], Awaitable[Any]]) -> None:
+        """Ask one engine after the other until one has answered."""
+        while True:
+            engine = await self.reach()
+            if engine is not None and await _answered(ask(engine)):
+                return
+            await asyncio.sleep(0.5)
+
+
+_ASKED_FOR = frozenset({EventType.ATTEMPT_FAILED, EventType.STEP_FAILED, EventType.CHILD_STARTED})
+
+
+def _own(event: Event) -> bool:
+    return event.name in ("act", "book") and undo.undoes(event.place) is None
+
+
+async def _answered(asked: Awaitable[Any]) -> bool:
+    """Whether an answer has come; a refusal by status or key is one too, and is raised."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await asked
+    except (IllegalMove, KeyConflict):
+        raise
+    except (PerdureError, TimeoutError):
+        return False
+    return True
+
+
+# -- afterwards --------------------------------------------------------------------------------------------------------
+
+SETTLE_SECONDS = 1.0
+STANDSTILL_SECONDS = 600.0
+"""Without faults something must change in every so many seconds as long as a process is unfinished (L1)."""
+MENDS = 12
+
+
+class Standstill(Exception):
+    """Unfinished processes did not move any more, or broke again and again, although nothing disturbed them."""
+
+
+class Settling:
+    """Lets every process come to its end: resumes what is held, mends and retries what is broken, waits."""
+
+    def __init__(self, cases: list[Case], reach: Reach, ledger: Ledger, kinds: tuple[str, ...]) -> None:
+        self.cases = cases
+        self.reach = reach
+        self.ledger = ledger
+        self.kinds = kinds
+        self._tries: dict[bytes, int] = {}
+
+    async def settle(self) -> None:
+        """Raise Standstill if they do not come to an end while there is progress."""
+        known: object = None
+        since = 0.0
+        while True:
+            rows = await self._unfinished()
+            if rows is not None:
+                if not rows:
+                    return
+                now = {row.id: (row.version, row.run) for row in rows}
+                if now != known:
+                    known, since = now, asyncio.get_running_loop().time()
+                elif asyncio.get_running_loop().time() - since > STANDSTILL_SECONDS:
+                    raise Standstill(await self._told(rows))
+                for row in rows:
+                    await self._free(row)
+            await asyncio.sleep(SETTLE_SECONDS)
+
+    async def _unfinished(self) -> list[Process] | None:
+        engine = await self.reach()
+        if engine is None:
+            return None
+        open = (Status.RUNNING, Status.HELD, Status.BROKEN)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return [
+                    row
+                    for kind in self.kinds
+                    for row in await engine.store.search(Search(kind=kind, statuses=open, limit=1000))
+                ]
+        except (PerdureError, TimeoutError):
+            return None
+
+    async def _free(self, row: Process) -> None:
+        if row.status is Status.RUNNING:
+            return
+        engine = await self.reach()
+        if engine is None:
+            return
+        if row.status is Status.HELD:
+            asked = engine.resume(row.id, who="Ann", why="the trouble is over")
+        else:
+            self._tries[row.id] = self._tries.get(row.id, 0) + 1
+            if self._tries[row.id] > MENDS:
+                raise Standstill(await self._told([row]))
+            self.ledger.mended.add(id_text(row.id))
+            for case in self.cases:  # whose child it is matters little: what was mended may go well from now on
+                case.facts.mended = True
+            asked = engine.retry(row.id, who="Ann", why="it is mended")
+        try:
+            await _answered(asked)
+        except IllegalMove:
+            pass  # somebody was quicker
+
+    async def _told(self, rows: list[Process]) -> str:
+        engine = await self.reach()
+        texts = []
+        for row in rows[:5]:
+            view = None if engine is None else await engine.status(row.id)
+            texts.append(f"{row.kind} {row.key or id_text(row.id)}: {view!r:.800}")
+        return "\n".join(texts)

@@ -1,0 +1,262 @@
+"""A program: a small tree of what a process is to do, drawn by chance and given to one workflow as its input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from tests.simulator.chance import Chance, one_in, one_of
+
+
+class Do(Struct, frozen=True, tag="do"):
+    """One step. Its first ``fails`` attempts fail, then it succeeds, or fails for good if it is ``fatal``.
+
+    ``hangs`` lets its first attempt run over its timeout. An ``undo`` may fail so often too, at last or for good.
+    """
+
+    label: str
+    seconds: float = 0.0
+    fails: int = 0
+    fatal: bool = False
+    hangs: bool = False
+    queue: bool = False
+    undo: bool = False
+    undo_fails: int = 0
+    undo_fatal: bool = False
+
+
+class Rest(Struct, frozen=True, tag="rest"):
+    """A timer. Its value tells whether it has fired too soon, by the turns' own times."""
+
+    seconds: float
+
+
+class Line(Struct, frozen=True, tag="line"):
+    """One after the other."""
+
+    parts: list[Node]
+
+
+class Fork(Struct, frozen=True, tag="fork"):
+    """Side by side, by ``gather`` or in a task group."""
+
+    parts: list[Node]
+    group: bool = False
+
+
+class Within(Struct, frozen=True, tag="within"):
+    """A part with a time limit. ``late`` says that without faults it is over, else that there is time enough."""
+
+    part: Node
+    seconds: float
+    late: bool
+
+
+class Hear(Struct, frozen=True, tag="hear"):
+    """So many signals of a name, one after the other. With a timeout nobody sends them, without one somebody does."""
+
+    name: str
+    count: int = 1
+    timeout: float | None = None
+
+
+class Say(Struct, frozen=True, tag="say"):
+    """A signal to the parent."""
+
+    name: str
+
+
+class Kin(Struct, frozen=True, tag="kin"):
+    """A child process; one that is not awaited is left behind when its parent ends, or asked to end."""
+
+    part: Node
+    abandon: bool = False
+    awaited: bool = True
+
+
+class Attempted(Struct, frozen=True, tag="attempted"):
+    """A part whose failure is caught."""
+
+    part: Node
+
+
+class Scope(Struct, frozen=True, tag="scope"):
+    """A part in a saga of its own."""
+
+    part: Node
+    sequential: bool = False
+
+
+class Guard(Struct, frozen=True, tag="guard"):
+    """A part after which a step cleans up, however it is left."""
+
+    part: Node
+    cleanup: Do
+
+
+class Fall(Struct, frozen=True, tag="fall"):
+    """The code raises."""
+
+    label: str
+
+
+class Way(Struct, frozen=True, tag="way"):
+    """A change of the code that asks ``patched``: old code knows only the old way."""
+
+    name: str
+    old: Node
+    new: Node
+
+
+Node = Do | Rest | Line | Fork | Within | Hear | Say | Kin | Attempted | Scope | Guard | Fall | Way
+
+
+class Program(Struct, frozen=True):
+    """What one process does: its body, so many times; between two rounds it continues as new."""
+
+    body: Node
+    rounds: int = 1
+
+
+class Taste(Struct, frozen=True):
+    """What the programs of one history may contain, and how large they are; ``scale`` is what a second is worth."""
+
+    features: frozenset[str] = frozenset()
+    breadth: int = 3
+    depth: int = 2
+    scale: float = 1.0
+
+
+FEATURES = (
+    "fork", "rest", "fails", "fatal", "undo", "undo fails", "undo fatal", "queue", "hangs", "within", "hear", "kin",
+    "abandon", "say", "attempted", "scope", "guard", "fall", "renew", "way",
+)  # fmt: skip
+"""Everything that may be switched off for a history."""
+
+QUICK = 0.02
+"""What a second within a time limit is worth, so that without faults there is no doubt about who is first."""
+
+
+class Drawing:
+    """Draws one program; every label in it is another one."""
+
+    def __init__(self, chance: Chance, taste: Taste, name: str) -> None:
+        self.chance = chance
+        self.taste = taste
+        self.name = name
+        self._labels = 0
+        self._kindred = 0  # within how many children we are: nobody outside knows their ids
+
+    def program(self) -> Program:
+        """A whole program; the boring one is a single step."""
+        rounds = 1 + self.chance.draw(3) if self._has("renew") and one_in(self.chance, 3) else 1
+        return Program(self._line(self.taste.depth), rounds)
+
+    def _has(self, feature: str) -> bool:
+        return feature in self.taste.features
+
+    def _label(self) -> str:
+        self._labels += 1
+        return f"{self.name}.{self._labels}"
+
+    def _line(self, depth: int, pace: float = 1.0) -> Node:
+        parts = [self._node(depth, pace) for _ in range(1 + self.chance.draw(self.taste.breadth))]
+        return parts[0] if len(parts) == 1 else Line(parts)
+
+    def _node(self, depth: int, pace: float) -> Node:
+        made: list[Callable[[int, float], Node]] = [lambda depth, pace: self._do(pace)]
+        simple = {"rest": self._rest, "hear": self._hear, "fall": self._fall, "way": self._way}
+        deep = {
+            "fork": self._fork, "within": self._within, "kin": self._kin, "attempted": self._attempted,
+            "scope": self._scope, "guard": self._guard, "say": self._told,
+        }  # fmt: skip
+        made += [draw for feature, draw in simple.items() if self._has(feature)]
+        if depth > 0:
+            made += [draw for feature, draw in deep.items() if self._has(feature)]
+        return one_of(self.chance, made)(depth, pace)
+
+    def _seconds(self, pace: float) -> float:
+        return one_of(self.chance, (0.0, 0.05, 0.5, 3.0)) * self.taste.scale * pace
+
+    def _do(self, pace: float) -> Do:
+        drawn = self.chance
+        undo = self._has("undo") and one_in(drawn, 2)
+        return Do(
+            label=self._label(),
+            seconds=self._seconds(pace),
+            fails=drawn.draw(3) if self._has("fails") and pace == 1.0 and one_in(drawn, 3) else 0,
+            fatal=self._has("fatal") and one_in(drawn, 8),
+            hangs=self._has("hangs") and pace == 1.0 and one_in(drawn, 8),
+            queue=self._has("queue") and one_in(drawn, 3),
+            undo=undo,
+            undo_fails=1 if undo and self._has("undo fails") and one_in(drawn, 4) else 0,
+            undo_fatal=undo and self._has("undo fatal") and one_in(drawn, 12),
+        )
+
+    def _rest(self, depth: int, pace: float) -> Rest:
+        return Rest((0.1 + self._seconds(pace)) * pace)
+
+    def _hear(self, depth: int, pace: float) -> Hear:
+        if self._kindred or pace < 1.0 or one_in(self.chance, 4):
+            return Hear(f"quiet {self._label()}", timeout=0.5 * self.taste.scale * pace)
+        return Hear(f"letter {self._label()}", 1 + self.chance.draw(3))
+
+    def _fall(self, depth: int, pace: float) -> Node:
+        return Fall(self._label()) if one_in(self.chance, 4) else self._do(pace)
+
+    def _way(self, depth: int, pace: float) -> Way:
+        name = self._label()
+        return Way(name, self._do(pace), self._do(pace))
+
+    def _fork(self, depth: int, pace: float) -> Fork:
+        parts = [self._line(depth - 1, pace) for _ in range(2 + self.chance.draw(2))]
+        return Fork(parts, group=self.chance.draw(2) == 1)
+
+    def _within(self, depth: int, pace: float) -> Within:
+        if self.chance.draw(2):
+            return Within(Rest(10.0 * self.taste.scale), 0.2 * self.taste.scale, late=True)
+        return Within(self._line(depth - 1, QUICK), 30.0 * self.taste.scale, late=False)
+
+    def _kin(self, depth: int, pace: float) -> Kin:
+        awaited = pace < 1.0 or not self._has("abandon") or not one_in(self.chance, 3)
+        self._kindred += 1
+        part = self._line(depth - 1, pace)
+        self._kindred -= 1
+        return Kin(part, abandon=not awaited and self.chance.draw(2) == 1, awaited=awaited)
+
+    def _attempted(self, depth: int, pace: float) -> Attempted:
+        return Attempted(self._line(depth - 1, pace))
+
+    def _scope(self, depth: int, pace: float) -> Scope:
+        return Scope(self._line(depth - 1, pace), sequential=self.chance.draw(2) == 1)
+
+    def _guard(self, depth: int, pace: float) -> Guard:
+        return Guard(self._line(depth - 1, pace), Do(self._label(), self._seconds(pace)))
+
+    def _told(self, depth: int, pace: float) -> Node:
+        """A child tells its parent something, and the parent hears it."""
+        name = f"told {self._label()}"
+        return Attempted(Line([Kin(Line([self._do(pace), Say(name)])), Hear(name)]))
+
+
+def nodes(node: Node, *, children: bool = True) -> Iterator[Node]:
+    """The node and all below it, in the order in which they are written; without ``children`` only its own process."""
+    yield node
+    for part in inside(node):
+        if children or not isinstance(node, Kin):
+            yield from nodes(part, children=children)
+
+
+def inside(node: Node) -> list[Node]:
+    """The nodes directly below one."""
+    match node:
+        case Line(parts) | Fork(parts):
+            return parts
+        case Within(part) | Kin(part) | Attempted(part) | Scope(part):
+            return [part]
+        case Guard(part, cleanup):
+            return [part, cleanup]
+        case Way(_, old, new):
+            return [old, new]
+    return []
