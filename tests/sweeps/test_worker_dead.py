@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 
@@ -116,8 +117,10 @@ async def test_rule_12_the_grace_begins_anew_when_our_own_connection_came_back(
     ward, dead = await watch.ward(), await victim(watch)
     supervisor = Supervisor(ward)
     await dead.die()
-    came_back = watch.machine.monotonic()
+    came_back = math.inf  # it is still lost
     monkeypatch.setattr(type(watch.store), "connected_at", property(lambda store: came_back))
+    assert [await supervisor.probe() for _ in range(3)] == [0, 0, 0]
+    came_back = watch.machine.monotonic()
     assert [await supervisor.probe() for _ in range(3)] == [0, 0, 0]
     await watch.passed(limits.PROBE_GRACE_SECONDS + 0.1)
     assert [await supervisor.probe() for _ in range(2)] == [0, 1]

@@ -19,6 +19,7 @@ from perdure.clock import Machine
 from perdure.errors import StoreError
 from perdure.limits import CONNECT_SECONDS, RECONNECT_CAP_SECONDS, RECONNECT_FIRST_SECONDS, SILENT_CONNECTION_SECONDS
 from perdure.store.postgres_error import reconnects, retries, translated
+from perdure.store.postgres_host import reached
 from perdure.store.postgres_url import Address
 
 CLASH_RETRIES = 20
@@ -38,8 +39,8 @@ async def connect(address: Address, purpose: str) -> asyncpg.Connection[asyncpg.
     """A fresh connection with our codec and keepalives; raises what the driver raises."""
     direct: dict[str, Any] = {"server_settings": {"application_name": f"perdure {purpose}", **_SERVER_KEEPALIVE}}
     pooled: dict[str, Any] = {"statement_cache_size": 0}
-    connection = await asyncpg.connect(
-        address.dsn,
+    connection = await reached(
+        address,
         timeout=CONNECT_SECONDS,
         max_cached_statement_lifetime=0,
         **(pooled if address.pooled else direct),
@@ -194,6 +195,9 @@ class Link:
                     connection.terminate()
                 if not retries(error) or not left:
                     raise
+            except asyncpg.InternalClientError:
+                connection.terminate()  # the server said goodbye between two statements, and the driver still listens
+                raise
             finally:
                 self._asked_at = None
             await asyncio.sleep(CLASH_SECONDS * (0.5 + self._machine.random()))

@@ -7,6 +7,7 @@ this OS process dies. It exists on direct connections only: behind a transaction
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
@@ -29,7 +30,8 @@ def worker_lock(worker: bytes) -> int:
 class Presence:
     """Keeps its connection alive by itself from :meth:`open` to :meth:`close`.
 
-    ``connected_at`` is the monotonic time at which the connection was last established, None while it is lost.
+    ``connected_at`` is the monotonic time at which the connection was last established, infinity while it is lost (no
+    time is then long enough after it), None before it was opened.
     """
 
     def __init__(self, address: Address, machine: Machine, queries: Mapping[str, str]) -> None:
@@ -110,10 +112,9 @@ class Presence:
         backoff = Backoff(self._machine)
         while True:
             await self._lost.wait()
-            self.connected_at = None
             try:
                 await self._establish()
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, StoreError):
+            except Exception:  # whatever the driver makes of it: this connection must always come back
                 self._lost.set()
                 await asyncio.sleep(backoff.failed())
                 continue
@@ -140,6 +141,7 @@ class Presence:
         self.connected_at = self._machine.monotonic()
 
     def _ended(self, connection: Any) -> None:
+        self.connected_at = math.inf
         self._lost.set()
 
     def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:

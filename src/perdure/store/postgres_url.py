@@ -14,9 +14,12 @@ _EXAMPLE = "write it as postgresql://user:password@host:5432/database?schema=per
 
 
 class Address(Struct, frozen=True):
-    """Where a store lies. ``dsn`` is for the driver; ``pooled`` says that a transaction pooler stands between."""
+    """Where a store lies. ``dsns`` are for the driver, one for each host that the URL names.
 
-    dsn: str
+    ``pooled`` says that a transaction pooler stands between.
+    """
+
+    dsns: tuple[str, ...]
     schema: str
     pooled: bool
     shown: str
@@ -26,7 +29,8 @@ def address_of(url: str) -> Address:
     """Take a store's URL apart; InvalidUrl if it cannot be understood."""
     try:
         parts = urlsplit(url)
-        port = parts.port
+        user, at, hosts = parts.netloc.rpartition("@")
+        shown = [_shown(host) for host in hosts.split(",")]
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:
         raise InvalidUrl(f"the store's URL cannot be read ({error}); {_EXAMPLE}") from None
@@ -45,6 +49,14 @@ def address_of(url: str) -> Address:
         raise InvalidUrl("schema= takes at most 40 lower-case letters, digits and _, and no digit first; " + _EXAMPLE)
     if own["pooler"] not in ("", "transaction"):
         raise InvalidUrl("pooler= knows only the value transaction; leave it out for a direct connection; " + _EXAMPLE)
-    dsn = f"postgresql://{parts.netloc}{parts.path}{'?' + urlencode(left) if left else ''}"
-    shown = f"{parts.hostname or 'the local socket'}{f':{port}' if port else ''}{parts.path}"
-    return Address(dsn, own["schema"], own["pooler"] == "transaction", shown)
+    if len(shown) > 1 and all(name != "target_session_attrs" for name, _ in left):
+        left.append(("target_session_attrs", "read-write"))
+    rest = f"{parts.path}{'?' + urlencode(left) if left else ''}"
+    dsns = tuple(f"postgresql://{user}{at}{host}{rest}" for host in hosts.split(","))
+    return Address(dsns, own["schema"], own["pooler"] == "transaction", f"{','.join(shown)}{parts.path}")
+
+
+def _shown(host: str) -> str:
+    """A host and its port for people; ValueError if they cannot be read."""
+    parts = urlsplit(f"//{host}")
+    return f"{parts.hostname or 'the local socket'}{f':{parts.port}' if parts.port else ''}"

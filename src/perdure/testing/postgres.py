@@ -191,6 +191,10 @@ class Server:
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
+        self._launch()
+        at_once(self._answers)
+
+    def _launch(self) -> None:
         options = ["-h", "127.0.0.1", "-p", str(self.port), "-k", str(self.home)]
         for setting in ("max_connections=300", *self.settings):
             options += ["-c", setting]
@@ -203,7 +207,6 @@ class Server:
                 start_new_session=True,
                 **unprivileged(),
             )
-        at_once(self._answers)
 
     async def _answers(self) -> None:
         for _ in range(START_ATTEMPTS):
@@ -211,6 +214,8 @@ class Server:
                 connection = await asyncpg.connect(self.url("postgres"), timeout=5)
             except (OSError, asyncpg.PostgresError):
                 await asyncio.sleep(ATTEMPT_SECONDS)
+                if self._process is not None and self._process.poll() is not None:
+                    self._launch()  # after a SIGKILL the children that are left keep the memory for a moment
                 continue
             await connection.close()
             return

@@ -38,7 +38,7 @@ class DatabaseTime:
         await self._ask("move_clock", -microseconds(seconds))
 
     async def _ask(self, query: str, *given: int | None) -> int:
-        connection = await asyncpg.connect(self._address.dsn, statement_cache_size=0)
+        connection = await asyncpg.connect(self._address.dsns[0], statement_cache_size=0)
         try:
             async with connection.transaction():
                 await connection.execute(self._sql[query], *given)

@@ -1,0 +1,33 @@
+"""Restarts and failovers of PostgreSQL under load, in numbers: ``make failover``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.failover.rounds import failovers, restarts
+
+
+async def all_rounds(asked: argparse.Namespace) -> None:
+    """Run what was asked for, and print what was found."""
+    for rounds, work in ((asked.restarts, restarts), (asked.failovers, failovers)):
+        if rounds:
+            with tempfile.TemporaryDirectory(prefix="perdure-failover-") as folder:
+                print(await work(rounds, Path(folder), lambda text: print(text, file=sys.stderr)), flush=True)
+
+
+def main() -> None:
+    """Read how many rounds are wanted."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--restarts", type=int, default=100)
+    parser.add_argument("--failovers", type=int, default=30)
+    logging.getLogger("perdure").setLevel(logging.ERROR)  # it tells of every lost connection
+    asyncio.run(all_rounds(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

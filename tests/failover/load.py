@@ -1,0 +1,105 @@
+"""The load under which servers fail: worker OS processes at work, and a client that remembers what it was told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from perdure.engine import Engine
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Status
+from tests.kill.crime import LIMIT, Scene, laws_hold, said
+from tests.kill.victim import five_pauses
+
+STEPS = 5
+PRODUCTIVE_SECONDS = 3.0
+
+
+class Load:
+    """Starts processes, waits for their results, and keeps what was acknowledged. ``at_once`` are under way."""
+
+    def __init__(self, engine: Engine, scene: Scene) -> None:
+        self.engine = engine
+        self.scene = scene
+        self.started: dict[int, str] = {}
+        self.finished: set[int] = set()
+        self.asked = 0
+        self.slowest = 0.0
+        self.verdict = ""
+        self._stopping = False
+
+    async def run(self, at_once: int) -> None:
+        """Keep so many processes under way until :meth:`stop`."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(self._one_after_the_other())
+
+    async def _one_after_the_other(self) -> None:
+        while not self._stopping:
+            self.asked += 1
+            n = self.asked
+            handle = await self.engine.start(five_pauses, n, key=f"load/{n}")
+            self.started[n] = handle.id
+            assert await handle.result() == STEPS * n
+            self.finished.add(n)
+
+    def stop(self) -> None:
+        """Start nothing more; what is under way goes on to its end."""
+        self._stopping = True
+
+    def written(self) -> int:
+        """How many bytes of effects there are: it grows exactly while workers begin steps."""
+        return self.scene.ledger.stat().st_size
+
+    async def grown(self, effects: int) -> float:
+        """Wait for so many more effects; the seconds that this took."""
+        loop = asyncio.get_running_loop()
+        begun, wanted = loop.time(), self.written() + 40 * effects
+        async with asyncio.timeout(LIMIT):
+            while self.written() < wanted:
+                await asyncio.sleep(0.005)
+        return loop.time() - begun
+
+    async def productive(self) -> None:
+        """The server has just begun to accept writes: within 3 s workers begin new steps."""
+        seconds = await self.grown(1)
+        self.slowest = max(self.slowest, seconds)
+        assert seconds <= PRODUCTIVE_SECONDS, "the workers took too long to be productive again"
+
+    async def judge(self) -> str:
+        """All that was acknowledged is there and finished, each effect under its key; the answer tells the counts."""
+        rows = {id_text(row.id): row for row in await laws_hold(self.engine)}
+        assert self.started.keys() == self.finished, "a process that was started never ended"
+        assert self.started.items() >= {(n, self.started[n]) for n in self.finished}
+        assert rows.keys() >= set(self.started.values()), "an acknowledged start is gone"
+        assert all(rows[id].status is Status.COMPLETED for id in self.started.values())
+        effects = self.scene.effects()
+        keys = Counter(what for what, _ in effects)
+        assert all(keys[f"pause{n}"] == STEPS for n in self.started), "each step has one key, whoever runs it"
+        again = sum(times > 1 for times in effects.values())
+        return (
+            f"{len(self.started):,} processes acknowledged and all finished, {len(effects):,} steps, "
+            f"{again} begun again under their keys; workers productive at most {self.slowest:.2f} s after the server"
+        )
+
+
+@asynccontextmanager
+async def under_load(url: str, folder: Path, *, workers: int = 2, at_once: int = 30) -> AsyncIterator[Load]:
+    """Real workers and a client on this database; what is under way comes to its end, then all is judged."""
+    scene = Scene(url, folder)
+    try:
+        async with Engine(url) as client:
+            for victim in [await scene.victim(pace={"in_flight": at_once}) for _ in range(workers)]:
+                await said(victim, "ready")
+            load = Load(client, scene)
+            running = asyncio.create_task(load.run(at_once))
+            await load.grown(at_once)
+            yield load
+            load.stop()
+            await asyncio.wait_for(running, LIMIT)
+            load.verdict = await load.judge()
+    finally:
+        await scene.end()

@@ -1,0 +1,45 @@
+"""Rounds of failure: a server crashed and started again, a primary replaced by its standby; under load each time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from perdure.testing.postgres import Server
+from tests.failover.cluster import Pair
+from tests.failover.load import under_load
+
+HOW = {"immediate": signal.SIGQUIT, "kill -9": signal.SIGKILL}
+BETWEEN = 60
+"""So many effects happen between two failures."""
+
+Told = Callable[[str], None]
+
+
+async def restarts(rounds: int, folder: Path, told: Told = lambda text: None) -> str:
+    """Crash one server again and again, by ``pg_ctl -m immediate``'s signal and by SIGKILL in turn."""
+    with Server() as server:
+        async with under_load(server.fresh_database(), folder) as load:
+            for done, (name, how) in zip(range(1, rounds + 1), itertools.cycle(HOW.items()), strict=False):
+                await asyncio.to_thread(server.restart, how)
+                await load.productive()
+                await load.grown(BETWEEN)
+                told(f"{done} restarts, the last by {name}; {len(load.finished):,} processes finished")
+        return f"{rounds:,} restarts of PostgreSQL under load: {load.verdict}"
+
+
+async def failovers(rounds: int, folder: Path, told: Told = lambda text: None) -> str:
+    """Kill the primary and promote its synchronous standby, again and again; the dead one's port gets the next one."""
+    with Pair(synchronous=True) as pair:
+        database = pair.primary.fresh_database().rpartition("/")[2]
+        async with under_load(pair.url(database), folder) as load:
+            for done in range(1, rounds + 1):
+                await asyncio.to_thread(pair.fail_over)
+                await load.productive()
+                await asyncio.to_thread(pair.follow)
+                await load.grown(BETWEEN)
+                told(f"{done} failovers; {len(load.finished):,} processes finished")
+        return f"{rounds:,} failovers to a synchronous standby under load: {load.verdict}"

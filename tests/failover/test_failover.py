@@ -1,0 +1,19 @@
+"""The server restarts and fails over under load, the short form; ``make failover`` does it a hundred times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.failover.rounds import failovers, restarts
+
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(180)]
+
+
+async def test_f14_a_server_that_crashes_under_load_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    assert "all finished" in await restarts(4, tmp_path)
+
+
+async def test_f15_after_a_failover_to_a_synchronous_standby_everything_acknowledged_is_there(tmp_path: Path) -> None:
+    assert "all finished" in await failovers(2, tmp_path)
