@@ -158,6 +158,8 @@ class Committer:
             if (answer.__class__ is CommitAnswer and answer.verdict is APPLIED) or not _set_aside(answer):
                 _tell(entry[1], answer)
             else:
+                if answer.__class__ is CommitAnswer and answer.verdict is Verdict.EARLY:
+                    self.telemetry.count("commits_early")
                 again.append(entry)
         if again:
             self._later(queue, again)
@@ -184,6 +186,7 @@ class Committer:
             except BadRecord as error:
                 if len(records) == 1:
                     return [error]
+                self.telemetry.count("batches_halved")
                 half = len(records) // 2
                 return await self._resolved(records[:half], door) + await self._resolved(records[half:], door)
             self.telemetry.count("batches")

@@ -262,6 +262,7 @@ class Scheduler:
                     self.applied(activation, commit, answer.inbox)
                 return
             if answer.verdict is Verdict.READ_FIRST and not activation.gone:
+                self.telemetry.counters["commits_read_first"] += 1
                 activation.take_back(commit)
                 self._listen(activation)
                 return

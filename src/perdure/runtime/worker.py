@@ -233,6 +233,7 @@ class Worker:
             self._ending = asyncio.create_task(self._renew(), name="perdure new incarnation")
 
     async def _renew(self) -> None:
+        self.telemetry.count("incarnations_renewed")
         log.warning("worker %s was ended by others; it goes on as a new incarnation", id_text(self.incarnation.id))
         for activation in list(self.scheduler.hand.values()):
             self.scheduler.drop(activation)
