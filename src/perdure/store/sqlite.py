@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -56,7 +55,7 @@ class SqliteStore:
         url: str,
         *,
         machine: Machine | None = None,
-        lane: type[Lane] | partial[Lane] = Lane,
+        lane: Callable[..., Lane] = Lane,
         locks: IncarnationLocks | None = None,
     ) -> None:
         self.url = url

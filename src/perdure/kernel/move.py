@@ -1,0 +1,104 @@
+"""A move: a process before and after one transaction, and the laws about going from one to the other.
+
+The laws have the names of :mod:`perdure.kernel.soundness`, which looks at one state; these look at two in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec import Struct
+
+from perdure.kernel.event import Event
+from perdure.kernel.finding import Finding
+from perdure.kernel.process import FINAL, MOVES, Process, Status
+
+
+class Move(Struct, frozen=True):
+    """The row before (None if it was stored by this transaction) and after it, and the events it has appended."""
+
+    before: Process | None
+    after: Process
+    fresh: tuple[Event, ...]
+    now: int
+
+
+def unsound_move(before: Process | None, after: Process, fresh: Sequence[Event], now: int) -> list[Finding]:
+    """Every law that one transaction breaks by what it made of a process; ``now`` is the store's time in it."""
+    move = Move(before, after, tuple(fresh), now)
+    return [Finding(law.__name__, after.id, text) for law in LAWS for text in law(move)]
+
+
+def one_owner(move: Move) -> Iterator[str]:
+    """Law 2: tokens never fall, whoever takes a row gets a new one, and only its holder has written (S3, S4)."""
+    before, after = move.before, move.after
+    if before is None:
+        return
+    if after.token < before.token:
+        yield f"its token fell from {before.token} to {after.token}"
+    if after.owner is not None and after.owner != before.owner and after.token == before.token:
+        yield f"it has a new owner under the old token {after.token}"
+    if after.run != before.run:
+        return
+    for event in move.fresh:
+        if event.token < before.token:
+            yield f"event {event.number} was written with token {event.token}, when the row had {before.token}"
+
+
+def one_transaction(move: Move) -> Iterator[str]:
+    """Law 3: one transaction writes one commit, with all its events, and none without it (S7)."""
+    before, after = move.before, move.after
+    if before is None:
+        return
+    if not before.version <= after.version <= before.version + 1:
+        yield f"its version went from {before.version} to {after.version} in one transaction"
+    if move.fresh and after.version == before.version:
+        yield f"{len(move.fresh)} events were appended without a commit"
+    if after.version == before.version and (after.status, after.run) != (before.status, before.run):
+        yield f"it went from {before.status} to {after.status} without a commit"
+    if (after.kind, after.key, after.created_at, after.parent) != (
+        before.kind, before.key, before.created_at, before.parent,
+    ):  # fmt: skip
+        yield "its kind, key, parent or time of creation has changed"
+
+
+def history_is_gapless(move: Move) -> Iterator[str]:
+    """Law 4: within a run events are only ever added; a run is followed by the next one."""
+    before, after = move.before, move.after
+    if before is None:
+        return
+    if not before.run <= after.run <= before.run + 1:
+        yield f"it went from run {before.run} to run {after.run}"
+    if after.run == before.run and after.events != before.events + len(move.fresh):
+        yield f"it had {before.events} events, {len(move.fresh)} were appended, and it counts {after.events}"
+
+
+def accepted_is_kept(move: Move) -> Iterator[str]:
+    """Law 8: the count of what was sent never falls, nor within a run that of what was seen."""
+    before, after = move.before, move.after
+    if before is None:
+        return
+    if after.inbox < before.inbox:
+        yield f"its inbox fell from {before.inbox} to {after.inbox}"
+    if after.run == before.run and after.seen < before.seen:
+        yield f"it had seen message {before.seen}, now only {after.seen}"
+
+
+def finished_is_final(move: Move) -> Iterator[str]:
+    """Law 10: an ended process is left only into the next run, and every change of status is a legal move (S11)."""
+    before, after = move.before, move.after
+    if before is None or before.run != after.run:
+        if before is not None and after.status is not Status.RUNNING:
+            yield f"its run {after.run} begins as {after.status}"
+        return
+    if before.status in FINAL and (after.status, after.events, after.version, after.result, after.error) != (
+        before.status, before.events, before.version, before.result, before.error,
+    ):  # fmt: skip
+        yield f"it had ended as {before.status} and was changed without a new run"
+    if after.status is not before.status and after.status not in MOVES[before.status]:
+        yield f"it went from {before.status} to {after.status}"
+
+
+Law = Callable[[Move], Iterator[str]]
+
+LAWS: tuple[Law, ...] = (one_owner, one_transaction, history_is_gapless, accepted_is_kept, finished_is_final)

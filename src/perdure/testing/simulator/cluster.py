@@ -1,0 +1,176 @@
+"""A cluster: the nodes of one history, the server they share, and the verbs of a scenario."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from perdure.authoring.registry import Registry
+from perdure.authoring.workflow import Workflow
+from perdure.engine import Engine
+from perdure.kernel.process import FINAL, Process, Status
+from perdure.testing.simulator.choice import Choices
+from perdure.testing.simulator.life import Life
+from perdure.testing.simulator.log import Log
+from perdure.testing.simulator.loop import SimLoop
+from perdure.testing.simulator.machine import WallClock
+from perdure.testing.simulator.monitor import Monitor
+from perdure.testing.simulator.node import Node
+from perdure.testing.simulator.server import Server
+from perdure.testing.simulator.storm import Storm
+from perdure.testing.simulator.swarm import Swarm
+from perdure.testing.simulator.violation import Violation
+
+T = TypeVar("T")
+
+STALL_SECONDS = 120.0
+"""After the healing, nothing unfinished may stand still for longer (virtual seconds)."""
+LOOK_SECONDS = 0.5
+
+
+class Cluster:
+    """What a scenario is handed: nodes to strike, a client to speak through, and draws that can be repeated.
+
+    ``client`` is an engine that only starts, asks and tells; its node is never struck and its calls meet no faults.
+    ``workers`` are the nodes that work, ``registry`` is what they host. ``probes`` counts what :meth:`probe` was told.
+    """
+
+    def __init__(self, loop: SimLoop, swarm: Swarm, workflows: Sequence[Workflow[Any, Any]] | None) -> None:
+        self.loop = loop
+        self.choices: Choices = loop.choices
+        self.swarm = swarm
+        self.log = Log(loop)
+        self.wall = WallClock(loop)
+        self.server = Server(loop, swarm, self.log)
+        self.server.kill = self._kill
+        self.monitor = Monitor(loop, self.server, self.wall, self.log)
+        self.server.monitor = self.monitor
+        self.storm = Storm(self)
+        self.nodes: list[Node] = []
+        self.engines: list[Engine] = []
+        self.probes: Counter[str] = Counter()
+        self.client: Engine
+        self.registry = Registry.of_program() if workflows is None else Registry(*workflows)
+        self._births = 0
+
+    # -- draws -------------------------------------------------------------------------------------------------------
+
+    def draw(self, options: int) -> int:
+        """A number from 0 up to but not including ``options``; 0 is the boring one."""
+        return self.choices.draw(options)
+
+    def chance(self, probability: float) -> bool:
+        """True with that probability; false is the boring answer."""
+        return self.choices.chance(probability)
+
+    def pick(self, options: Sequence[T]) -> T:
+        """One of the options; the first is the boring one."""
+        return self.choices.pick(options)
+
+    # -- nodes -------------------------------------------------------------------------------------------------------
+
+    @property
+    def workers(self) -> list[Node]:
+        """The nodes that work, those of suspects that run alone too, in the order of their making."""
+        return [node for node in self.nodes if node.work]
+
+    def node(self, name: str, *, work: bool = False, faulty: bool = True) -> Node:
+        """Another node; it is not started yet."""
+        node = Node(self, name, work=work, faulty=faulty)
+        self.nodes.append(node)
+        return node
+
+    async def begin(self) -> None:
+        """Start the client and as many workers as the swarm says; the storm begins. The simulator calls this."""
+        quiet = self.node("client", faulty=False)
+        quiet.start()
+        self.client = await quiet.opened()
+        for number in range(self.swarm.nodes):
+            self.node(f"worker-{number + 1}", work=True).start()
+        self.storm.begin()
+
+    def bear(self, parent: Node) -> Node:
+        """The node of a solitary worker that ``parent`` asks for, started at once."""
+        node = Node(self, f"{parent.name}-alone", work=True, faulty=True, alone=True)
+        self.nodes = [one for one in self.nodes if one.alive or not one.alone] + [node]
+        node.start()
+        return node
+
+    def born(self, name: str) -> Life:
+        """The life of a new OS process; the simulator calls this."""
+        self._births += 1
+        skew = self.swarm.skew * (self.draw(3) - 1 if self.swarm.skew else 0)
+        return self.loop.born(f"{name}#{self._births}", self._births, 1.0 + skew, 1000.0 * self._births)
+
+    def _kill(self, life: Life) -> None:
+        for node in self.nodes:
+            if node.life is life:
+                node.kill()
+                self.storm.restart(node)
+
+    async def die(self) -> None:
+        """Called by a step: the OS process in which it runs is killed here and now."""
+        self._kill(self.loop.current())
+        await self.loop.create_future()
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """No more faults and blows; whoever is paused goes on, whoever is dead is started again."""
+        self.storm.end()
+        self.server.on = False
+        for node in self.nodes:
+            node.resume()
+            if not node.alone:
+                node.start()
+        self.log.note("world", "the storm is over")
+
+    async def settled(self, done: Callable[[Process], bool] | None = None, *, stall: float = STALL_SECONDS) -> None:
+        """Wait until every process has ended, or waits for a person (or is ``done``, as you say).
+
+        Raises Violation if for ``stall`` virtual seconds nothing moves although something is unfinished: a process
+        that sleeps until a time to come counts as moving.
+        """
+        rests = done or _rests
+        since = self.loop.now
+        while True:
+            open = [process for process in self.monitor.rows() if not rests(process)]
+            if not open:
+                return
+            now = self.wall.now()
+            if any(_asleep(process, now) for process in open):
+                since = self.loop.now
+            if self.loop.now - max(since, self.monitor.moved_at) > stall:
+                told = ", ".join(f"{self.log.called(one)} ({one.status}, awaits {one.awaiting})" for one in open[:5])
+                raise Violation(
+                    "liveness", f"nothing has moved for {stall:g} s, and {len(open)} are unfinished: {told}"
+                )
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def probe(self, name: str, times: int = 1) -> None:
+        """Count that something worth testing has happened in this history."""
+        self.probes[name] += times
+
+    def note(self, text: str) -> None:
+        """Write a line into the log."""
+        self.log.note("scenario", text)
+
+    def require(self, law: str, holds: object, text: str) -> None:
+        """Raise Violation with the law's name and this text unless it holds."""
+        if not holds:
+            raise Violation(law, text)
+
+    def rows(self) -> list[Process]:
+        """Every process as it is in the database now, in the order of their ids."""
+        return self.monitor.rows()
+
+
+def _rests(process: Process) -> bool:
+    return process.status in FINAL or process.status in (Status.BROKEN, Status.HELD)
+
+
+def _asleep(process: Process, now: int) -> bool:
+    """Whether it waits for a time to come, in nobody's hands."""
+    return process.owner is None and not process.reminder and process.due_at is not None and process.due_at > now

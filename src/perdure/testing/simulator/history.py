@@ -1,0 +1,178 @@
+"""A history: one run of a scenario on a simulated cluster, from one seed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from perdure.authoring import wall
+from perdure.authoring.ending import close
+from perdure.authoring.workflow import Workflow
+from perdure.testing.simulator.choice import Choices
+from perdure.testing.simulator.cluster import Cluster
+from perdure.testing.simulator.escape import closed
+from perdure.testing.simulator.log import Log
+from perdure.testing.simulator.loop import SimLoop
+from perdure.testing.simulator.swarm import Swarm
+from perdure.testing.simulator.violation import Violation
+
+Scenario: TypeAlias = Callable[[Cluster], Awaitable[object]]
+"""What happens in a history: an async function that is handed the cluster."""
+
+log = logging.getLogger("perdure")
+
+
+@dataclass
+class History:
+    """What came of it. ``violation`` is the first broken law, or None; ``choices`` repeats it without its seed's draws.
+
+    ``seconds`` is the virtual time that has passed, ``calls`` the callbacks that were run, ``faults`` what happened to
+    the nodes and their calls, ``probes`` what the scenario counted, ``events`` the facts written by type.
+    """
+
+    seed: int
+    violation: Violation | None
+    choices: list[int]
+    log: Log
+    swarm: Swarm
+    seconds: float = 0.0
+    calls: int = 0
+    transactions: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    probes: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def decisions(self) -> int:
+        """How many of its choices are not the boring ones."""
+        return sum(choice != 0 for choice in self.choices)
+
+    def digest(self) -> str:
+        """A short name of the whole log: equal if and only if everything went the same way."""
+        return self.log.digest()
+
+    def check(self) -> History:
+        """Itself; raises the violation if there is one."""
+        if self.violation is not None:
+            raise self.violation
+        return self
+
+
+def simulate(
+    scenario: Scenario,
+    seed: int = 0,
+    *,
+    workflows: Iterable[Workflow[Any, Any]] | None = None,
+    swarm: Swarm | None = None,
+    choices: Sequence[int] | None = None,
+) -> History:
+    """Run one history: begin, the scenario, heal, wait until all is settled, check the end.
+
+    ``workflows`` are hosted by every worker (default: all that this program has defined). ``swarm`` is the weather
+    (default: drawn). ``choices`` repeats a recorded history instead of drawing from the seed.
+    """
+    made = Choices(seed, choices)
+    loop = SimLoop(made)
+    weather = swarm or Swarm.drawn(made)
+    cluster = Cluster(loop, weather, None if workflows is None else tuple(workflows))
+    violation: Violation | None = None
+    wall.build()
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with closed(loop), _listening(loop, cluster):
+            loop.run(_whole(cluster, scenario))
+    except Violation as broken:
+        violation = broken
+    except Exception as error:
+        violation = Violation("scenario", f"{type(error).__name__}: {error}")
+        violation.__cause__ = error
+    finally:
+        _bury(loop, cluster)
+        if collecting:
+            gc.enable()
+    return History(
+        seed,
+        violation,
+        made.made,
+        cluster.log,
+        weather,
+        seconds=loop.now,
+        calls=loop.calls,
+        transactions=cluster.monitor.transactions,
+        faults=cluster.server.faults + cluster.storm.blows,
+        probes=cluster.probes,
+        events=cluster.monitor.events,
+    )
+
+
+async def _whole(cluster: Cluster, scenario: Scenario) -> None:
+    await cluster.begin()
+    await scenario(cluster)
+    cluster.heal()
+    await cluster.settled()
+    cluster.monitor.end()
+
+
+class _Ear(logging.Handler):
+    """Hears what the engine logs: whatever must not happen, and is only logged, ends the history."""
+
+    def __init__(self, loop: SimLoop, cluster: Cluster) -> None:
+        super().__init__()
+        self._loop = loop
+        self._cluster = cluster
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        self._cluster.log.note(self._loop.current().name, f"logs {record.levelname.lower()}: {text}")
+        if record.exc_info is not None and "please report" in text:
+            error = record.exc_info[1]
+            violation = Violation("nothing_unexpected", f"{text}: {type(error).__name__}: {error}")
+            violation.__cause__ = error
+            self._loop.fail(violation)
+
+
+@contextmanager
+def _listening(loop: SimLoop, cluster: Cluster) -> Any:
+    """While inside, the engine's log goes into the history's and nowhere else."""
+    ear = _Ear(loop, cluster)
+    before = log.handlers[:], log.propagate, log.level
+    log.handlers[:] = [ear]
+    log.propagate = False
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.handlers[:], log.propagate = before[0], before[1]
+        log.setLevel(before[2])
+
+
+def _bury(loop: SimLoop, cluster: Cluster) -> None:
+    """Free what a history leaves, without any of its code doing something that counts."""
+    loop.close()
+    for engine in cluster.engines:
+        worker = engine.worker
+        if worker is not None:
+            for activation in list(worker.scheduler.hand.values()):
+                activation.drop()
+    hooks = sys.unraisablehook
+    sys.unraisablehook = lambda unraisable: None
+    try:
+        for task in asyncio.all_tasks(loop):  # type: ignore[arg-type]
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine = task.get_coro()
+            if coroutine is not None:
+                close(coroutine)
+        loop.graveyard.clear()
+        loop._timers.clear()
+        if cluster.server.connection is not None:
+            cluster.server.connection.close()
+    finally:
+        sys.unraisablehook = hooks

@@ -1,0 +1,85 @@
+"""The simulated machine: its clocks, chance, ids and children are the simulator's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from perdure.clock import SECOND, Child, Machine, microseconds
+from perdure.testing.clock import NOON
+from perdure.testing.simulator.life import Life
+
+if TYPE_CHECKING:
+    from perdure.testing.simulator.loop import SimLoop
+
+
+class WallClock:
+    """The wall clock of the simulated server: virtual time, and the jumps that were made."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+        self._jumped = 0
+        self._farthest = 0
+
+    def now(self) -> int:
+        """Microseconds since 1970."""
+        return NOON + int(self._loop.now * SECOND) + self._jumped
+
+    def latest(self) -> int:
+        """Where somebody who has carried the time on by a clock of his own may be by now."""
+        return NOON + int(self._loop.now * SECOND) + self._farthest
+
+    def jump(self, seconds: float) -> None:
+        """Set it forward, or back."""
+        self._jumped += microseconds(seconds)
+        self._farthest = max(self._farthest, self._jumped)
+
+
+class SimMachine(Machine):
+    """What one life sees of its computer. Jitter and ids follow from the seed and the life, not from the choices."""
+
+    simulated = True
+
+    def __init__(
+        self, loop: SimLoop, life: Life, wall: WallClock, spawn: Callable[[], Awaitable[Child]] | None = None
+    ) -> None:
+        self._loop = loop
+        self._life = life
+        self._wall = wall
+        self._spawn = spawn
+        self._salt = b"%d %d" % (loop.choices.seed, life.number)
+        self._drawn = 0
+        self._ids = 0
+
+    def now(self) -> int:
+        """The server's wall clock in microseconds."""
+        return self._wall.now()
+
+    def monotonic(self) -> float:
+        """Seconds of this life's own clock."""
+        return self._life.start + self._loop.now * self._life.rate
+
+    def random(self) -> float:
+        """The next number from 0 up to but not including 1."""
+        self._drawn += 1
+        drawn = hashlib.blake2b(b"chance %d" % self._drawn, digest_size=6, key=self._salt).digest()
+        return int.from_bytes(drawn, "big") / (1 << 48)
+
+    def new_id(self) -> bytes:
+        """A UUIDv7 as 16 bytes: virtual time, then the life, then a counter."""
+        self._ids += 1
+        tail = bytearray(hashlib.blake2b(b"id %d" % self._ids, digest_size=10, key=self._salt).digest())
+        tail[0] = 0x70 | (tail[0] & 0x0F)
+        tail[2] = 0x80 | (tail[2] & 0x3F)
+        return (self._wall.now() // 1000).to_bytes(6, "big") + bytes(tail)
+
+    def name(self) -> str:
+        """The name of the life."""
+        return self._life.name
+
+    async def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> Child:
+        """A child: what the command would run, as another life of this history."""
+        if self._spawn is None:
+            return await super().spawn(command, environment)
+        return await self._spawn()

@@ -1,0 +1,169 @@
+"""The monitor: after every transaction it reads what was touched and holds it against the laws."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from perdure.kernel.event import Event
+from perdure.kernel.message import Message
+from perdure.kernel.move import unsound_move
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Process
+from perdure.kernel.soundness import unsound
+from perdure.store import sqlite_row
+from perdure.store.sqlite_connection import Connection
+from perdure.testing.simulator.life import Life
+from perdure.testing.simulator.log import Log
+from perdure.testing.simulator.loop import SimLoop
+from perdure.testing.simulator.machine import WallClock
+from perdure.testing.simulator.server import Server
+from perdure.testing.simulator.violation import Violation
+
+_LAST = (1 << 63) - 1
+_NOTES = (
+    "CREATE TEMP TABLE touched (process BLOB, altered INTEGER)",
+    *(
+        f"CREATE TEMP TRIGGER touched_{table}_{verb} AFTER {verb.upper()} ON main.{table} "  # noqa: S608
+        f"BEGIN INSERT INTO touched VALUES ({'old' if verb == 'delete' else 'new'}.{column}, "
+        f"{int(table == 'event' and verb != 'insert')}); END"
+        for table, column in (("process", "id"), ("event", "process"), ("message", "process"))
+        for verb in ("insert", "update", "delete")
+    ),
+)
+"""What makes the database itself say which processes a transaction has touched, and whether a fact was altered."""
+
+
+class Known(Struct):
+    """What the last transaction left of one process: the row and the events of its run."""
+
+    process: Process
+    events: list[Event]
+
+
+class Monitor:
+    """Holds every process as the last transaction left it. A broken law ends the history at that transaction."""
+
+    def __init__(self, loop: SimLoop, server: Server, wall: WallClock, log: Log) -> None:
+        self.loop = loop
+        self.wall = wall
+        self.server = server
+        self.log = log
+        self.known: dict[bytes, Known] = {}
+        self.transactions = 0
+        self.moves = 0
+        self.moved_at = 0.0
+        self.events: Counter[str] = Counter()
+        self._noting = False
+
+    def written(self, life: Life, door: str) -> None:
+        """A piece of work has written something."""
+        connection = self.server.connection
+        assert connection is not None
+        if not self._noting:
+            self._begin(connection)
+            return
+        self.transactions += 1
+        touched = connection.raw.execute("SELECT process, max(altered) FROM touched GROUP BY process").fetchall()
+        if not touched:
+            return
+        connection.raw.execute("DELETE FROM touched")
+        connection.raw.commit()
+        try:
+            for process, altered in touched:
+                self._touched(connection, life, door, process, altered)
+        except Violation as violation:
+            self.loop.fail(violation)
+
+    def _begin(self, connection: Connection) -> None:
+        """As soon as there are tables, have the database take note of what is touched."""
+        if connection.raw.execute("PRAGMA user_version").fetchone()[0] == 0:
+            return
+        with contextlib.suppress(sqlite3.OperationalError):
+            for statement in _NOTES:
+                connection.raw.execute(statement)
+            self._noting = True
+        connection.raw.commit()
+
+    def _touched(self, connection: Connection, life: Life, door: str, id: bytes, altered: int) -> None:
+        before = self.known.get(id)
+        process = _row(connection, id)
+        if process is None:
+            self.known.pop(id, None)
+            self.log.change(life, door, None if before is None else before.process, None, ())
+            return
+        if altered:
+            raise self.violation("history_is_gapless", process, "an event that stood in its history was altered")
+        same = before is not None and before.process.run == process.run
+        kept = before.events if before is not None and same else []
+        fresh = _events(connection, process, len(kept))
+        events = kept + fresh if fresh else kept
+        was = None if before is None else before.process
+        self.known[id] = Known(process, events)
+        self.log.change(life, door, was, process, fresh)
+        for event in fresh:
+            self.events[event.type.name.lower()] += 1
+        if was is None or was.version != process.version or fresh:
+            self.moves += 1
+            self.moved_at = self.loop.now
+        now = max(connection.one("clock_mark")[0], self.wall.latest())  # a turn carries its time over a jump back
+        findings = unsound(process, events, _messages(connection, id) if process.inbox else (), now)
+        findings += unsound_move(was, process, fresh, now)
+        for finding in findings:
+            raise self.violation(finding.law, process, finding.text)
+
+    def violation(self, law: str, process: Process, text: str) -> Violation:
+        """A broken law, told of a process by its name in this history."""
+        return Violation(law, f"{self.log.called(process)} ({id_text(process.id)}): {text}")
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def rows(self) -> list[Process]:
+        """Every process as it is now, in the order of their ids."""
+        return [self.known[id].process for id in sorted(self.known)]
+
+    def end(self) -> None:
+        """When all has come to rest: everything is read once more, and the database checks itself."""
+        connection = self.server.connection
+        if connection is None:
+            return
+        (said,) = connection.raw.execute("PRAGMA integrity_check").fetchone()
+        if said != "ok":
+            raise Violation("database_is_whole", said)
+        (stored,) = connection.raw.execute("SELECT count(*) FROM process").fetchone()
+        if stored != len(self.known):
+            raise Violation("accepted_is_kept", f"{len(self.known)} processes were stored, {stored} are there")
+        now = max(connection.one("clock_mark")[0], self.wall.latest())  # a turn carries its time over a jump back
+        for id in sorted(self.known):
+            process = _row(connection, id)
+            if process != self.known[id].process:
+                raise self.violation("one_transaction", self.known[id].process, "its row differs from what was read")
+            assert process is not None
+            for run in range(1, process.run + 1):
+                events = _events(connection, process, 0, run)
+                if [event.number for event in events] != list(range(1, len(events) + 1)):
+                    raise self.violation("history_is_gapless", process, f"run {run} has gaps")
+            for finding in unsound(process, _events(connection, process, 0), _messages(connection, id), now):
+                raise self.violation(finding.law, process, finding.text)
+
+
+def _row(connection: Connection, id: bytes) -> Process | None:
+    cells: list[Any] = [0, id]
+    rows = [row for packed in connection.ask("read_processes", 2, cells) for row in sqlite_row.processes(packed)]
+    return rows[0] if rows else None
+
+
+def _events(connection: Connection, process: Process, after: int, run: int | None = None) -> list[Event]:
+    packed = connection.one("read_history", process=process.id, run=run or process.run, start=after, most=_LAST)
+    return [event for _, event in sqlite_row.events(packed)]
+
+
+def _messages(connection: Connection, id: bytes) -> Sequence[Message]:
+    cells: list[Any] = [id, 0]
+    packed = connection.ask("read_messages_above", 2, cells)
+    return [message for part in packed for message in sqlite_row.messages(part)]

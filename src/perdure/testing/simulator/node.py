@@ -1,0 +1,218 @@
+"""A node: a place where an OS process of ours runs, is killed, stopped, and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from perdure.alone import run_alone
+from perdure.engine import Engine
+from perdure.errors import StoreError
+from perdure.testing.simulator.life import Life
+from perdure.testing.simulator.machine import SimMachine
+from perdure.testing.simulator.store import SimStore
+
+if TYPE_CHECKING:
+    from perdure.testing.simulator.cluster import Cluster
+
+T = TypeVar("T")
+
+AGAIN_SECONDS = 1.0
+"""After so long a node that could not open its store tries again."""
+
+
+class NodeKilled(Exception):
+    """What a call on a node raises in the world when the node is killed in the middle of it."""
+
+
+class Node:
+    """One place in a cluster. ``life`` is the OS process that runs there now, ``engine`` its engine once it is open.
+
+    ``work`` says that it is a worker and not only a client, ``faulty`` that its calls to the store meet faults and that
+    the storm may strike it.
+    """
+
+    def __init__(self, cluster: Cluster, name: str, *, work: bool, faulty: bool, alone: bool = False) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.work = work
+        self.faulty = faulty
+        self.alone = alone
+        self.life: Life | None = None
+        self.engine: Engine | None = None
+        self.kills = 0
+        self._ended: asyncio.Future[int] | None = None
+        self._opened: asyncio.Future[Engine] = cluster.loop.create_future()
+        self._calls: list[asyncio.Future[Any]] = []
+
+    @property
+    def alive(self) -> bool:
+        """Whether an OS process runs here, paused or not."""
+        return self.life is not None and not self.life.dead
+
+    # -- its life ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start an OS process here, unless one runs: a new incarnation with nothing in its memory."""
+        if self.alive:
+            return
+        cluster = self.cluster
+        life = self.life = cluster.born(self.name)
+        self._ended = cluster.loop.create_future()
+        cluster.log.note(life.name, "starts")
+        cluster.loop.run_in(life, self._live(life))
+
+    async def _live(self, life: Life) -> None:
+        code = 0
+        try:
+            if self.alone:
+                await run_alone(self._build(life))
+            else:
+                engine = await self._open(life)
+                await engine.run()
+                await engine.close()
+        except StoreError as error:
+            self.cluster.log.note(life.name, f"ends with {type(error).__name__}: {error}")
+            code = 1
+        self._end(life, code, "has stopped")
+
+    async def _open(self, life: Life) -> Engine:
+        while True:
+            engine = self._build(life)
+            try:
+                await engine.__aenter__()
+            except StoreError:
+                await asyncio.sleep(AGAIN_SECONDS)
+                continue
+            self.engine = engine
+            if not self._opened.done():
+                self._opened.set_result(engine)
+            return engine
+
+    def _build(self, life: Life) -> Engine:
+        cluster = self.cluster
+        machine = SimMachine(cluster.loop, life, cluster.wall, self._spawn)
+        store = SimStore(cluster.server, life, machine, faulty=self.faulty)
+        engine = Engine(
+            store.url,
+            work=self.work,
+            registry=cluster.registry,
+            machine=machine,
+            store=store,
+            pace=cluster.swarm.pace,
+            alone=self.alone,
+        )
+        cluster.engines.append(engine)
+        return engine
+
+    async def opened(self) -> Engine:
+        """The engine here, as soon as it is open."""
+        return await asyncio.shield(self._opened)
+
+    def kill(self) -> None:
+        """SIGKILL: what runs here is gone, and nothing of it says goodbye."""
+        life = self.life
+        if life is None or life.dead:
+            return
+        self.kills += 1
+        self._end(life, -signal.SIGKILL, "is killed")
+
+    def _end(self, life: Life, code: int, how: str) -> None:
+        if life.dead:
+            return
+        self.cluster.log.note(life.name, how)
+        self.cluster.loop.kill(life)
+        self.engine = None
+        if self._opened.done():
+            self._opened = self.cluster.loop.create_future()
+        calls, self._calls = self._calls, []
+        for call in calls:
+            if not call.done():
+                call.set_exception(NodeKilled(f"{life.name} {how} before the call had ended"))
+                call.exception()  # whoever waits for it is told; nobody has to
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(code)
+
+    def pause(self) -> None:
+        """SIGSTOP, or code that blocks the event loop: nothing here goes on until :meth:`resume`."""
+        if self.life is not None and self.alive and not self.life.paused:
+            self.life.paused = True
+            self.cluster.log.note(self.life.name, "is paused")
+
+    def resume(self) -> None:
+        """SIGCONT: what has piled up goes on."""
+        if self.life is not None and self.alive and self.life.paused:
+            self.life.paused = False
+            self.cluster.log.note(self.life.name, "goes on")
+
+    def terminate(self) -> None:
+        """SIGTERM: ask what runs here to stop gracefully."""
+        if self.life is None or not self.alive:
+            return
+        self.cluster.log.note(self.life.name, "is asked to stop")
+        stop = self.life.signals.get(signal.SIGTERM)
+        if stop is None and self.engine is not None:
+            stop = self.engine.stop_soon
+        if stop is not None:
+            self.cluster.loop.call_in(self.life, 0.0, stop)
+
+    async def ended(self) -> int:
+        """Wait for the end of what runs here; negative is the signal that ended it."""
+        if self._ended is None or not self.alive:
+            return 0
+        return await asyncio.shield(self._ended)
+
+    # -- what runs in it ---------------------------------------------------------------------------------------------
+
+    async def call(self, function: Callable[[Engine], Awaitable[T]]) -> T:
+        """Run code here with the engine, as part of this OS process: it dies with it. Raises NodeKilled then."""
+        engine = await self.opened()
+        if self.engine is not engine or self.life is None:
+            raise NodeKilled(f"{self.name} was killed before the call had begun")
+        answer: asyncio.Future[T] = self.cluster.loop.create_future()
+        self._calls.append(answer)
+        self.cluster.loop.run_in(self.life, _called(function, engine, answer))
+        try:
+            return await answer
+        finally:
+            if answer in self._calls:
+                self._calls.remove(answer)
+
+    async def _spawn(self) -> SimChild:
+        """The solitary worker that the engine here asks for: another node."""
+        return SimChild(self.cluster.bear(self))
+
+
+async def _called(function: Callable[[Engine], Awaitable[T]], engine: Engine, answer: asyncio.Future[T]) -> None:
+    try:
+        result = await function(engine)
+    except Exception as error:
+        if not answer.done():
+            answer.set_exception(error)
+    else:
+        if not answer.done():
+            answer.set_result(result)
+
+
+class SimChild:
+    """A child OS process that is a node of the same history."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.returncode: int | None = None
+
+    def terminate(self) -> None:
+        """Ask it to stop."""
+        self.node.terminate()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.node.kill()
+
+    async def wait(self) -> int:
+        """Its return code, when it has ended."""
+        if self.returncode is None:
+            self.returncode = await self.node.ended()
+        return self.returncode

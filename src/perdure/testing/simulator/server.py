@@ -1,0 +1,148 @@
+"""The simulated database server: one real SQLite database, which every life reaches through drawn delays and faults.
+
+A call takes its time to arrive, is carried out in one piece, and its answer takes its time to come back. A life that
+is killed in between leaves a transaction that was applied, or not, and nobody who knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from perdure.errors import StoreFull, StoreUnavailable
+from perdure.limits import SQLITE_BUSY_SECONDS
+from perdure.store.sqlite_connection import Connection
+from perdure.testing.simulator.life import Life
+from perdure.testing.simulator.swarm import FAULTS, Swarm
+
+if TYPE_CHECKING:
+    from perdure.testing.simulator.log import Log
+    from perdure.testing.simulator.loop import SimLoop
+    from perdure.testing.simulator.monitor import Monitor
+    from perdure.testing.simulator.store import SimStore
+
+DOOR: ContextVar[str] = ContextVar("perdure simulated door", default="read")
+"""The method of the store that is being called."""
+WRITES = frozenset({"start", "send", "claim", "commit", "enlist", "beat", "retire", "prune", "records"})
+SLOW_SECONDS = (1.0, 4.0, 12.0)
+_KINDS = tuple(FAULTS)
+
+
+class Server:
+    """Carries out calls. ``on`` says whether there are faults, ``kill`` ends a life; ``faults`` counts what happened.
+
+    ``locks`` are the incarnations that hold a lock, with their lives: a dead life's lock is free.
+    """
+
+    def __init__(self, loop: SimLoop, swarm: Swarm, log: Log) -> None:
+        self.loop = loop
+        self.choices = loop.choices
+        self.swarm = swarm
+        self.log = log
+        self.on = True
+        self.kill: Callable[[Life], None] = loop.kill
+        self.monitor: Monitor | None = None
+        self.faults: Counter[str] = Counter()
+        self.locks: dict[bytes, Life] = {}
+        self.stores: list[SimStore] = []
+        self.connection: Connection | None = None
+        self._rates = [swarm.faults.get(fault, 0.0) for fault in FAULTS]
+        self._changes = 0
+        self._hints: tuple[int, ...] = ()
+
+    def connect(self, make: Callable[[], Connection]) -> Connection:
+        """The one connection of this history; the first who asks makes it."""
+        if self.connection is None:
+            self.connection = make()
+        return self.connection
+
+    def latency(self) -> float:
+        """How long one way takes, in seconds."""
+        return self.choices.pick(self.swarm.latencies) if self.on else self.swarm.latencies[0]
+
+    async def ask(self, store: SimStore, work: Callable[[], Any]) -> Any:
+        """Have a piece of work carried out for a store's life."""
+        door = DOOR.get()
+        fault = ""
+        if self.on and store.faulty:
+            kind = self.choices.weigh(self._rates)
+            fault = _KINDS[kind - 1] if kind else ""
+            if fault == "full" and door not in WRITES:
+                fault = "failed before"
+        wait = self.latency()
+        if fault:
+            self.faults[fault] += 1
+            self.log.fault(store.life, door, fault)
+            if fault == "slow":
+                wait += self.choices.pick(SLOW_SECONDS)
+            elif fault == "busy":
+                wait += SQLITE_BUSY_SECONDS
+        answer: asyncio.Future[Any] = self.loop.create_future()
+        self.loop.call_in(self.loop.world, wait, self._arrived, store, door, fault, work, answer)
+        return await answer
+
+    def _arrived(
+        self, store: SimStore, door: str, fault: str, work: Callable[[], Any], answer: asyncio.Future[Any]
+    ) -> None:
+        life = store.life
+        if life.dead and not self.choices.chance(self.swarm.late):
+            return
+        if fault in ("failed before", "busy", "full"):
+            kind = StoreFull if fault == "full" else StoreUnavailable
+            self._answer(answer, None, kind(f"{door}: {fault}, as the simulator drew; nothing was done"))
+            return
+        if fault == "died before":
+            self.kill(life)
+            return
+        result: Any = None
+        error: Exception | None = None
+        try:
+            result = work()
+        except Exception as raised:
+            error = raised
+        self._look(store, door)
+        if fault == "died after":
+            self.kill(life)
+            return
+        if fault == "failed after":
+            result, error = None, StoreUnavailable(f"{door}: the answer was lost, as the simulator drew")
+        self._answer(answer, result, error)
+
+    def _answer(self, answer: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+        way = self.latency()
+        if way > self.swarm.latencies[0]:
+            self.loop.call_in(self.loop.world, way, _settle, answer, result, error)
+        else:
+            _settle(answer, result, error)
+
+    def _look(self, store: SimStore, door: str) -> None:
+        """After each piece of work: if it has written, the laws are checked and others hear of it."""
+        connection = self.connection
+        if connection is None or connection.raw.total_changes == self._changes:
+            return
+        if self.monitor is not None:
+            self.monitor.written(store.life, door)
+        hints = connection.one("clock_hints")
+        self._changes = connection.raw.total_changes
+        before, self._hints = self._hints, hints
+        if not before or hints == before:
+            return
+        due, done = hints[0] != before[0], hints[1] != before[1]
+        for other in self.stores:
+            if other is store or other.life.dead:
+                continue
+            if self.on and self.choices.chance(self.swarm.deaf):
+                continue
+            self.loop.call_in(other.life, self.latency(), other.tell, due, done)
+
+
+def _settle(answer: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(result)
+    else:
+        answer.set_exception(error)

@@ -1,0 +1,179 @@
+"""The simulated store: the real SQLite store of one life, without its threads, on the server that all lives share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import Any, TypeVar
+
+from perdure.errors import StoreError
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
+from perdure.kernel.message import Message, SendAnswer, SendVerdict
+from perdure.store.base import Hint, Told
+from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite_lane import Lane
+from perdure.store.sqlite_lock import IncarnationLocks
+from perdure.testing.simulator.life import Life
+from perdure.testing.simulator.machine import SimMachine
+from perdure.testing.simulator.server import DOOR, Server
+
+T = TypeVar("T")
+Record = TypeVar("Record", Start, Commit, Message)
+
+
+class SimLane(Lane):
+    """A lane without a thread: work is carried out by the server, when it arrives there."""
+
+    def __init__(
+        self, owner: SimStore, server: Server, name: str, connect: Callable[[], Connection], check: Callable[[], None]
+    ) -> None:
+        super().__init__(name, partial(server.connect, connect), check)
+        self._owner = owner
+        self._server = server
+
+    async def run(self, work: Callable[[Connection], T], *, urgent: bool = False) -> T:
+        """Have work done; errors of SQLite come as the store's."""
+        if not self.is_open:
+            raise StoreError("the store is closed; open it first")
+        result: T = await self._server.ask(self._owner, partial(self._do, work))
+        return result
+
+    async def close(self) -> None:
+        """Take no more work."""
+        self.is_open = False
+
+    def _discard(self) -> None:
+        """The connection is everybody's: only what was left open in it goes."""
+        if self._connection is not None and self._connection.in_transaction:
+            self._connection.raw.rollback()
+
+
+class SimLocks(IncarnationLocks):
+    """The locks of incarnations as the simulated system keeps them: a dead life holds none."""
+
+    def __init__(self, server: Server, life: Life) -> None:
+        super().__init__(None)
+        self._server = server
+        self._life = life
+
+    def take(self, worker: bytes) -> bool:
+        """Hold the lock from now on."""
+        self._server.locks[worker] = self._life
+        return True
+
+    def free(self, worker: bytes) -> bool:
+        """Whether its life has ended; a lock that nobody ever took is no evidence."""
+        life = self._server.locks.get(worker)
+        return life is not None and life is not self._life and life.dead
+
+    def remove(self, worker: bytes) -> None:
+        """The incarnation has ended."""
+        self._server.locks.pop(worker, None)
+
+    def sweep(self, living: set[bytes]) -> None:
+        """Remove locks that belong to nobody living and that nobody holds."""
+        for worker in [worker for worker, life in self._server.locks.items() if life.dead and worker not in living]:
+            del self._server.locks[worker]
+
+    def close(self) -> None:
+        """Nothing: the locks are free when the life has ended."""
+
+
+class SimStore(SqliteStore):
+    """The store of one life. ``faulty`` says whether its calls may meet faults."""
+
+    def __init__(self, server: Server, life: Life, machine: SimMachine, *, faulty: bool = True) -> None:
+        self.life = life
+        self.faulty = faulty
+        self._server = server
+        self._hearers: list[tuple[Hint, Hint, Told | None]] = []
+        super().__init__(
+            "sqlite://:memory:", machine=machine, lane=partial(SimLane, self, server), locks=SimLocks(server, life)
+        )
+        server.stores.append(self)
+
+    async def close(self) -> None:
+        """See Store."""
+        await super().close()
+        if self in self._server.stores:
+            self._server.stores.remove(self)
+
+    def watch(self, due: Hint, done: Hint, told: Told | None = None, *more: Any) -> Hint:
+        """See Store: our own changes as always, those of others when and if the simulator lets us hear of them."""
+        hearer = (due, done, told)
+        self._hearers.append(hearer)
+        stop = super().watch(due, done, told, *more)
+
+        def leave() -> None:
+            if hearer in self._hearers:
+                self._hearers.remove(hearer)
+            stop()
+
+        return leave
+
+    def tell(self, some_due: bool, some_done: bool) -> None:
+        """Somebody else has left a hint."""
+        for due, done, told in tuple(self._hearers):
+            if some_due:
+                due()
+                if told is not None:
+                    told(())
+            if some_done:
+                done()
+
+    async def start(self, starts: Sequence[Start]) -> list[StartAnswer]:
+        """See Store."""
+        DOOR.set("start")
+        here, locked = self._unlocked(starts)
+        answers = iter(await super().start(here))
+        return [
+            StartAnswer(StartVerdict.BUSY, one.process.id) if number in locked else next(answers)
+            for number, one in enumerate(starts)
+        ]
+
+    async def send(self, messages: Sequence[Message]) -> list[SendAnswer]:
+        """See Store."""
+        DOOR.set("send")
+        here, locked = self._unlocked(messages)
+        answers = iter(await super().send(here))
+        return [
+            SendAnswer(SendVerdict.BUSY, one.process) if number in locked else next(answers)
+            for number, one in enumerate(messages)
+        ]
+
+    async def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
+        """See Store."""
+        DOOR.set("commit")
+        here, locked = self._unlocked(commits)
+        answers = iter(await super().commit(here))
+        return [CommitAnswer(Verdict.BUSY) if number in locked else next(answers) for number in range(len(commits))]
+
+    def _unlocked(self, records: Sequence[Record]) -> tuple[Sequence[Record], set[int]]:
+        """The records whose rows nobody else has locked, and the places of the others."""
+        server = self._server
+        rate = server.swarm.conflict if server.on and self.faulty else 0.0
+        if not records or not server.choices.chance(rate):
+            return records, set()
+        locked = {server.choices.draw(len(records))}
+        server.faults["locked row"] += 1
+        return [one for number, one in enumerate(records) if number not in locked], locked
+
+
+def _named(name: str) -> Any:
+    """A door that says which one it is, then does what the real store does."""
+    real = getattr(SqliteStore, name)
+
+    async def door(self: SimStore, *args: Any, **kwargs: Any) -> Any:
+        DOOR.set(name)
+        return await real(self, *args, **kwargs)
+
+    door.__name__ = name
+    door.__doc__ = "See Store."
+    return door
+
+
+for _name, _member in vars(SqliteStore).items():
+    if iscoroutinefunction(_member) and not _name.startswith("_") and _name not in vars(SimStore) and _name != "open":
+        setattr(SimStore, _name, _named(_name))

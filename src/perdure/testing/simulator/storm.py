@@ -1,0 +1,77 @@
+"""The storm: strikes nodes and the clock by chance, and starts killed nodes again, as whoever runs them does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from perdure.testing.simulator.swarm import BLOWS
+
+if TYPE_CHECKING:
+    from perdure.testing.simulator.cluster import Cluster
+    from perdure.testing.simulator.node import Node
+
+PAUSES = (0.3, 2.0, 8.0, 40.0)
+BLOCKS = (0.05, 0.5, 4.0)
+RESTARTS = (0.2, 1.0, 6.0)
+JUMPS = (0.5, 5.0, 60.0)
+_KINDS = tuple(BLOWS)
+
+
+class Storm:
+    """Looks around every half virtual second for as long as the swarm says; ``blows`` counts what it did."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._over = False
+        self._task: asyncio.Task[None] | None = None
+        self.blows: Counter[str] = Counter()
+
+    def begin(self) -> None:
+        """Let it come."""
+        swarm = self._cluster.swarm
+        if any(swarm.blows.values()):
+            self._task = self._cluster.loop.create_task(self._rage())
+
+    def end(self) -> None:
+        """It is over."""
+        self._over = True
+
+    def restart(self, node: Node) -> None:
+        """Have a killed node started again after a while, as a supervisor of services does."""
+        if not node.alone:
+            wait = self._cluster.pick(RESTARTS)
+            self._cluster.loop.call_in(self._cluster.loop.world, wait, node.start)
+
+    async def _rage(self) -> None:
+        cluster = self._cluster
+        rates = [cluster.swarm.blows.get(blow, 0.0) for blow in BLOWS]
+        until = cluster.loop.now + cluster.swarm.storm_seconds
+        while cluster.loop.now < until:
+            await asyncio.sleep(cluster.swarm.look_seconds)
+            for node in list(cluster.nodes):
+                if self._over:
+                    return
+                if node.faulty and node.alive:
+                    kind = cluster.choices.weigh(rates)
+                    if kind:
+                        self._strike(_KINDS[kind - 1], node)
+
+    def _strike(self, blow: str, node: Node) -> None:
+        cluster = self._cluster
+        self.blows[blow] += 1
+        world, call_in = cluster.loop.world, cluster.loop.call_in
+        if blow == "kill":
+            node.kill()
+            self.restart(node)
+        elif blow in ("pause", "block"):
+            node.pause()
+            call_in(world, cluster.pick(PAUSES if blow == "pause" else BLOCKS), node.resume)
+        elif blow == "stop":
+            node.terminate()
+            call_in(world, cluster.pick(RESTARTS) + cluster.swarm.pace.stop_seconds, node.start)
+        else:
+            seconds = cluster.pick(JUMPS) * (1 if blow == "clock forward" else -1)
+            cluster.wall.jump(seconds)
+            cluster.log.note("world", f"the wall clock jumps by {seconds:g} s")

@@ -1,0 +1,82 @@
+"""A swarm: how often things go wrong in one history, and how long they take; each history draws its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from perdure.runtime.pace import Pace
+from perdure.testing.simulator.choice import Choices
+
+FAULTS = {
+    "failed before": (0.0, 0.0, 0.005, 0.1),
+    "failed after": (0.0, 0.0, 0.005, 0.1),
+    "busy": (0.0, 0.0, 0.002, 0.02),
+    "slow": (0.0, 0.0, 0.002, 0.02),
+    "full": (0.0, 0.0, 0.002, 0.02),
+    "died before": (0.0, 0.0, 0.0005, 0.005),
+    "died after": (0.0, 0.0, 0.0005, 0.005),
+}
+"""What a call to the store may meet, besides nothing, and the rates of which each history draws one."""
+BLOWS = {
+    "kill": (0.0, 0.0, 0.01, 0.05),
+    "pause": (0.0, 0.0, 0.01, 0.05),
+    "block": (0.0, 0.0, 0.02, 0.1),
+    "stop": (0.0, 0.0, 0.005, 0.02),
+    "clock forward": (0.0, 0.0, 0.002, 0.02),
+    "clock back": (0.0, 0.0, 0.002, 0.02),
+}
+"""What the storm may do to a node, or to the clock, at each of its looks, and the rates of which one is drawn."""
+
+SCALES = (
+    (0.0005,),
+    (0.0005, 0.004),
+    (0.0005, 0.05),
+    (0.001, 0.02, 0.3),
+    (0.001, 0.5, 3.0),
+)
+"""How long a call to the store may take, one way, in seconds; the first is the boring one."""
+
+
+@dataclass(frozen=True)
+class Swarm:
+    """The weather of one history. Rates are probabilities: of ``faults`` per call, of ``blows`` per look of the storm.
+
+    ``nodes`` is how many workers there are, ``skew`` how far their monotonic clocks may run apart (0.01: one percent),
+    ``conflict`` how often a row is locked by somebody else, ``deaf`` how often a hint gets lost, ``late`` how often
+    what a killed node has sent still arrives. Leave the rates out for a history in which nothing goes wrong.
+    """
+
+    nodes: int = 2
+    latencies: tuple[float, ...] = SCALES[0]
+    faults: dict[str, float] = field(default_factory=dict)
+    blows: dict[str, float] = field(default_factory=dict)
+    conflict: float = 0.0
+    deaf: float = 0.0
+    late: float = 0.0
+    skew: float = 0.0
+    storm_seconds: float = 20.0
+    look_seconds: float = 0.5
+    pace: Pace = field(default_factory=lambda: Pace(lease_seconds=5.0, beat_seconds=1.0, stop_seconds=2.0))
+
+    @classmethod
+    def drawn(cls, choices: Choices) -> Swarm:
+        """A swarm by chance: every rate is none, low or high, and most histories have only some kinds of trouble."""
+        return cls(
+            nodes=1 + choices.pick((1, 0, 1, 2, 4)),
+            latencies=choices.pick(SCALES),
+            faults={fault: choices.pick(rates) for fault, rates in FAULTS.items()},
+            blows={blow: choices.pick(rates) for blow, rates in BLOWS.items()},
+            conflict=choices.pick((0.0, 0.02, 0.2)),
+            deaf=choices.pick((0.0, 0.1, 1.0)),
+            late=choices.pick((0.0, 0.5)),
+            skew=choices.pick((0.0, 0.0001, 0.01)),
+            storm_seconds=choices.pick((10.0, 5.0, 30.0)),
+            pace=choices.pick(
+                (
+                    Pace(lease_seconds=5.0, beat_seconds=1.0, stop_seconds=2.0),
+                    Pace(lease_seconds=2.0, beat_seconds=0.5, stop_seconds=1.0),
+                    Pace(lease_seconds=15.0, beat_seconds=3.0, stop_seconds=10.0),
+                    Pace(lease_seconds=5.0, beat_seconds=1.0, stop_seconds=2.0, in_flight=2),
+                )
+            ),
+        )

@@ -1,0 +1,110 @@
+"""Histories: a small scenario lives through storms, the same seed repeats it, and what would leave it is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from perdure import attempt, step, workflow
+from perdure.testing.simulator import Cluster, Escape, History, Swarm, simulate
+
+calls: Counter[str] = Counter()
+
+
+@step
+async def take(number: int) -> int:
+    calls[attempt().idempotency_key] += 1
+    await asyncio.sleep(0.3)
+    return number
+
+
+@step
+async def give(number: int) -> int:
+    return number + 1
+
+
+@workflow
+async def pair(number: int) -> int:
+    taken = await take(number)
+    await asyncio.sleep(1)
+    return await give(taken)
+
+
+async def ten_pairs(cluster: Cluster) -> None:
+    handles = [await cluster.client.start(pair, number, key=f"{number}") for number in range(10)]
+    assert [await handle.result() for handle in handles] == list(range(1, 11))
+
+
+def history(seed: int) -> History:
+    calls.clear()
+    return simulate(ten_pairs, seed, workflows=[pair])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_ten_processes_end_well_whatever_happens_to_two_workers(seed: int) -> None:
+    history(seed).check()
+
+
+def test_in_calm_weather_every_step_is_called_once() -> None:
+    calls.clear()
+    calm = simulate(ten_pairs, workflows=[pair], swarm=Swarm()).check()
+    assert set(calls.values()) == {1} and len(calls) == 10
+    assert calm.seconds < 5 and not calm.faults
+
+
+def test_a_seed_and_its_recorded_choices_give_the_same_history_to_the_byte() -> None:
+    for seed in range(10):
+        first, second = history(seed), history(seed)
+        repeated = simulate(ten_pairs, seed, workflows=[pair], choices=first.choices)
+        assert list(first.log.lines()) == list(second.log.lines()) == list(repeated.log.lines())
+        assert first.choices == second.choices == repeated.choices
+
+
+def test_the_same_seed_gives_the_same_history_under_three_hash_seeds() -> None:
+    code = "from tests.simulator.test_core_history import history; print([history(s).digest() for s in range(12)])"
+    told = set()
+    for seed in ("1", "2", "3"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        told.add(done.stdout)
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    "way_out", [lambda: time.time(), lambda: threading.Thread(target=print).start(), lambda: os.urandom(4)]
+)
+def test_a_step_that_reaches_for_the_real_machine_ends_the_history(way_out: object) -> None:
+    @step
+    async def escapes() -> None:
+        way_out()  # type: ignore[operator]
+
+    @workflow
+    async def runaway() -> None:
+        await escapes()
+
+    async def scenario(cluster: Cluster) -> None:
+        await (await cluster.client.start(runaway)).result()
+
+    assert isinstance(simulate(scenario, workflows=[runaway], swarm=Swarm()).violation, Escape)
+
+
+def test_a_plain_step_is_refused_since_there_are_no_threads() -> None:
+    @step
+    def blocks() -> None: ...
+
+    @workflow
+    async def blocked() -> None:
+        await blocks()
+
+    async def scenario(cluster: Cluster) -> None:
+        await (await cluster.client.start(blocked)).result()
+
+    told = simulate(scenario, workflows=[blocked], swarm=Swarm()).violation
+    assert isinstance(told, Escape) and "Simulate async steps" in str(told)
