@@ -33,6 +33,14 @@ async def fails_once(name: str) -> str:
     return name
 
 
+@step(retry=Retry.NONE)
+async def fails_times(name: str, times: int) -> str:
+    done.append(name)
+    if done.count(name) <= times:
+        raise RuntimeError(f"{times} times")
+    return name
+
+
 @workflow
 async def kid(name: str) -> str:
     return await gated(name)

@@ -4,18 +4,53 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from perdure.errors import WorkflowMisuse
 
 if TYPE_CHECKING:
-    from perdure.authoring.child import Child
     from perdure.authoring.step import Step
     from perdure.authoring.turn_loop import TurnLoop
-
-    Asked: TypeAlias = Step[Any, Any] | Child[Any, Any]
+    from perdure.authoring.undo import Undo
+    from perdure.kernel.failure import Failure
+    from perdure.kernel.message import MessageType
+    from perdure.kernel.payload import CallShape
+    from perdure.kernel.process import Process
 
 R = TypeVar("R")
+
+OnParentEnd: TypeAlias = Literal["cancel", "terminate", "abandon"]
+"""What becomes of a child that still runs when its parent ends: it is asked to end, is ended, or goes its own way."""
+
+
+class Asked(Protocol):
+    """What code may ask for: a step, to be run here or in a queue, or a child.
+
+    ``away`` says that a process of its own does it, ``lasting`` that it is asked to end and awaited, not just dropped.
+    """
+
+    name: str
+    shape: CallShape
+    undo: Undo | None
+    on_parent_end: OnParentEnd
+
+    @property
+    def noun(self) -> str:
+        """What people see it as."""
+
+    @property
+    def away(self) -> bool:
+        """Whether it is a process of its own."""
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it is asked to end and awaited."""
+
+    def process(self, id: bytes, ask: Ask[Any], parent: Process, key: str, now: int) -> Process:
+        """The row of that process."""
+
+    def error(self, type: MessageType, failure: Failure) -> BaseException:
+        """What the code gets if it did not complete."""
 
 
 class Ask(asyncio.Future[R]):
@@ -30,11 +65,16 @@ class Ask(asyncio.Future[R]):
     number: int
     place: str
     name: str
-    step: Step[Any, Any]  # or a Child, which plays its part
+    step: Step[Any, Any]
     raw: bytes
     digest: bytes
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
+
+    @property
+    def asked(self) -> Asked:
+        """What was asked for, which need not be a step that is run here."""
+        return self.step
 
     @property
     def future(self) -> Ask[R]:

@@ -4,35 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar, cast, get_args
 
+from perdure import limits
+from perdure.authoring.ask import OnParentEnd
 from perdure.authoring.definition import seconds
 from perdure.authoring.presence import turns
 from perdure.clock import microseconds
 from perdure.errors import DefinitionError, ProcessCancelled, ProcessFailed, WorkflowMisuse
+from perdure.kernel.child import depth
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType
 from perdure.kernel.payload import encode_attributes
 from perdure.kernel.process import Process
 
 if TYPE_CHECKING:
-    from perdure.authoring.ask import Ask
+    from perdure.authoring.ask import Ask, Asked
+    from perdure.authoring.step import Step
+    from perdure.authoring.undo import Undo
     from perdure.authoring.workflow import Workflow
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OnParentEnd = Literal["cancel", "abandon"]
-"""What becomes of a child that still runs when its parent ends: it is asked to end, or goes its own way."""
-
 
 class Child(Generic[P, R]):
-    """A workflow, to be called as a child: it plays the part of a step, and its process runs wherever it is hosted."""
+    """A workflow, to be called as a child: it can be asked for like a step, and its process runs where it is hosted."""
 
     noun: ClassVar[str] = "child"
     away: ClassVar[bool] = True
     lasting: ClassVar[bool] = True  # it is asked to end and awaited, never just dropped
-    undo: ClassVar[None] = None
+    undo: Undo | None
 
     def __init__(
         self,
@@ -46,11 +48,14 @@ class Child(Generic[P, R]):
         self.workflow = workflow
         self.name = workflow.name
         self.shape = workflow.shape
-        if on_parent_end not in ("cancel", "abandon"):
-            raise DefinitionError(f"on_parent_end={on_parent_end!r:.100} is unknown. Write 'cancel' or 'abandon'.")
+        if on_parent_end not in get_args(OnParentEnd):
+            raise DefinitionError(
+                f"on_parent_end={on_parent_end!r:.100} is unknown. Write 'cancel', 'terminate' or 'abandon'."
+            )
         if priority is not None and (type(priority) is not int or not 0 <= priority <= 9):
             raise DefinitionError(f"priority={priority!r:.100} is none. Give a whole number from 0 (first) to 9.")
-        self.on_parent_end = on_parent_end
+        self.on_parent_end: OnParentEnd = on_parent_end
+        self.undo = None
         self.priority = 4 if priority is None else priority
         limit = seconds("deadline", deadline, f"child {self.name!r}")
         self.deadline = workflow.deadline if limit is None else limit
@@ -66,7 +71,8 @@ class Child(Generic[P, R]):
     ) -> Child[P, R]:
         """The same child with settings for its process; raises DefinitionError.
 
-        ``on_parent_end`` says what becomes of it if it still runs when its parent ends: ``"cancel"`` or ``"abandon"``.
+        ``on_parent_end`` says what becomes of it if it still runs when its parent ends: it is asked to end
+        (``"cancel"``), ended without a word (``"terminate"``), or goes its own way (``"abandon"``).
         ``priority`` is from 0 (first) to 9, ``deadline`` is seconds from its start.
         """
         return Child(
@@ -81,7 +87,13 @@ class Child(Generic[P, R]):
                 f"a child of {self.name!r} needs a parent, and no workflow is running here. "
                 "Start a process of its own with engine.start(...)."
             )
-        return loop.ask(self, args, kwargs)  # type: ignore[return-value]  # a promise, as a step's
+        if depth(loop.process_id) >= limits.CHILD_DEPTH:
+            raise WorkflowMisuse(
+                f"this process stands {limits.CHILD_DEPTH:,} children below the first one. If a workflow starts itself "
+                "as a child, let it end some time, or use continue_as_new(...)."
+            )
+        part = cast("Step[Any, Any]", self)  # which it plays wherever an ask is not run here
+        return loop.ask(part, args, kwargs)  # type: ignore[return-value]  # a promise, as a step's
 
     def __repr__(self) -> str:
         return f"<child {self.name}>"
@@ -111,3 +123,7 @@ class Child(Generic[P, R]):
             type=failure.type,
             detail=failure.message,
         )
+
+
+if TYPE_CHECKING:
+    _fits: type[Asked] = Child

@@ -10,7 +10,7 @@ from inspect import iscoroutinefunction
 from threading import get_ident
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from perdure.authoring.ask import Ask
+from perdure.authoring.ask import Ask, OnParentEnd
 from perdure.authoring.attempt import ATTEMPT, Attempt, attempt
 from perdure.authoring.confinement import confinement
 from perdure.authoring.definition import name_of, plain_function, seconds
@@ -63,6 +63,7 @@ class Step(Generic[P, R]):
         self.shape = CallShape(self.function)
         self.undo = undo_of(self, undo)
         update_wrapper(self, self.function)
+        self.on_parent_end: OnParentEnd = "cancel"
         self.set_here: frozenset[str] = frozenset()
         note(self)
 

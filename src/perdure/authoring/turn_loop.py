@@ -28,8 +28,8 @@ from perdure.kernel.message import MessageType
 if TYPE_CHECKING:
     from random import Random
 
-    from perdure.authoring.ask import Asked
     from perdure.authoring.publication import Publications
+    from perdure.authoring.step import Step
     from perdure.authoring.version import Patches
     from perdure.kernel.payload import CallShape
 
@@ -207,7 +207,7 @@ class TurnLoop(BareLoop):
             ask = self.open.pop(slot, None)
             if ask is None or (digest is not None and digest != ask.digest):
                 raise self._misfit("failure", place, name, ask)
-            fail(ask, ask.step.error(type, Failure.decode(payload)))
+            fail(ask, ask.asked.error(type, Failure.decode(payload)))
 
     def timer_fired(self, place: str) -> None:
         """Deliver a timer; raises HistoryMisfit if none is open at that place."""
@@ -256,7 +256,7 @@ class TurnLoop(BareLoop):
 
     # -- what steps and in-turn functions use --------------------------------------------------------------------------
 
-    def ask(self, step: Asked, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ask[Any]:
+    def ask(self, step: Step[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ask[Any]:
         """Ask for a step from the place where the code is now; raises InvalidInput for unfit arguments."""
         task = current_task(self)
         if type(task) is not TurnTask:
@@ -267,7 +267,7 @@ class TurnLoop(BareLoop):
         counts = task.counts
         counts[name] = count = counts.get(name, 0) + 1
         ask: Ask[Any] = Ask(loop=self)  # type: ignore[arg-type]
-        ask.step = step  # type: ignore[assignment]  # a child plays the part of a step
+        ask.step = step
         ask.name = name
         ask.place = place = task.prefix + str(count)
         ask.number = self.numbers = self.numbers + 1
@@ -289,10 +289,10 @@ class TurnLoop(BareLoop):
             saga.owe(self, ask, step.undo)
         return ask
 
-    def _void(self, step: Asked) -> Ask[Any]:
+    def _void(self, step: Step[Any, Any]) -> Ask[Any]:
         """What the dead get for asking: nothing, ever."""
         ask: Ask[Any] = Ask(loop=self)  # type: ignore[arg-type]
-        ask.step, ask.name, ask.place, ask.number, ask.raw = step, step.name, "", 0, b""  # type: ignore[assignment]
+        ask.step, ask.name, ask.place, ask.number, ask.raw = step, step.name, "", 0, b""
         return ask
 
     def put(self, ask: Ask[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

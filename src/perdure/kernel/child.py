@@ -49,12 +49,19 @@ def _answer(process: Process, parent: bytes, type: MessageType, payload: bytes) 
 ANSWERS = frozenset({MessageType.RESULT, MessageType.FAILURE, MessageType.CANCELLED})
 """The messages with which a child ends its parent's wait."""
 
+ORDERS = frozenset({MessageType.CANCEL, MessageType.TERMINATE})
+"""The messages that ask a process to end: sent before a restart, they count no more after it."""
+
 
 class Begun(Struct, frozen=True, omit_defaults=True):
-    """What the history says of a child that was started: its id, and whether it outlives its parent."""
+    """What the history says of a child that was started: its id, and what its parent's end means for it.
+
+    An ``abandoned`` one lives on, one that is ``terminated`` is ended without a word, any other is asked to end.
+    """
 
     id: str
     abandoned: bool = False
+    terminated: bool = False
 
     def encode(self) -> bytes:
         """The payload of the event."""
@@ -77,13 +84,42 @@ def begun(event: Event) -> Begun:
 def cancel(child: bytes, parent: bytes) -> Message:
     """The wish that a child may end, under an id of its own: it is heard once, however often it is sent."""
     id = blake2b(child, digest_size=16, person=b"cancel").digest()
-    sender = {"who": f"process {id_text(parent)}", "why": "its parent wants it no more", "origin": "parent"}
-    return Message(id, child, MessageType.CANCEL, sender=json.encode(sender))
+    return Message(id, child, MessageType.CANCEL, sender=_sender(parent, "its parent wants it no more"))
+
+
+def terminate(child: bytes, parent: bytes) -> Message:
+    """The order that a child ends at once, with its parent; heard once like :func:`cancel`."""
+    id = blake2b(child, digest_size=16, person=b"terminate").digest()
+    return Message(id, child, MessageType.TERMINATE, sender=_sender(parent, "its parent has ended"))
+
+
+def _sender(parent: bytes, why: str) -> bytes:
+    return json.encode({"who": f"process {id_text(parent)}", "why": why, "origin": "parent"})
 
 
 def farewell(parent: bytes, history: Sequence[Event]) -> tuple[Message, ...]:
-    """What a parent that is ended by force leaves to say: its children that have not answered are asked to end too."""
+    """What a parent that is ended by force leaves to say: its children that have not answered are to end too."""
     answered = {(event.name, event.place) for event in history if event.message is not None}
     started = [event for event in history if event.type is EventType.CHILD_STARTED]
     bound = [begun(event) for event in started if (event.name, event.place) not in answered]
-    return tuple(cancel(child.id_bytes, parent) for child in bound if not child.abandoned)
+    return tuple(
+        (terminate if child.terminated else cancel)(child.id_bytes, parent) for child in bound if not child.abandoned
+    )
+
+
+# -- how deep a family is --------------------------------------------------------------------------------------------
+
+_DESCENDED = 0x80
+"""Ids of children are of version 8 (RFC 9562): their time is where that of the others is, then comes their depth."""
+
+
+def descended(id: bytes, depth: int) -> bytes:
+    """The id of a child so many generations below a process without parent, made from a fresh id."""
+    return bytes((*id[:6], _DESCENDED | depth >> 14, depth >> 6 & 0xFF, 0x80 | depth & 0x3F, *id[9:]))
+
+
+def depth(id: bytes) -> int:
+    """How many generations below a process without parent the process of that id is, as far as its id says so."""
+    if id[6] & 0xF0 != _DESCENDED:
+        return 0
+    return (id[6] & 0x0F) << 14 | id[7] << 6 | id[8] & 0x3F

@@ -8,13 +8,17 @@ from msgspec import Struct
 
 
 class MessageType(IntEnum):
-    """What a message asks of the process that gets it; the last three are a child's answer."""
+    """What a message asks of the process that gets it; results, failures and cancellations are a child's answer.
+
+    ``TERMINATE`` is heard by the worker, not by the code: nothing more runs.
+    """
 
     SIGNAL = 1
     CANCEL = 2
     RESULT = 3
     FAILURE = 4
     CANCELLED = 5
+    TERMINATE = 6
 
 
 class Message(Struct, frozen=True, gc=False):

@@ -14,7 +14,7 @@ from perdure.authoring.task import QueueWork, task_of
 from perdure.authoring.turn_loop import Ask, TurnLoop
 from perdure.clock import microseconds
 from perdure.kernel.attempt import FailedAttempt
-from perdure.kernel.child import ANSWERS
+from perdure.kernel.child import ANSWERS, ORDERS
 from perdure.kernel.command import sooner, until_of
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
@@ -160,7 +160,7 @@ class Activation:
         if message.type in ANSWERS:
             self.outward().take(self, message)
             return
-        if message.type is MessageType.CANCEL:
+        if message.type in ORDERS:
             if message.number <= self.void:  # it was meant for an earlier run
                 self.receive_answer(None, message)
                 return
@@ -203,10 +203,19 @@ class Activation:
             self.inputs.append((EventType.MESSAGE_RECEIVED, message, None))
         return len(new)
 
-    def note(self, type: EventType, now: int, payload: bytes | None, *, name: str = "", place: str = "") -> None:
+    def note(
+        self,
+        type: EventType,
+        now: int,
+        payload: bytes | None,
+        *,
+        name: str = "",
+        place: str = "",
+        digest: bytes | None = None,
+    ) -> None:
         """Record evidence for people (a failed attempt, a revival): it belongs to no turn and is not replayed."""
         self.number += 1
-        self.events.append(Event(self.number, 0, type, now, place, name, payload))
+        self.events.append(Event(self.number, 0, type, now, place, name, payload, digest))
 
     def expect(self) -> None:
         """What was asked for waits for the commit that is being written, with what could not be released before."""

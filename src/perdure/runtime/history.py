@@ -17,10 +17,16 @@ log = logging.getLogger("perdure")
 
 
 def bounded(activation: Activation, outcome: Outcome) -> Outcome:
-    """The outcome, or a hold in its place; a person who lets the process go on grants it as many events again."""
+    """The outcome, or a hold in its place; a person who lets the process go on grants it as many events again.
+
+    A child's start and its answer do not count: a process has as many children as it needs.
+    """
     if activation.number < limits.HISTORY_WARN_EVENTS:
         return outcome
-    bound = activation.resumed + limits.HISTORY_HOLD_EVENTS
+    family = 0 if activation.outbox is None else 2 * activation.outbox.started
+    if activation.number < family + limits.HISTORY_WARN_EVENTS:
+        return outcome
+    bound = activation.resumed + family + limits.HISTORY_HOLD_EVENTS
     if activation.number >= bound:
         text = f"the history has {activation.number} events; have it continue as new, or go on with `perdure retry`"
         failure = Failure(type="HistoryTooLong", message=text)

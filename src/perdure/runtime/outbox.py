@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import json
 
@@ -24,22 +24,34 @@ if TYPE_CHECKING:
 
 HOLD = microseconds(limits.CHILD_HOLD_SECONDS)
 
+Stray: TypeAlias = tuple[bytes, bytes | None]
+"""A child by its id, with the digest of its arguments."""
+Stop: TypeAlias = Callable[[bytes, bytes], Message]
+"""What tells a child, by its id and its parent's, that it is to end."""
+
 
 class Outbox:
     """The children of one process in hand. ``out`` holds those started and not yet answered: slot by the child's id.
 
     ``patience`` is the store's time until which the row is kept in hand while nothing but children are awaited.
+    ``started`` counts the children of this run, those that it kept of the run before included.
     """
 
-    __slots__ = ("_doomed", "_ids", "_letters", "_new", "_posts", "_sent", "_starts", "_stops", "out", "patience")
+    __slots__ = (
+        "_doomed", "_early", "_ids", "_letters", "_new", "_posts", "_sent", "_starts", "_stops", "_strays",
+        "out", "patience", "started",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.out: dict[bytes, Slot] = {}
         self.patience = 0
+        self.started = 0
         self._doomed: set[bytes] = set()  # children of the run before: when it ended they were asked to end
+        self._strays: dict[Slot, Stray] = {}  # others of that run, which live on: the code has not come to their places
+        self._early: dict[bytes, Slot | bytes] = {}  # by their ids: the place, and once it is known what came of them
         self._ids: dict[Slot, bytes] = {}
         self._new: list[Ask[Any]] = []
-        self._stops: list[Slot] = []
+        self._stops: list[tuple[Slot, Stop]] = []
         self._posts: list[Post] = []
         self._sent: set[str] = set()
         self._starts: list[Start] = []
@@ -65,47 +77,67 @@ class Outbox:
         loop = activation.loop
         self._posts += loop.posts
         loop.posts.clear()
-        self._new += loop.away
-        self._stops += ((ask.name, ask.place) for ask in loop.stops)
+        if self._strays:
+            self._new += [ask for ask in loop.away if not self._found(activation, ask)]
+        else:
+            self._new += loop.away
+        self._stops += (((ask.name, ask.place), child.cancel) for ask in loop.stops)
         loop.away.clear()
         loop.stops.clear()
         if loop.finished:
             self._part(activation)
 
+    def _found(self, activation: Activation, ask: Ask[Any]) -> bool:
+        """Whether a child of the run before, which has gone its own way, is what the code asks for now."""
+        slot = ask.name, ask.place
+        id, digest = self._strays.pop(slot, (b"", None))
+        if not id or digest not in (None, ask.digest):
+            return False
+        result = self._early.pop(id)
+        if isinstance(result, bytes):
+            activation.inputs.append((EventType.STEP_COMPLETED, ask, result))
+        else:
+            self._ids[slot] = id
+            self.out[id] = slot
+        return True
+
     def _part(self, activation: Activation) -> None:
-        """The parent has ended: its children are asked to end too, but for those that go their own way."""
+        """The parent has ended: its children are to end too, but for those that go their own way."""
         asks = activation.loop.open
-        self._new = [ask for ask in self._new if getattr(ask.step, "on_parent_end", "") == "abandon"]
-        bound = [slot for slot in self.out.values() if slot in asks and _bound(asks[slot])]
+        self._new = [ask for ask in self._new if _goes_on(ask)]
+        bound = [(slot, _stop(asks[slot])) for slot in self.out.values() if slot in asks and not _goes_on(asks[slot])]
         self._stops = list(dict.fromkeys((*self._stops, *bound)))
 
     def dropped(self, ask: Ask[Any]) -> None:
         """The code wants a queued step no more: it is cancelled, and its answer will not count."""
         slot = ask.name, ask.place
         if slot in self._ids:
-            self._stops.append(slot)
+            self._stops.append((slot, child.cancel))
         else:
             self._new = [new for new in self._new if new is not ask]
 
     def dispatch(self, activation: Activation, machine: Machine) -> tuple[tuple[Start, ...], tuple[Message, ...]]:
         """What goes out with the next commit; each child is noted in the history: no replay asks for it anew."""
         open = activation.loop.open
+        deeper = child.depth(activation.process.id) + 1
         children, signals = self._portions()
         new, self._new = self._new[:children], self._new[children:]
         for ask in new:
             slot = ask.name, ask.place
             if slot not in open:
                 continue
-            id = machine.new_id()
+            id = child.descended(machine.new_id(), deeper)
             key = activation.idempotency_key(ask)
-            self._starts.append(Start(ask.step.process(id, ask, activation.process, key, activation.at)))
-            begun = child.Begun(id_text(id), not _bound(ask)).encode()
-            activation.note(EventType.CHILD_STARTED, activation.at, begun, name=ask.name, place=ask.place)
+            self._starts.append(Start(ask.asked.process(id, ask, activation.process, key, activation.at)))
+            begun = child.Begun(id_text(id), _goes_on(ask), _stop(ask) is child.terminate).encode()
+            type, at, digest = EventType.CHILD_STARTED, activation.at, ask.digest
+            activation.note(type, at, begun, name=ask.name, place=ask.place, digest=digest)
+            self.started += 1
             self._ids[slot] = id
             self.out[id] = slot
         stops, self._stops = self._due_stops()
-        for slot in stops:
-            self._letters.append(child.cancel(self._ids[slot], activation.process.id))
+        for slot, stop in stops:
+            self._letters.append(stop(self._ids[slot], activation.process.id))
             if slot not in open:
                 self.out.pop(self._ids[slot], None)
         posts, self._posts = self._posts[:signals], self._posts[signals:]
@@ -118,14 +150,16 @@ class Outbox:
             self.patience = activation.at + HOLD
         return starts, letters
 
-    def _due_stops(self) -> tuple[list[Slot], list[Slot]]:
+    def _due_stops(self) -> tuple[list[tuple[Slot, Stop]], list[tuple[Slot, Stop]]]:
         """The wishes to be written now and later.
 
         A child that still waits to be started is started first; one that has answered meanwhile needs no wish.
         """
+        if not self._stops:
+            return [], []
         waiting = {(ask.name, ask.place) for ask in self._new}
-        begun = [slot for slot in self._stops if slot in self._ids]
-        later = [slot for slot in self._stops if slot not in self._ids and slot in waiting]
+        begun = [(slot, stop) for slot, stop in self._stops if slot in self._ids]
+        later = [(slot, stop) for slot, stop in self._stops if slot not in self._ids and slot in waiting]
         return begun[: limits.OUTBOX_RECORDS], begun[limits.OUTBOX_RECORDS :] + later
 
     def restore(self, commit: Commit) -> None:
@@ -149,13 +183,27 @@ class Outbox:
         if ask is not None:
             self._ids.pop((ask.name, ask.place), None)
             self.patience = activation.at + HOLD
+        else:
+            self._keep(message)
         activation.receive_answer(ask, message)
 
-    def ignored(self, id: bytes) -> None:
+    def _keep(self, message: Message) -> None:
+        """The answer of a child that lives on from the run before, should the code come to its place.
+
+        Only a result is kept: in the place of one that has failed, or was cancelled, a fresh one is asked for.
+        """
+        slot = self._early.get(message.id)
+        if isinstance(slot, tuple) and message.type is MessageType.RESULT:
+            self._early[message.id] = message.payload
+        elif isinstance(slot, tuple):
+            self._strays.pop(slot, None)
+
+    def ignored(self, message: Message) -> None:
         """A replay has come by an answer that counted for nothing: nobody waits for that child any more."""
-        slot = self.out.pop(id, None)
+        slot = self.out.pop(message.id, None)
         if slot is not None:
             self._ids.pop(slot, None)
+        self._keep(message)
 
     def recall(self, event: Event, kept: bool) -> None:
         """A replay has come by the start of a child, in this run or ``kept`` of the one before, or by a signal sent."""
@@ -164,9 +212,15 @@ class Outbox:
             return
         begun = child.begun(event)
         id = begun.id_bytes
-        if kept and not begun.abandoned:
-            self._doomed.add(id)
         slot = event.name, event.place
+        self.started += 1
+        self.out.pop(self._ids.get(slot, b""), None)  # the code has asked for another one in its place
+        self._strays.pop(slot, None)
+        if kept and begun.abandoned:
+            self._strays[slot] = id, event.digest
+            self._early[id] = slot
+        elif kept:
+            self._doomed.add(id)
         self._ids[slot] = id
         self.out[id] = slot
 
@@ -176,9 +230,12 @@ class Outbox:
         What the code wanted to end is asked for once more: nobody knows whether it was said, and once is enough.
         """
         loop = activation.loop
+        for slot in self._strays:
+            self.out.pop(self._ids.pop(slot, b""), None)
+        asked = [ask for ask in asked if not self._found(activation, ask)]
         self.out = {id: slot for id, slot in self.out.items() if slot in loop.open}
         self._new = [ask for ask in asked if (ask.name, ask.place) not in self._ids]
-        self._stops = list(loop.stopping)
+        self._stops = [(slot, child.cancel) for slot in loop.stopping]
         self.patience = activation.at + HOLD
         self._posts = [post for post in loop.posts if post.place not in self._sent]
         loop.away.clear()
@@ -211,8 +268,13 @@ def _to(post: Post) -> bytes:
     return json.encode({"to": id_text(post.target)})
 
 
-def _bound(ask: Ask[Any]) -> bool:
-    return getattr(ask.step, "on_parent_end", "cancel") == "cancel"
+def _stop(ask: Ask[Any]) -> Stop:
+    """What a child is told when its parent has ended."""
+    return child.terminate if ask.asked.on_parent_end == "terminate" else child.cancel
+
+
+def _goes_on(ask: Ask[Any]) -> bool:
+    return ask.asked.on_parent_end == "abandon"
 
 
 def rests(activation: Activation) -> bool:

@@ -131,4 +131,4 @@ def _recall(
     elif event.type in (EventType.CHILD_STARTED, EventType.SIGNAL_SENT):
         activation.outward().recall(event, kept=0 < event.number - 1 <= opening.kept)
     elif event.type is EventType.ANSWER_IGNORED and event.message is not None and activation.outbox is not None:
-        activation.outbox.ignored(letters[event.message].id)
+        activation.outbox.ignored(letters[event.message])

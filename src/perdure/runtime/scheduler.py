@@ -31,7 +31,7 @@ from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import FINAL, RUNNING, Process
 from perdure.kernel.renewal import renewed
 from perdure.kernel.unopened import first_trouble
-from perdure.runtime import publishing, undoing, unreadable
+from perdure.runtime import publishing, termination, undoing, unreadable
 from perdure.runtime.activation import Activation
 from perdure.runtime.agent import Agent
 from perdure.runtime.alarm import Alarms
@@ -115,6 +115,8 @@ class Scheduler:
         if claimed.trouble is not None:
             unreadable.let_go(activation, claimed.trouble, self._park, self.hand_back)
             return
+        if termination.carried_out(self, activation, claimed):
+            return
         try:
             replay(activation, claimed.events, claimed.messages)
         except Exception as error:  # a misfit, or code or a payload that cannot be opened: a person must see it
@@ -174,6 +176,8 @@ class Scheduler:
         except Exception as error:  # a misfit, or code that runs in a circle: a person must see it
             self._park(activation, error)
         else:
+            if activation.inputs:  # what it has asked for is known already
+                self.feed(activation)
             self._settle(activation)
 
     def _settle(self, activation: Activation) -> None:
@@ -315,6 +319,9 @@ class Scheduler:
             return
         if trouble := first_trouble(message.payload for message in messages):
             unreadable.let_go(activation, trouble, self._park, self.hand_back)
+            return
+        if termination.ordered(messages, activation.void) is not None:
+            self.hand_back(activation)  # whoever claims it, with its history, ends it
             return
         self.telemetry.counters["messages"] += activation.hear(messages)
         if activation.inputs:

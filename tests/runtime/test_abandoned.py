@@ -1,0 +1,189 @@
+"""Children that go their own way, and those that are ended with their parent, also where the parent is tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.authoring.step import step
+from perdure.authoring.workflow import workflow
+from perdure.errors import ProcessCancelled, ProcessFailed, StepError
+from perdure.kernel.child import depth
+from perdure.kernel.event import EventType
+from perdure.kernel.policy import Retry
+from perdure.store.base import Search
+from tests.runtime.conftest import LIMIT, Open, until
+from tests.runtime.kin import done, fails_times, gated, gates, kid, sound, statuses
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done() -> None:
+    done.clear()
+    gates.clear()
+
+
+@workflow
+async def rescues(times: int, seen: list[str]) -> str:
+    """Its step fails; then it starts a child that outlives it, and fails all the same, until the third time."""
+    try:
+        return await fails_times("flaky", times)
+    except StepError:
+        name = seen[min(done.count("flaky"), len(seen)) - 1]
+        child = kid.child.options(on_parent_end="abandon")(name)
+        await gated("after")
+        if done.count("flaky") < 2:
+            raise
+        return await child
+
+
+async def test_rule_21_a_retry_that_comes_to_an_abandoned_child_again_finds_it_still_running(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[rescues, kid])
+    gates["after"].set()
+    handle = await engine.start(rescues, 9, ["kid"])
+    with pytest.raises(ProcessFailed):
+        await handle.result(LIMIT)
+    await until(lambda: "kid" in done)
+    await handle.retry(why="again")
+    await until(lambda: done.count("after") == 2)
+    gates["kid"].set()
+    assert await handle.result(LIMIT) == "kid"
+    assert await statuses(engine, "kid") == {"completed": 1}
+    assert [event.type for event in await handle.history()].count(EventType.CHILD_STARTED) == 1
+    await sound(engine)
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_rule_21_a_retry_that_comes_to_an_abandoned_child_again_finds_its_answer(
+    opened: Open, again: bool
+) -> None:
+    engine, _ = await opened(work=True, workflows=[rescues, kid])
+    for gate in ("after", "kid"):
+        gates[gate].set()
+    handle = await engine.start(rescues, 9, ["kid"])
+    with pytest.raises(ProcessFailed):
+        await handle.result(LIMIT)
+    [child] = await engine.list(Search(kind="kid"))
+    assert await engine.result(child.id, timeout=LIMIT) == "kid"
+    if again:  # it is revived between the answer, which nobody awaits yet, and the place where the child is asked for
+        gates["after"].clear()
+    await handle.retry(why="again")
+    if again:
+        await until(lambda: done.count("after") == 2)
+        await engine.hold(handle.id)
+        gates["after"].set()
+        await engine.resume(handle.id)
+    assert await handle.result(LIMIT) == "kid"
+    assert await statuses(engine, "kid") == {"completed": 1}
+    await sound(engine)
+
+
+async def test_rule_21_an_abandoned_child_with_other_arguments_is_another_child(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[rescues, kid])
+    for gate in ("after", "one", "two"):
+        gates[gate].set()
+    handle = await engine.start(rescues, 9, ["one", "two"])
+    with pytest.raises(ProcessFailed):
+        await handle.result(LIMIT)
+    await handle.retry(why="again")
+    assert await handle.result(LIMIT) == "two"
+    assert await statuses(engine, "kid") == {"completed": 2}
+    await sound(engine)
+
+
+# -- ended with their parent -------------------------------------------------------------------------------------
+
+
+@step(retry=Retry.NONE)
+async def tidied(name: str) -> None:
+    done.append(f"{name} tidied")
+
+
+@workflow
+async def tidy(name: str) -> None:
+    """A child that cleans up when it is asked to end, and has a child of its own."""
+    kid.child.options(on_parent_end="terminate")(f"{name}'s")
+    try:
+        await gated(name)
+    finally:
+        await tidied(name)
+
+
+@workflow
+async def leaves(bond: str) -> str:
+    tidy.child.options(on_parent_end=bond)("kid")  # type: ignore[arg-type]
+    return await gated("parent")
+
+
+@pytest.mark.parametrize("end", ["returns", "terminated", "restarted"])
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_child_that_is_to_be_terminated_ends_with_its_parent_without_a_word_and_so_does_its_own(
+    opened: Open, end: str, elsewhere: bool
+) -> None:
+    flows = [leaves, tidy, kid]
+    engine, _ = await opened(work=True, workflows=[leaves] if elsewhere else flows)
+    if elsewhere:
+        await opened(work=True, workflows=[tidy, kid])
+    handle = await engine.start(leaves, "terminate")
+    await until(lambda: {"parent", "kid", "kid's"} <= set(done))
+    if end == "returns":
+        gates["parent"].set()
+        assert await handle.result(LIMIT) == "parent"
+    elif end == "terminated":
+        await handle.terminate()
+    else:
+        await handle.restart()
+    [child] = (await engine.list(Search(kind="tidy")))[-1:]
+    with pytest.raises(ProcessCancelled, match=f"terminated by process {handle.id} because: its parent has ended"):
+        await engine.result(child.id, timeout=LIMIT)
+    [own] = (await engine.list(Search(kind="kid")))[-1:]
+    with pytest.raises(ProcessCancelled, match=f"terminated by process {child.id}"):
+        await engine.result(own.id, timeout=LIMIT)
+    assert "kid tidied" not in done
+    await sound(engine)
+
+
+async def test_a_terminated_child_that_is_restarted_by_a_person_is_not_ended_by_the_old_order(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[leaves, tidy, kid])
+    for gate in ("parent", "kid's"):
+        gates[gate].set()
+    handle = await engine.start(leaves, "terminate")
+    assert await handle.result(LIMIT) == "parent"
+    [child] = await engine.list(Search(kind="tidy"))
+    with pytest.raises(ProcessCancelled):
+        await engine.result(child.id, timeout=LIMIT)
+    gates["kid"].set()
+    await engine.restart(child.id)
+    assert await engine.result(child.id, timeout=LIMIT) is None
+    assert "kid tidied" in done
+    await sound(engine)
+
+
+# -- how deep ----------------------------------------------------------------------------------------------------
+
+
+@workflow
+async def echo(n: int) -> int:
+    return n if n == 0 else 1 + await echo.child(n - 1)
+
+
+@workflow
+async def endless(n: int) -> int:
+    return await endless.child(n + 1)
+
+
+async def test_ipf45_a_chain_of_children_is_as_deep_as_it_is_and_comes_back(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[echo])
+    handle = await engine.start(echo, 100)
+    assert await handle.result(LIMIT) == 100
+    rows = await engine.store.search(Search(kind="echo", limit=1000))
+    assert sorted(depth(row.id) for row in rows) == list(range(101))
+
+
+async def test_ipf45_a_process_that_starts_itself_for_ever_fails_at_a_bound_and_says_why(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.limits.CHILD_DEPTH", 30)
+    engine, _ = await opened(work=True, workflows=[endless])
+    handle = await engine.start(endless, 0)
+    with pytest.raises(ProcessFailed, match=r"30 children below the first one\. If a workflow starts itself"):
+        await handle.result(LIMIT)
+    assert await statuses(engine, "endless") == {"failed": 31}
