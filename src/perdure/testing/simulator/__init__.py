@@ -35,6 +35,8 @@ What a scenario is handed is a :class:`Cluster`:
 * ``cluster.rows()``: every process as it is in the database now; ``cluster.require(law, holds, text)`` raises
   Violation with a law's name; ``cluster.probe(name)`` counts that something has happened; ``cluster.note(text)``
   writes into the log. ``cluster.swarm`` is the weather, ``cluster.engines`` are all engines that ever were.
+* ``cluster.registry`` is a function that gives what a starting node hosts; another one in its place deploys other code
+  with the next start of each node. What a scenario does before it first awaits comes before the first worker.
 
 ``simulate`` answers a :class:`History`: ``violation``, ``choices``, ``log.lines()``, ``digest()``, ``faults``,
 ``probes``, ``seconds``, ``calls``; its ``check()`` raises the violation. ``swarm=Swarm(…)`` sets the weather instead

@@ -34,7 +34,8 @@ class Cluster:
     """What a scenario is handed: nodes to strike, a client to speak through, and draws that can be repeated.
 
     ``client`` is an engine that only starts, asks and tells; its node is never struck and its calls meet no faults.
-    ``workers`` are the nodes that work, ``registry`` is what they host. ``probes`` counts what :meth:`probe` was told.
+    ``workers`` are the nodes that work, ``registry`` gives what a node that starts hosts: put another function there to
+    deploy other code. ``probes`` counts what :meth:`probe` was told.
     """
 
     def __init__(self, loop: SimLoop, swarm: Swarm, workflows: Sequence[Workflow[Any, Any]] | None) -> None:
@@ -52,7 +53,8 @@ class Cluster:
         self.engines: list[Engine] = []
         self.probes: Counter[str] = Counter()
         self.client: Engine
-        self.registry = Registry.of_program() if workflows is None else Registry(*workflows)
+        hosted = Registry.of_program() if workflows is None else Registry(*workflows)
+        self.registry: Callable[[], Registry] = lambda: hosted
         self._births = 0
 
     # -- draws -------------------------------------------------------------------------------------------------------
@@ -101,7 +103,7 @@ class Cluster:
     def born(self, name: str) -> Life:
         """The life of a new OS process; the simulator calls this."""
         self._births += 1
-        skew = self.swarm.skew * (self.draw(3) - 1 if self.swarm.skew else 0)
+        skew = self.swarm.skew * self.choices.pick((0, -1, 1), "skew") if self.swarm.skew else 0.0
         return self.loop.born(f"{name}#{self._births}", self._births, 1.0 + skew, 1000.0 * self._births)
 
     def _kill(self, life: Life) -> None:

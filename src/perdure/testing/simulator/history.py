@@ -7,7 +7,7 @@ import gc
 import logging
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -31,15 +31,17 @@ log = logging.getLogger("perdure")
 
 @dataclass
 class History:
-    """What came of it. ``violation`` is the first broken law, or None; ``choices`` repeats it without its seed's draws.
+    """What came of it: ``violation`` is the first broken law, or None.
 
-    ``seconds`` is the virtual time that has passed, ``calls`` the callbacks that were run, ``faults`` what happened to
-    the nodes and their calls, ``probes`` what the scenario counted, ``events`` the facts written by type.
+    ``choices`` repeats it, ``kinds`` says of each what it was for. ``seconds`` is the virtual time that has passed,
+    ``calls`` the callbacks that were run, ``faults`` what happened to the nodes and their calls, ``probes`` what the
+    scenario counted, ``events`` the facts written by type.
     """
 
     seed: int
     violation: Violation | None
     choices: list[int]
+    kinds: list[str]
     log: Log
     swarm: Swarm
     seconds: float = 0.0
@@ -57,6 +59,12 @@ class History:
     def digest(self) -> str:
         """A short name of the whole log: equal if and only if everything went the same way."""
         return self.log.digest()
+
+    def timeline(self) -> str:
+        """What happened, for people: who did what when, the faults and blows, and how it ended."""
+        head = f"seed {self.seed}, {self.decisions} decisions, {self.seconds:.1f} virtual seconds"
+        end = "no law was broken" if self.violation is None else str(self.violation)
+        return "\n".join([head, *self.log.lines(), end])
 
     def check(self) -> History:
         """Itself; raises the violation if there is one."""
@@ -84,24 +92,22 @@ def simulate(
     cluster = Cluster(loop, weather, None if workflows is None else tuple(workflows))
     violation: Violation | None = None
     wall.build()
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        with closed(loop), _listening(loop, cluster):
-            loop.run(_whole(cluster, scenario))
-    except Violation as broken:
-        violation = broken
-    except Exception as error:
-        violation = Violation("scenario", f"{type(error).__name__}: {error}")
-        violation.__cause__ = error
-    finally:
-        _bury(loop, cluster)
-        if collecting:
-            gc.enable()
+    with _uncollected():
+        try:
+            with closed(loop), _listening(loop, cluster):
+                loop.run(_whole(cluster, scenario))
+        except Violation as broken:
+            violation = broken
+        except Exception as error:
+            violation = Violation("scenario", f"{type(error).__name__}: {error}")
+            violation.__cause__ = error
+        finally:
+            _bury(loop, cluster)
     return History(
         seed,
         violation,
         made.made,
+        made.kinds,
         cluster.log,
         weather,
         seconds=loop.now,
@@ -140,7 +146,7 @@ class _Ear(logging.Handler):
 
 
 @contextmanager
-def _listening(loop: SimLoop, cluster: Cluster) -> Any:
+def _listening(loop: SimLoop, cluster: Cluster) -> Iterator[None]:
     """While inside, the engine's log goes into the history's and nowhere else."""
     ear = _Ear(loop, cluster)
     before = log.handlers[:], log.propagate, log.level
@@ -154,9 +160,25 @@ def _listening(loop: SimLoop, cluster: Cluster) -> Any:
         log.setLevel(before[2])
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """While inside, the collector of Python rests; then it collects what the history has left, and nothing older."""
+    collecting = gc.isenabled()
+    gc.disable()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
+        if collecting:
+            gc.enable()
+
+
 def _bury(loop: SimLoop, cluster: Cluster) -> None:
     """Free what a history leaves, without any of its code doing something that counts."""
     loop.close()
+    asyncio._set_running_loop(loop)  # type: ignore[arg-type]  # what the clean-up of dead code asks for is void there
     for engine in cluster.engines:
         worker = engine.worker
         if worker is not None:
@@ -176,3 +198,4 @@ def _bury(loop: SimLoop, cluster: Cluster) -> None:
             cluster.server.connection.close()
     finally:
         sys.unraisablehook = hooks
+        asyncio._set_running_loop(None)

@@ -66,25 +66,36 @@ class Log:
         return name
 
     def _told(self, door: str, before: Process | None, after: Process | None, fresh: Sequence[Event]) -> str:
+        """A transaction in words: what was done to which process, how it is now, and whose it is until when."""
         if after is None:
-            return f"{door}: {self.called(before) if before is not None else 'a process'} is removed"
-        parts = [f"{door}: {self.called(after)}"]
-        if before is None:
-            parts.append("is stored")
-        if before is None or before.status is not after.status:
-            parts.append(f"is {after.status}")
-        if before is None or before.run != after.run:
-            parts.append(f"run {after.run}")
-        parts.append(f"v{after.version} t{after.token}")
-        if before is not None and before.owner != after.owner:
-            parts.append("is free" if after.owner is None else f"is with {self._owners.get(after.owner, '?')}")
-        if after.inbox or after.seen:
-            parts.append(f"inbox {after.seen}/{after.inbox}")
-        if after.due_at is not None:
-            parts.append(f"due {(after.due_at - NOON) / SECOND:.6f}{' (reminder)' if after.reminder else ''}")
-        if after.deaths or after.alone_deaths:
-            parts.append(f"deaths {after.deaths}+{after.alone_deaths}")
+            return f"{_VERBS.get(door, door)} {self.called(before) if before is not None else 'a process'}: it is gone"
+        parts = [f"{_VERBS.get(door, door)} {self.called(after)}:"]
         for event in fresh:
             place = f" {event.name} {event.place}".rstrip()
-            parts.append(f"[{event.number} {event.type.name.lower()}{place}]")
+            parts.append(f"{event.number} {event.type.name.lower().replace('_', ' ')}{place},")
+        if before is None or (before.status, before.run) != (after.status, after.run):
+            parts.append(f"{after.status} in run {after.run},")
+        if after.inbox or after.seen:
+            parts.append(f"{after.seen} of {after.inbox} messages seen,")
+        if after.deaths or after.alone_deaths:
+            parts.append(f"{after.deaths} deaths, {after.alone_deaths} of them alone,")
+        until = "" if after.due_at is None else f" until {(after.due_at - NOON) / SECOND:.6f}"
+        if after.owner is not None:
+            parts.append(f"with {self._owners.get(after.owner, '?')}{until}")
+        elif after.due_at is not None:
+            parts.append(f"{'reminder' if after.reminder else 'due'} at{until.removeprefix(' until')}")
+        else:
+            parts.append("for good")
+        parts.append(f"(token {after.token}, version {after.version})")
         return " ".join(parts)
+
+
+_VERBS = {
+    "start": "stores",
+    "claim": "claims",
+    "commit": "commits",
+    "send": "sends to",
+    "beat": "renews",
+    "prune": "removes",
+}
+"""What a transaction through a door is called."""

@@ -108,7 +108,7 @@ class SimLoop(_Base):
             return
         if len(found) > 1:
             found.sort(key=_first_number)
-            chosen = found[self.choices.draw(len(found))]
+            chosen = found[self.choices.draw(len(found), "next")]
         else:
             chosen = found[0]
         handle = chosen.ready.popleft()

@@ -98,7 +98,7 @@ class Node:
         engine = Engine(
             store.url,
             work=self.work,
-            registry=cluster.registry,
+            registry=cluster.registry(),
             machine=machine,
             store=store,
             pace=cluster.swarm.pace,

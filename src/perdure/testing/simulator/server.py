@@ -61,14 +61,14 @@ class Server:
 
     def latency(self) -> float:
         """How long one way takes, in seconds."""
-        return self.choices.pick(self.swarm.latencies) if self.on else self.swarm.latencies[0]
+        return self.choices.pick(self.swarm.latencies, "latency") if self.on else self.swarm.latencies[0]
 
     async def ask(self, store: SimStore, work: Callable[[], Any]) -> Any:
         """Have a piece of work carried out for a store's life."""
         door = DOOR.get()
         fault = ""
         if self.on and store.faulty:
-            kind = self.choices.weigh(self._rates)
+            kind = self.choices.weigh(self._rates, "fault")
             fault = _KINDS[kind - 1] if kind else ""
             if fault == "full" and door not in WRITES:
                 fault = "failed before"
@@ -77,7 +77,7 @@ class Server:
             self.faults[fault] += 1
             self.log.fault(store.life, door, fault)
             if fault == "slow":
-                wait += self.choices.pick(SLOW_SECONDS)
+                wait += self.choices.pick(SLOW_SECONDS, "fault")
             elif fault == "busy":
                 wait += SQLITE_BUSY_SECONDS
         answer: asyncio.Future[Any] = self.loop.create_future()
@@ -88,7 +88,7 @@ class Server:
         self, store: SimStore, door: str, fault: str, work: Callable[[], Any], answer: asyncio.Future[Any]
     ) -> None:
         life = store.life
-        if life.dead and not self.choices.chance(self.swarm.late):
+        if life.dead and not self.choices.chance(self.swarm.late, "fault"):
             return
         if fault in ("failed before", "busy", "full"):
             kind = StoreFull if fault == "full" else StoreUnavailable
@@ -134,7 +134,7 @@ class Server:
         for other in self.stores:
             if other is store or other.life.dead:
                 continue
-            if self.on and self.choices.chance(self.swarm.deaf):
+            if self.on and self.choices.chance(self.swarm.deaf, "hint"):
                 continue
             self.loop.call_in(other.life, self.latency(), other.tell, due, done)
 

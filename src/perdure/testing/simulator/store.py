@@ -154,9 +154,9 @@ class SimStore(SqliteStore):
         """The records whose rows nobody else has locked, and the places of the others."""
         server = self._server
         rate = server.swarm.conflict if server.on and self.faulty else 0.0
-        if not records or not server.choices.chance(rate):
+        if not records or not server.choices.chance(rate, "fault"):
             return records, set()
-        locked = {server.choices.draw(len(records))}
+        locked = {server.choices.draw(len(records), "fault")}
         server.faults["locked row"] += 1
         return [one for number, one in enumerate(records) if number not in locked], locked
 

@@ -41,7 +41,7 @@ class Storm:
     def restart(self, node: Node) -> None:
         """Have a killed node started again after a while, as a supervisor of services does."""
         if not node.alone:
-            wait = self._cluster.pick(RESTARTS)
+            wait = self._cluster.choices.pick(RESTARTS, "blow")
             self._cluster.loop.call_in(self._cluster.loop.world, wait, node.start)
 
     async def _rage(self) -> None:
@@ -54,7 +54,7 @@ class Storm:
                 if self._over:
                     return
                 if node.faulty and node.alive:
-                    kind = cluster.choices.weigh(rates)
+                    kind = cluster.choices.weigh(rates, "blow")
                     if kind:
                         self._strike(_KINDS[kind - 1], node)
 
@@ -67,11 +67,11 @@ class Storm:
             self.restart(node)
         elif blow in ("pause", "block"):
             node.pause()
-            call_in(world, cluster.pick(PAUSES if blow == "pause" else BLOCKS), node.resume)
+            call_in(world, cluster.choices.pick(PAUSES if blow == "pause" else BLOCKS, "blow"), node.resume)
         elif blow == "stop":
             node.terminate()
-            call_in(world, cluster.pick(RESTARTS) + cluster.swarm.pace.stop_seconds, node.start)
+            call_in(world, cluster.choices.pick(RESTARTS, "blow") + cluster.swarm.pace.stop_seconds, node.start)
         else:
-            seconds = cluster.pick(JUMPS) * (1 if blow == "clock forward" else -1)
+            seconds = cluster.choices.pick(JUMPS, "blow") * (1 if blow == "clock forward" else -1)
             cluster.wall.jump(seconds)
             cluster.log.note("world", f"the wall clock jumps by {seconds:g} s")

@@ -62,21 +62,22 @@ class Swarm:
     def drawn(cls, choices: Choices) -> Swarm:
         """A swarm by chance: every rate is none, low or high, and most histories have only some kinds of trouble."""
         return cls(
-            nodes=1 + choices.pick((1, 0, 1, 2, 4)),
-            latencies=choices.pick(SCALES),
-            faults={fault: choices.pick(rates) for fault, rates in FAULTS.items()},
-            blows={blow: choices.pick(rates) for blow, rates in BLOWS.items()},
-            conflict=choices.pick((0.0, 0.02, 0.2)),
-            deaf=choices.pick((0.0, 0.1, 1.0)),
-            late=choices.pick((0.0, 0.5)),
-            skew=choices.pick((0.0, 0.0001, 0.01)),
-            storm_seconds=choices.pick((10.0, 5.0, 30.0)),
+            nodes=1 + choices.pick((1, 0, 1, 2, 4), "swarm"),
+            latencies=choices.pick(SCALES, "swarm"),
+            faults={fault: choices.pick(rates, "swarm") for fault, rates in FAULTS.items()},
+            blows={blow: choices.pick(rates, "swarm") for blow, rates in BLOWS.items()},
+            conflict=choices.pick((0.0, 0.02, 0.2), "swarm"),
+            deaf=choices.pick((0.0, 0.1, 1.0), "swarm"),
+            late=choices.pick((0.0, 0.5), "swarm"),
+            skew=choices.pick((0.0, 0.0001, 0.01), "swarm"),
+            storm_seconds=choices.pick((10.0, 5.0, 30.0), "swarm"),
             pace=choices.pick(
                 (
                     Pace(lease_seconds=5.0, beat_seconds=1.0, stop_seconds=2.0),
                     Pace(lease_seconds=2.0, beat_seconds=0.5, stop_seconds=1.0),
                     Pace(lease_seconds=15.0, beat_seconds=3.0, stop_seconds=10.0),
                     Pace(lease_seconds=5.0, beat_seconds=1.0, stop_seconds=2.0, in_flight=2),
-                )
+                ),
+                "swarm",
             ),
         )
