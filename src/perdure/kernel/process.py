@@ -43,6 +43,7 @@ class Process(Struct, frozen=True, gc=False):
     ``due_at`` is the time by which somebody must look again: the lease end of an owned row, ``None`` when finished.
     ``reminder`` says that ``due_at`` is only a reminder for a sweep (an idle check, a held or broken row): no claim
     takes such a row; a message to a running one clears it and makes the row due now.
+    ``share`` and ``cost`` are of tasks: on whose account it runs in its queue, and how much of its limits it takes.
     """
 
     id: bytes
@@ -74,6 +75,8 @@ class Process(Struct, frozen=True, gc=False):
     created_at: int = 0
     opened_at: int | None = None
     changed_at: int = 0
+    share: str | None = None
+    cost: int = 1
 
     @property
     def final(self) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from msgspec.structs import astuple, replace
 
 from perdure.clock import Machine
+from perdure.kernel.child import is_task
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, Verdict
 from perdure.kernel.event import Event
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
@@ -135,14 +136,24 @@ class PostgresStore:
         """Take due processes: new token, owner, lease; then, in a later statement, read what they hold."""
         kinds = [kind for kind, _ in claim.hosted]
         codes = [code for _, code in claim.hosted]
+        queued = any(map(is_task, kinds))
         if claim.seize:
             rows = await self._writes.rows("seize", claim.worker, claim.only, claim.lease)
         else:
             rows = await self._writes.rows(
-                "claim", claim.worker, kinds, codes, claim.limit, claim.lease, claim.alone, claim.only
+                "claim_queued" if queued else "claim",
+                claim.worker,
+                kinds,
+                codes,
+                claim.limit,
+                claim.lease,
+                claim.alone,
+                claim.only,
             )
-        now, next_due_at, alive, suspects = rows[0][:4]
+        now, next_due_at, alive, suspects = rows[0][:4] if len(rows) == 1 else row.claim_head(rows)
         taken = [(one[4], row.process_of(one[5:])) for one in rows if one[5] is not None]
+        if queued:
+            taken.sort(key=lambda pair: pair[1].priority)  # they come in several parts
         events, messages = await self._held([process for _, process in taken])
         claimed = tuple(
             Claimed(process, tuple(events[process.id]), tuple(messages[process.id]), before)

@@ -18,9 +18,9 @@ from perdure.store.base import Search
 
 _start_rare = attrgetter(
     "status", "run", "reminder", "seen", "deaths", "alone_deaths", "deadline", "priority", "attributes", "state",
-    "progress", "result", "error", "parent",
+    "progress", "result", "error", "parent", "share", "cost",
 )  # fmt: skip
-_START_DEFAULTS = (Status.RUNNING, 1, False, 0, 0, 0, None, 4, None, None, None, None, None, None)
+_START_DEFAULTS = (Status.RUNNING, 1, False, 0, 0, 0, None, 4, None, None, None, None, None, None, None, 1)
 _commit_rare = attrgetter(
     "reminder", "deaths", "alone_deaths", "deadline", "priority", "attributes", "state", "progress", "error"
 )

@@ -55,6 +55,12 @@ def send_answers(messages: Sequence[Message], row: asyncpg.Record) -> list[SendA
     ]
 
 
+def claim_head(rows: Sequence[asyncpg.Record]) -> tuple[int, int | None, bool, bool]:
+    """What a claim answers beside the rows taken, which it may say in several parts: see ``claim_queued``."""
+    next_due_at = min((row[1] for row in rows if row[1] is not None), default=None)
+    return rows[0][0], next_due_at, all(row[2] for row in rows), any(row[3] for row in rows)
+
+
 def process_of(columns: Sequence[Any]) -> Process:
     """A process from the columns of ``process_out``."""
     fields = [*columns]

@@ -9,14 +9,16 @@ from typing import Any
 from msgspec import Struct, json
 from msgspec.structs import replace
 
+from perdure.kernel.child import QUEUE_MARK
 from perdure.kernel.event import Event
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process, Status
 from perdure.limits import BATCH_BYTES, SUSPECT_DEATHS
-from perdure.store import sqlite_row
+from perdure.store import sqlite_queue, sqlite_row
 from perdure.store.sqlite_clock import SqliteClock
 from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite_queue import Part
 from perdure.store.sqlite_writer import Transaction
 
 EVENTS_AT_ONCE = 10_000
@@ -34,6 +36,7 @@ class Work(Struct):
     heads: list[tuple[int, int, int | None, int | None]]
     lapsed: list[tuple[bytes, int]]
     alone: bool
+    parts: list[Part] = []
 
     def due(self) -> list[tuple[int, int]]:
         """The (priority, hosted pair) of which rows are due, in the order in which they are to be taken."""
@@ -42,22 +45,27 @@ class Work(Struct):
 
     def none(self) -> bool:
         """Whether there is nothing to take."""
-        return not self.alive or not (self.lapsed or self.due())
+        return not self.alive or not (self.lapsed or self.due() or any(part.taken for part in self.parts))
 
     def answer(self, claimed: tuple[Claimed, ...]) -> ClaimAnswer:
         """The answer to a claim that took this, when it leaves what is described here."""
         if not self.alive:
             return ClaimAnswer((), self.now, alive=False)
         next_at = [at for _, _, plain, suspect in self.heads if (at := suspect if self.alone else plain) is not None]
+        next_at += [part.next_at for part in self.parts if part.next_at is not None]
         suspects = any(at is not None and at <= self.now for _, _, _, at in self.heads)
+        suspects = suspects or any(part.suspects for part in self.parts)
         return ClaimAnswer(claimed, self.now, min(next_at, default=None), True, suspects)
 
 
 def look(connection: Connection, clock: SqliteClock, claim: Claim) -> Work:
     """See what is due for a worker; nothing is changed and no lock taken."""
+    queues = sqlite_queue.limited(connection, claim)
+    limited = {QUEUE_MARK + queue.name for queue in queues}
     cells: list[Any] = []
     for n, (kind, code) in enumerate(claim.hosted):
-        cells += (n, kind, code)
+        if kind not in limited:
+            cells += (n, kind, code)
     now = clock.now()
     alive = False
     heads: list[tuple[int, int, int | None, int | None]] = []
@@ -67,7 +75,8 @@ def look(connection: Connection, clock: SqliteClock, claim: Claim) -> Work:
         alive = bool(found[1])
         heads += json.decode(found[2], type=list[tuple[int, int, int | None, int | None]])
         lapsed += [(bytes.fromhex(id), size) for id, size in json.decode(found[3])]
-    return Work(now, alive, heads, lapsed[: claim.limit], claim.alone)
+    parts = sqlite_queue.look(connection, claim, queues, now) if queues else []
+    return Work(now, alive, heads, lapsed[: claim.limit], claim.alone, parts)
 
 
 class Taken(Struct):
@@ -85,9 +94,11 @@ def take(transaction: Transaction, clock: SqliteClock, claim: Claim) -> Taken:
         return Taken([], [], Work(now, False, [], [], claim.alone))
     if claim.only is not None:
         rows = [row for row in _read(connection, [claim.only]) if _may_take(row, claim, now)]
+        rows = rows if claim.seize else _let(transaction, claim, rows)
     else:
         found = look(connection, clock, claim)
         found.now = now
+        sqlite_queue.settle(connection, found.parts, now)
         rows = _read(connection, _candidates(connection, claim, found))
     rows = rows[: claim.limit]
     due_at = now + claim.lease
@@ -125,6 +136,20 @@ def read(connection: Connection, taken: Taken) -> ClaimAnswer:
     )
 
 
+def _let(transaction: Transaction, claim: Claim, rows: list[Process]) -> list[Process]:
+    """Those of the named rows that their queues let be taken, which are charged for it."""
+    queues = {QUEUE_MARK + queue.name: queue for queue in sqlite_queue.limited(transaction.connection, claim)}
+    let: list[Process] = []
+    for row in rows:
+        queue = queues.get(row.kind)
+        part = sqlite_queue.may_take(transaction.connection, queue, row, transaction.now) if queue else None
+        if part is not None:
+            sqlite_queue.settle(transaction.connection, [part], transaction.now)
+        if queue is None or part is not None:
+            let.append(row)
+    return let
+
+
 def _may_take(row: Process, claim: Claim, now: int) -> bool:
     if claim.seize:
         return row.status is Status.RUNNING
@@ -138,12 +163,13 @@ def _may_take(row: Process, claim: Claim, now: int) -> bool:
 
 def _candidates(connection: Connection, claim: Claim, work: Work) -> list[bytes]:
     """The ids to be taken: lapsed ones first, then by priority, due time and id; bounded in rows and in bytes."""
-    taken = list(work.lapsed)
+    limited = [task.id for part in work.parts for task in part.taken]
+    taken = work.lapsed[: max(claim.limit - len(limited), 0)]
     query = "take_suspects" if claim.alone else "take_due"
     level: list[tuple[int, bytes, int]] = []
     due = work.due()
     for at, (priority, n) in enumerate(due):
-        left = claim.limit - len(taken)
+        left = claim.limit - len(limited) - len(taken)
         if left <= 0:
             break
         kind, code = claim.hosted[n]
@@ -152,7 +178,7 @@ def _candidates(connection: Connection, claim: Claim, work: Work) -> list[bytes]
         if at + 1 == len(due) or due[at + 1][0] != priority:
             taken += [(id, size) for _, id, size in sorted(set(level))[:left]]
             level.clear()
-    return _bounded(taken)
+    return [*limited, *_bounded(taken)]
 
 
 def _bounded(candidates: Sequence[tuple[bytes, int]]) -> list[bytes]:

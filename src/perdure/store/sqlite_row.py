@@ -29,18 +29,18 @@ STATUS = {number: status for status, number in STATUS_NUMBER.items()}
 EVENT_TYPE = {int(type): type for type in EventType}
 MESSAGE_TYPE = {int(type): type for type in MessageType}
 
-PROCESS_CELLS = 29
+PROCESS_CELLS = 31
 AFTER_CELLS = 26
 EVENT_CELLS = 13
 MESSAGE_CELLS = 9
 
 
 def process_cells(process: Process, due_at: int | None, now: int) -> tuple[Any, ...]:
-    """The 29 cells of a new row, in the order of the record's fields."""
+    """The 31 cells of a new row, in the order of the record's fields."""
     (
         id, kind, key, input, status, run, version, token, owner, _due, reminder, inbox, seen, events, awaiting,
         deaths, alone_deaths, deadline, priority, attributes, state, progress, result, error, parent, code, created_at,
-        opened_at, _changed,
+        opened_at, _changed, share, cost,
     ) = astuple(process)  # fmt: skip
     created_at = created_at or now
     if opened_at == created_at or (opened_at is None and owner is not None):
@@ -53,7 +53,8 @@ def process_cells(process: Process, due_at: int | None, now: int) -> tuple[Any, 
         NOTHING if state is None else bytearray(state), NOTHING if progress is None else bytearray(progress),
         NOTHING if result is None else bytearray(result), NOTHING if error is None else bytearray(error),
         NOTHING if parent is None else bytearray(parent), code, created_at,
-        NOTHING if opened_at is None else opened_at, now,
+        NOTHING if opened_at is None else opened_at, now, NOTHING if share is None else share,
+        NOTHING if cost == 1 else cost,
     )  # fmt: skip
 
 
@@ -64,7 +65,7 @@ def after_cells(
     (
         _id, _kind, _key, _input, status, run, version, token, _owner, _due, _reminder, _inbox, seen, events, awaiting,
         deaths, alone_deaths, deadline, priority, attributes, state, progress, result, error, _parent, code, _created,
-        opened_at, _changed,
+        opened_at, _changed, _share, _cost,
     ) = astuple(commit.after)  # fmt: skip
     return (
         id, STATUS_NUMBER[status], run, version, token, NOTHING if owner is None else bytearray(owner),
@@ -138,13 +139,14 @@ def _process(head: list[Any], body: _Body) -> Process:
     (
         id, kind, key, input, status, run, version, token, owner, due_at, reminder, inbox, seen, events, awaiting,
         deaths, alone_deaths, deadline, priority, attributes, state, progress, result, error, parent, code, created_at,
-        opened_at, changed_at,
+        opened_at, changed_at, share, cost,
     ) = head  # fmt: skip
     take = body.take
     return Process(
         bytes.fromhex(id), kind, key, take(input) or b"", STATUS[status], run, version, token, _id(owner), due_at,
         reminder == 1, inbox, seen, events, awaiting, deaths, alone_deaths, deadline, priority, take(attributes),
         take(state), take(progress), take(result), take(error), _id(parent), code, created_at, opened_at, changed_at,
+        share, 1 if cost is None else cost,
     )  # fmt: skip
 
 

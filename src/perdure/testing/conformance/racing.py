@@ -17,8 +17,8 @@ PATIENCE = 20.0
 """Seconds for which a busy row is tried again; whoever has it locked may have to wait for a processor."""
 
 
-class Racing:
-    """Races between stores on one database, or on one store where the ground has room for no other."""
+class Crowded:
+    """Several stores on one database, or one where the ground has room for no other."""
 
     @pytest_asyncio.fixture
     async def crowd(self, trial: Trial) -> AsyncIterator[list[Trial]]:
@@ -30,6 +30,10 @@ class Racing:
         yield [trial, *trials] if trials else [trial] * 4
         for store in others:
             await store.close()
+
+
+class Racing(Crowded):
+    """Races between stores on one database."""
 
     async def test_sas5_fifty_workers_and_1000_rows_each_row_is_claimed_once(self, crowd: list[Trial]) -> None:
         trial = crowd[0]

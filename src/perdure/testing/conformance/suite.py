@@ -15,6 +15,7 @@ from perdure.testing.conformance.committing import Committing
 from perdure.testing.conformance.fencing import Fencing
 from perdure.testing.conformance.ground import Ground
 from perdure.testing.conformance.hostile import Hostile
+from perdure.testing.conformance.limiting import Limiting
 from perdure.testing.conformance.outward import Outward
 from perdure.testing.conformance.pruning import Pruning
 from perdure.testing.conformance.racing import Racing
@@ -34,6 +35,7 @@ class StoreConformance(
     Starting,
     Sending,
     Claiming,
+    Limiting,
     Seizing,
     Committing,
     Outward,

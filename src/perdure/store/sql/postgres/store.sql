@@ -21,6 +21,9 @@ SELECT * FROM perdure.send($1, $2, $3, $4, $5, $6, $7)
 -- name: claim
 SELECT * FROM perdure.claim($1, $2, $3, $4, $5, $6, $7)
 
+-- name: claim_queued
+SELECT * FROM perdure.claim_queued($1, $2, $3, $4, $5, $6, $7)
+
 -- name: seize
 SELECT s.now, NULL::bigint AS next_due_at, true AS alive, false AS suspects, s.was_owned_by, (s.taken).*
 FROM perdure.seize($1, $2, $3) AS s

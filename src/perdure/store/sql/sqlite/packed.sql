@@ -8,7 +8,7 @@ SELECT *,
         hex(id), kind, key, length(input), status, run, version, token, hex(owner), due_at, reminder, inbox, seen, events,
         awaiting, deaths, alone_deaths, deadline, priority, length(attributes), length(state), length(progress),
         length(result), length(error), hex(parent), code, created_at,
-        CASE opened_at WHEN 0 THEN created_at ELSE opened_at END, changed_at
+        CASE opened_at WHEN 0 THEN created_at ELSE opened_at END, changed_at, share, cost
     ) AS head,
     input || coalesce(attributes, x'') || coalesce(state, x'') || coalesce(progress, x'')
         || coalesce(result, x'') || coalesce(error, x'') AS body

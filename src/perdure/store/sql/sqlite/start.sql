@@ -21,16 +21,16 @@ WHERE own.id IS NOT NULL OR holder.id IS NOT NULL OR kept.process IS NOT NULL
 INSERT INTO process (
     id, kind, key, input, status, run, version, token, owner, due_at, reminder, inbox, seen, events, awaiting, deaths,
     alone_deaths, deadline, priority, attributes, state, progress, result, error, parent, code, created_at, opened_at,
-    changed_at
+    changed_at, share, cost
 )
 SELECT
     column1, column2, nullif(column3, -0.5), column4, column5, column6, column7, column8, nullif(column9, -0.5),
     nullif(column10, -0.5), column11, column12, column13, column14, nullif(column15, -0.5), column16, column17,
     nullif(column18, -0.5), column19, nullif(column20, -0.5), nullif(column21, -0.5), nullif(column22, -0.5),
     nullif(column23, -0.5), nullif(column24, -0.5), nullif(column25, -0.5), column26, column27,
-    nullif(column28, -0.5), column29
+    nullif(column28, -0.5), column29, nullif(column30, -0.5), nullif(column31, -0.5)
 FROM /* rows */ (VALUES
-    /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */
+    /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */
 )
 WHERE column1 IS NOT -0.5
 AND (column3 = -0.5 OR NOT EXISTS (

@@ -6,7 +6,8 @@ CREATE OR REPLACE FUNCTION perdure.claim(
     id uuid, kind text, key text, input bytea, status text, run int, version int, token int, owner uuid, due_at bigint,
     reminder boolean, inbox int, seen int, events int, awaiting text, deaths smallint, alone_deaths smallint,
     deadline bigint, priority smallint, attributes bytea, state bytea, progress bytea, result bytea, error bytea,
-    parent uuid, code text, created_at bigint, opened_at bigint, changed_at bigint
+    parent uuid, code text, created_at bigint, opened_at bigint, changed_at bigint,
+    share text, cost int
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off

@@ -37,7 +37,7 @@ BEGIN
     INSERT INTO perdure.process (
         id, created_at, opened_at, changed_at, due_at, deadline, status, run, version, token, inbox, seen, events,
         deaths, alone_deaths, priority, reminder, owner, parent, kind, key, code, awaiting, input, state, progress,
-        result, error, attributes)
+        result, error, attributes, share, cost)
     SELECT u.id, coalesce(perdure.instant(u.created_at), t),
            CASE WHEN u.opened_at IS NOT NULL THEN perdure.instant(u.opened_at)
                 WHEN u.owner IS NOT NULL THEN coalesce(perdure.instant(u.created_at), t) END,
@@ -48,7 +48,8 @@ BEGIN
            perdure.instant(u.deadline), coalesce(u.status, 'running'), coalesce(u.run, 1), u.version, u.token, 0,
            coalesce(u.seen, 0), u.events, coalesce(u.deaths, 0), coalesce(u.alone_deaths, 0),
            coalesce(u.priority, 4), coalesce(u.reminder, false), u.owner, u.parent, u.kind, u.key, u.code,
-           u.awaiting, u.input, u.state, u.progress, u.result, u.error, u.attributes::jsonb
+           u.awaiting, u.input, u.state, u.progress, u.result, u.error, u.attributes::jsonb,
+           u.share, u.cost
     FROM ROWS FROM (unnest(records), unnest(rare)) AS u
     WHERE gone IS NULL OR u.owner IS NULL OR u.owner <> ALL (gone)
     ON CONFLICT DO NOTHING;

@@ -28,6 +28,7 @@ CREATE TABLE perdure.process (
     inbox        int NOT NULL,
     seen         int NOT NULL,
     events       int NOT NULL,
+    cost         int,
     deaths       smallint NOT NULL,
     alone_deaths smallint NOT NULL,
     priority     perdure.priority NOT NULL,
@@ -44,6 +45,7 @@ CREATE TABLE perdure.process (
     result       bytea,
     error        bytea,
     attributes   jsonb,
+    share        text COLLATE "C",
     CONSTRAINT unfinished_is_due CHECK (
         (due_at IS NULL) = (status >= 'completed') AND (status = 'running' OR reminder = (due_at IS NOT NULL))
     ),
@@ -60,6 +62,11 @@ CREATE INDEX process_suspect ON perdure.process (kind, code, priority, due_at, i
     WHERE status = 'running' AND owner IS NULL AND NOT reminder AND deaths >= 2;
 -- Who owns what, and which leases have lapsed (a seek per owner). Leases given together are equal, so it stays small.
 CREATE INDEX process_lease ON perdure.process (owner, due_at) WHERE owner IS NOT NULL;
+-- Tasks only: what runs of a queue, to be held against its limits, and what is due of each share, so that shares can take
+-- turns. No other process stands in them.
+CREATE INDEX process_running ON perdure.process (kind, share) INCLUDE (cost) WHERE kind < 'A' AND kind >= '@' AND owner IS NOT NULL;
+CREATE INDEX process_share ON perdure.process (kind, code, priority, share, due_at, id)
+    WHERE kind < 'A' AND kind >= '@' AND status = 'running' AND owner IS NULL AND NOT reminder AND deaths < 2;
 CREATE INDEX process_reminder ON perdure.process (due_at) WHERE reminder;
 -- What people look for when something is wrong; ordinary rows never stand in it.
 CREATE INDEX process_resting ON perdure.process (id) WHERE status IN ('held', 'broken');

@@ -8,7 +8,7 @@ CREATE TYPE perdure.start_in AS (
 );
 CREATE TYPE perdure.start_rare AS (
     status perdure.status, run int, reminder boolean, seen int, deaths int, alone_deaths int, deadline bigint,
-    priority int, attributes text, state bytea, progress bytea, result bytea, error bytea, parent uuid
+    priority int, attributes text, state bytea, progress bytea, result bytea, error bytea, parent uuid, share text, cost int
 );
 CREATE TYPE perdure.commit_in AS (
     id uuid, token int, version int, forced int, status perdure.status, run int, owner uuid, lease bigint,

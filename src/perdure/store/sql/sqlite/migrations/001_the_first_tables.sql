@@ -32,10 +32,13 @@ CREATE TABLE process (
     created_at INTEGER NOT NULL,
     opened_at INTEGER,
     changed_at INTEGER NOT NULL,
+    share TEXT,
+    cost INTEGER,
     CONSTRAINT ids_are_16_bytes CHECK (length(id) = 16 AND (parent IS NULL OR length(parent) = 16)),
     CONSTRAINT names_are_clean CHECK (instr(kind, char(0)) = 0 AND (key IS NULL OR instr(key, char(0)) = 0)),
     CONSTRAINT texts_are_clean CHECK (
         instr(code, char(0)) = 0 AND (awaiting IS NULL OR instr(awaiting, char(0)) = 0)
+        AND (share IS NULL OR instr(share, char(0)) = 0)
     ),
     CONSTRAINT status_is_known CHECK (status BETWEEN 1 AND 6),
     CONSTRAINT priority_is_0_to_9 CHECK (priority BETWEEN 0 AND 9),
@@ -52,6 +55,11 @@ CREATE INDEX process_due ON process (kind, code, priority, due_at)
 CREATE INDEX process_suspect ON process (kind, code, priority, due_at)
     WHERE status = 1 AND owner IS NULL AND reminder = 0 AND deaths >= 2;
 CREATE INDEX process_owned ON process (owner, due_at) WHERE owner IS NOT NULL;
+-- Tasks only: what runs of a queue, to be held against its limits, and what is due of each share, so that shares can take
+-- turns. No other process stands in them.
+CREATE INDEX process_running ON process (kind, share, cost) WHERE kind < 'A' AND kind >= '@' AND owner IS NOT NULL;
+CREATE INDEX process_share ON process (kind, code, priority, share, due_at)
+    WHERE kind < 'A' AND kind >= '@' AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2;
 CREATE INDEX process_reminder ON process (due_at) WHERE reminder = 1;
 CREATE INDEX process_deadline ON process (deadline) WHERE deadline IS NOT NULL AND status <= 3;
 -- For pruning, and for people who look for what is held, broken, failed or cancelled.

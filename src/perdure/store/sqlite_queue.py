@@ -1,0 +1,187 @@
+"""Claims of queues with limits on SQLite: what is due is read, a few seeks a share; what may be taken the kernel says.
+
+A claim looks first without the write lock; what it then takes it looks for again under it, so that no two claims count
+what runs of a queue at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from perdure.kernel import queue as rules
+from perdure.kernel.child import QUEUE_MARK, is_task
+from perdure.kernel.lease import Claim
+from perdure.kernel.process import Process
+from perdure.kernel.queue import SHARES_A_LOOK, Queue, Waiting
+from perdure.limits import BATCH_BYTES
+from perdure.store import sqlite_record
+from perdure.store.sqlite_connection import Connection
+
+LAST = "\U0010ffff" * 256
+"""Behind every share."""
+
+
+class Part(Struct):
+    """What a claim may take of one queue with limits, lapsed ones first; ``next_at`` is when it is to look again."""
+
+    queue: Queue
+    taken: list[Waiting]
+    next_at: int | None = None
+    suspects: bool = False
+
+
+class Level(Struct, array_like=True):
+    """One code and priority of a queue: the earliest due times of what is plain, suspect, and due later."""
+
+    code: str
+    priority: int
+    plain: int | None
+    suspect: int | None
+    later: int | None
+
+
+def limited(connection: Connection, claim: Claim) -> list[Queue]:
+    """The rows of those queues of a claim that have one, by name."""
+    kinds = {kind for kind, _ in claim.hosted if is_task(kind)}
+    if not kinds:
+        return []
+    return [queue for queue in sqlite_record.read(connection, Queue) if QUEUE_MARK + queue.name in kinds]
+
+
+def look(connection: Connection, claim: Claim, queues: Sequence[Queue], now: int) -> list[Part]:
+    """What may be taken of each of the queues, each getting an equal part of what the claim asks for."""
+    kinds = {QUEUE_MARK + queue.name for queue in queues}
+    parts = len(queues) + any(kind not in kinds for kind, _ in claim.hosted)
+    left, size = claim.limit, 0
+    found: list[Part] = []
+    for at, queue in enumerate(queues):
+        part = _Look(connection, claim, queue, now).part(-(-left // (parts - at)))
+        for n, task in enumerate(part.taken):
+            size += task.bytes
+            if size > BATCH_BYTES and (n or found):
+                part.taken, part.next_at = part.taken[:n], now
+                break
+        left -= len(part.taken)
+        found.append(part)
+    return found
+
+
+def settle(connection: Connection, parts: Sequence[Part], now: int) -> None:
+    """Write down what the queues were charged for, and where the next look begins."""
+    for part in parts:
+        after = part.queue.paid(sum(task.weight for task in part.taken), now)
+        if part.taken or after.turn:
+            connection.run("keep_queue", name=after.name, next_at=after.next_at, turn=after.turn)
+
+
+def may_take(connection: Connection, queue: Queue, row: Process, now: int) -> Part | None:
+    """One named task, if its queue lets it be taken: a lapsed one keeps its place, a free one needs room."""
+    if queue.blocked_at is not None:
+        return None
+    weight = queue.weight(row.cost)
+    task = Waiting(row.id, row.priority, row.share, weight, row.due_at or now)
+    if row.owner is None:
+        running = _running(connection, queue)
+        room = rules.least(queue.slots(running), queue.pace(now))
+        if not rules.choice(queue, [task], running, 1, room).taken:
+            return None
+    return Part(queue, [task])
+
+
+def _running(connection: Connection, queue: Queue) -> dict[str | None, int]:
+    (found,) = connection.one("running_of_queue", kind=QUEUE_MARK + queue.name)
+    return rules.weights(queue, json.decode(found))
+
+
+class _Look:
+    """One look at one queue; ``queue`` is its row as it will be after the claim, but for the charge."""
+
+    def __init__(self, connection: Connection, claim: Claim, queue: Queue, now: int) -> None:
+        self.connection = connection
+        self.queue = queue
+        self.now = now
+        self.alone = claim.alone
+        self.kind = QUEUE_MARK + queue.name
+        self.codes = [code for kind, code in claim.hosted if kind == self.kind]
+        self.turn: str | None = None
+
+    def part(self, most: int) -> Part:
+        """What may be taken now, at most so much, and when to look again."""
+        queue, now = self.queue, self.now
+        if queue.blocked_at is not None:
+            return Part(queue, [])
+        lapsed = self._tasks("lapsed_of_queue", alone=self.alone, codes=json.encode(self.codes).decode(), most=most)
+        charged = queue.paid(sum(task.weight for task in lapsed), now)
+        running = _running(self.connection, queue)
+        slots, pace, most = queue.slots(running), charged.pace(now), most - len(lapsed)
+        room = rules.least(slots, pace)
+        if room is not None and room <= 0:
+            found = rules.Choice(refused=1)
+        else:
+            found = rules.choice(queue, self._waiting(most, room) if most else [], running, most, room)
+        part = Part(replace(queue, turn=self.turn or queue.turn), [*lapsed, *found.taken])
+        paid = sum(task.weight for task in found.taken)
+        if slots is not None and slots - paid < (found.refused or 1):
+            return part  # it is full: who ends a task tells
+        heads = self._levels()
+        part.suspects = any(level.suspect is not None and level.suspect <= now for level in heads)
+        if found.more or self.turn or not most:
+            part.next_at = now
+            return part
+        later = [level.suspect if self.alone else level.later for level in heads]
+        times = [at for at in later if at is not None and at > now]
+        if found.refused is not None and (at := charged.paid(paid, now).payable_at(found.refused)) is not None:
+            times.append(at)
+        part.next_at = min(times, default=None)
+        return part
+
+    def _levels(self) -> list[Level]:
+        codes = json.encode(self.codes).decode()
+        (found,) = self.connection.one("heads_of_queue", kind=self.kind, codes=codes, now=self.now)
+        return json.decode(found, type=list[Level])
+
+    def _waiting(self, most: int, room: int | None) -> list[Waiting]:
+        """The first due tasks of each code, priority and share."""
+        waiting: list[Waiting] = []
+        for level in sorted(self._levels(), key=lambda level: (level.priority, level.code.encode())):
+            at = level.suspect if self.alone else level.plain
+            if at is None or at > self.now:
+                continue
+            where: dict[str, Any] = {"code": level.code, "priority": level.priority}
+            if self.alone:
+                waiting += self._tasks("suspects_of_queue", most=rules.reach(most, room, 1), **where)
+                continue
+            shares = self._shares(level)
+            each = rules.reach(most, room, len(shares))
+            for share in shares:
+                waiting += self._tasks("tasks_of_share", share=share, most=each, **where)
+        return waiting
+
+    def _shares(self, level: Level) -> list[str | None]:
+        """Whose turn it is: the shares behind the last turn, then those before it, and what has no share."""
+        where = {"kind": self.kind, "code": level.code, "priority": level.priority, "most": SHARES_A_LOOK + 1}
+        turn = self.queue.turn
+        (found,) = self.connection.one("shares_of_queue", after=turn, last=LAST, **where)
+        shares: list[str | None] = json.decode(found)
+        if turn and len(shares) <= SHARES_A_LOOK:
+            (found,) = self.connection.one("shares_of_queue", after="", last=turn, **where)
+            shares += json.decode(found)
+        if len(shares) > SHARES_A_LOOK:
+            shares = shares[:SHARES_A_LOOK]
+            self.turn = self.turn or shares[-1]
+        return [*shares, None]
+
+    def _tasks(self, query: str, *, most: int, priority: int = 0, **given: Any) -> list[Waiting]:
+        if most <= 0:
+            return []
+        asked = {"kind": self.kind, "now": self.now, "most": most, "priority": priority} | given
+        (found,) = self.connection.one(query, **asked)
+        rows = json.decode(found)
+        return [
+            Waiting(bytes.fromhex(id), priority, share, self.queue.weight(cost), due_at, n == most, size)
+            for n, (due_at, id, share, cost, size) in enumerate(rows, 1)
+        ]
