@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
+from perdure.errors import DefinitionError
 from perdure.kernel import payload
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
@@ -23,6 +24,7 @@ class Attempt:
     """
 
     __slots__ = (
+        "_connection",
         "_extend",
         "_left",
         "_loop",
@@ -45,6 +47,7 @@ class Attempt:
         left: Callable[[], float] | None = None,
         last_progress: Any = None,
         undoes: str | None = None,
+        connection: Any = None,
     ) -> None:
         self._process = process
         self.step = step
@@ -55,6 +58,7 @@ class Attempt:
         self._left = left
         self.last_progress = last_progress
         self.undoes = undoes
+        self._connection = connection
 
     @property
     def process(self) -> str:
@@ -70,6 +74,20 @@ class Attempt:
     def key(self) -> str | None:
         """The process's key, given by whoever started it."""
         return self._process.key
+
+    @property
+    def connection(self) -> Any:
+        """The open transaction of a step with ``transaction=True``: its result is committed with what is written there.
+
+        On PostgreSQL it is a connection of asyncpg, on SQLite one of sqlite3. The step only writes: its return commits
+        and its error rolls back. Raises DefinitionError where there is none.
+        """
+        if self._connection is None:
+            raise DefinitionError(
+                "this attempt has no transaction. Write @step(transaction=True) and call the step from a workflow; "
+                "in a test call a function that takes the connection, and let the step hand it over."
+            )
+        return self._connection
 
     def remaining(self) -> float:
         """Seconds until this attempt's deadline; infinite if it has none."""

@@ -16,6 +16,7 @@ from perdure.authoring.confinement import confinement
 from perdure.authoring.definition import name_of, plain_function, seconds
 from perdure.authoring.presence import turns
 from perdure.authoring.queue import Routing, note, routing, task_process, with_numbers
+from perdure.authoring.transaction import joint
 from perdure.authoring.undo import undo_of
 from perdure.errors import DefinitionError
 from perdure.kernel.failure import Failure
@@ -23,7 +24,7 @@ from perdure.kernel.message import MessageType
 from perdure.kernel.payload import CallShape
 from perdure.kernel.policy import Retry
 from perdure.kernel.process import Process
-from perdure.limits import QUEUED_STEP_TIMEOUT_SECONDS, STEP_TIMEOUT_SECONDS
+from perdure.limits import QUEUED_STEP_TIMEOUT_SECONDS, STEP_TIMEOUT_SECONDS, TRANSACTION_TIMEOUT_SECONDS
 
 __all__ = ["ATTEMPT", "Ask", "Attempt", "Step", "attempt", "step"]
 
@@ -49,6 +50,7 @@ class Step(Generic[P, R]):
         queue: str | None = None,
         priority: int | None = None,
         total: float | None = None,
+        transaction: bool = False,
     ) -> None:
         self.function = plain_function(function, "step")
         self.name = name_of(self.function, name, "step")
@@ -56,6 +58,9 @@ class Step(Generic[P, R]):
         self.away = self.routing is not None
         if self.away and timeout == STEP_TIMEOUT_SECONDS:
             timeout = QUEUED_STEP_TIMEOUT_SECONDS
+        self.transaction = joint(self, transaction, hard)
+        if self.transaction and timeout == STEP_TIMEOUT_SECONDS:
+            timeout = TRANSACTION_TIMEOUT_SECONDS
         self.retry = _retry(_DEFAULT_RETRY if retry is None else retry, permanent)
         self.timeout = seconds("timeout", timeout, f"{self}") or STEP_TIMEOUT_SECONDS
         self.hard = confinement(self, self.function, hard, memory)
@@ -98,6 +103,7 @@ class Step(Generic[P, R]):
                 own.total if total is None else total,
             )
         other.away = other.routing is not None
+        joint(other, self.transaction)
         return other
 
     def here(self, numbers: dict[str, Any] | None, timeout: float | None) -> Step[P, R]:
@@ -154,6 +160,7 @@ def step(
     queue: str | None = None,
     priority: int | None = None,
     total: float | None = None,
+    transaction: bool = False,
 ) -> _Decorator: ...
 def step(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Mark a function as a step; an ordinary one runs in a thread.
@@ -161,7 +168,8 @@ def step(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     ``retry`` says when to try again (default: three attempts), ``timeout`` how many seconds an attempt may take from
     start to end, and ``permanent`` which errors another attempt cannot cure. ``undo`` is the step that takes it back if
     the workflow, or the saga around it, does not come to its end. A ``hard`` step runs in a cell, a child OS process
-    that is killed at its deadline; ``memory`` limits it (bytes, or a text like ``"512MiB"``; Linux only).
+    that is killed at its deadline; ``memory`` limits it (bytes, or a text like ``"512MiB"``; Linux only). With
+    ``transaction`` what the step writes by ``attempt().connection`` and its result are committed together.
     Raises DefinitionError.
     """
     if function is not None:

@@ -23,7 +23,7 @@ from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.outcome import STILL_BUSY, Outcome
 from perdure.kernel.process import Process, Status
-from perdure.runtime import patching, publishing, undoing
+from perdure.runtime import notary, patching, publishing, undoing
 from perdure.runtime.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -158,7 +158,11 @@ class Activation:
 
     def _receive(self, message: Message) -> None:
         if message.type in ANSWERS:
-            self.outward().take(self, message)
+            ask = None if message.sender is None else notary.awaited(self, message)
+            if ask is None:
+                self.outward().take(self, message)
+            else:
+                self.receive_answer(ask, message)
             return
         if message.type in ORDERS:
             if message.number <= self.void:  # it was meant for an earlier run

@@ -30,6 +30,8 @@ from perdure.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from perdure.runtime.activation import Activation
+    from perdure.runtime.notary import Notary
+    from perdure.store.pact import Pact
 
 log = logging.getLogger("perdure")
 
@@ -45,7 +47,7 @@ class Execution:
 
     __slots__ = (
         "activation", "agent", "ask", "attempt", "call", "deadline", "extending", "hard_call", "number", "over",
-        "since", "started", "task", "timer",
+        "pact", "since", "started", "task", "timer",
     )  # fmt: skip
 
     def __init__(self, agent: Agent, activation: Activation, ask: Ask[Any], number: int, since: int) -> None:
@@ -59,6 +61,7 @@ class Execution:
         self.task: asyncio.Task[None] | None = None
         self.call: Call | None = None
         self.hard_call: HardCall | None = None
+        self.pact: Pact | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.started = 0.0
         self.deadline = float("inf")
@@ -78,6 +81,7 @@ class Execution:
                 left=self.left,
                 last_progress=activation.last_progress(ask),
                 undoes=activation.idempotency_key(ask.owed.ask) if type(ask) is UndoAsk else None,
+                connection=None if self.pact is None else self.pact.connection,
             )
         return self.attempt
 
@@ -131,8 +135,9 @@ class Agent:
         self.answered: Callable[[Activation, EventType, Ask[Any], bytes | None], None]
         self.tried: Callable[[Activation, Ask[Any], FailedAttempt], None]
         self.due: Callable[[Activation, Ask[Any]], None]
-        self._relay = Relay(self.loop, self._completed, self._failed)
+        self._relay = Relay(self.loop, self._completed, self.failed)
         self.cells: Cells | None = None
+        self.notary: Notary | None = None
         self._threads: Threads | None = None
         self._running: dict[Execution, None] = {}  # in the order of their beginning
         self._lingering = Lingering(self.loop)
@@ -154,8 +159,10 @@ class Agent:
         activation.in_flight[slot] = execution
         if type(ask) is UndoAsk and self._waits(execution, ask):
             return
-        if ask.step.is_async:
-            self._began(execution)
+        if ask.step.transaction and self.notary is not None:
+            self.notary.begin(execution)
+        elif ask.step.is_async:
+            self.began(execution)
             self._relay.put(execution)
         elif ask.step.hard is None:
             self._call_in_thread(execution)
@@ -165,7 +172,7 @@ class Agent:
     def _waits(self, execution: Execution, undo: UndoAsk) -> bool:
         """Whether an undo is not to be called now: it cannot be, or an attempt of its process has yet to end."""
         if undo.unfit is not None:
-            self.loop.call_soon(self._failed, execution, undo.unfit)
+            self.loop.call_soon(self.failed, execution, undo.unfit)
             return True
         return self._lingering.hold(execution.activation.process.id, partial(self._go_on, execution))
 
@@ -173,7 +180,7 @@ class Agent:
         if not execution.over:
             self.begin(execution.activation, execution.ask)
 
-    def _began(self, execution: Execution) -> None:
+    def began(self, execution: Execution) -> None:
         """An attempt begins, and its time with it."""
         self.telemetry.counters["steps"] += 1
         self._running[execution] = None
@@ -188,11 +195,13 @@ class Agent:
     def silence(self, execution: Execution) -> None:
         """Cancel an attempt that counts no more, and keep hold of it until it has ended."""
         self._let_go(execution)
-        under_way = execution.started and (execution.task or execution.call or execution.hard_call)
+        under_way = execution.started and (execution.task or execution.call or execution.hard_call or execution.pact)
         if under_way and execution.activation.loop.saga is not None:
             self._lingering.add(execution)
-        if execution.call is not None and self._threads is not None:
-            self._threads.give_up(execution.call)
+        if execution.call is not None:
+            self.threads.give_up(execution.call)
+        if execution.ask.step.transaction and self.notary is not None:
+            self.notary.give_up(execution)
         if execution.hard_call is not None and self.cells is not None:
             taken_back = not execution.activation.gone and execution.left() > 0.001
             self.cells.give_up(execution.hard_call, gently=taken_back)
@@ -243,14 +252,21 @@ class Agent:
             self._patrol.cancel()
         if self._silent:
             await asyncio.wait(list(self._silent), timeout=1.0)
+        if self.notary is not None:
+            await self.notary.close()
         if self._threads is not None:
             self._threads.close()
         if self.cells is not None:
             await self.cells.close()
 
-    def _call_in_thread(self, execution: Execution) -> None:
+    @property
+    def threads(self) -> Threads:
+        """Where ordinary functions run; made when the first is called."""
         if self._threads is None:
             self._threads = Threads(self.loop)
+        return self._threads
+
+    def _call_in_thread(self, execution: Execution) -> None:
         ask = execution.ask
         context = copy_context()
         context.run(ATTEMPT.set, execution.current)
@@ -259,18 +275,18 @@ class Agent:
             if error is None:
                 self._completed(execution, value)
             else:
-                self._failed(execution, error)
+                self.failed(execution, error)
 
         execution.call = Call(
-            partial(context.run, ask.step.function, *ask.args, **ask.kwargs), partial(self._began, execution), ended
+            partial(context.run, ask.step.function, *ask.args, **ask.kwargs), partial(self.began, execution), ended
         )
-        self._threads.call(execution.call)
+        self.threads.call(execution.call)
 
     def _call_in_cell(self, execution: Execution) -> None:
         def ended(answer: Answer | StepCrashed) -> None:
             if isinstance(answer, StepCrashed):  # when it was told to stop its cell was killed: that is no late answer
-                self._failed(execution, asyncio.CancelledError() if execution.over else answer)
-            elif not self._silenced(execution):
+                self.failed(execution, asyncio.CancelledError() if execution.over else answer)
+            elif not self.silenced(execution):
                 if isinstance(answer, Failed):
                     self._ended(execution, None, answer)
                 else:
@@ -278,11 +294,11 @@ class Agent:
 
         assert self.cells is not None
         ordered = order(execution.ask.step, execution.ask.raw, execution.current())
-        execution.hard_call = HardCall(ordered, partial(self._began, execution), execution.heard, ended)
+        execution.hard_call = HardCall(ordered, partial(self.began, execution), execution.heard, ended)
         self.cells.call(execution.hard_call)
 
     def _completed(self, execution: Execution, value: Any) -> None:
-        if self._silenced(execution):
+        if self.silenced(execution):
             return
         try:
             result = execution.ask.step.shape.encode_result(value)
@@ -291,15 +307,17 @@ class Agent:
         else:
             self._ended(execution, result, None)
 
-    def _failed(self, execution: Execution, error: BaseException) -> None:
+    def failed(self, execution: Execution, error: BaseException) -> None:
+        """An attempt has raised, or could not be made."""
         if execution.over and isinstance(error, asyncio.CancelledError):
             self._lingering.ended(execution)
             return  # it was told to stop and did
-        if self._silenced(execution):
+        if self.silenced(execution):
             return
         self._ended(execution, None, answered(error))
 
-    def _silenced(self, execution: Execution) -> bool:
+    def silenced(self, execution: Execution) -> bool:
+        """Whether what an attempt says now is late; if not, it is the last thing that it says."""
         if execution.over:
             self.telemetry.counters["late_results"] += 1
             self._lingering.ended(execution)
@@ -330,6 +348,8 @@ class Agent:
         if execution.deadline > self.loop.time() + 0.001:
             execution.timer = self.loop.call_at(execution.deadline, self._deadline, execution)
             return
+        if execution.pact is not None and not execution.pact.abandon():
+            return  # it is being committed: what becomes of that counts
         self.telemetry.counters["step_timeouts"] += 1
         seconds = self.loop.time() - execution.started
         execution.stop()

@@ -24,6 +24,7 @@ from perdure.runtime.grip import Grip
 from perdure.runtime.inbox import InboxReader
 from perdure.runtime.incarnation import Incarnation
 from perdure.runtime.intake import Intake
+from perdure.runtime.notary import Notary
 from perdure.runtime.pace import Pace
 from perdure.runtime.pulse import Pulse
 from perdure.runtime.scheduler import Scheduler
@@ -68,6 +69,7 @@ class Worker:
             self.incarnation, registry, committer, time, machine, telemetry, lease=pace.lease_seconds
         )
         self.scheduler.agent.cells = Cells(registry.sources, telemetry, pace.cells)
+        self.scheduler.agent.notary = Notary(store, machine, self.scheduler)
         self.inbox = InboxReader(store, self.scheduler)
         self.intake = Intake(self.incarnation, store, registry, self.scheduler)
         self.pulse = Pulse(self.incarnation, store, self.scheduler, beat=pace.beat_seconds)

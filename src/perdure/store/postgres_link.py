@@ -37,6 +37,18 @@ _SERVER_KEEPALIVE = {
 
 async def connect(address: Address, purpose: str) -> asyncpg.Connection[asyncpg.Record]:
     """A fresh connection with our codec and keepalives; raises what the driver raises."""
+    connection = await plain(address, purpose)
+    try:
+        # Ids are 16 raw bytes here, and uuid there.
+        await connection.set_type_codec("uuid", schema="pg_catalog", encoder=_whole, decoder=bytes, format="binary")
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+async def plain(address: Address, purpose: str, **settings: Any) -> asyncpg.Connection[asyncpg.Record]:
+    """A fresh connection with our keepalives and nothing else of ours; raises what the driver raises."""
     direct: dict[str, Any] = {"server_settings": {"application_name": f"perdure {purpose}", **_SERVER_KEEPALIVE}}
     pooled: dict[str, Any] = {"statement_cache_size": 0}
     connection = await reached(
@@ -44,11 +56,10 @@ async def connect(address: Address, purpose: str) -> asyncpg.Connection[asyncpg.
         timeout=CONNECT_SECONDS,
         max_cached_statement_lifetime=0,
         **(pooled if address.pooled else direct),
+        **settings,
     )
     try:
         _keep_alive(connection)
-        # Ids are 16 raw bytes here, and uuid there.
-        await connection.set_type_codec("uuid", schema="pg_catalog", encoder=_whole, decoder=bytes, format="binary")
     except BaseException:
         connection.terminate()
         raise

@@ -1,0 +1,147 @@
+"""A lent connection to SQLite: a step writes by it, in a transaction that it cannot end, and that can be taken from it.
+
+SQLite has one writer. A step that hangs with the write lock in hand would keep everybody waiting, so another thread may
+roll its transaction back, at any moment between two calls: hence every call passes one lock. After that nothing more
+is written by this connection.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from perdure.errors import Permanent
+
+_ADVICE = "Leave that to Perdure: return to commit, raise to roll back."
+
+
+class LentCursor(sqlite3.Cursor):
+    """A cursor whose calls stand aside while the transaction is taken back."""
+
+    connection: Lent
+
+    def execute(self, *given: Any) -> LentCursor:
+        """See sqlite3."""
+        with self.connection.passing():
+            return super().execute(*given)
+
+    def executemany(self, *given: Any) -> LentCursor:
+        """See sqlite3."""
+        with self.connection.passing():
+            return super().executemany(*given)
+
+    def executescript(self, script: str) -> LentCursor:
+        """Refused: it begins with a COMMIT."""
+        raise Permanent("executescript() commits what was written before it. Execute the statements one by one.")
+
+    def fetchone(self) -> Any:
+        """See sqlite3."""
+        with self.connection.passing():
+            return super().fetchone()
+
+    def fetchmany(self, *given: Any, **named: Any) -> list[Any]:
+        """See sqlite3."""
+        with self.connection.passing():
+            return super().fetchmany(*given, **named)
+
+    def fetchall(self) -> list[Any]:
+        """See sqlite3."""
+        with self.connection.passing():
+            return super().fetchall()
+
+    def __next__(self) -> Any:
+        with self.connection.passing():
+            return super().__next__()
+
+
+class Lent(sqlite3.Connection):
+    """A connection whose transaction is begun and ended by Perdure alone."""
+
+    def __init__(self, path: str, **settings: Any) -> None:
+        self._lock = threading.RLock()
+        self._ours = True
+        self.taken_back = False
+        super().__init__(path, isolation_level="IMMEDIATE", check_same_thread=False, **settings)
+
+    def cursor(self, factory: Any = None) -> Any:
+        """See sqlite3; no other kind of cursor is made."""
+        return super().cursor(LentCursor)
+
+    def commit(self) -> None:
+        """Refused: the step's return commits."""
+        raise Permanent(f"a step does not commit its own transaction. {_ADVICE}")
+
+    def rollback(self) -> None:
+        """Refused: the step's error rolls back."""
+        raise Permanent(f"a step does not roll its own transaction back. {_ADVICE}")
+
+    def close(self) -> None:
+        """Refused: the connection is Perdure's."""
+        raise Permanent(f"a step does not close the connection that it was lent. {_ADVICE}")
+
+    def __enter__(self) -> Lent:
+        raise Permanent(f"`with connection:` would commit at its end. {_ADVICE}")
+
+    # -- what only Perdure calls -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """Around every call: none is made while the transaction is taken back, nor after."""
+        try:
+            with self._lock:
+                if self.taken_back and not self._ours:
+                    raise TimeoutError("this attempt was given up and rolled back; return, for nothing of it counts")
+                yield
+        finally:
+            if self.taken_back and not self._ours:
+                self._roll_back()  # whoever took it back did not wait for this call to end
+
+    @contextmanager
+    def ours(self) -> Iterator[None]:
+        """Around what Perdure itself asks: it alone may begin and end a transaction."""
+        with self._lock:
+            before, self._ours = self._ours, True
+            try:
+                yield
+            finally:
+                self._ours = before
+
+    def lend(self) -> None:
+        """From now on it is the step's. What was prepared before is prepared anew, and so asked for leave."""
+        self.set_authorizer(self._authorized)
+        self._ours = False
+
+    def take_back(self) -> None:
+        """Roll back as soon as the call under way has ended, and let nothing be written any more; never waits."""
+        self.taken_back = True
+        self.interrupt()
+        self._roll_back()
+
+    def _roll_back(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            with self.ours():
+                super().rollback()
+        except sqlite3.Error:
+            return  # it was rolled back before
+        finally:
+            self._lock.release()
+
+    def finish(self) -> None:
+        """Commit."""
+        with self.ours():
+            super().commit()
+
+    def end(self) -> None:
+        """Roll back what is still open, and let go of the file."""
+        with self.ours():
+            self.set_authorizer(None)
+            super().close()
+
+    def _authorized(self, action: int, *names: Any) -> int:
+        """SQLite asks while it reads a statement: a transaction can be begun and ended by Perdure alone."""
+        return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION and not self._ours else sqlite3.SQLITE_OK

@@ -1,0 +1,317 @@
+"""Steps with a transaction, on both stores: effect and result are there together, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from perdure.engine import Engine
+from perdure.errors import ProcessCancelled, ProcessFailed
+from perdure.kernel.event import EventType
+from perdure.kernel.soundness import unsound
+from perdure.store.base import Search
+from perdure.store.codec import AesGcm, Zstd
+from perdure.store.offload import Folder
+from perdure.testing.faults import FaultyStore
+from tests.runtime.account import (
+    FLOWS,
+    Account,
+    answers,
+    booked_and_done,
+    booking,
+    hooks,
+    mistaken,
+    quick_booking,
+    trip,
+    two_bookings,
+)
+from tests.runtime.conftest import LIMIT, Open, until, until_row
+
+Opened = tuple[Engine, FaultyStore]
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    hooks.clear()
+    answers.clear()
+
+
+@pytest.fixture
+async def account(store_url: str) -> Account:
+    return Account(store_url)
+
+
+@pytest.fixture
+async def engine(opened: Open, account: Account) -> Engine:
+    engine, _ = await opened(work=True, workflows=FLOWS)
+    await account.open()
+    return engine
+
+
+def fail_once(error: BaseException) -> Callable[[], None]:
+    left = [error]
+
+    def hook() -> None:
+        if left:
+            raise left.pop()
+
+    return hook
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+async def sound(engine: Engine, id: bytes) -> None:
+    """The record of a process breaks no law."""
+    [row] = await engine.store.search(Search(ids=(id,)))
+    events = await engine.store.history(id, row.run, limit=row.events or 1)
+    assert unsound(row, events, await engine.store.messages([(id, 0)]), await engine.store.now()) == []
+
+
+async def events(engine: Engine, id: str, type: EventType) -> list[Any]:
+    return [event for event in await engine.history(id) if event.type is type]
+
+
+async def test_effect_and_result_are_recorded_together(engine: Engine, account: Account) -> None:
+    handle = await engine.start(booking, account.kind, "a")
+    assert await handle.result(LIMIT) == "A"
+    assert await account.booked() == ["a"]
+    [done] = await events(engine, handle.id, EventType.STEP_COMPLETED)
+    [message] = await engine.store.messages([(handle.id_bytes, 0)])
+    assert (done.name, done.message, done.payload) == ("book", message.number, None)
+    assert (message.payload, message.consumed_by) == (b'"A"', done.number)
+    await sound(engine, handle.id_bytes)
+
+
+async def test_many_at_once_are_each_recorded_once(engine: Engine, account: Account) -> None:
+    handles = await engine.start_many(booking, [(account.kind, f"{n:02}") for n in range(40)])
+    assert [await handle.result(LIMIT) for handle in handles] == [f"{n:02}" for n in range(40)]
+    assert await account.booked() == [f"{n:02}" for n in range(40)]
+    assert await account.keys() == 40
+
+
+async def test_what_a_failed_attempt_wrote_is_rolled_back_and_the_next_one_counts(
+    engine: Engine, account: Account
+) -> None:
+    hooks["a"] = fail_once(ConnectionError("the bank is closed"))
+    handle = await engine.start(booking, account.kind, "a")
+    assert await handle.result(LIMIT) == "A"
+    assert await account.booked() == ["a"]
+    assert len(await events(engine, handle.id, EventType.ATTEMPT_FAILED)) == 1
+    await sound(engine, handle.id_bytes)
+
+
+async def test_a_step_that_failed_for_good_leaves_nothing_and_its_retry_runs_under_its_old_key(
+    engine: Engine, account: Account
+) -> None:
+    keys: list[str] = []
+    hooks["a"] = lambda: fail(ValueError("no"))
+    handle = await engine.start(booking, account.kind, "a")
+    with pytest.raises(ProcessFailed, match="no"):
+        await handle.result(LIMIT)
+    assert await account.booked() == []
+    hooks.clear()
+    await handle.retry()
+    assert await handle.result(LIMIT) == "A"
+    keys = [key for (key,) in await account.run("SELECT key FROM booking")]
+    assert keys == [f"{handle.id}/1/book:1"]
+    await sound(engine, handle.id_bytes)
+
+
+async def test_a_result_that_cannot_be_stored_takes_its_effect_with_it(engine: Engine, account: Account) -> None:
+    answers["a"] = 7
+    handle = await engine.start(booking, account.kind, "a")
+    with pytest.raises(ProcessFailed, match="PayloadError"):
+        await handle.result(LIMIT)
+    assert await account.booked() == []
+
+
+async def test_an_attempt_over_its_deadline_is_rolled_back_though_its_thread_hangs(
+    engine: Engine, account: Account
+) -> None:
+    release = threading.Event()
+    calls: list[int] = []
+
+    def hang() -> Any:
+        calls.append(1)
+        if len(calls) > 1:
+            return None
+        return release.wait() if account.kind == "sqlite" else stubborn(release)
+
+    hooks["a"] = hang
+    handle = await engine.start(quick_booking, account.kind, "a")
+    assert await handle.result(LIMIT) == "A"
+    assert await account.booked() == ["a"], "others could write although the first attempt still hangs"
+    release.set()
+    assert engine.metrics()["step_timeouts"] == 1
+    await until(lambda: engine.metrics()["late_results"] or account.kind == "postgres")
+    assert await account.booked() == ["a"]
+    await sound(engine, handle.id_bytes)
+
+
+async def stubborn(release: threading.Event) -> None:
+    """Does not end when it is cancelled."""
+    while not release.is_set():
+        try:
+            await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            continue
+
+
+async def test_a_cancelled_step_is_rolled_back(engine: Engine, account: Account) -> None:
+    release, reached = threading.Event(), threading.Event()
+
+    def hang() -> Any:
+        reached.set()
+        return release.wait(LIMIT) if account.kind == "sqlite" else asyncio.Event().wait()
+
+    hooks["a"] = hang
+    handle = await engine.start(booking, account.kind, "a")
+    await until(reached.is_set)
+    if account.kind == "sqlite":  # nobody can ask while the step holds the one writer's place: drop it from here
+        activation = engine.worker.scheduler.hand[handle.id_bytes]  # type: ignore[union-attr]
+        activation.loop.root.cancel()
+        engine.worker.scheduler.feed(activation)  # type: ignore[union-attr]
+    else:
+        await handle.cancel()
+    with pytest.raises(ProcessCancelled):
+        await handle.result(LIMIT)
+    release.set()
+    assert await account.booked() == []
+    await sound(engine, handle.id_bytes)
+
+
+async def test_results_are_replayed_by_whoever_goes_on(opened: Open, account: Account) -> None:
+    first, _ = await opened(work=True, workflows=FLOWS)
+    await account.open()
+    handle = await first.start(two_bookings, account.kind, "a", "b")
+    await until_row(first, handle.id, lambda row: row.owner is None and row.seen == 1)
+    await first.close()
+    second, _ = await opened(work=True, workflows=FLOWS)
+    await second.signal(handle.id, "go on", "on")
+    assert await second.result(handle.id, timeout=LIMIT) == ["A", "on", "B"]
+    assert await account.booked() == ["a", "b"]
+    await sound(second, handle.id_bytes)
+
+
+async def test_a_result_that_nobody_has_heard_is_not_asked_for_again(
+    opened: Open, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = await opened(work=True, workflows=FLOWS)
+    await account.open()
+    told = asyncio.Event()
+    monkeypatch.setattr(first.worker.scheduler.agent.notary, "_tell", lambda *_: told.set())  # type: ignore[union-attr]
+    monkeypatch.setattr(first.worker.inbox, "_read", _deaf)  # type: ignore[union-attr]
+    handle = await first.start(booking, account.kind, "a")
+    await told.wait()
+    assert await account.booked() == ["a"]
+    assert await events(first, handle.id, EventType.STEP_COMPLETED) == []
+    await first.close(0)
+    second, _ = await opened(work=True, workflows=FLOWS)
+    assert await second.result(handle.id, timeout=LIMIT) == "A"
+    assert await account.booked() == ["a"]
+    assert second.metrics()["steps"] == 0, "it was not run again"
+    await sound(second, handle.id_bytes)
+
+
+async def _deaf(activations: Any) -> None:
+    """Hears nothing."""
+
+
+async def test_a_restart_from_the_step_runs_it_again_under_a_new_key(engine: Engine, account: Account) -> None:
+    handle = await engine.start(booking, account.kind, "a")
+    assert await handle.result(LIMIT) == "A"
+    await handle.restart_from("book")
+    await until_row(engine, handle.id, lambda row: row.final and row.run == 2)
+    assert await account.booked() == ["a", "a"]
+    assert await account.keys() == 2, "its effect is wanted again"
+    [ignored] = await events(engine, handle.id, EventType.ANSWER_IGNORED)
+    assert ignored.message == 1
+    await sound(engine, handle.id_bytes)
+
+
+async def test_a_restart_runs_it_again_and_ignores_the_old_result(engine: Engine, account: Account) -> None:
+    handle = await engine.start(booking, account.kind, "a")
+    assert await handle.result(LIMIT) == "A"
+    await handle.restart()
+    await until_row(engine, handle.id, lambda row: row.final and row.run == 2)
+    assert await account.booked() == ["a", "a"]
+    assert await account.keys() == 2
+    await sound(engine, handle.id_bytes)
+
+
+async def test_a_retry_after_a_later_failure_keeps_effect_and_result(engine: Engine, account: Account) -> None:
+    hooks["b"] = lambda: fail(ValueError("no"))
+    handle = await engine.start(booked_and_done, account.kind, "a", "b")
+    with pytest.raises(ProcessFailed):
+        await handle.result(LIMIT)
+    hooks["b"] = lambda: "done"
+    await handle.retry()
+    assert await handle.result(LIMIT) == ["A", "done"]
+    assert await account.booked() == ["a"]
+    await sound(engine, handle.id_bytes)
+
+
+async def test_a_restart_from_a_later_step_keeps_effect_and_result(engine: Engine, account: Account) -> None:
+    hooks["b"] = lambda: "once"
+    handle = await engine.start(booked_and_done, account.kind, "a", "b")
+    assert await handle.result(LIMIT) == ["A", "once"]
+    hooks["b"] = lambda: "twice"
+    await handle.restart_from("plainly")
+    await until_row(engine, handle.id, lambda row: row.final and row.run == 2)
+    assert await handle.result(LIMIT) == ["A", "twice"]
+    assert await account.booked() == ["a"]
+    await sound(engine, handle.id_bytes)
+
+
+async def test_a_result_by_hand_takes_the_place_of_one_that_never_came(engine: Engine, account: Account) -> None:
+    hooks["a"] = lambda: fail(ValueError("no"))
+    handle = await engine.start(booking, account.kind, "a")
+    with pytest.raises(ProcessFailed):
+        await handle.result(LIMIT)
+    await handle.set_result("book", "by hand")
+    assert await handle.result(LIMIT) == "by hand"
+    assert await account.booked() == []
+    await sound(engine, handle.id_bytes)
+
+
+async def test_what_is_undone_is_undone_in_a_transaction_too(engine: Engine, account: Account) -> None:
+    hooks["unb"] = fail_once(ConnectionError("later"))
+    hooks["c"] = lambda: fail(ValueError("no"))
+    handle = await engine.start(trip, account.kind, ["a", "b", "c"])
+    with pytest.raises(ProcessFailed) as failed:
+        await handle.result(LIMIT)
+    assert failed.value.undone == ("reserve:3", "reserve:2", "reserve:1")
+    assert await account.booked() == ["a", "b", "una", "unb", "unc"]
+    await sound(engine, handle.id_bytes)
+
+
+async def test_a_step_in_the_form_of_the_other_store_is_refused_with_what_to_do(
+    engine: Engine, account: Account
+) -> None:
+    handle = await engine.start(mistaken, account.kind)
+    told = await handle.result(LIMIT)
+    assert told.startswith("DefinitionError 1: ")
+    assert ("Write it as an ordinary `def`" if account.kind == "sqlite" else "Write it as an `async def`") in told
+    assert await account.booked() == []
+
+
+async def test_results_are_sealed_and_large_ones_stay_in_the_database(
+    opened: Open, account: Account, tmp_path: Any
+) -> None:
+    offload = Folder(tmp_path / "blobs", above=1000)
+    engine, _ = await opened(work=True, workflows=FLOWS, codecs=[Zstd(), AesGcm({"old": bytes(32)})], offload=offload)
+    await account.open()
+    long = "".join(chr(0x4E00 + n) for n in range(5000))
+    handle = await engine.start(booking, account.kind, long)
+    assert await handle.result(LIMIT) == long
+    await engine.close()
+    plain, _ = await opened(codecs=[], offload=None)
+    [message] = await plain.store.messages([(handle.id_bytes, 0)])
+    assert message.payload[:2] == b"\xc1\x01"
+    assert len(message.payload) > 1000
