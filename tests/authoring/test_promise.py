@@ -43,7 +43,7 @@ async def adding() -> int:
     return await add(await total, right=known)
 
 
-def test_a_step_is_asked_for_only_when_every_promise_among_its_arguments_is_resolved() -> None:
+def test_ipf54_a_step_is_asked_for_only_when_every_promise_among_its_arguments_is_resolved() -> None:
     life = Life(adding)
     life.finish_step("fetch")
     assert life.seen[-1].open == [("fetch", "2"), ("fetch", "3")]
@@ -65,7 +65,7 @@ async def failing_promises() -> list[str]:
     return told
 
 
-def test_a_failed_promise_fails_the_step_that_takes_it_with_the_same_error() -> None:
+def test_ipf60_a_failed_promise_fails_the_step_that_takes_it_with_the_same_error() -> None:
     assert lived(failing_promises) == {'["fail ValueError","fail ValueError"]'}
 
 
@@ -100,3 +100,74 @@ async def unfit_promise() -> str:
 
 def test_a_promised_value_that_does_not_fit_fails_the_step_in_the_workflow() -> None:
     assert Life(unfit_promise).finish_step("fetch").outcome == '"PayloadError"'
+
+
+@step
+async def total(numbers: list[int], names: dict[str, int]) -> int:
+    return sum(numbers) + sum(names.values())
+
+
+@workflow
+async def collecting() -> int:
+    numbers: Any = [A(1), 2, A(3)]
+    asked = total(numbers, {"four": A(4)})
+    numbers.clear()  # what is asked for is what stood there then
+    return await asked
+
+
+def test_ipf56_a_step_that_takes_a_collection_of_promises_waits_for_all_of_them() -> None:
+    life = Life(collecting)
+    assert life.seen[0].open == [("fetch", "1"), ("fetch", "2"), ("fetch", "3")]
+    life.finish_step("fetch", "3")
+    life.finish_step("fetch", "1")
+    assert life.finish_step("fetch", "2").asked == [("total", "1", b'[[1,2,3],{"four":4}]')]
+    assert lived(collecting) == {"10"}
+
+
+@workflow
+async def circular() -> str:
+    wheel: list[Any] = [A(1)]
+    wheel.append(wheel)
+    try:
+        return str(await total(wheel, {}))
+    except ValueError as error:
+        return type(error).__name__
+
+
+def test_promises_in_a_circle_are_refused_as_any_circle_is() -> None:
+    assert Life(circular).finish_step("fetch").outcome == '"PayloadError"'
+
+
+async def fetch_twice(number: int) -> Any:
+    await A(number)
+    return A(number + 1)  # handed on as it is, for whoever is waiting to await
+
+
+@workflow
+async def handing_on() -> int:
+    promise = await fetch_twice(1)
+    return await add(promise, right=await promise)
+
+
+def test_ipf55_a_promise_may_be_handed_on_to_whoever_waits_for_it() -> None:
+    assert lived(handing_on) == {"4"}
+
+
+@workflow
+async def after_another() -> list[str]:
+    first: Any = A(1)
+    other: Any = shout("no wait")
+
+    async def then() -> str:
+        await first  # an edge without a value
+        return await shout("after")
+
+    seen = [str(first.done())]
+    return seen + list(await asyncio.gather(then(), other))
+
+
+def test_ipf57_ipf58_a_step_waits_for_another_only_where_the_code_awaits_it() -> None:
+    life = Life(after_another)
+    assert life.seen[0].open == [("fetch", "1"), ("shout", "1")]
+    assert life.finish_step("fetch").asked == [("shout", ".1:1", b'["after"]')]
+    assert lived(after_another) == {'["False","AFTER","NO WAIT"]'}

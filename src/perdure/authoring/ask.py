@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from perdure.errors import WorkflowMisuse
+from perdure.limits import PAYLOAD_DEPTH
 
 if TYPE_CHECKING:
     from perdure.authoring.step import Step
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from perdure.kernel.process import Process
 
 R = TypeVar("R")
+
+PROMISED_VALUES = 100_000
+"""So many values of the arguments of one call are looked at for promises."""
 
 OnParentEnd: TypeAlias = Literal["cancel", "terminate", "abandon"]
 """What becomes of a child that still runs when its parent ends: it is asked to end, is ended, or goes its own way."""
@@ -115,9 +119,32 @@ fail: Callable[[Ask[Any], BaseException], None] = asyncio.Future.set_exception
 """Give an ask its recorded failure."""
 
 
-def promises(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Ask[Any]]:
-    """The asks among the arguments of a call."""
-    return [value for value in (*args, *kwargs.values()) if type(value) is Ask]
+def promised(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any], list[Ask[Any]]]:
+    """The arguments of a call as they are now, and the asks among them, also those in lists, tuples and dicts."""
+    waits: list[Ask[Any]] = []
+
+    def note(ask: Ask[Any]) -> Ask[Any]:
+        waits.append(ask)
+        return ask
+
+    args, kwargs = _replaced((list(args), dict(kwargs)), note, [PROMISED_VALUES])
+    return args, kwargs, waits
+
+
+def _replaced(value: Any, instead: Callable[[Ask[Any]], Any], left: list[int], depth: int = PAYLOAD_DEPTH) -> Any:
+    """A value with every ask in it replaced; what is circular, or of more than ``left`` values, stays as it is."""
+    if type(value) is Ask:
+        return instead(value)
+    left[0] -= 1
+    if depth == 0 or left[0] < 0:
+        return value
+    if type(value) is list:
+        return [_replaced(one, instead, left, depth - 1) for one in value]
+    if type(value) is tuple:
+        return tuple(_replaced(one, instead, left, depth - 1) for one in value)
+    if type(value) is dict:
+        return {name: _replaced(one, instead, left, depth - 1) for name, one in value.items()}
+    return value
 
 
 def when_resolved(ask: Ask[Any], waits: list[Ask[Any]]) -> None:
@@ -142,8 +169,7 @@ def when_resolved(ask: Ask[Any], waits: list[Ask[Any]]) -> None:
 
 def substitute(ask: Ask[Any]) -> None:
     """Put the promised values among the arguments and make the ask; an unfit value fails it."""
-    args = [value.result() if type(value) is Ask else value for value in ask.args]
-    kwargs = {name: value.result() if type(value) is Ask else value for name, value in ask.kwargs.items()}
+    args, kwargs = _replaced((ask.args, ask.kwargs), asyncio.Future.result, [PROMISED_VALUES])
     try:
         turn_loop(ask).put(ask, args, kwargs)
     except ValueError as error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from perdure.authoring import ending, presence, saga, wall
-from perdure.authoring.ask import Ask, fail, promises, resolve, when_resolved
+from perdure.authoring.ask import Ask, fail, promised, resolve, when_resolved
 from perdure.authoring.bare_loop import BareLoop, current_task
 from perdure.authoring.mailbox import Mailbox
 from perdure.authoring.presence import current_turn, turn_running
@@ -276,10 +276,9 @@ class TurnLoop(BareLoop):
         try:
             ask.raw, ask.args, ask.kwargs = shape.copy(args, kwargs)
         except ValueError:
-            waits = promises(args, kwargs)
+            ask.args, ask.kwargs, waits = promised(args, kwargs)
             if not waits:
                 raise
-            ask.args, ask.kwargs = args, kwargs
             when_resolved(ask, waits)
             return ask
         ask.digest = payloads.digest(ask.raw)
