@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias, TypeVar
 from msgspec import Struct
 
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
-from perdure.kernel.event import Event
+from perdure.kernel.event import Event, EventType
 from perdure.kernel.lease import Claim, ClaimAnswer
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
@@ -123,9 +123,20 @@ class Store(Protocol):
         """How many processes there are by kind and status; ``before_id`` and ``limit`` are of pages, and left out."""
 
     async def history(
-        self, process: bytes, run: int, *, after: int = 0, limit: int = 1000, backward: bool = False
+        self,
+        process: bytes,
+        run: int,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        backward: bool = False,
+        types: Sequence[EventType] = (),
+        names: Sequence[str] = (),
     ) -> list[Event]:
-        """Events of one run with numbers above ``after`` (below it, newest first, if ``backward`` and not 0)."""
+        """Events of one run with numbers above ``after`` (below it, newest first, if ``backward`` and not 0).
+
+        ``types`` and ``names`` narrow if any are given. Published values of one name are found by a seek.
+        """
 
     async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:
         """For each (process, number): its messages with higher numbers, by process and number."""

@@ -16,7 +16,7 @@ from msgspec.structs import astuple, replace
 from perdure.clock import Machine
 from perdure.kernel.child import is_task
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, Verdict
-from perdure.kernel.event import Event
+from perdure.kernel.event import Event, EventType
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
@@ -243,10 +243,19 @@ class PostgresStore:
         return [(one["kind"], row.STATUSES[one["status"]], one["processes"]) for one in found]
 
     async def history(
-        self, process: bytes, run: int, *, after: int = 0, limit: int = 1000, backward: bool = False
+        self,
+        process: bytes,
+        run: int,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        backward: bool = False,
+        types: Sequence[EventType] = (),
+        names: Sequence[str] = (),
     ) -> list[Event]:
         """Events of one run with numbers above ``after`` (below it, newest first, if ``backward`` and not 0)."""
-        found = await self._reads.rows("history", process, run, after, limit, backward)
+        narrow = [int(type) for type in types] or None, list(names) or None
+        found = await self._reads.rows("history", process, run, after, limit, backward, *narrow)
         return [row.event_of(one) for one in found]
 
     async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:

@@ -22,9 +22,9 @@ _start_rare = attrgetter(
 )  # fmt: skip
 _START_DEFAULTS = (Status.RUNNING, 1, False, 0, 0, 0, None, 4, None, None, None, None, None, None, None, 1)
 _commit_rare = attrgetter(
-    "reminder", "deaths", "alone_deaths", "deadline", "priority", "attributes", "state", "progress", "error"
+    "reminder", "deaths", "alone_deaths", "deadline", "priority", "state", "progress", "error"
 )
-_COMMIT_DEFAULTS = (False, 0, 0, None, 4, None, None, None, None)
+_COMMIT_DEFAULTS = (False, 0, 0, None, 4, None, None, None)
 
 id_of = attrgetter("after.id")
 
@@ -65,14 +65,14 @@ def commit_alone(commit: Commit) -> tuple[Any, ...] | None:
     """The arguments of the query ``commit_alone``; None if this commit needs the longer way."""
     if commit.consumed or commit.offered is not None:
         return None
-    (records, rare, events, _) = commit_records((commit,))
-    return records[0], rare and rare[0], events
+    (records, rare, events, _, published) = commit_records((commit,))
+    return records[0], rare and rare[0], events, published
 
 
 def commit_records(commits: Sequence[Commit]) -> tuple[Any, ...]:
     """The arguments of the query ``commit``; the commits are sorted by id."""
     rare = [_commit_rare(commit.after) for commit in commits]
-    offered = any(commit.offered is not None for commit in commits)
+    more = any(commit.offered is not None or commit.attributes_set for commit in commits)
     return (
         [
             (
@@ -97,19 +97,32 @@ def commit_records(commits: Sequence[Commit]) -> tuple[Any, ...]:
             for row in (commit.after,)
         ],
         None
-        if rare.count(_COMMIT_DEFAULTS) == len(rare) and not offered
-        else [(*_with_text(columns, 5), commit.offered) for columns, commit in zip(rare, commits, strict=True)],
+        if rare.count(_COMMIT_DEFAULTS) == len(rare) and not more
+        else [
+            (*columns[:5], _attributes(commit), *columns[5:], commit.offered)
+            for columns, commit in zip(rare, commits, strict=True)
+        ],
         _event_records(commits),
         [(place, *pair) for place, commit in enumerate(commits, 1) for pair in commit.consumed] or None,
+        [commit.after.id for commit in commits if commit.published] or None,
     )
+
+
+def _attributes(commit: Commit) -> str | None:
+    """What is to stand in the column: None leaves it as it is, the JSON null empties it."""
+    if not commit.attributes_set:
+        return None
+    (text,) = _with_text((commit.after.attributes,), 0)
+    return "null" if text is None else text
 
 
 def outward_records(commits: Sequence[Commit]) -> tuple[Any, ...]:
     """The arguments of the query ``commit_outward``; the commits are sorted by id, their children have no keys."""
     starts = [start for commit in commits for start in commit.starts]
     children, rare = start_records(starts)[:2]
+    *written, published = commit_records(commits)
     return (
-        *commit_records(commits),
+        *written,
         children or None,
         rare,
         [place for place, commit in enumerate(commits, 1) for _ in commit.starts] or None,
@@ -119,6 +132,7 @@ def outward_records(commits: Sequence[Commit]) -> tuple[Any, ...]:
             for sent in commit.sends
         ]
         or None,
+        published,
     )
 
 

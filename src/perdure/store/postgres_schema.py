@@ -19,7 +19,7 @@ from perdure.store.query import load
 
 _INSTALLS = re.compile(r"^-- installs: (.+)$", re.MULTILINE)
 _SCHEMA = re.compile(r"\bperdure(?=\.|;)")
-_CHANNEL = re.compile(r"'perdure_(?=due'|done'|told')")
+_CHANNEL = re.compile(r"'perdure_(?=due'|done'|told'|published')")
 
 
 def named(sql: str, schema: str) -> str:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from perdure.errors import BadRecord, StoreUnavailable
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
-from perdure.kernel.event import Event
+from perdure.kernel.event import Event, EventType
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
 from perdure.kernel.process import Process, Status
@@ -182,10 +182,20 @@ class SealedStore(Store):
         return await self._out(await self.store.search(search), Opening.process, fetch=named)
 
     async def history(
-        self, process: bytes, run: int, *, after: int = 0, limit: int = 1000, backward: bool = False
+        self,
+        process: bytes,
+        run: int,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        backward: bool = False,
+        types: Sequence[EventType] = (),
+        names: Sequence[str] = (),
     ) -> list[Event]:
         """See Store."""
-        events = await self.store.history(process, run, after=after, limit=limit, backward=backward)
+        events = await self.store.history(
+            process, run, after=after, limit=limit, backward=backward, types=types, names=names
+        )
         return await self._out(events, partial(Opening.event, process=process, run=run))
 
     async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:

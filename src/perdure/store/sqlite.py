@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from perdure.clock import SECOND, Machine
 from perdure.errors import StoreError
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
-from perdure.kernel.event import Event
+from perdure.kernel.event import Event, EventType
 from perdure.kernel.lease import Claim, ClaimAnswer
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
@@ -185,7 +185,7 @@ class SqliteStore:
         due = done = False
         for commit in commits:
             after = commit.after
-            if after.attributes is not None:
+            if commit.attributes_set and after.attributes is not None:
                 sqlite_row.check_attributes(after.attributes)
             if commit.lease:
                 continue
@@ -249,13 +249,22 @@ class SqliteStore:
         return await self._read(lambda connection: sqlite_search.count(connection, search), self._people)
 
     async def history(
-        self, process: bytes, run: int, *, after: int = 0, limit: int = 1000, backward: bool = False
+        self,
+        process: bytes,
+        run: int,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        backward: bool = False,
+        types: Sequence[EventType] = (),
+        names: Sequence[str] = (),
     ) -> list[Event]:
         """Events of one run with numbers above ``after`` (below it, newest first, if ``backward`` and not 0)."""
         name = "read_history_backward" if backward else "read_history"
         start = (after or _LAST) if backward else after
+        query, narrow = sqlite_search.history_query(backward, types, names)
         packed = await self._read(
-            lambda connection: connection.one(name, process=process, run=run, start=start, most=limit)
+            lambda connection: connection.one(query, process=process, run=run, start=start, most=limit, **narrow)
         )
         return [event for _, event in sqlite_row.events(packed)]
 

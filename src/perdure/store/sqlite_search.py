@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import DecodeError, json
 from msgspec.structs import replace
 
+from perdure.kernel.event import EventType
 from perdure.kernel.process import Process, Status
 from perdure.store import sqlite_row
 from perdure.store.base import Search
@@ -37,6 +39,17 @@ def count(connection: Connection, search: Search) -> list[tuple[str, Status, int
     (counted,) = connection.search("count_processes", where, given)
     rows = [(kind, STATUS[status], number) for kind, status, number in json.decode(counted)]
     return sorted(rows, key=lambda row: (row[0].encode(), STATUS_NUMBER[row[1]]))
+
+
+def history_query(backward: bool, types: Sequence[EventType], names: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """The query for events of these types and names, if any are given, and what narrows it."""
+    end = "_backward" if backward else ""
+    if not types and not names:
+        return f"read_history{end}", {}
+    if len(names) == 1 and list(types) == [EventType.PUBLISHED]:
+        return f"read_published{end}", {"name": names[0]}
+    numbers = json.encode([int(type) for type in types]).decode() if types else None
+    return f"read_some_history{end}", {"types": numbers, "names": json.encode(names).decode() if names else None}
 
 
 def same_json(stored: str | bytes, wanted: str) -> bool:

@@ -109,11 +109,9 @@ class FaultyStore(Store):
         answer: list[tuple[str, Status, int]] = await self._call("count", search)
         return answer
 
-    async def history(
-        self, process: bytes, run: int, *, after: int = 0, limit: int = 1000, backward: bool = False
-    ) -> list[Event]:
+    async def history(self, process: bytes, run: int, **narrow: Any) -> list[Event]:
         """See Store."""
-        answer: list[Event] = await self._call("history", process, run, after=after, limit=limit, backward=backward)
+        answer: list[Event] = await self._call("history", process, run, **narrow)
         return answer
 
     async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:

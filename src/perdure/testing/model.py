@@ -199,6 +199,7 @@ class Model:
             due_at=due_at,
             reminder=after.reminder and not unheard and not commit.lease,
             inbox=row.inbox,
+            attributes=after.attributes if commit.attributes_set else row.attributes,
             changed_at=self.now,
             created_at=row.created_at,
         )

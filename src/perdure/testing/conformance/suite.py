@@ -23,6 +23,7 @@ from perdure.testing.conformance.reading import Reading
 from perdure.testing.conformance.recording import Recording
 from perdure.testing.conformance.seizing import Seizing
 from perdure.testing.conformance.sending import Sending
+from perdure.testing.conformance.showing import Showing
 from perdure.testing.conformance.starting import Starting
 from perdure.testing.conformance.sweeping import Sweeping
 from perdure.testing.conformance.timekeeping import Timekeeping
@@ -43,6 +44,7 @@ class StoreConformance(
     Beating,
     Sweeping,
     Reading,
+    Showing,
     Recording,
     Pruning,
     Timekeeping,

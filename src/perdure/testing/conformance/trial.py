@@ -159,8 +159,12 @@ def _results(row: Process, steps: int) -> tuple[Event, ...]:
     )
 
 
+_OF_THE_COMMIT = ("consumed", "lease", "not_before", "offered", "attributes_set", "published")
+
+
 def _commit(row: Process, events: Sequence[Event], fields: dict[str, Any]) -> Commit:
-    own = {name: fields.pop(name) for name in ("consumed", "lease", "not_before", "offered") if name in fields}
+    own = {name: fields.pop(name) for name in _OF_THE_COMMIT if name in fields}
+    own.setdefault("attributes_set", "attributes" in fields)
     events = tuple(fields.pop("events", events))
     after = {"version": row.version + 1, "events": events[-1].number if events else row.events} | fields
     changed = replace(row, **after)

@@ -7,13 +7,13 @@ SELECT perdure.micros(perdure.now()) AS now
 SELECT * FROM perdure.start($1, $2, $3, $4, $5, $6)
 
 -- name: commit
-SELECT * FROM perdure.commit($1, $2, $3, $4)
+SELECT * FROM perdure.commit($1, $2, $3, $4, $5)
 
 -- name: commit_alone
-SELECT * FROM perdure.commit_alone($1, $2, $3)
+SELECT * FROM perdure.commit_alone($1, $2, $3, $4)
 
 -- name: commit_outward
-SELECT * FROM perdure.commit_outward($1, $2, $3, $4, $5, $6, $7, $8)
+SELECT * FROM perdure.commit_outward($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: send
 SELECT * FROM perdure.send($1, $2, $3, $4, $5, $6, $7)
@@ -65,7 +65,7 @@ SELECT * FROM perdure.search_by_id($1, $2, $3)
 SELECT * FROM perdure.count($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: history
-SELECT * FROM perdure.history($1, $2, $3, $4, $5)
+SELECT * FROM perdure.history($1, $2, $3, $4, $5, $6, $7)
 
 -- name: messages
 SELECT * FROM perdure.later_messages($1, $2)

@@ -21,7 +21,8 @@ UPDATE process SET
     status = column2, run = column3, version = column4, token = column5, owner = nullif(column6, -0.5),
     due_at = nullif(column7, -0.5), reminder = column8, seen = column9, events = column10,
     awaiting = nullif(column11, -0.5), deaths = column12, alone_deaths = column13,
-    deadline = nullif(column14, -0.5), priority = column15, attributes = nullif(column16, -0.5),
+    deadline = nullif(column14, -0.5), priority = column15,
+    attributes = CASE column16 WHEN -0.5 THEN attributes ELSE nullif(column16, x'') END,
     state = nullif(column17, -0.5), progress = nullif(column18, -0.5), result = nullif(column19, -0.5),
     error = nullif(column20, -0.5), code = column21, changed_at = column23,
     opened_at = CASE column22 WHEN created_at THEN 0 WHEN -0.5 THEN NULL ELSE column22 END

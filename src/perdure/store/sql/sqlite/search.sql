@@ -13,6 +13,34 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
     SELECT head, body FROM packed_event WHERE process = :process AND run = :run AND number > :start ORDER BY number LIMIT :most
 )
 
+-- name: read_some_history
+SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
+    SELECT head, body FROM packed_event WHERE process = :process AND run = :run AND number > :start
+    AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
+    AND (:names IS NULL OR name IN (SELECT value FROM json_each(:names))) ORDER BY number LIMIT :most
+)
+
+-- name: read_some_history_backward
+SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
+    SELECT head, body FROM packed_event WHERE process = :process AND run = :run AND number < :start
+    AND (:types IS NULL OR type IN (SELECT value FROM json_each(:types)))
+    AND (:names IS NULL OR name IN (SELECT value FROM json_each(:names))) ORDER BY number DESC LIMIT :most
+)
+
+-- name: read_published
+-- Published values of one name: a seek in their own index.
+SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
+    SELECT head, body FROM packed_event
+    WHERE type = 36 AND name = :name AND process = :process AND run = :run AND number > :start ORDER BY number LIMIT :most
+)
+
+-- name: read_published_backward
+SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
+    SELECT head, body FROM packed_event
+    WHERE type = 36 AND name = :name AND process = :process AND run = :run AND number < :start
+    ORDER BY number DESC LIMIT :most
+)
+
 -- name: read_history_backward
 SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
     SELECT head, body FROM packed_event WHERE process = :process AND run = :run AND number < :start ORDER BY number DESC LIMIT :most

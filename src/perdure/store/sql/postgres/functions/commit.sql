@@ -7,6 +7,7 @@
 -- would else read it whole, once, which is a good plan that day and a ruinous one an hour later (rule 8).
 CREATE OR REPLACE FUNCTION perdure.commit(
     records perdure.commit_in[], rare perdure.commit_rare[], new_events perdure.event_in[], consumed perdure.consumed_in[],
+    published uuid[],
     OUT now bigint, OUT inboxes int[], OUT odd int[], OUT verdicts text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
@@ -66,7 +67,8 @@ BEGIN
             changed_at = t, seen = u.seen, events = u.events, awaiting = u.awaiting, result = u.result,
             code = u.code, opened_at = perdure.instant(u.opened_at), deaths = coalesce(u.deaths, 0), alone_deaths = coalesce(u.alone_deaths, 0),
             deadline = perdure.instant(u.deadline), priority = coalesce(u.priority, 4),
-            attributes = u.attributes::jsonb, state = u.state, progress = u.progress, error = u.error
+            attributes = CASE WHEN u.attributes IS NULL THEN p.attributes ELSE nullif(u.attributes, 'null')::jsonb END,
+            state = u.state, progress = u.progress, error = u.error
         FROM ROWS FROM (unnest(records), unnest(rare)) WITH ORDINALITY
              AS u(id, token, version, forced, status, run, owner, lease, due_at, seen, events, awaiting, result,
                   code, opened_at, not_before, reminder, deaths, alone_deaths, deadline, priority, attributes, state, progress,
@@ -112,6 +114,9 @@ BEGIN
         END IF;
         IF done THEN
             PERFORM pg_notify('perdure_done', '');
+        END IF;
+        IF published IS NOT NULL THEN
+            PERFORM perdure.tell_published(published);
         END IF;
         IF told IS NOT NULL THEN  -- whoever had these rows hears that he has lost them
             PERFORM pg_notify('perdure_told', CASE WHEN length(told) < 7900 THEN told ELSE '' END);

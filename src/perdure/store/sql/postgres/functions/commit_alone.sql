@@ -1,7 +1,7 @@
 -- Write one commit: what an idle system does most, at half the cost of a batch of one. Whatever is not as usual (the
 -- fence does not fit, the row is locked, a timer is early, a message unheard) is left to perdure.commit, which judges.
 CREATE OR REPLACE FUNCTION perdure.commit_alone(
-    one perdure.commit_in, rare perdure.commit_rare, new_events perdure.event_in[],
+    one perdure.commit_in, rare perdure.commit_rare, new_events perdure.event_in[], published uuid[],
     OUT now bigint, OUT inboxes int[], OUT odd int[], OUT verdicts text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
@@ -27,7 +27,7 @@ BEGIN
     IF place IS NULL OR one.not_before > now
        OR (messages > one.seen AND one.forced = 0 AND one.status >= 'completed') THEN
         SELECT c.now, c.inboxes, c.odd, c.verdicts INTO now, inboxes, odd, verdicts
-        FROM perdure.commit(ARRAY[one], CASE WHEN rare IS NOT NULL THEN ARRAY[rare] END, new_events, NULL) AS c;
+        FROM perdure.commit(ARRAY[one], CASE WHEN rare IS NOT NULL THEN ARRAY[rare] END, new_events, NULL, published) AS c;
         RETURN;
     END IF;
     UPDATE perdure.process p SET
@@ -45,7 +45,8 @@ BEGIN
         code = one.code, opened_at = perdure.instant(one.opened_at),
         deaths = coalesce(rare.deaths, 0), alone_deaths = coalesce(rare.alone_deaths, 0),
         deadline = perdure.instant(rare.deadline), priority = coalesce(rare.priority, 4),
-        attributes = rare.attributes::jsonb, state = rare.state, progress = rare.progress, error = rare.error
+        attributes = CASE WHEN rare.attributes IS NULL THEN p.attributes ELSE nullif(rare.attributes, 'null')::jsonb END,
+        state = rare.state, progress = rare.progress, error = rare.error
     WHERE p.ctid = place;
     IF new_events IS NOT NULL THEN
         INSERT INTO perdure.event
@@ -62,6 +63,9 @@ BEGIN
     END IF;
     IF lost THEN  -- whoever had it hears that he has lost it
         PERFORM pg_notify('perdure_told', one.id::text);
+    END IF;
+    IF published IS NOT NULL THEN
+        PERFORM perdure.tell_published(published);
     END IF;
     IF messages > 0 THEN
         inboxes := ARRAY[messages];

@@ -7,6 +7,7 @@
 CREATE OR REPLACE FUNCTION perdure.commit_outward(
     records perdure.commit_in[], rare perdure.commit_rare[], new_events perdure.event_in[], consumed perdure.consumed_in[],
     children perdure.start_in[], children_rare perdure.start_rare[], child_of int[], letters perdure.letter_in[],
+    published uuid[],
     OUT now bigint, OUT inboxes int[], OUT odd int[], OUT verdicts text[], OUT blocked int[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
@@ -29,7 +30,7 @@ BEGIN
         RETURN;
     END IF;
     SELECT c.now, c.inboxes, c.odd, c.verdicts INTO now, inboxes, odd, verdicts
-    FROM perdure.commit(records, rare, new_events, consumed) AS c;
+    FROM perdure.commit(records, rare, new_events, consumed, published) AS c;
     IF children IS NOT NULL THEN
         PERFORM perdure.start(array_agg(u.child ORDER BY u.n), array_agg(u.rare ORDER BY u.n), NULL, NULL, false, true)
         FROM (

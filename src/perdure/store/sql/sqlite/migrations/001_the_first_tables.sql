@@ -108,6 +108,9 @@ CREATE TABLE event (
     CONSTRAINT texts_are_clean CHECK (instr(place, char(0)) = 0 AND instr(name, char(0)) = 0)
 ) STRICT, WITHOUT ROWID;
 
+-- Published values, for those who read one name of a run.
+CREATE INDEX event_published ON event (name, process, run, number) WHERE type = 36;
+
 CREATE TABLE message (
     process BLOB NOT NULL REFERENCES process (id),
     number INTEGER NOT NULL,

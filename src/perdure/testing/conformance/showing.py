@@ -1,0 +1,85 @@
+"""Showing: what a process shows of itself by its commits, attributes and published values, and who finds it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.process import Process
+from perdure.store.base import Search
+from perdure.testing.conformance.trial import Trial, going_on
+
+PUBLISHED = EventType.PUBLISHED
+RIGA, ROME = (Search(attributes=(("city", city),)) for city in ('"Riga"', '"Rome"'))
+
+
+def _values(row: Process, *names: str) -> tuple[Event, ...]:
+    """Values published under these names, one after the other."""
+    return tuple(
+        Event(number, 0, PUBLISHED, row.created_at, str(number), name, b"%d" % number)
+        for number, name in enumerate(names, row.events + 1)
+    )
+
+
+class Showing:
+    """Attributes that commits change, and histories told by type and name."""
+
+    async def test_a_commit_changes_the_attributes_only_if_it_says_so(self, trial: Trial) -> None:
+        row = await trial.in_hand(await trial.worker(), attributes=b'{"city":"Riga"}')
+        row = await trial.done(going_on(row, attributes=b'{"city":"Rome"}', attributes_set=False))
+        assert row.attributes == b'{"city":"Riga"}'
+        row = await trial.done(going_on(row, attributes=b'{"city":"Rome"}'))
+        assert row.attributes == b'{"city":"Rome"}'
+        row = await trial.done(going_on(row))
+        assert row.attributes == b'{"city":"Rome"}'
+        row = await trial.done(going_on(row, attributes=None))
+        assert row.attributes is None
+
+    @pytest.mark.parametrize("batch", [1, 3])
+    async def test_a_search_finds_a_process_by_what_it_has_set_as_soon_as_the_commit_is_written(
+        self, trial: Trial, batch: int
+    ) -> None:
+        worker = await trial.worker()
+        rows = [await trial.in_hand(worker, attributes=b'{"city":"Riga"}') for _ in range(batch)]
+        changed, *others = rows
+        await trial.store.commit([going_on(changed, attributes=b'{"city":"Rome"}'), *map(going_on, others)])
+        assert [row.id for row in await trial.store.search(ROME)] == [changed.id]
+        assert {row.id for row in await trial.store.search(RIGA)} == {row.id for row in others}
+
+    async def test_a_refused_commit_changes_no_attributes(self, trial: Trial) -> None:
+        row = await trial.in_hand(await trial.worker(), attributes=b'{"city":"Riga"}')
+        late = going_on(row, attributes=b'{"city":"Rome"}')
+        await trial.done(going_on(row))
+        await trial.commit(late)
+        assert (await trial.row(row.id)).attributes == b'{"city":"Riga"}'
+
+    async def test_a_history_is_told_by_type_and_name(self, trial: Trial) -> None:
+        row = await trial.in_hand(await trial.worker())
+        row = await trial.done(going_on(row, steps=2))
+        row = await trial.done(going_on(row, events=_values(row, "line", "note", "line"), published=True))
+        row = await trial.done(going_on(row, events=_values(row, "charge", "line"), published=True))
+        lines: dict[str, Any] = {"types": (PUBLISHED,), "names": ("line",)}
+        wanted: list[tuple[dict[str, Any], list[int]]] = [
+            (lines, [3, 5, 7]),
+            (lines | {"after": 3}, [5, 7]),
+            (lines | {"after": 3, "limit": 1}, [5]),
+            (lines | {"after": 7}, []),
+            (lines | {"backward": True, "limit": 1}, [7]),
+            (lines | {"backward": True, "after": 7, "limit": 1}, [5]),
+            (lines | {"backward": True, "after": 3}, []),
+            ({"types": (PUBLISHED,), "names": ("lin",)}, []),
+            ({"types": (PUBLISHED,)}, [3, 4, 5, 6, 7]),
+            ({"types": (PUBLISHED,), "backward": True, "limit": 2}, [7, 6]),
+            ({"types": (PUBLISHED,), "names": ("line", "note"), "after": 3}, [4, 5, 7]),
+            ({"types": (EventType.STEP_COMPLETED, EventType.TIMER_FIRED)}, [1, 2]),
+            ({"names": ("charge",)}, [1, 2, 6]),
+            ({"names": ("charge",), "backward": True, "after": 6}, [2, 1]),
+        ]
+        for asked, numbers in wanted:
+            told = await trial.store.history(row.id, 1, **asked)
+            assert (asked, [event.number for event in told]) == (asked, numbers)
+            assert all(event.payload == b"%d" % event.number for event in told if event.type is PUBLISHED)
+        assert await trial.store.history(row.id, 2, **lines) == []
+        assert await trial.store.history(trial.ids.new_id(), 1, **lines) == []
