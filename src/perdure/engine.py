@@ -28,6 +28,7 @@ from perdure.runtime.store_time import StoreTime
 from perdure.runtime.worker import Worker
 from perdure.store.base import Store
 from perdure.store.codec import Codec
+from perdure.store.news import News
 from perdure.store.offload import Offload
 from perdure.store.open import sealed, store_for
 from perdure.telemetry import Telemetry
@@ -137,7 +138,7 @@ class Engine(Client):
             self.in_hand = self.worker.scheduler.hand.__contains__
             self.sent = self._sent
             self.taken = self._taken
-        self._unwatch = self.store.watch(self._due, self.results.hint, self._told)
+        self._unwatch = self.store.watch(self._due, self.results.hint, self._told, self._named)
 
     async def close(self, seconds: float | None = None) -> None:
         """Stop: steps in flight get ``seconds`` (default of the pace) to finish, the rest is handed back.
@@ -235,6 +236,12 @@ class Engine(Client):
     def _told(self, processes: Sequence[bytes]) -> None:
         if self.worker is not None:
             self.worker.told(processes)
+
+    def _named(self, news: News) -> None:
+        if news.ended:
+            self.results.named(news.ended)
+        if news.kinds and self.worker is not None:
+            self.worker.intake.named(news.kinds, news.due)
 
     def _due(self) -> None:
         if self.worker is not None:

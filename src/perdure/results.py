@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from perdure import limits
@@ -13,6 +13,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.loop import Loop
 from perdure.store.base import Search, Store
+from perdure.store.news import TAIL
 
 
 class Results:
@@ -25,9 +26,12 @@ class Results:
         self._waiters: dict[bytes, list[asyncio.Future[Process]]] = {}
         self.outer: asyncio.AbstractEventLoop | None = None
         self._away: dict[bytes, None] = {}
+        self._tails: dict[bytes, bytes] = {}
+        self._named: dict[bytes, None] = {}
         self._there: set[bytes] = set()
         self._hinted = False
         self._wait = limits.POLL_SECONDS
+        self._look_at = 0.0
 
     async def wait(self, id: bytes, *, here: bool) -> Process:
         """The process once it has ended or is broken; raises ProcessNotFound if there is none (any more).
@@ -39,7 +43,7 @@ class Results:
         future: asyncio.Future[Process] = self.outer.create_future()
         self._waiters.setdefault(id, []).append(future)
         if not here:
-            self._away[id] = None
+            self._miss_from_here(id)
             self.hint()
         try:
             return await future
@@ -49,8 +53,7 @@ class Results:
                 waiters.remove(future)
                 if not waiters:
                     del self._waiters[id]
-                    self._away.pop(id, None)
-                    self._there.discard(id)
+                    self._leave(id)
 
     def open(self) -> None:
         """Begin to look, on the running event loop."""
@@ -59,8 +62,7 @@ class Results:
 
     def ended(self, process: Process) -> None:
         """A process has ended (or is broken): tell those who wait for it."""
-        self._away.pop(process.id, None)
-        self._there.discard(process.id)
+        self._leave(process.id)
         for future in self._waiters.pop(process.id, ()):
             if not future.done():
                 future.set_result(process)
@@ -68,7 +70,7 @@ class Results:
     def parted(self, id: bytes) -> None:
         """A process has left our hands without an end: whoever waits for it is told by looking from now on."""
         if id in self._waiters:
-            self._away[id] = None
+            self._miss_from_here(id)
             self.loop.wake()
 
     async def close(self) -> None:
@@ -88,8 +90,45 @@ class Results:
         self._wait = limits.RESULT_FIRST_SECONDS
         self.loop.wake()
 
+    def named(self, tails: Sequence[bytes]) -> None:
+        """The processes whose ids end so have ended elsewhere: look for those of them that somebody waits for."""
+        for tail in tails:
+            if (id := self._tails.get(tail)) is not None:
+                self._named[id] = None
+        if self._named:
+            self.loop.wake()
+
+    def _miss_from_here(self, id: bytes) -> None:
+        """Somebody waits for a process that others have in hand."""
+        self._away[id] = None
+        self._tails[id[-TAIL:]] = id
+
+    def _leave(self, id: bytes) -> None:
+        """Nobody waits for it any more, or it has come to its end."""
+        if id in self._away:
+            del self._away[id]
+            self._tails.pop(id[-TAIL:], None)
+            self._there.discard(id)
+
     async def _tick(self) -> float:
+        if self._named and not self._hinted and self.machine.monotonic() < self._look_at:
+            return await self._look_for_named()
+        wait = await self._look()
+        self._look_at = self.machine.monotonic() + wait
+        return wait
+
+    async def _look_for_named(self) -> float:
+        """Look for those that were named, and wait on for the next look at all."""
+        ids = tuple(islice(self._named, limits.LIST_ROWS))
+        for id in ids:
+            del self._named[id]
+        for process in await self.store.search(Search(ids=ids, statuses=SETTLED, limit=len(ids))):
+            self.ended(process)
+        return 0.0 if self._named else max(0.0, self._look_at - self.machine.monotonic())
+
+    async def _look(self) -> float:
         hinted, self._hinted = self._hinted, False
+        self._named.clear()
         started = self.machine.monotonic()
         looked = 0
         while looked < len(self._away):
@@ -120,7 +159,7 @@ class Results:
         found = {process.id for process in await self.store.search(Search(ids=ids, limit=len(ids)))}
         self._there |= found
         for id in (id for id in ids if id not in found):
-            self._away.pop(id, None)
+            self._leave(id)
             gone = ProcessNotFound(f"no process has the id {id_text(id)} any more; its retention may be over")
             for future in self._waiters.pop(id, ()):
                 if not future.done():

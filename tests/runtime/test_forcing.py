@@ -91,7 +91,7 @@ async def test_rule_22_steps_in_flight_elsewhere_are_stopped_at_once(opened: Ope
     beats = len([name for name, _ in store.calls if name == "beat"])
     await getattr(handle, verb)(who="anna")
     await until(lambda: "first stopped" in done)
-    assert worker.metrics()["leases_lost"] == (verb != "restart")  # what is restarted may be ours again before we look
+    assert worker.metrics()["leases_lost"] == 1 or verb == "restart"  # what is restarted may be ours again by then
     assert len([name for name, _ in store.calls if name == "beat"]) <= beats + 2  # it asked, and did not wait
 
 

@@ -15,6 +15,7 @@ class Claim(Struct, frozen=True, gc=False):
 
     ``alone`` asks for suspects only (processes that died twice with their worker), otherwise they are left out.
     ``only`` narrows the claim to one process, due or not. Refused as a whole if the incarnation was ended.
+    ``among`` narrows it to some of which somebody has said that they are due and free: nothing else is looked for.
     ``seize`` takes that one, while it runs, from whoever has it, hosted or not: a command does so that must not be
     outrun. Its ``worker`` is an id of its own, which nobody enlists and nobody beats for.
     """
@@ -25,6 +26,7 @@ class Claim(Struct, frozen=True, gc=False):
     lease: int
     alone: bool = False
     only: bytes | None = None
+    among: tuple[bytes, ...] = ()
     seize: bool = False
 
 
@@ -44,6 +46,8 @@ class Claimed(Struct, frozen=True, gc=False):
 
 class ClaimAnswer(Struct, frozen=True, gc=False):
     """What was claimed; ``next_due_at`` is the earliest due time among hosted rows left, for the next look.
+
+    Of a claim ``among`` some it is None, or now if some of them may only be taken by looking for all that is due.
 
     ``alive`` is false when the incarnation was ended. ``suspects`` says that suspects are due.
     """

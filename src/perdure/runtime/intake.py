@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import islice
 
 from perdure import limits
 from perdure.authoring.registry import Registry
@@ -17,6 +18,8 @@ from perdure.store.base import Store
 
 BREATH_SECONDS = 0.02
 """Histories are replayed for this long before the event loop gets its turn."""
+SOON_SECONDS = 0.02
+"""What is most likely no work for us is looked for after so long."""
 RESTING_TIMES = 4
 """No worker has more than so many times its capacity in hand, however many wait for children."""
 
@@ -24,6 +27,7 @@ RESTING_TIMES = 4
 class Intake:
     """One loop: claim, adopt, then wait for a hint, the next due time, or a second (the safety net).
 
+    A hint may name who is due: then those are claimed without looking for others, until the next look is due.
     ``ended`` is called when the store says that this incarnation was ended; ``suspects`` when suspects are due.
     ``unsure`` says that a claim may have been applied whose rows were not taken in hand: ``reconcile`` frees them.
     """
@@ -43,6 +47,38 @@ class Intake:
         self.unsure = False
         self._next: int | None = None
         self._in_vain = 0
+        self._named: dict[bytes, None] = {}
+        self._asking: tuple[bytes, ...] = ()
+        self._all = True
+        self._look_at = 0.0
+        self._later: asyncio.TimerHandle | None = None
+
+    def wake(self) -> None:
+        """Something may be due: look for all that is."""
+        self._all = True
+        self.loop.wake()
+
+    def soon(self) -> None:
+        """The same, but after a moment: most likely others have it, and are told of it."""
+        if self._later is None:
+            self._later = asyncio.get_running_loop().call_later(SOON_SECONDS, self._soon)
+
+    def _soon(self) -> None:
+        self._later = None
+        self.wake()
+
+    def named(self, kinds: Sequence[str], due: Sequence[bytes]) -> None:
+        """Processes of these kinds are due: claim those named, or look for all if none is."""
+        ours = {kind for kind, _ in self.registry.hosted}.intersection(kinds)
+        if not ours:
+            return
+        if due and not self.alone and ours.issubset(kind for kind, _ in self._unlimited()):
+            self._named |= dict.fromkeys(id for id in due if id not in self.scheduler.hand and id not in self._asking)
+            self._all = self._all or len(self._named) > limits.CLAIM_ROWS
+        else:
+            self._all = True
+        if self._all or self._named:
+            self.loop.wake()
 
     def waiting(self, due_at: int) -> None:
         """A row was let go here that is due at ``due_at``: look again by then."""
@@ -59,6 +95,10 @@ class Intake:
         if self.unsure and self.reconcile is not None:
             await self.reconcile()
         self.unsure = True
+        if self._named and not self._all and self.scheduler.time.monotonic() < self._look_at:
+            return await self._claim_named(room)
+        self._named.clear()
+        self._all = False
         answers: list[ClaimAnswer] = []
         full = False
         try:
@@ -67,10 +107,30 @@ class Intake:
                 answers.append(await self.claim(hosted, asked))
                 full = full or len(answers[-1].claimed) == asked
         except StoreUnavailable:
+            self._all = True
             self.scheduler.telemetry.count("store_errors")
             raise
         self.unsure = False
-        return 0.0 if full else self._until(answers)
+        wait = 0.0 if full else self._until(answers)
+        self._look_at = self.scheduler.time.monotonic() + wait
+        return wait
+
+    async def _claim_named(self, room: int) -> float:
+        """Claim those that hints have named; others may have been quicker, which the answer does not tell."""
+        self._asking = tuple(islice(self._named, min(room, limits.CLAIM_ROWS)))
+        for id in self._asking:
+            del self._named[id]
+        try:
+            answer = await self.claim(self._unlimited(), len(self._asking), self._asking)
+        except StoreUnavailable:
+            self._all = True
+            self.scheduler.telemetry.count("store_errors")
+            raise
+        finally:
+            self._asking = ()
+        self.unsure = False
+        self._all = self._all or answer.next_due_at is not None
+        return 0.0 if self._all else max(0.0, self._look_at - self.scheduler.time.monotonic())
 
     def _room(self) -> int:
         """How many more processes may be taken in hand: those that only wait for children leave room to these."""
@@ -85,11 +145,18 @@ class Intake:
         """What to claim, and how much of it: each limited queue by itself, the rest together."""
         limited = {kind: queue.at_most for kind, queue in self.registry.queues.items() if queue.at_most is not None}
         hosted = self.registry.hosted
-        yield tuple(pair for pair in hosted if pair[0] not in limited) if limited else hosted, room
+        yield self._unlimited(), room
         for kind, most in limited.items():
             held = sum(activation.process.kind == kind for activation in self.scheduler.hand.values())
             if held < most:
                 yield tuple(pair for pair in hosted if pair[0] == kind), min(room, most - held)
+
+    def _unlimited(self) -> tuple[tuple[str, str], ...]:
+        """What is hosted here without a limit of this worker's own."""
+        hosted, queues = self.registry.hosted, self.registry.queues
+        if not self.registry.limited:
+            return hosted
+        return tuple(pair for pair in hosted if pair[0] not in queues or queues[pair[0]].at_most is None)
 
     def parted(self) -> None:
         """A process was let go: a limited queue may have room again."""
@@ -106,10 +173,12 @@ class Intake:
         self._in_vain = self._in_vain + 1 if wait <= 0 and not claimed else 0
         return min(limits.POLL_SECONDS, max(wait, 0.001 * 2.0 ** min(self._in_vain, 10)))
 
-    async def claim(self, hosted: tuple[tuple[str, str], ...], limit: int) -> ClaimAnswer:
-        """Claim up to ``limit`` processes of these kinds and versions, and take them in hand."""
+    async def claim(
+        self, hosted: tuple[tuple[str, str], ...], limit: int, among: tuple[bytes, ...] = ()
+    ) -> ClaimAnswer:
+        """Claim up to ``limit`` processes of these kinds and versions (``among`` some), and take them in hand."""
         sent = self.scheduler.time.monotonic()
-        claim = Claim(self.incarnation.id, hosted, limit, self.scheduler.lease, alone=self.alone)
+        claim = Claim(self.incarnation.id, hosted, limit, self.scheduler.lease, alone=self.alone, among=among)
         answer = await self.store.claim(claim)
         self.scheduler.telemetry.took("claim", self.scheduler.time.monotonic() - sent)
         self.scheduler.time.heard(answer.now, sent)

@@ -134,13 +134,13 @@ class Worker:
 
     def hint(self) -> None:
         """Work may be due, or a message may have come: look now."""
-        self.intake.loop.wake()
+        self.intake.wake()
         self.inbox.hint()
 
     def sent(self, process: bytes, owner: bytes | None) -> None:
         """A message was sent from here: if we have the process in hand it hears at once, if nobody has it it is due."""
         if owner is None:
-            self.intake.loop.wake()
+            self.intake.wake()
         elif owner == self.incarnation.id:
             self.inbox.look(process)
 
@@ -148,7 +148,10 @@ class Worker:
         """A commit of ours has started children or sent messages: whoever of them we have in hand hears at once."""
         if commit.sends:
             self.told([message.process for message in commit.sends])
-        self.intake.loop.wake()
+            self.intake.soon()
+        if commit.starts:
+            children = [start.process for start in commit.starts]
+            self.intake.named([child.kind for child in children], [child.id for child in children])
 
     def told(self, processes: Sequence[bytes]) -> None:
         """Messages were sent to these processes, or they were taken: those in hand hear at once. None named: any."""
@@ -247,7 +250,7 @@ class Worker:
             except PerdureError as error:
                 log.warning("the new incarnation cannot be enlisted yet: %s", error)
                 await asyncio.sleep(self.pace.beat_seconds)
-        self.intake.loop.wake()
+        self.intake.wake()
 
     async def reconcile(self) -> int:
         """Free rows that this worker owns but does not hold: a claim whose answer never came (rule 5)."""

@@ -23,6 +23,7 @@ from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.queue import Queue
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.store.news import Named
 
 Hint: TypeAlias = Callable[[], None]
 """Called when it is worth looking."""
@@ -150,9 +151,11 @@ class Store(Protocol):
     async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
         """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
 
-    def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
+    def watch(self, due: Hint, done: Hint, told: Told | None = None, named: Named | None = None) -> Hint:
         """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch.
 
         ``told`` is called in place of ``due`` with the processes that messages were sent to, or that a command took
         from their owner, where the store knows them and somebody has them in hand; else after ``due``, naming none.
+        ``named`` is called in place of ``due`` and ``done`` where the store knows which processes it is about.
+        It alone is told of published values.
         """

@@ -24,6 +24,7 @@ from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.limits import SEARCH_SECONDS
 from perdure.store import postgres_row as row
 from perdure.store.base import Hint, Pruned, Record, Search, Told
+from perdure.store.news import Named
 from perdure.store.postgres_batch import (
     commit_alone,
     commit_records,
@@ -139,6 +140,9 @@ class PostgresStore:
         queued = any(map(is_task, kinds))
         if claim.seize:
             rows = await self._writes.rows("seize", claim.worker, claim.only, claim.lease)
+        elif claim.among:
+            among = list(claim.among)
+            rows = await self._writes.rows("claim_among", claim.worker, kinds, codes, claim.limit, claim.lease, among)
         else:
             rows = await self._writes.rows(
                 "claim_queued" if queued else "claim",
@@ -274,6 +278,6 @@ class PostgresStore:
         found = await self._writes.row("prune", finished, keys, limit)
         return Pruned(found["processes"], found["forgotten"])
 
-    def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
+    def watch(self, due: Hint, done: Hint, told: Told | None = None, named: Named | None = None) -> Hint:
         """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch."""
-        return self._presence.watch(due, done, told)
+        return self._presence.watch(due, done, told, named)

@@ -10,13 +10,13 @@ import asyncio
 import math
 from collections.abc import Mapping
 from typing import Any
-from uuid import UUID
 
 import asyncpg
 
 from perdure.clock import Machine
 from perdure.errors import StoreError
 from perdure.store.base import Hint, Told
+from perdure.store.news import Hearers, Named, News, of_channel
 from perdure.store.postgres_error import translated
 from perdure.store.postgres_link import Backoff, connect, ended
 from perdure.store.postgres_url import Address
@@ -40,7 +40,7 @@ class Presence:
         self._machine = machine
         self._queries = queries
         self._held: set[int] = set()
-        self._watches: list[tuple[Hint, Hint, Told | None]] = []
+        self._hearers = Hearers()
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._turn = asyncio.Lock()
         self._lost = asyncio.Event()
@@ -67,16 +67,9 @@ class Presence:
             connection.remove_termination_listener(self._ended)
             await ended(connection)
 
-    def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
-        """Call ``due``, ``done`` and ``told`` as hints arrive; the answer stops it."""
-        entry = (due, done, told)
-        self._watches.append(entry)
-
-        def stop() -> None:
-            if entry in self._watches:
-                self._watches.remove(entry)
-
-        return stop
+    def watch(self, due: Hint, done: Hint, told: Told | None = None, named: Named | None = None) -> Hint:
+        """Call ``due``, ``done``, ``told`` and ``named`` as hints arrive; the answer stops it."""
+        return self._hearers.add(due, done, told, named)
 
     async def hold(self, worker: bytes) -> bool:
         """Take the lock of an incarnation and keep it over reconnects; false if it cannot be had now."""
@@ -119,15 +112,15 @@ class Presence:
                 await asyncio.sleep(backoff.failed())
                 continue
             backoff.reset()
-            for channel in ("due", "done"):
-                self._hint(channel, "")  # whatever was told meanwhile was missed
+            # Whatever was told meanwhile was missed.
+            self._hearers.tell(News(some_due=True, some_done=True, some_published=True))
 
     async def _establish(self) -> None:
         connection = await connect(self._address, "presence")
         self._lost.clear()
         connection.add_termination_listener(self._ended)
         try:
-            for channel in ("due", "done", "told"):
+            for channel in ("due", "done", "told", "published"):
                 await connection.add_listener(f"{self._address.schema}_{channel}", self._heard)
             async with self._turn:
                 for lock in self._held:
@@ -145,14 +138,4 @@ class Presence:
         self._lost.set()
 
     def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:
-        self._hint(channel.rpartition("_")[2], str(payload))
-
-    def _hint(self, channel: str, payload: str) -> None:
-        ids = [UUID(text).bytes for text in payload.split()]
-        for due, done, told in tuple(self._watches):
-            if channel == "done":
-                done()
-            elif ids and told is not None:
-                told(ids)
-            else:
-                due()
+        self._hearers.tell(of_channel(channel.rpartition("_")[2], str(payload)))

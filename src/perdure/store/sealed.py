@@ -28,6 +28,7 @@ from perdure.store import seal
 from perdure.store.base import Hint, Pruned, Search, Store, Told
 from perdure.store.base import Record as SmallRecord
 from perdure.store.blob import Blob, Blobs
+from perdure.store.news import Named
 from perdure.store.opening import Opening
 from perdure.store.seal import Seal
 from perdure.store.sealing import Sealing
@@ -245,9 +246,9 @@ class SealedStore(Store):
         """See Store. These rows hold no payloads."""
         return await self.store.records(table, changes)
 
-    def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
+    def watch(self, due: Hint, done: Hint, told: Told | None = None, named: Named | None = None) -> Hint:
         """See Store."""
-        return self.store.watch(due, done, told)
+        return self.store.watch(due, done, told, named)
 
     # -- removing --------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.store import (
     sqlite_claim,
     sqlite_commit,
+    sqlite_news,
     sqlite_record,
     sqlite_row,
     sqlite_schema,
@@ -30,6 +31,8 @@ from perdure.store import (
     sqlite_worker,
 )
 from perdure.store.base import Hint, Pruned, Record, Search, Told
+from perdure.store.news import Named
+from perdure.store.sqlite_bell import Bell
 from perdure.store.sqlite_clock import SqliteClock
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_file import Standing, read_url
@@ -70,8 +73,9 @@ class SqliteStore:
         memory = self._file.path is None
         self._reader = writing if memory else lane("perdure sqlite reader", self._connect, self._standing.check)
         self._people = writing if memory else lane("perdure sqlite search", self._connect, self._standing.check)
-        self._writer = Writer(self._machine, self._clock, writing)
-        self._watch = Watch(self._writer.hints, self._connect_watch)
+        self._bell = Bell(self._file.locks, self._machine)
+        self._writer = Writer(self._machine, self._clock, writing, self._bell)
+        self._watch = Watch(self._writer.hints, self._bell, self._connect_watch)
 
     # -- opening and closing -----------------------------------------------------------------------------------
 
@@ -121,6 +125,7 @@ class SqliteStore:
         await self._people.close()
         await self._reader.close()
         await self._writer.close()
+        self._bell.close()
         self._locks.close()
 
     async def now(self) -> int:
@@ -149,21 +154,22 @@ class SqliteStore:
             at_once=sqlite_start.start_at_once if len(named) < 2 else None,
             owner=next(iter(named), None),
             due=due,
+            news=sqlite_news.of_starts,
         )
-        self._watch.tell(due, False)
+        self._tell()
         return answers
 
     async def send(self, messages: Sequence[Message]) -> list[SendAnswer]:
         """Put messages into inboxes, giving each its number; unowned running targets become due now."""
         if not messages:
             return []
-        answers = await self._writer.write_all(messages, sqlite_send.send, due=True)
-        self._watch.tell(True, False)
+        answers = await self._writer.write_all(messages, sqlite_send.send, due=True, news=sqlite_news.of_sends)
+        self._tell()
         return answers
 
     async def claim(self, claim: Claim) -> ClaimAnswer:
         """Take due processes: new token, owner, lease; then, in later statements, read what they hold."""
-        if claim.only is None:
+        if claim.only is None and not claim.among:
             work = await self._read(lambda connection: sqlite_claim.look(connection, self._clock, claim))
             if work.none():
                 return work.answer(())
@@ -195,9 +201,14 @@ class SqliteStore:
                 due = True
             due = due or after.token != commit.token  # whoever had it hears that he has lost it
         answers = await self._writer.write_all(
-            commits, sqlite_commit.commit, at_once=sqlite_commit.commit_at_once, due=due, done=done
+            commits,
+            sqlite_commit.commit,
+            at_once=sqlite_commit.commit_at_once,
+            due=due,
+            done=done,
+            news=sqlite_news.of_commits,
         )
-        self._watch.tell(due or self._writer.take_left(), done)
+        self._tell()
         return answers
 
     # -- workers -----------------------------------------------------------------------------------------------
@@ -260,7 +271,6 @@ class SqliteStore:
         names: Sequence[str] = (),
     ) -> list[Event]:
         """Events of one run with numbers above ``after`` (below it, newest first, if ``backward`` and not 0)."""
-        name = "read_history_backward" if backward else "read_history"
         start = (after or _LAST) if backward else after
         query, narrow = sqlite_search.history_query(backward, types, names)
         packed = await self._read(
@@ -281,7 +291,7 @@ class SqliteStore:
         if not changes:
             return await self._read(lambda connection: sqlite_record.read(connection, table))
         rows = await self._writer.write(lambda transaction: sqlite_record.write(transaction, table, changes))
-        self._watch.tell(self._writer.take_left(), False)
+        self._tell()
         return rows
 
     async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
@@ -296,14 +306,11 @@ class SqliteStore:
     async def _prune_some(self, ids: Sequence[bytes], before: int, keys: int) -> int:
         return await self._writer.write(lambda transaction: sqlite_sweep.prune(transaction, ids, before, keys))
 
-    def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
+    def watch(self, due: Hint, done: Hint, told: Told | None = None, named: Named | None = None) -> Hint:
         """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch."""
-        if told is None:
-            return self._watch.add(due, done)
-        tell = told
+        return self._watch.add(due, done, told, named)
 
-        def hear() -> None:
-            due()
-            tell(())
-
-        return self._watch.add(hear, done)
+    def _tell(self) -> None:
+        """Let our own hear what our transactions have left for them."""
+        for news in self._writer.take_news():
+            self._watch.tell(news)

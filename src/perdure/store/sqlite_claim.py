@@ -92,6 +92,8 @@ def take(transaction: Transaction, clock: SqliteClock, claim: Claim) -> Taken:
     connection, now = transaction.connection, transaction.now
     if not (claim.seize or transaction.alive(claim.worker)):
         return Taken([], [], Work(now, False, [], [], claim.alone))
+    if claim.among:
+        return _take_among(transaction, claim)
     if claim.only is not None:
         rows = [row for row in _read(connection, [claim.only]) if _may_take(row, claim, now)]
         rows = rows if claim.seize else _let(transaction, claim, rows)
@@ -100,23 +102,60 @@ def take(transaction: Transaction, clock: SqliteClock, claim: Claim) -> Taken:
         found.now = now
         sqlite_queue.settle(connection, found.parts, now)
         rows = _read(connection, _candidates(connection, claim, found))
-    rows = rows[: claim.limit]
+    rows = sorted(rows[: claim.limit], key=lambda row: row.priority)
+    owners = [row.owner for row in rows]
+    rows = _owned(transaction, claim, rows)
+    left = Work(now, True, [], [], claim.alone) if claim.seize else look(connection, clock, claim)
+    return Taken(rows, owners, left)
+
+
+def _let(transaction: Transaction, claim: Claim, rows: list[Process]) -> list[Process]:
+    """Those of the named rows that their queues let be taken, which are charged for it."""
+    queues = {QUEUE_MARK + queue.name: queue for queue in sqlite_queue.limited(transaction.connection, claim)}
+    let: list[Process] = []
+    for row in rows:
+        queue = queues.get(row.kind)
+        part = sqlite_queue.may_take(transaction.connection, queue, row, transaction.now) if queue else None
+        if part is not None:
+            sqlite_queue.settle(transaction.connection, [part], transaction.now)
+        if queue is None or part is not None:
+            let.append(row)
+    return let
+
+
+def _owned(transaction: Transaction, claim: Claim, rows: Sequence[Process]) -> list[Process]:
+    """Give rows to the claimant; the answer is the rows as they are then."""
+    now = transaction.now
     due_at = now + claim.lease
     if rows:
-        connection.write("own_processes", 1, [row.id for row in rows], claim.worker, due_at, now, now)
-    taken = [
-        (
-            replace(
-                row, token=row.token + 1, owner=claim.worker, due_at=due_at, reminder=False,
-                opened_at=now if row.opened_at is None else row.opened_at, changed_at=now,
-            ),
-            row.owner,
+        transaction.connection.write("own_processes", 1, [row.id for row in rows], claim.worker, due_at, now, now)
+    return [
+        replace(
+            row, token=row.token + 1, owner=claim.worker, due_at=due_at, reminder=False,
+            opened_at=now if row.opened_at is None else row.opened_at, changed_at=now,
         )
         for row in rows
     ]  # fmt: skip
-    taken.sort(key=lambda pair: pair[0].priority)
-    left = Work(now, True, [], [], claim.alone) if claim.seize else look(connection, clock, claim)
-    return Taken([row for row, _ in taken], [owner for _, owner in taken], left)
+
+
+def _take_among(transaction: Transaction, claim: Claim) -> Taken:
+    """Take those of the named rows that are due and free, and look for no others.
+
+    Tasks of a queue that has a row, and with it limits, are left to a claim of all: then something is left due now.
+    """
+    now = transaction.now
+    free = [
+        row
+        for row in _read(transaction.connection, claim.among)
+        if row.owner is None and not row.reminder and (row.due_at or 0) <= now and _may_take(row, claim, now)
+    ]
+    queues = sqlite_queue.limited(transaction.connection, claim) if free else []
+    limited = {QUEUE_MARK + queue.name for queue in queues}
+    rows = [row for row in free if row.kind not in limited][: claim.limit]
+    transaction.void = not rows
+    heads: list[tuple[int, int, int | None, int | None]] = [(0, 0, now, None)] if len(rows) < len(free) else []
+    owned = _owned(transaction, claim, rows)
+    return Taken(owned, [None] * len(owned), Work(now, True, heads, [], False))
 
 
 def bare(taken: Taken) -> tuple[Claimed, ...]:
@@ -134,20 +173,6 @@ def read(connection: Connection, taken: Taken) -> ClaimAnswer:
             for row, owner in zip(taken.rows, taken.owners, strict=True)
         )
     )
-
-
-def _let(transaction: Transaction, claim: Claim, rows: list[Process]) -> list[Process]:
-    """Those of the named rows that their queues let be taken, which are charged for it."""
-    queues = {QUEUE_MARK + queue.name: queue for queue in sqlite_queue.limited(transaction.connection, claim)}
-    let: list[Process] = []
-    for row in rows:
-        queue = queues.get(row.kind)
-        part = sqlite_queue.may_take(transaction.connection, queue, row, transaction.now) if queue else None
-        if part is not None:
-            sqlite_queue.settle(transaction.connection, [part], transaction.now)
-        if queue is None or part is not None:
-            let.append(row)
-    return let
 
 
 def _may_take(row: Process, claim: Claim, now: int) -> bool:

@@ -124,7 +124,7 @@ class _Batch:
             owner, due_at, reminder = after.owner, self._now + commit.lease, False
         elif inbox > after.seen and after.status is Status.RUNNING:
             due_at, reminder = self._now, False
-            self._transaction.left_due = True
+            self._transaction.left_due = self._transaction.unheard = True
         id = bytearray(after.id)
         self._rows += after_cells(id, commit, owner, due_at, reminder, inbox, self._now)
         for event in commit.events:
@@ -135,6 +135,8 @@ class _Batch:
             self._consumed += (id, number, after.run, event_number)
         self._starts += commit.starts
         self._sends += commit.sends
+        if commit.published:
+            self._transaction.published = True
 
     def write(self) -> None:
         """Write everything, in a handful of statements; raises Collision if a row is not as it was taken to be."""
@@ -156,5 +158,5 @@ class _Batch:
         if self._starts:
             sqlite_start.start(self._transaction, self._starts)
         if self._sends:
-            sqlite_send.send(self._transaction, self._sends)
+            self._transaction.letters += sqlite_send.send(self._transaction, self._sends)
         self._transaction.left_due = True

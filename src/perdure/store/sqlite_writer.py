@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -11,6 +12,9 @@ from msgspec import Struct
 
 from perdure import limits
 from perdure.clock import Machine
+from perdure.kernel.message import SendAnswer
+from perdure.store.news import News
+from perdure.store.sqlite_bell import Bell, Ring
 from perdure.store.sqlite_clock import SqliteClock
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_error import busy
@@ -38,13 +42,22 @@ class Collision(Exception):
 
 
 class Transaction:
-    """What a piece of work sees inside its transaction: the connection, the store's now, and who is alive."""
+    """What a piece of work sees inside its transaction: the connection, the store's now, and who is alive.
+
+    It leaves word there of what others should look at: ``left_due`` that something became due, ``unheard`` that it is
+    a row let go with a message that nobody had heard, ``letters`` what became of messages sent with commits. ``void``
+    says that there was nothing to write after all.
+    """
 
     def __init__(self, connection: Connection, now: int, alive: str) -> None:
         self.connection = connection
         self.now = now
         self._alive = alive
         self.left_due = False
+        self.published = False
+        self.unheard = False
+        self.void = False
+        self.letters: list[SendAnswer] = []
 
     def alive(self, worker: bytes) -> bool:
         """Whether this incarnation is enlisted and has not ended (rule 11)."""
@@ -52,6 +65,8 @@ class Transaction:
 
 
 Batch: TypeAlias = Callable[[Transaction, Sequence[Any]], list[T]]
+Told: TypeAlias = Callable[[Sequence[Any], Sequence[Any], Transaction], News]
+"""Gives the news of a batch that was committed: of its records, with their answers."""
 
 
 class _Piece(Struct, frozen=True, gc=False):
@@ -63,19 +78,21 @@ class _Piece(Struct, frozen=True, gc=False):
     due: bool = False
     done: bool = False
     records: int = 0
+    news: Callable[[Sequence[Any], Transaction], News] | None = None
 
 
 class Writer:
     """Runs transactions. Beats and renewals go first in its queue (rule 25)."""
 
-    def __init__(self, machine: Machine, clock: SqliteClock, lane: Lane) -> None:
+    def __init__(self, machine: Machine, clock: SqliteClock, lane: Lane, bell: Bell) -> None:
         self.lane = lane
+        self.bell = bell
         self.clock = clock
         self.hints = Hints()
         self.pace = Pace()
         self._machine = machine
         self._closing = threading.Event()
-        self._left_due = False
+        self._news: deque[News] = deque()
         self._wary = 0
 
     async def write(self, body: Callable[[Transaction], T], *, urgent: bool = False) -> T:
@@ -92,18 +109,20 @@ class Writer:
         owner: bytes | None = None,
         due: bool = False,
         done: bool = False,
+        news: Told | None = None,
     ) -> list[T]:
         """Write a batch, in several transactions if it would hold the lock for too long.
 
         ``at_once`` does the same as ``body`` in fewer statements where everything is as usual and ``owner`` is alive;
         it raises Collision where not, and is left out for a while after it did. ``due`` and ``done`` leave hints for
-        the watches of other workers.
+        the watches of other workers, ``news`` says more.
         """
         answers: list[T] = []
         while len(answers) < len(records):
             part = records[len(answers) : len(answers) + self.pace.records]
             hope = None if at_once is None else partial(_onto, at_once, part)
-            piece = _Piece(partial(_onto, body, part), hope, owner, due, done, len(part))
+            said = None if news is None else partial(news, part)
+            piece = _Piece(partial(_onto, body, part), hope, owner, due, done, len(part), said)
             answers += await self.lane.run(partial(self._write, piece))
         return answers
 
@@ -122,10 +141,10 @@ class Writer:
                     self._wary = WARY_BATCHES
         return self._transact(piece, connection, piece.body, self._opened)
 
-    def take_left(self) -> bool:
-        """Whether a transaction made something due that could not be known before it; asking takes the answer away."""
-        left, self._left_due = self._left_due, False
-        return left
+    def take_news(self) -> Iterator[News]:
+        """What the transactions since the last time have left for others to look at, and for us."""
+        while self._news:
+            yield self._news.popleft()
 
     def locked(self, connection: Connection, body: Callable[[], T]) -> T:
         """Run ``body`` under the write lock, in one transaction that is committed, or rolled back if it raises."""
@@ -166,9 +185,11 @@ class Writer:
             transaction = self.patiently(lambda: opened(piece, connection))
             begun = self._machine.monotonic()
             answer = body(transaction)
+            if transaction.void:
+                connection.raw.rollback()
+                return answer
             if transaction.left_due and not piece.due:
                 connection.run("leave_due_hint")
-                self._left_due = True
             # If we die before or in this COMMIT, nothing or all of it is there; the caller learns it by asking again.
             connection.raw.commit()
         except BaseException:
@@ -177,8 +198,18 @@ class Writer:
             self.hints.doubtful = True
             undo(connection)
             raise
+        if piece.due or piece.done or transaction.left_due or transaction.published:
+            self._announce(piece, transaction, answer)
         self.pace.took(self._machine.monotonic() - begun, piece.records)
         return answer
+
+    def _announce(self, piece: _Piece, transaction: Transaction, answer: Any) -> None:
+        """Tell the others, then our own, what there is to look at; if we die here, they look by themselves."""
+        due = piece.due or transaction.left_due
+        self.hints.due += due - piece.due
+        news = News(some_due=due, some_done=piece.done) if piece.news is None else piece.news(answer, transaction)
+        self._news.append(news)
+        self.bell.ring(Ring(news, int(due), int(piece.done)))
 
     def _opened(self, piece: _Piece, connection: Connection) -> Transaction:
         """The transaction with the clock raised, and with everybody known who is alive."""

@@ -14,6 +14,7 @@ from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.store.base import Hint, Pruned, Record, Search, Store, Told
+from perdure.store.news import Named
 
 Visit = Callable[[str, Any], Awaitable[None]]
 """Called with the door's name and its argument; may wait, or raise StoreUnavailable."""
@@ -129,9 +130,9 @@ class FaultyStore(Store):
         answer: list[Record] = await self._call("records", table, changes)
         return answer
 
-    def watch(self, due: Hint, done: Hint, told: Told | None = None) -> Hint:
+    def watch(self, due: Hint, done: Hint, told: Told | None = None, named: Named | None = None) -> Hint:
         """See Store."""
-        return self.store.watch(due, done, told)
+        return self.store.watch(due, done, told, named)
 
 
 async def _pass(name: str, argument: Any) -> None:

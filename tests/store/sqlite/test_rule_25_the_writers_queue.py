@@ -148,9 +148,12 @@ async def test_rule_25_a_log_that_a_long_reader_made_grow_is_cut_again(
     assert _size(log) <= 4_100_000
 
 
+@pytest.mark.parametrize("bells", [True, False])
 async def test_rule_25_looking_for_others_needs_no_thread_and_backs_off_when_idle(
-    trial: Trial, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    trial: Trial, store: SqliteStore, monkeypatch: pytest.MonkeyPatch, *, bells: bool
 ) -> None:
+    if not bells:
+        monkeypatch.setattr(store._bell, "_folder", None)
     loop = asyncio.get_running_loop()
     later, delays = loop.call_later, []
 
@@ -168,7 +171,8 @@ async def test_rule_25_looking_for_others_needs_no_thread_and_backs_off_when_idl
             assert watch._timer is not None
             watch._timer.cancel()
             watch._look()
-        assert (delays[1], delays[-1]) == (limits.SQLITE_POLL_BUSY_SECONDS, limits.SQLITE_POLL_IDLE_SECONDS)
+        deaf = limits.SQLITE_POLL_BUSY_SECONDS, limits.SQLITE_POLL_IDLE_SECONDS
+        assert (delays[1], delays[-1]) == ((limits.SQLITE_POLL_RUNG_SECONDS,) * 2 if bells else deaf)
     finally:
         stop()
     assert watch._timer is None

@@ -16,6 +16,7 @@ from perdure.testing.conformance.fencing import Fencing
 from perdure.testing.conformance.ground import Ground
 from perdure.testing.conformance.hostile import Hostile
 from perdure.testing.conformance.limiting import Limiting
+from perdure.testing.conformance.naming import Naming
 from perdure.testing.conformance.outward import Outward
 from perdure.testing.conformance.pruning import Pruning
 from perdure.testing.conformance.racing import Racing
@@ -49,6 +50,7 @@ class StoreConformance(
     Pruning,
     Timekeeping,
     Waking,
+    Naming,
     Racing,
     Hostile,
 ):

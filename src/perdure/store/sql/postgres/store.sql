@@ -24,6 +24,10 @@ SELECT * FROM perdure.claim($1, $2, $3, $4, $5, $6, $7)
 -- name: claim_queued
 SELECT * FROM perdure.claim_queued($1, $2, $3, $4, $5, $6, $7)
 
+-- name: claim_among
+SELECT s.now, s.left_due_at, s.alive, false AS suspects, NULL::uuid AS was_owned_by, (s.taken).*
+FROM perdure.claim_among($1, $2, $3, $4, $5, $6) AS s
+
 -- name: seize
 SELECT s.now, NULL::bigint AS next_due_at, true AS alive, false AS suspects, s.was_owned_by, (s.taken).*
 FROM perdure.seize($1, $2, $3) AS s

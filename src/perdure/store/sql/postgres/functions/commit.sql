@@ -21,8 +21,8 @@ DECLARE
     fullest  int;
     fits     boolean[];
     written  int;
-    due      boolean;
-    done     boolean;
+    due      text[];
+    done     bytea;
     told     text;
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
@@ -30,11 +30,12 @@ BEGIN
     END IF;
     SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
-    SELECT array_agg(l.n), array_agg(l.ctid), count(*) FILTER (WHERE l.fits), max(l.inbox), bool_or(l.due), bool_or(l.done),
+    SELECT array_agg(l.n), array_agg(l.ctid), count(*) FILTER (WHERE l.fits), max(l.inbox),
+           array_agg(l.kind) FILTER (WHERE l.due), string_agg(substr(uuid_send(l.id), 12), '') FILTER (WHERE l.done),
            string_agg(l.lost, ' ')
     INTO held, places, fitting, fullest, due, done, told
     FROM (
-        SELECT u.n::int AS n, p.ctid, p.inbox,
+        SELECT u.n::int AS n, u.id, p.kind, p.ctid, p.inbox,
                p.token = u.token AND p.version = u.version AND (u.not_before IS NULL OR u.not_before <= now)
                AND (p.inbox <= u.seen OR u.forced > 0 OR u.status < 'completed') AS fits,
                u.status = 'running' AND u.lease = 0 AND (u.due_at <= now OR p.inbox > u.seen) AS due,
@@ -43,7 +44,7 @@ BEGIN
         FROM unnest(records) WITH ORDINALITY AS u(id, token, version, forced, status, run, owner, lease, due_at, seen,
                                                   events, awaiting, result, code, opened_at, not_before, n)
         CROSS JOIN LATERAL (
-            SELECT p.ctid, p.token, p.version, p.inbox, p.created_at, p.opened_at, p.owner FROM perdure.process p
+            SELECT p.ctid, p.token, p.version, p.inbox, p.created_at, p.opened_at, p.owner, p.kind FROM perdure.process p
             WHERE p.id = u.id
             FOR NO KEY UPDATE SKIP LOCKED) AS p
     ) AS l;
@@ -109,11 +110,11 @@ BEGIN
                 WHERE fits IS NULL OR fits[u.record]) AS x
             WHERE m.ctid = x.place;
         END IF;
-        IF due THEN
-            PERFORM pg_notify('perdure_due', '');
+        IF due IS NOT NULL THEN
+            PERFORM perdure.tell_due(due, NULL);
         END IF;
-        IF done THEN
-            PERFORM pg_notify('perdure_done', '');
+        IF done IS NOT NULL THEN
+            PERFORM pg_notify('perdure_done', encode(done, 'base64'));
         END IF;
         IF published IS NOT NULL THEN
             PERFORM perdure.tell_published(published);

@@ -13,14 +13,16 @@ DECLARE
     messages int;
     elsewhere boolean;
     lost     boolean;
+    its_kind text;
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);  -- what is accepted is on disk, whatever the server says
     END IF;
     SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
-    SELECT p.ctid, p.inbox, p.created_at IS DISTINCT FROM p.opened_at, one.forced > 0 AND p.owner IS NOT NULL
-    INTO place, messages, elsewhere, lost
+    SELECT p.ctid, p.inbox, p.created_at IS DISTINCT FROM p.opened_at, one.forced > 0 AND p.owner IS NOT NULL,
+           p.kind
+    INTO place, messages, elsewhere, lost, its_kind
     FROM perdure.process p
     WHERE p.id = one.id AND p.token = one.token AND p.version = one.version
     FOR NO KEY UPDATE SKIP LOCKED;
@@ -56,10 +58,10 @@ BEGIN
         FROM unnest(new_events) AS e;
     END IF;
     IF one.status = 'running' AND one.lease = 0 AND (one.due_at <= now OR messages > one.seen) THEN
-        PERFORM pg_notify('perdure_due', '');
+        PERFORM perdure.tell_due(ARRAY[its_kind], NULL);
     END IF;
     IF elsewhere AND one.status <> 'running' THEN
-        PERFORM pg_notify('perdure_done', '');
+        PERFORM pg_notify('perdure_done', encode(substr(uuid_send(one.id), 12), 'base64'));
     END IF;
     IF lost THEN  -- whoever had it hears that he has lost it
         PERFORM pg_notify('perdure_told', one.id::text);

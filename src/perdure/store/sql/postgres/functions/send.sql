@@ -13,7 +13,8 @@ DECLARE
     held   int[];
     locked boolean[] := array_fill(false, ARRAY[cardinality(m_id)]);
     n      int;
-    wake   boolean;
+    kinds  text[];
+    woken  uuid[];
     told   text;
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
@@ -64,10 +65,12 @@ BEGIN
             SELECT o.inbox, l.place FROM summed o
             CROSS JOIN LATERAL (SELECT p.ctid AS place FROM perdure.process p WHERE p.id = o.process LIMIT 1) AS l) AS s
         WHERE p.ctid = s.place
-        RETURNING p.status = 'running' AS running, p.owner IS NULL AS free, p.id
+        RETURNING p.status = 'running' AND p.owner IS NULL AS free, p.status = 'running' AND p.owner IS NOT NULL AS held,
+            p.id, p.kind
     )
-    SELECT bool_or(raised.running AND raised.free), string_agg(raised.id::text, ' ') FILTER (WHERE raised.running AND NOT raised.free)
-    INTO wake, told FROM raised;
+    SELECT array_agg(raised.kind) FILTER (WHERE raised.free), array_agg(raised.id) FILTER (WHERE raised.free),
+           string_agg(raised.id::text, ' ') FILTER (WHERE raised.held)
+    INTO kinds, woken, told FROM raised;
     SELECT array_agg(a.verdict ORDER BY a.n), array_agg(a.number ORDER BY a.n), array_agg(a.owner ORDER BY a.n)
     INTO verdicts, numbers, owners
     FROM (
@@ -88,8 +91,8 @@ BEGIN
             WHERE m.key = u.key AND (m.key, m.process) >= (u.key, u.process)
               AND (m.key, m.process) <= (u.key, u.process) LIMIT 1) AS other ON true
     ) AS a;
-    IF wake THEN
-        PERFORM pg_notify('perdure_due', '');
+    IF kinds IS NOT NULL THEN
+        PERFORM perdure.tell_due(kinds, woken);
     END IF;
     IF told IS NOT NULL THEN
         PERFORM pg_notify('perdure_told', CASE WHEN length(told) < 7900 THEN told ELSE '' END);

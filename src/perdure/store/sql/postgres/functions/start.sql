@@ -84,10 +84,9 @@ BEGIN
         FROM unnest(new_events) AS e
         WHERE fresh IS NULL OR fresh[e.record];
     END IF;
-    IF unowned AND EXISTS (
-        SELECT FROM unnest(records) AS u WHERE u.owner IS NULL AND (u.due_at IS NULL OR u.due_at <= now)
-    ) THEN
-        PERFORM pg_notify('perdure_due', '');
+    IF unowned THEN
+        PERFORM perdure.tell_due(array_agg(u.kind), array_agg(u.id))
+        FROM unnest(records) AS u WHERE u.owner IS NULL AND (u.due_at IS NULL OR u.due_at <= now) HAVING count(*) > 0;
     END IF;
 END
 $$;

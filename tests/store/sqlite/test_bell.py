@@ -1,0 +1,213 @@
+"""Bells: stores on one file wake each other by datagrams; whatever happens to them, a look at the file finds it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from perdure import limits
+from perdure.clock import Machine
+from perdure.kernel.commit import Start
+from perdure.store.news import News
+from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite_bell import FULL, Bell, Ring
+from perdure.testing.clock import MovableMachine
+from perdure.testing.conformance import Trial
+from perdure.testing.conformance.trial import LEASE
+from tests.store.sqlite.conftest import Spawn
+
+PATIENCE = 5.0
+
+HANG_A_BELL = """
+import asyncio, sys
+from perdure.store.sqlite import SqliteStore
+async def main():
+    store = SqliteStore(sys.argv[1])
+    await store.open()
+    store.watch(lambda: None, lambda: None)
+    print(store._bell._name, flush=True)
+    await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+class Neighbour:
+    """Another store on the file, which hears."""
+
+    def __init__(self, url: str, machine: MovableMachine) -> None:
+        self.store = SqliteStore(url, machine=machine)
+        self.heard: asyncio.Queue[str | News] = asyncio.Queue()
+
+    async def listen(self) -> None:
+        """Begin, and look at the file no more by itself."""
+        await self.store.open()
+        heard = self.heard
+        self.store.watch(
+            lambda: heard.put_nowait("due"), lambda: heard.put_nowait("done"), None, lambda news: heard.put_nowait(news)
+        )
+        timer = self.store._watch._timer
+        assert timer is not None
+        timer.cancel()
+
+    async def next(self) -> str | News:
+        """What is heard next."""
+        async with asyncio.timeout(PATIENCE):
+            return await self.heard.get()
+
+    def look(self) -> None:
+        """Look at the file, once."""
+        self.store._watch._look()
+        timer = self.store._watch._timer
+        assert timer is not None
+        timer.cancel()
+
+
+@pytest.fixture
+async def neighbour(url: str, machine: MovableMachine, store: SqliteStore) -> AsyncIterator[Neighbour]:
+    """A neighbour that hears nothing but bells."""
+    made = Neighbour(url, machine)
+    await made.listen()
+    yield made
+    await made.store.close()
+
+
+def bells(file: Path) -> set[str]:
+    """The bells that hang."""
+    return {path.name for path in Path(f"{file}-workers").glob("*.bell")}
+
+
+async def test_a_commit_is_heard_without_a_look_at_the_file(trial: Trial, neighbour: Neighbour) -> None:
+    row = await trial.started()
+    assert await neighbour.next() == News(kinds=(row.kind,), due=(row.id,))
+
+
+async def test_what_was_rung_is_not_told_again_by_the_look(trial: Trial, neighbour: Neighbour) -> None:
+    await trial.started()
+    await neighbour.next()
+    neighbour.look()
+    assert neighbour.heard.empty()
+
+
+async def test_a_lost_ring_costs_one_look(
+    trial: Trial, neighbour: Neighbour, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store._bell, "_others", lambda: ())
+    await trial.started()
+    neighbour.look()
+    assert await neighbour.next() == "due"
+    neighbour.look()
+    assert neighbour.heard.empty()
+
+
+async def test_nobody_is_rung_for_what_nobody_waits_for(trial: Trial, neighbour: Neighbour) -> None:
+    worker = await trial.worker()
+    await trial.store.start([Start(trial.process(owner=worker, token=1), (), LEASE)])
+    row = await trial.started()
+    assert await neighbour.next() == News(kinds=(row.kind,), due=(row.id,))
+    assert neighbour.heard.empty()
+
+
+async def test_whoever_cannot_be_rung_any_more_looks_at_once(neighbour: Neighbour, store: SqliteStore) -> None:
+    for _ in range(FULL + 2):
+        store._bell.ring(Ring(News(some_done=True), 0, 1))
+    looks = neighbour.store._watch
+    heard = [await neighbour.next() for _ in range(FULL + 1)]
+    assert set(heard) == {"done"}
+    assert looks._foreign == (0, 0)  # the file says that nobody has counted any hint: it was looked at
+    assert looks._timer is not None
+    looks._timer.cancel()
+
+
+async def test_the_bell_of_a_killed_worker_is_removed_by_whoever_rings_it(
+    trial: Trial, file: Path, url: str, spawn: Spawn
+) -> None:
+    other = spawn(HANG_A_BELL, url)
+    assert other.stdout is not None
+    name = (await asyncio.to_thread(other.stdout.readline)).strip()
+    assert bells(file) == {name}
+    await trial.started()
+    assert bells(file) == {name}
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    await trial.started()
+    assert bells(file) == set()
+
+
+async def test_a_bell_is_taken_down_with_its_store(trial: Trial, file: Path, neighbour: Neighbour) -> None:
+    assert len(bells(file)) == 1
+    await neighbour.store.close()
+    assert bells(file) == set()
+
+
+async def test_a_path_too_long_for_a_socket_is_gone_around(tmp_path: Path, machine: MovableMachine) -> None:
+    folder = tmp_path / ("a" * 100) / ("b" * 100)
+    folder.mkdir(parents=True)
+    store = SqliteStore(f"sqlite:///{folder}/shop.db", machine=machine)
+    await store.open()
+    neighbour = Neighbour(store.url, machine)
+    await neighbour.listen()
+    if not neighbour.store._watch._rung:
+        pytest.skip("this system has no way around")
+    store._bell.ring(Ring(News(some_due=True), 1, 0))
+    assert await neighbour.next() == "due"
+    await neighbour.store.close()
+    await store.close()
+
+
+async def test_where_no_bell_can_hang_the_file_is_looked_at_as_often_as_before(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+
+    def refuse(*_: object) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(loop, "add_reader", refuse)
+    stop = store.watch(lambda: None, lambda: None)
+    timer = store._watch._timer
+    assert timer is not None
+    assert timer.when() - loop.time() <= limits.SQLITE_POLL_BUSY_SECONDS
+    stop()
+
+
+def test_a_simulated_machine_has_no_bells(tmp_path: Path) -> None:
+    class Simulated(Machine):
+        simulated = True
+
+    bell = Bell(tmp_path, Simulated())
+    assert not bell.hang(lambda rings, missed: None)
+    bell.ring(Ring(News()))
+    bell.close()
+
+
+async def test_a_child_os_process_inherits_no_bell(neighbour: Neighbour, store: SqliteStore) -> None:
+    store._bell.ring(Ring(News()))
+    ends = [neighbour.store._bell._ear, store._bell._mouth]
+    assert [end is not None and os.get_inheritable(end.fileno()) for end in ends] == [False, False]
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if neighbour.store._bell._ear is None and store._bell._mouth is None else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    store._bell.ring(Ring(News(some_due=True), 1, 0))
+    assert await neighbour.next() == "due"
+
+
+async def test_what_is_not_understood_is_looked_up(trial: Trial, neighbour: Neighbour, file: Path) -> None:
+    [name] = bells(file)
+    raw = sqlite3.connect(file)
+    raw.execute("UPDATE clock SET due_hints = due_hints + 1")
+    raw.commit()
+    raw.close()
+    bell = Bell(Path(f"{file}-workers"), Machine())
+    assert bell._place is not None
+    bell.ring(Ring(News()))
+    assert bell._mouth is not None
+    bell._mouth.sendto(b"?", bell._place.of(name))
+    bell.close()
+    assert await neighbour.next() == "due"
