@@ -31,6 +31,7 @@ from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.names import check_key, id_text
 from perdure.kernel.payload import decode
 from perdure.kernel.process import Process, Status
+from perdure.queues import Queues, standing
 from perdure.request import Reference
 from perdure.results import SETTLED, Results
 from perdure.store.base import Search, Store
@@ -61,6 +62,7 @@ class Client(Commands):
         self.registry = registry
         self.machine = machine
         self.results = Results(store, machine)
+        self.queues = Queues(store)
         self.eager: Callable[[Process, Workflow[Any, Any]], asyncio.Future[StartAnswer] | None] = (
             lambda process, workflow: None
         )
@@ -203,13 +205,14 @@ class Client(Commands):
     async def status(self, process: Reference) -> ProcessView:
         """One process as it is now, for people."""
         row = await self.row(process)
-        return view(row, await self.store.now(), await self._worker_names())
+        return view(row, await self.store.now(), await self._worker_names(), await standing(self.store, [row]))
 
     async def list(self, search: Search | None = None) -> Sequence[ProcessView]:
         """Processes that fit the search, newest first."""
         rows = await self.store.search(request.search(search))
         now, names = await self.store.now(), await self._worker_names()
-        return [view(row, now, names) for row in rows]
+        queues = await standing(self.store, rows)
+        return [view(row, now, names, queues) for row in rows]
 
     async def count(self, search: Search | None = None) -> dict[str, dict[str, int]]:
         """How many processes there are: by kind, then by status."""

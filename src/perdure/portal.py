@@ -19,6 +19,7 @@ from perdure.engine import Engine
 from perdure.errors import PerdureError
 from perdure.guest import Blocking, BlockingGuest, blocking_guest
 from perdure.handle import Handle, Result
+from perdure.queues import Queues
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -82,6 +83,22 @@ class BlockingHandle(Generic[Result]):
     skip = _verb(Handle.skip)
 
 
+class BlockingQueues:
+    """What ``queues`` of a :class:`BlockingEngine` gives: the verbs of :class:`Queues`, which block."""
+
+    def __init__(self, engine: BlockingEngine) -> None:
+        self._engine = engine
+
+    def call(self, verb: Verb[Queues, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a verb of :class:`Queues` on the engine's event loop."""
+        return self._engine.call(lambda engine: verb(engine.queues, *args, **kwargs))
+
+    limit = _verb(Queues.limit)
+    block = _verb(Queues.block)
+    unblock = _verb(Queues.unblock)
+    list = _verb(Queues.list)
+
+
 class BlockingEngine:
     """An :class:`Engine` for code without an event loop: the same verbs as ordinary calls, from any number of threads.
 
@@ -103,6 +120,7 @@ class BlockingEngine:
         self._pid = 0
         self._engine: Engine | None = None
         self._ended: Future[None] | None = None
+        self.queues = BlockingQueues(self)
 
     start = _verb_for(Client.start, lambda engine, handle: BlockingHandle(engine, handle))
     start_many = _verb_for(Client.start_many, lambda engine, handles: [BlockingHandle(engine, one) for one in handles])

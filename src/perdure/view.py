@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from perdure.kernel.failure import Failure
-from perdure.kernel.mover import next_mover
+from perdure.kernel.mover import NO_QUEUES, next_mover
 from perdure.kernel.names import id_text
 from perdure.kernel.payload import decode
 from perdure.kernel.process import Process, Status
+from perdure.kernel.queue import Standing
 from perdure.kernel.unopened import why_unopened
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,8 +55,8 @@ class ProcessView:
     owner: str | None
 
 
-def view(process: Process, now: int, workers: dict[bytes, str]) -> ProcessView:
-    """The view of a row at a time by the store's clock; ``workers`` names the owners."""
+def view(process: Process, now: int, workers: dict[bytes, str], queues: Standing = NO_QUEUES) -> ProcessView:
+    """The view of a row at a time by the store's clock; ``workers`` names owners, ``queues`` knows of limits."""
 
     def value(raw: bytes | None) -> Any:
         why = why_unopened(raw)
@@ -63,7 +64,7 @@ def view(process: Process, now: int, workers: dict[bytes, str]) -> ProcessView:
             return {"unreadable": str(why)}
         return None if raw is None else decode(raw)
 
-    mover = next_mover(process, now, workers)
+    mover = next_mover(process, now, workers, queues)
     return ProcessView(
         id=id_text(process.id),
         kind=process.kind,

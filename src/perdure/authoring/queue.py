@@ -7,7 +7,7 @@ from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from msgspec import Raw, Struct, json
+from msgspec import Raw, Struct, json, structs
 
 from perdure.authoring.definition import seconds
 from perdure.clock import microseconds
@@ -20,6 +20,9 @@ from perdure.kernel.process import Process
 if TYPE_CHECKING:
     from perdure.authoring.ask import Ask
     from perdure.authoring.step import Step
+
+LARGEST_COST = 1_000_000
+"""What one step may cost of its queue's limits at most."""
 
 _steps: dict[str, list[ref[Step[Any, Any]]]] = {}
 
@@ -43,29 +46,43 @@ def queued_steps() -> list[Step[Any, Any]]:
 
 
 class Routing(Struct, frozen=True):
-    """Where and how a queued step waits. ``total`` is seconds from asking to end; ``label`` names one worker."""
+    """Where and how a queued step waits. ``total`` is seconds from asking to end; ``label`` names one worker.
+
+    ``share`` is on whose account it runs, ``cost`` how much it takes of the queue's limits.
+    """
 
     queue: str
     priority: int = 4
     label: str = ""
     total: float | None = None
+    share: str | None = None
+    cost: int = 1
 
 
-def routing(owner: str, queue: Any, priority: Any, label: Any, total: Any) -> Routing | None:
-    """The routing that a step's settings ask for, or None; raises DefinitionError."""
-    if queue is None:
-        if priority is not None or label is not None or total is not None:
-            raise DefinitionError(f"{owner} has priority=, label= or total=, which are a queue's. Add queue=.")
+def routing(owner: str, own: Routing | None, **given: Any) -> Routing | None:
+    """The routing that a step's settings ask for, where ``own`` is what it has already; raises DefinitionError."""
+    given = {name: value for name, value in given.items() if value is not None}
+    if own is None and "queue" not in given:
+        if given:
+            raise DefinitionError(f"{owner} has {', '.join(f'{name}=' for name in given)}: only a queue's. Add queue=.")
         return None
     try:
-        check_name(queue, f"the queue of {owner}")
-        if label is not None:
-            check_name(label, f"the label of {owner}")
+        for name in ("queue", "label", "share"):
+            if name in given:
+                check_name(given[name], f"the {name} of {owner}")
     except InvalidKey as error:
         raise DefinitionError(str(error)) from None
-    if priority is not None and (type(priority) is not int or not 0 <= priority <= 9):
-        raise DefinitionError(f"{owner} has priority={priority!r:.100}. Give a whole number from 0 (first) to 9.")
-    return Routing(queue, 4 if priority is None else priority, label or "", seconds("total", total, owner))
+    _check_number(owner, "priority", given, 0, 9, "from 0 (first) to 9")
+    _check_number(owner, "cost", given, 1, LARGEST_COST, f"from 1 to {LARGEST_COST:,}")
+    if "total" in given:
+        given["total"] = seconds("total", given["total"], owner)
+    return Routing(**given) if own is None else structs.replace(own, **given)
+
+
+def _check_number(owner: str, name: str, given: dict[str, Any], first: int, last: int, range: str) -> None:
+    value = given.get(name, first)
+    if type(value) is not int or not first <= value <= last:
+        raise DefinitionError(f"{owner} has {name}={value!r:.100}. Give a whole number {range}.")
 
 
 class Task(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -104,6 +121,8 @@ def task_process(step: Step[Any, Any], id: bytes, ask: Ask[Any], parent: Process
         parent=parent.id,
         code=route.label,
         priority=route.priority,
+        share=route.share,
+        cost=route.cost,
         awaiting=f"step {step.name}",
         deadline=None if route.total is None else now + microseconds(route.total),
     )

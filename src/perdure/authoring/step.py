@@ -15,7 +15,7 @@ from perdure.authoring.attempt import ATTEMPT, Attempt, attempt
 from perdure.authoring.confinement import confinement
 from perdure.authoring.definition import name_of, plain_function, seconds
 from perdure.authoring.presence import turns
-from perdure.authoring.queue import Routing, note, routing, task_process, with_numbers
+from perdure.authoring.queue import note, routing, task_process, with_numbers
 from perdure.authoring.transaction import joint
 from perdure.authoring.undo import undo_of
 from perdure.errors import DefinitionError
@@ -50,11 +50,12 @@ class Step(Generic[P, R]):
         queue: str | None = None,
         priority: int | None = None,
         total: float | None = None,
+        cost: int | None = None,
         transaction: bool = False,
     ) -> None:
         self.function = plain_function(function, "step")
         self.name = name_of(self.function, name, "step")
-        self.routing = routing(f"{self}", queue, priority, None, total)
+        self.routing = routing(f"{self}", None, queue=queue, priority=priority, total=total, cost=cost)
         self.away = self.routing is not None
         if self.away and timeout == STEP_TIMEOUT_SECONDS:
             timeout = QUEUED_STEP_TIMEOUT_SECONDS
@@ -81,11 +82,14 @@ class Step(Generic[P, R]):
         priority: int | None = None,
         label: str | None = None,
         total: float | None = None,
+        share: str | None = None,
+        cost: int | None = None,
     ) -> Step[P, R]:
         """The same step with other settings for one place in a workflow; raises DefinitionError.
 
         ``queue`` lets it wait there, ``label`` for a worker that has it, ``priority`` is from 0 (first) to 9, and
-        ``total`` is seconds from the asking to the end, waiting included.
+        ``total`` is seconds from the asking to the end, waiting included. ``share`` is on whose account it runs: the
+        shares of a queue with limits take turns. ``cost`` is how much it takes of these limits.
         """
         other = copy(self)
         given = {"retry": retry, "timeout": timeout}
@@ -93,15 +97,9 @@ class Step(Generic[P, R]):
         if retry is not None:
             other.retry = _retry(retry, ())
         other.timeout = seconds("timeout", timeout, f"{self}") or self.timeout
-        own = self.routing or Routing("")
-        if queue is not None or self.routing is not None or (priority, label, total) != (None, None, None):
-            other.routing = routing(
-                f"{self}",
-                queue or own.queue or None,
-                own.priority if priority is None else priority,
-                label or own.label or None,
-                own.total if total is None else total,
-            )
+        other.routing = routing(
+            f"{self}", self.routing, queue=queue, priority=priority, label=label, total=total, share=share, cost=cost
+        )
         other.away = other.routing is not None
         joint(other, self.transaction)
         return other
@@ -160,6 +158,7 @@ def step(
     queue: str | None = None,
     priority: int | None = None,
     total: float | None = None,
+    cost: int | None = None,
     transaction: bool = False,
 ) -> _Decorator: ...
 def step(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:

@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError
 
 from perdure.cli import command, see, serve, tell
 from perdure.cli.line import complain
+from perdure.cli.queue import queue
 from perdure.cli.version import version
 from perdure.errors import PerdureError
 
@@ -40,6 +41,7 @@ for verb in (
     command.restart_from,
     command.set_result,
     command.skip,
+    queue,
     serve.migrate,
     serve.demo,
 ):

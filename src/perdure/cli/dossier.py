@@ -20,6 +20,7 @@ from perdure.kernel.message import Message
 from perdure.kernel.process import Process, Status
 from perdure.kernel.unopened import why_unopened
 from perdure.kernel.worker import Worker
+from perdure.queues import standing
 from perdure.view import ProcessView, instant, view
 
 LOOK_BACK = 200
@@ -190,7 +191,8 @@ async def dossier(engine: Engine, row: Process) -> Dossier:
     now = await store.now()
     events = await store.history(row.id, row.run, after=max(0, row.events - LOOK_BACK), limit=LOOK_BACK)
     unheard = await store.messages([(row.id, row.seen)]) if row.inbox > row.seen else []
-    seen = view(row, now, {worker.id: worker.name for worker in workers})
+    names = {worker.id: worker.name for worker in workers}
+    seen = view(row, now, names, await standing(store, [row]))
     letters = await letters_of(engine, row, events[-LAST:])
     at = instant(now)
     assert at is not None

@@ -9,6 +9,9 @@ from msgspec import Struct, json
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
+from perdure.kernel.queue import Standing
+
+NO_QUEUES = Standing()
 
 
 class Mover(Struct, frozen=True):
@@ -20,8 +23,8 @@ class Mover(Struct, frozen=True):
     until: int | None = None
 
 
-def next_mover(process: Process, now: int, workers: Mapping[bytes, str]) -> Mover:
-    """Why the process does not move, or what moves it: derived from the row alone."""
+def next_mover(process: Process, now: int, workers: Mapping[bytes, str], queues: Standing = NO_QUEUES) -> Mover:
+    """Why the process does not move, or what moves it: derived from the row, and of a task from its queue."""
     if process.final:
         return Mover("nobody", f"it has {_ENDED[process.status]}", process.changed_at)
     if process.status in (Status.BROKEN, Status.HELD):
@@ -33,6 +36,8 @@ def next_mover(process: Process, now: int, workers: Mapping[bytes, str]) -> Move
         return Mover("message", f"it waits for {_told(process) or 'a message'}", process.changed_at, process.due_at)
     due_at = process.due_at or now
     if due_at <= now:
+        if kept := queues.of(process, now):
+            return Mover(*kept, due_at)
         return Mover("worker", f"it is due and waits for a worker that hosts {process.kind!r}", due_at)
     who = "message" if "signal " in (process.awaiting or "") else "timer"
     return Mover(who, f"it waits for {_told(process) or 'its timer'}", process.changed_at, due_at)

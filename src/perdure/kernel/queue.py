@@ -12,6 +12,7 @@ from itertools import accumulate
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.kernel.child import QUEUE_MARK
 from perdure.kernel.process import Process
 
 SHARES_A_LOOK = 50
@@ -142,18 +143,42 @@ def choice(
     return Choice(tuple(fitting[:most]), refused, more)
 
 
-def standing(queue: Queue, process: Process, running: Mapping[str | None, int], now: int) -> str | None:
-    """Why a due task of this queue does not begin, for people; None if the queue does not keep it."""
-    if queue.blocked_at is not None:
-        why = f": {queue.blocked_why}" if queue.blocked_why else ""
-        return f"queue {queue.name} is blocked by {queue.blocked_by or 'somebody'}{why}"
+class Load(Struct, frozen=True, gc=False):
+    """How many tasks of one queue, share and cost are in somebody's hands; nobody writes it, it is counted."""
+
+    name: str
+    share: str | None
+    cost: int
+    tasks: int
+
+
+class Standing(Struct, frozen=True):
+    """What must be known of the queues with limits to say why a task of theirs does not begin."""
+
+    queues: tuple[Queue, ...] = ()
+    loads: tuple[Load, ...] = ()
+
+    def of(self, process: Process, now: int) -> tuple[str, str] | None:
+        """Who moves a due task that its queue keeps, and why it waits, for people; None if the queue does not."""
+        queue = next((queue for queue in self.queues if QUEUE_MARK + queue.name == process.kind), None)
+        if queue is None:
+            return None
+        if queue.blocked_at is not None:
+            why = f": {queue.blocked_why}" if queue.blocked_why else ""
+            return "person", f"queue {queue.name} is blocked by {queue.blocked_by or 'somebody'}{why}"
+        mine = [(load.share, load.cost, load.tasks) for load in self.loads if load.name == queue.name]
+        text = _kept(queue, process, weights(queue, mine), now)
+        return None if text is None else ("worker", f"queue {queue.name} {text}")
+
+
+def _kept(queue: Queue, process: Process, running: Mapping[str | None, int], now: int) -> str | None:
     slots, weight, busy = queue.slots(running), queue.weight(process.cost), running.get(process.share, 0)
     if slots is not None and slots < weight:
-        return f"queue {queue.name} is full ({sum(running.values())} of {queue.concurrency})"
+        return f"is full ({sum(running.values())} of {queue.concurrency})"
     if queue.share_concurrency is not None and busy + weight > queue.share_concurrency:
-        whose = "tasks without a share are" if process.share is None else f"share {process.share} is"
-        return f"queue {queue.name}: {whose} full ({busy} of {queue.share_concurrency})"
+        whose = "tasks without a share" if process.share is None else f"share {process.share}"
+        return f"is full for {whose} ({busy} of {queue.share_concurrency})"
     pace = queue.pace(now)
     if pace is not None and pace < weight:
-        return f"queue {queue.name} is at its rate ({queue.rate} in {queue.per / 1_000_000:g} s)"
+        return f"is at its rate ({queue.rate} in {queue.per / 1_000_000:g} s)"
     return None

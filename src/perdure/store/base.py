@@ -21,7 +21,6 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.lease import Claim, ClaimAnswer
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
-from perdure.kernel.queue import Queue
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.store.news import Named
 
@@ -29,8 +28,8 @@ Hint: TypeAlias = Callable[[], None]
 """Called when it is worth looking."""
 Told: TypeAlias = Callable[[Sequence[bytes]], None]
 """Called with the processes that something was sent to."""
-Record = TypeVar("Record", bound=Queue)
-"""What stands in a small table, one row for each thing that people have named and set."""
+Record = TypeVar("Record", bound=Struct)
+"""What stands in a small table: ``Queue``, which people name and set, or ``Load``, which is counted."""
 
 
 class Overdue(StrEnum):
@@ -146,6 +145,7 @@ class Store(Protocol):
         """Write rows of a small table, each only if its ``version`` is the next one; all its rows as they are then.
 
         They are ordered by name. Of two who change the same version of a row the answer shows each who was quicker.
+        Tables of the kernel: ``Queue``, and ``Load``, which is counted and not written.
         """
 
     async def prune(self, finished: int, keys: int, limit: int) -> Pruned:

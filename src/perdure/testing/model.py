@@ -293,7 +293,7 @@ class Model:
         return Pruned(len(old), len(over))
 
     def records(self, table: type[Queue], changes: Sequence[Queue] = ()) -> list[Queue]:
-        """Keep the changed rows whose version is the next one; what the store itself keeps there stays."""
+        """Keep the changed queues whose version is the next one; what the store itself keeps there stays."""
         for change in changes:
             old = self.queues.get(change.name)
             if change.version == (old.version if old else 0) + 1:

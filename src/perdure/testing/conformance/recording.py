@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from perdure.clock import SECOND
-from perdure.kernel.queue import Queue
-from perdure.testing.conformance.trial import Trial
+from perdure.kernel.queue import Load, Queue
+from perdure.testing.conformance.trial import Trial, finished
 
 BANK = Queue("bank", 1, concurrency=5, rate=7, per=60 * SECOND, share_concurrency=2)
 
@@ -41,3 +41,14 @@ class Recording:
 
     async def test_what_the_store_keeps_in_a_record_is_not_for_others_to_write(self, trial: Trial) -> None:
         assert await trial.store.records(Queue, [replace(BANK, next_at=77, turn="acme")]) == [BANK]
+
+    async def test_what_is_in_hand_of_each_queue_is_counted_by_share_and_cost(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        for share, cost in (("a", 1), ("a", 1), ("a", 3), (None, 1)):
+            await trial.in_hand(worker, kind="@bank", share=share, cost=cost)
+        await trial.in_hand(worker, kind="@airport")
+        await trial.started(kind="@airport")
+        await trial.done(finished(await trial.in_hand(worker, kind="@airport")))
+        await trial.in_hand(worker)
+        airport, bank = Load("airport", None, 1, 1), [Load("bank", None, 1, 1), Load("bank", "a", 1, 2)]
+        assert await trial.store.records(Load) == [airport, *bank, Load("bank", "a", 3, 1)]

@@ -77,5 +77,8 @@ SELECT * FROM perdure.later_messages($1, $2)
 -- name: queues
 SELECT * FROM perdure.queues($1)
 
+-- name: loads
+SELECT * FROM perdure.loads($1)
+
 -- name: prune
 SELECT * FROM perdure.prune($1, $2, $3)

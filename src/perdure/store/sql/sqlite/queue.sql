@@ -103,3 +103,10 @@ SELECT json_group_array(json_array(due_at, hex(id), share, cost, bytes)) FROM (
     AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths >= 2
     ORDER BY due_at, id LIMIT :most
 )
+
+-- name: read_loads
+SELECT json_group_array(json_array(substr(kind, 2), share, cost, tasks)) FROM (
+    SELECT kind, share, coalesce(cost, 1) AS cost, count(*) AS tasks FROM process INDEXED BY process_running
+    WHERE kind < 'A' AND kind >= '@' AND owner IS NOT NULL GROUP BY kind, share, coalesce(cost, 1)
+    ORDER BY kind, share, coalesce(cost, 1)
+)

@@ -46,6 +46,8 @@ BEGIN
         FROM unnest(letters) WITH ORDINALITY AS m(record, id, process, type, name, payload, key, sender, n)
         WHERE (m.record = ANY (odd)) IS NOT TRUE
         HAVING count(*) > 0;
+        PERFORM perdure.tell_freed(m.name)  -- the answer of a task bears the name of its kind
+        FROM (SELECT DISTINCT l.name FROM unnest(letters) AS l WHERE starts_with(l.name, '@')) AS m;
     END IF;
 END
 $$;
