@@ -23,6 +23,7 @@ from perdure.store.open import store_for
 from perdure.testing.faults import FaultyStore
 
 LEDGER = "PERDURE_TEST_LEDGER"
+POINT = "PERDURE_TEST_POINT"
 WRITES = ("start", "send", "claim", "commit", "enlist", "beat", "retire", "prune")
 
 
@@ -128,6 +129,8 @@ class Doom:
 
 async def main(url: str, orders: dict[str, Any]) -> None:
     """Work until the process that we start is done, or until doom comes."""
+    if "point" in orders:
+        os.environ[POINT] = orders["point"]
     machine = Machine()
     store = FaultyStore(store_for(url, machine))
     if "doom" in orders:

@@ -133,11 +133,15 @@ class PostgresPact:
             return answer
         try:
             # If we die before or in this COMMIT, all of it is there or nothing: whoever is next looks for the message.
-            await self._heard(self._transaction.commit())
+            await self._commit()
         except Exception:
             if not await self._looked(message):
                 raise
+            return PactAnswer(PactVerdict.KNOWN)
         return answer
+
+    async def _commit(self) -> None:
+        await self._heard(self._transaction.commit())
 
     async def _looked(self, message: Message) -> bool:
         """Whether a COMMIT without an answer was done: under the lock that it holds until it has been, or not."""

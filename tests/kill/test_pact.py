@@ -1,0 +1,100 @@
+"""SIGKILL and SIGSTOP around steps with a transaction: for each recorded result there is its effect, exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from perdure.engine import Engine
+from perdure.kernel.event import EventType
+from tests.kill.cashier import FLOWS, payment
+from tests.kill.crime import LIMIT, Scene, laws_hold, said
+from tests.runtime.account import Account
+from tests.runtime.conftest import until_row
+
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(300), pytest.mark.usefixtures("quick_probes")]
+KILL, STOP, GO_ON = 9, 19, 18
+SHORT = {"lease_seconds": 1.2, "beat_seconds": 0.2}
+HOSTED = ["tests.kill.cashier:FLOWS"]
+
+
+@pytest.fixture
+async def account(scene: Scene) -> Account:
+    """The table of payments; two of one number are impossible."""
+    account = Account(scene.url)
+    async with Engine(scene.url):
+        await account.run("CREATE TABLE payment (n int PRIMARY KEY, key text)")
+    return account
+
+
+async def paid_once(engine: Engine, account: Account, id: str, result: list[str]) -> None:
+    """Both payments stand in the table, each under the key of its step, and their results in the history, once."""
+    keys = [(1, f"{id}/1/pay:1"), (2, f"{id}/1/pay:2")]
+    assert await account.run("SELECT n, key FROM payment ORDER BY n") == keys
+    done = [event for event in await engine.history(id) if event.type is EventType.STEP_COMPLETED]
+    assert [event.message for event in done] == [1, 2]
+    assert [text.rpartition(" ")[0] for text in result] == ["paid 1 by", "paid 2 by"]
+    await laws_hold(engine)
+
+
+@pytest.mark.parametrize(("point", "runs"), [("taken", 2), ("written", 3), ("kept", 3), ("committed", 2)])
+async def test_a_worker_killed_around_a_step_s_commit_leaves_effect_and_result_or_neither(
+    scene: Scene, account: Account, point: str, runs: int
+) -> None:
+    child = await scene.victim(
+        start="payment", args=[account.kind, 1], modules=HOSTED, key="k", point=f"{point}:{KILL}"
+    )
+    assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
+    there = await account.run("SELECT n FROM payment")
+    assert there == ([(1,)] if point == "committed" else [])
+    async with Engine(scene.url, work=True, workflows=FLOWS) as survivor:
+        handle = await survivor.handle(payment, "k")
+        result = await handle.result(LIMIT)
+        await paid_once(survivor, account, handle.id, result)
+        assert sum(scene.effects().values()) == runs, "what was committed is not run again"
+        assert (result[0] == f"paid 1 by {child.pid}") == (point == "committed")
+
+
+async def test_f05_a_worker_stopped_in_a_step_has_its_late_effect_refused(scene: Scene, account: Account) -> None:
+    orders: dict[str, Any] = {"point": f"written:{STOP}"}
+    if account.kind == "sqlite":  # nobody else can write while the transaction is open: it is stopped just before
+        orders = {"point": "taken:0", "doom": {"door": "beat", "call": 4, "side": "before", "signal": STOP}}
+    child = await scene.victim(
+        start="payment", args=[account.kind, 1], modules=HOSTED, key="k", pace=SHORT, timeout=LIMIT, **orders
+    )
+    async with Engine(scene.url, work=True, workflows=FLOWS) as survivor:
+        async with asyncio.timeout(LIMIT):
+            while not (await survivor.count()).get("payment"):
+                await asyncio.sleep(0.01)
+        handle = await survivor.handle(payment, "k")
+        result = await handle.result(LIMIT)
+        before = await survivor.history(handle.id)
+        child.send_signal(GO_ON)
+        assert await said(child, "result") == str(result)
+        await said(child, "metrics")
+        assert await survivor.history(handle.id) == before
+        await paid_once(survivor, account, handle.id, result)
+
+
+async def test_a_worker_stopped_with_the_row_locked_keeps_nobody_from_it_for_long(
+    scene: Scene, account: Account
+) -> None:
+    if account.kind == "sqlite":
+        pytest.skip("a worker that is stopped with SQLite's write lock in hand must be killed by a person")
+    child = await scene.victim(
+        start="payment", args=[account.kind, 1], modules=HOSTED, key="k", pace=SHORT, point=f"kept:{STOP}",
+        timeout=LIMIT,
+    )  # fmt: skip
+    async with Engine(scene.url, work=True, workflows=FLOWS) as survivor:
+        async with asyncio.timeout(LIMIT):
+            while not (await survivor.count()).get("payment"):
+                await asyncio.sleep(0.01)
+        handle = await survivor.handle(payment, "k")
+        result = await handle.result(LIMIT)  # PostgreSQL has ended the session after ten seconds of silence
+        await paid_once(survivor, account, handle.id, result)
+        child.send_signal(GO_ON)
+        assert await said(child, "result") == str(result)
+        await paid_once(survivor, account, handle.id, result)
+        await until_row(survivor, handle.id, lambda row: row.final)
