@@ -66,6 +66,18 @@ async def queued_order(steps: int) -> int:
 
 
 @workflow
+async def leaf(i: int) -> int:
+    """Be a child, and nothing else."""
+    return i
+
+
+@workflow
+async def family(size: int) -> int:
+    """Ask for so many children at once."""
+    return sum(await asyncio.gather(*(leaf.child(i) for i in range(size))))
+
+
+@workflow
 async def slow_order(path: str, process: int, steps: int, pause: float) -> int:
     """Run the slow steps one after another."""
     for i in range(steps):
@@ -226,6 +238,19 @@ async def other_worker(task: Task) -> dict[str, Any]:
         return answer | spread(await measure_latency(door, 100))
 
 
+async def families(task: Task) -> dict[str, Any]:
+    """W12: a parent with a tenth of the children, then one with all of them."""
+    async with engine(task) as door:
+        await (await door.start(family, 100)).result()
+        rates: list[float] = []
+        for size in (task.n // 10, task.n):
+            watch = Stopwatch()
+            assert await (await door.start(family, size)).result() == size * (size - 1) // 2
+            answer = watch.rate(size, "children")
+            rates.append(answer["children_per_s"])
+        return answer | {"few_per_s": rates[0], "ratio": rates[1] / rates[0]}
+
+
 if __name__ == "__main__":
     main(
         {
@@ -242,5 +267,6 @@ if __name__ == "__main__":
             "w10": other_worker,
             "counter": counter,
             "w11": queued,
+            "w12": families,
         }
     )

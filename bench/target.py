@@ -141,6 +141,7 @@ def _crowd(who: str, other_ms: float) -> list[Target]:
         at_most(who, "kill -9: effects repeated, most in one process", "w7", "repeated_most", 1),
         at_least(who, "client to another worker, processes/s", "w10", "processes_per_s", 8_000),
         at_most(who, "client to another worker, idle p50 ms", "w10", "p50_ms", other_ms, 2),
+        at_least(who, "rate with 100,000 children of one parent, × 10,000", "w12", "ratio", 0.8, 2),
         at_least(who, "queued steps/s", "w11", "tasks_per_s", 3_000),
         Target(
             who,

@@ -197,5 +197,17 @@ ALL = {
             (Figure("tasks_per_s", "tasks/s"), *LATENCY),
             _queued,
         ),
+        Workload(
+            "w12",
+            "children of one parent, all asked for at once (the first rate with a tenth of them)",
+            (
+                Figure("few_per_s", "children/s, a tenth"),
+                Figure("children_per_s", "children/s"),
+                Figure("ratio", "× a tenth", 2),
+                Figure("cpu_ms_each", "CPU ms each", 2),
+                Figure("peak_rss_mib", "peak RSS MiB"),
+            ),
+            _simple("w12"),
+        ),
     )
 }

@@ -7,7 +7,6 @@ import pytest
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.errors import ProcessCancelled, ProcessFailed, StepError
-from perdure.kernel.child import depth
 from perdure.kernel.event import EventType
 from perdure.kernel.policy import Retry
 from perdure.store.base import Search
@@ -155,35 +154,3 @@ async def test_a_terminated_child_that_is_restarted_by_a_person_is_not_ended_by_
     assert await engine.result(child.id, timeout=LIMIT) is None
     assert "kid tidied" in done
     await sound(engine)
-
-
-# -- how deep ----------------------------------------------------------------------------------------------------
-
-
-@workflow
-async def echo(n: int) -> int:
-    return n if n == 0 else 1 + await echo.child(n - 1)
-
-
-@workflow
-async def endless(n: int) -> int:
-    return await endless.child(n + 1)
-
-
-async def test_ipf45_a_chain_of_children_is_as_deep_as_it_is_and_comes_back(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[echo])
-    handle = await engine.start(echo, 100)
-    assert await handle.result(LIMIT) == 100
-    rows = await engine.store.search(Search(kind="echo", limit=1000))
-    assert sorted(depth(row.id) for row in rows) == list(range(101))
-
-
-async def test_ipf45_a_process_that_starts_itself_for_ever_fails_at_a_bound_and_says_why(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("perdure.limits.CHILD_DEPTH", 30)
-    engine, _ = await opened(work=True, workflows=[endless])
-    handle = await engine.start(endless, 0)
-    with pytest.raises(ProcessFailed, match=r"30 children below the first one\. If a workflow starts itself"):
-        await handle.result(LIMIT)
-    assert await statuses(engine, "endless") == {"failed": 31}

@@ -14,7 +14,7 @@ from msgspec import Struct, json
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
-from perdure.kernel.names import id_bytes, id_text
+from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 
 QUEUE_MARK = "@"
@@ -70,7 +70,7 @@ class Begun(Struct, frozen=True, omit_defaults=True):
     @property
     def id_bytes(self) -> bytes:
         """The child's id as it is stored."""
-        return id_bytes(self.id)
+        return bytes.fromhex(self.id.replace("-", ""))  # there may be many, and they are written here only
 
 
 _begun = json.Decoder(Begun).decode

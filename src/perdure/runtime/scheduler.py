@@ -39,6 +39,7 @@ from perdure.runtime.committer import Committer
 from perdure.runtime.eager import EagerStart
 from perdure.runtime.history import bounded
 from perdure.runtime.incarnation import Incarnation
+from perdure.runtime.parking import park
 from perdure.runtime.ready import Ready
 from perdure.runtime.replay import replay
 from perdure.runtime.store_time import StoreTime
@@ -209,7 +210,7 @@ class Scheduler:
         if outcome.status is RUNNING and not loop.finished:
             outcome = bounded(activation, outcome)
             if outcome.busy:
-                if loop.timers.open:
+                if loop.timers.open or activation.outbox is not None:
                     self.alarms.set(activation)
                 if written:
                     return
@@ -381,19 +382,7 @@ class Scheduler:
         if activation.commit is not None:
             activation.trouble = error  # its own version must be known first
             return
-        process = activation.process
-        self.drop(activation)
-        failure = Failure.of(error)
-        commit = transition.broken(process, failure, now=self.time.now(), idle_at=self.time.idle_at())
-
-        def answered(answer: Any) -> None:
-            if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
-                self.telemetry.counters["broken"] += 1
-                self.ended(commit.after)
-            elif isinstance(answer, StoreError):  # its lease lapses, and whoever takes it over parks it
-                log.error("process %s could not be parked as broken: %s", id_text(process.id), answer)
-
-        self.committer.commit(commit, answered)
+        park(self, activation, error)
 
 
 def _all_written(activation: Activation) -> bool:
