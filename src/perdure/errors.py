@@ -30,6 +30,7 @@
         ├── BadRecord          the database refused the data of a batch
         ├── StoreReadOnly      the file or database cannot be written
         ├── StoreFull          the disk or the database is full
+        ├── StoreRegressed     the server that answers is behind what was seen of its database
         ├── StoreTooNew        the database was made by a newer Perdure
         └── StoreTooOld        the database must be migrated first
 """
@@ -61,6 +62,7 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "StoreReadOnly",
+    "StoreRegressed",
     "StoreTooNew",
     "StoreTooOld",
     "StoreUnavailable",
@@ -238,6 +240,10 @@ class StoreReadOnly(StoreError):
 
 class StoreFull(StoreUnavailable):
     """The disk or the database is full; work goes on by itself once there is room."""
+
+
+class StoreRegressed(StoreUnavailable):
+    """The server that answers is an old primary, or goes on without what was written last; nothing was done."""
 
 
 class StoreTooNew(StoreError):

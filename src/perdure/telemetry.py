@@ -41,6 +41,7 @@ COUNTERS = {
     "processes_idle": "idle processes looked at",
     "records_unsound": "findings of the soundness check",
     "processes_unhosted": "processes due that no live worker hosts",
+    "processes_set_back": "processes that a fail-over set back behind what was known of them",
     "processes_pruned": "finished processes removed by retention",
     "suspects_alone": "suspects run alone in a worker of their own",
     "loops_blocked": "times that the event loop was found blocked",

@@ -7,9 +7,10 @@ import os
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import asyncpg
 
@@ -41,10 +42,11 @@ class Standby(Server):
 class Pair:
     """A primary and its standby, on two fixed ports; the URL names both, and whoever may be written to is meant."""
 
-    def __init__(self, *, synchronous: bool) -> None:
+    def __init__(self, *, synchronous: bool, settings: Iterable[str] = ()) -> None:
         self.synchronous = synchronous
-        self.primary = Server()
+        self.primary = Server(settings)
         self.other_port = free_port()
+        self.dead: Server | None = None
 
     def __enter__(self) -> Self:
         self.primary.__enter__()
@@ -58,8 +60,14 @@ class Pair:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.standby.__exit__(None, None, None)
-        self.primary.__exit__(None, None, None)
+        self._bury()
+        for server in {self.standby, self.primary}:
+            server.__exit__(None, None, None)
+
+    def _bury(self) -> None:
+        dead, self.dead = self.dead, None
+        if dead is not None:
+            dead.__exit__(None, None, None)
 
     def url(self, database: str) -> str:
         """The address of a database on whichever of the two is the primary."""
@@ -68,6 +76,7 @@ class Pair:
 
     def follow(self) -> None:
         """Make a new standby of the primary; a synchronous one holds up every commit until it has it."""
+        self._bury()
         self.standby = Standby(self.primary, self.other_port)
         self.standby.__enter__()
         if self.synchronous:
@@ -76,23 +85,40 @@ class Pair:
             at_once(self._synchronous)
 
     async def _synchronous(self) -> None:
-        connection = await asyncpg.connect(self.primary.url("postgres"))
+        async with asyncio.timeout(LIMIT):
+            while await self._asked(self.primary, "SELECT sync_state FROM pg_stat_replication") != "sync":
+                await asyncio.sleep(0.01)
+
+    def sever(self) -> None:
+        """Let the standby have all that there is, then cut it off: from now on it gets nothing (asynchronous only)."""
+        at_once(self._caught_up)
+        self.standby.execute("postgres", "ALTER SYSTEM SET primary_conninfo = ''")
+        self.standby.execute("postgres", "SELECT pg_reload_conf()")
+        at_once(self._alone)
+
+    async def _caught_up(self) -> None:
+        written = await self._asked(self.primary, "SELECT pg_current_wal_insert_lsn()::text")
+        behind = f"SELECT pg_last_wal_replay_lsn() < '{written}'::pg_lsn"
+        async with asyncio.timeout(LIMIT):
+            while await self._asked(self.standby, behind):
+                await asyncio.sleep(0.01)
+
+    async def _alone(self) -> None:
+        async with asyncio.timeout(LIMIT):
+            while await self._asked(self.primary, "SELECT count(*) FROM pg_stat_replication"):
+                await asyncio.sleep(0.01)
+
+    async def _asked(self, server: Server, sql: str) -> Any:
+        connection = await asyncpg.connect(server.url("postgres"))
         try:
-            async with asyncio.timeout(LIMIT):
-                while await connection.fetchval("SELECT sync_state FROM pg_stat_replication") != "sync":
-                    await asyncio.sleep(0.01)
+            return await connection.fetchval(sql)
         finally:
             await connection.close()
 
-    def sever(self) -> None:
-        """Cut the standby off: from now on it gets nothing (asynchronous only)."""
-        self.standby.execute("postgres", "ALTER SYSTEM SET primary_conninfo = ''")
-        self.standby.execute("postgres", "SELECT pg_reload_conf()")
-
     def fail_over(self) -> None:
-        """Kill the primary and promote the standby in its place; of the dead one nothing stays."""
+        """Kill the primary and promote the standby in its place."""
         dead = self.primary
         dead.stop(signal.SIGKILL)
+        self.standby._made = dead._made
         self.standby.execute("postgres", "SELECT pg_promote()")
-        self.primary, self.other_port = self.standby, dead.port
-        dead.__exit__(None, None, None)
+        self.primary, self.other_port, self.dead = self.standby, dead.port, dead

@@ -89,7 +89,7 @@ class Load:
 @asynccontextmanager
 async def under_load(url: str, folder: Path, *, workers: int = 2, at_once: int = 30) -> AsyncIterator[Load]:
     """Real workers and a client on this database; what is under way comes to its end, then all is judged."""
-    scene = Scene(url, folder)
+    scene = Scene(url, folder, quiet=True)  # workers tell of each failed call: see victims.log
     try:
         async with Engine(url) as client:
             for victim in [await scene.victim(pace={"in_flight": at_once}) for _ in range(workers)]:

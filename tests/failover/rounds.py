@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from perdure.testing.postgres import Server
@@ -19,9 +19,9 @@ BETWEEN = 60
 Told = Callable[[str], None]
 
 
-async def restarts(rounds: int, folder: Path, told: Told = lambda text: None) -> str:
+async def restarts(rounds: int, folder: Path, told: Told = lambda text: None, settings: Sequence[str] = ()) -> str:
     """Crash one server again and again, by ``pg_ctl -m immediate``'s signal and by SIGKILL in turn."""
-    with Server() as server:
+    with Server(settings) as server:
         async with under_load(server.fresh_database(), folder) as load:
             for done, (name, how) in zip(range(1, rounds + 1), itertools.cycle(HOW.items()), strict=False):
                 await asyncio.to_thread(server.restart, how)
@@ -31,9 +31,9 @@ async def restarts(rounds: int, folder: Path, told: Told = lambda text: None) ->
         return f"{rounds:,} restarts of PostgreSQL under load: {load.verdict}"
 
 
-async def failovers(rounds: int, folder: Path, told: Told = lambda text: None) -> str:
+async def failovers(rounds: int, folder: Path, told: Told = lambda text: None, settings: Sequence[str] = ()) -> str:
     """Kill the primary and promote its synchronous standby, again and again; the dead one's port gets the next one."""
-    with Pair(synchronous=True) as pair:
+    with Pair(synchronous=True, settings=settings) as pair:
         database = pair.primary.fresh_database().rpartition("/")[2]
         async with under_load(pair.url(database), folder) as load:
             for done in range(1, rounds + 1):

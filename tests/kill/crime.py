@@ -27,8 +27,9 @@ ROOT = Path(__file__).parents[2]
 class Scene:
     """One database, one ledger, and the victims working there."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, *, quiet: bool = False) -> None:
         self.url = url
+        self._errors = folder / "victims.log" if quiet else None
         self.ledger = folder / "ledger"
         self.ledger.touch()
         self.victims: list[asyncio.subprocess.Process] = []
@@ -37,10 +38,11 @@ class Scene:
         """Start a victim; its orders are those of ``victim.main``."""
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         environment = {**os.environ, "PYTHONPATH": path}
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.kill.victim", self.url, json.dumps(orders), str(self.ledger),
-            stdout=asyncio.subprocess.PIPE, env=environment, cwd=ROOT,
-        )  # fmt: skip
+        with open(self._errors or os.devnull, "a") as errors:
+            child = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "tests.kill.victim", self.url, json.dumps(orders), str(self.ledger),
+                stdout=asyncio.subprocess.PIPE, stderr=errors if self._errors else None, env=environment, cwd=ROOT,
+            )  # fmt: skip
         self.victims.append(child)
         return child
 

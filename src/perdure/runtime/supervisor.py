@@ -21,6 +21,7 @@ from perdure.runtime.sweeps import (
     owner_gone,
     process_idle,
     process_overdue,
+    process_set_back,
     record_unsound,
     worker_dead,
     worker_silent,
@@ -44,6 +45,7 @@ class Supervisor:
         self._place = record_unsound.Place()
         self._known = nobody_hosts.Known()
         self.loops = [
+            self._loop(process_set_back, partial(process_set_back.sweep, ward)),
             self._loop(worker_dead, self.probe),
             self._loop(worker_silent, partial(worker_silent.sweep, ward)),
             self._loop(record_unsound, partial(record_unsound.sweep, ward, self._place)),
@@ -51,9 +53,9 @@ class Supervisor:
             *(self._loop(sweep, partial(sweep.sweep, ward)) for sweep in EMPTYING),
         ]
 
-    def start(self) -> None:
-        """Begin all sweeps."""
-        for loop in self.loops:
+    def start(self, *, alone: bool = False) -> None:
+        """Begin all sweeps; of a worker that runs ``alone`` only the one for what nobody else knows."""
+        for loop in self.loops[:1] if alone else self.loops:
             loop.start()
 
     async def stop(self) -> None:

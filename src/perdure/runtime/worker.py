@@ -121,6 +121,7 @@ class Worker:
         self.inbox.loop.start()
         if self.alone:
             self.intake.alone, self.intake.capacity, self.scheduler.alone = True, 1, True
+            self.supervisor.start(alone=True)
         else:
             self.supervisor.start()
             self.solitary.loop.start()

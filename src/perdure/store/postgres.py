@@ -24,6 +24,7 @@ from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.limits import SEARCH_SECONDS
 from perdure.store import postgres_row as row
 from perdure.store.base import Hint, Pruned, Record, Search, Told
+from perdure.store.lineage import Lineage
 from perdure.store.news import Named
 from perdure.store.postgres_batch import (
     commit_alone,
@@ -54,6 +55,9 @@ class PostgresStore:
         self._searches = Link(self._address, machine, sql, "searches")
         self._searches.patience = SEARCH_SECONDS
         self._presence = Presence(self._address, machine, sql)
+        self.lineage = Lineage(machine, sql)
+        for link in (self._writes, self._beats, self._reads, self._searches):
+            link.met = self.lineage.met
 
     @property
     def connected_at(self) -> float | None:
@@ -86,8 +90,11 @@ class PostgresStore:
 
     async def start(self, starts: Sequence[Start]) -> list[StartAnswer]:
         """Store new processes. A second start with the same (kind, key) changes nothing (rule 24)."""
-        if not starts:
-            return []
+        answers = await self._start(starts) if starts else []
+        self.lineage.started(starts, answers)
+        return answers
+
+    async def _start(self, starts: Sequence[Start]) -> list[StartAnswer]:
         if all(start.process.key is None for start in starts):
             return row.start_answers(starts, await self._writes.row("start", *start_records(starts)))
         # Two starters with crossed keys must not deadlock: they insert in one order.
@@ -105,8 +112,11 @@ class PostgresStore:
 
     async def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
         """Write commits, at most one per process, each accepted or refused by itself."""
-        if not commits:
-            return []
+        answers = await self._commit(commits) if commits else []
+        self.lineage.committed(commits, answers)
+        return answers
+
+    async def _commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
         if any(commit.starts or commit.sends for commit in commits):
             return await self._commit_outward(commits)
         if len(commits) == 1 and (alone := commit_alone(commits[0])):
@@ -135,6 +145,7 @@ class PostgresStore:
 
     async def claim(self, claim: Claim) -> ClaimAnswer:
         """Take due processes: new token, owner, lease; then, in a later statement, read what they hold."""
+        await self.lineage.settled()
         kinds = [kind for kind, _ in claim.hosted]
         codes = [code for _, code in claim.hosted]
         queued = any(map(is_task, kinds))
@@ -163,6 +174,7 @@ class PostgresStore:
             Claimed(process, tuple(events[process.id]), tuple(messages[process.id]), before)
             for before, process in taken
         )
+        self.lineage.claimed(process for _, process in taken)
         return ClaimAnswer(claimed, now, next_due_at, alive, suspects)
 
     async def _held(

@@ -10,7 +10,7 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -116,6 +116,7 @@ class Link:
 
     def __init__(self, address: Address, machine: Machine, queries: Mapping[str, str], purpose: str) -> None:
         self.patience = SILENT_CONNECTION_SECONDS
+        self.met: Callable[[asyncpg.Connection[asyncpg.Record]], Awaitable[None]] | None = None
         self._address = address
         self._machine = machine
         self._queries = queries
@@ -238,12 +239,29 @@ class Link:
         await asyncio.sleep(max(0.0, self._not_before - self._machine.monotonic()))
         try:
             connection = await connect(self._address, self._purpose)
+            if self.met is not None:
+                await self._introduced(connection, self.met)
         except Exception:
             self._not_before = self._machine.monotonic() + self._backoff.failed()
             raise
         self._backoff.reset()
         self._connection = connection
         return connection
+
+    async def _introduced(
+        self,
+        connection: asyncpg.Connection[asyncpg.Record],
+        met: Callable[[asyncpg.Connection[asyncpg.Record]], Awaitable[None]],
+    ) -> None:
+        """Have a new connection looked at before it is used; one that is silent, or refused, is cut."""
+        silent = asyncio.get_running_loop().call_later(self.patience, connection.terminate)
+        try:
+            await met(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        finally:
+            silent.cancel()
 
 
 class Uncancelled:

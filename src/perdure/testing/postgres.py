@@ -180,7 +180,8 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop(signal.SIGQUIT)
-        shutil.rmtree(self.home, ignore_errors=True)
+        if self.home != Path():
+            shutil.rmtree(self.home, ignore_errors=True)
 
     @property
     def pid(self) -> int:

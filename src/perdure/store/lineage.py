@@ -1,0 +1,194 @@
+"""Whether the database that answers is still the one that was written to: after a fail-over it may stand behind.
+
+A standby that does not confirm every commit loses the last ones when it is promoted, and a backup loses more. The rows
+look sound; only those who were told that something was written know better. So a store object keeps, of the processes
+that it was last told of, how far they were. Whenever a connection is made anew and the server is another one, or on
+another timeline, or its log is shorter, what it knows is compared with what is there, before anything is claimed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from perdure import limits
+from perdure.clock import Machine
+from perdure.errors import StoreRegressed
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Process
+from perdure.store.base import Store
+
+log = logging.getLogger("perdure")
+
+TOLD = 20
+"""So many ids stand in the log; the sweep of a worker tells of each."""
+
+
+class Identity(NamedTuple):
+    """Which line of history a server is on: its cluster, its timeline, and how long its log is (bytes)."""
+
+    cluster: int
+    timeline: int
+    written: int
+
+    def follows(self, known: Identity) -> bool:
+        """Whether all that was written when ``known`` was seen is surely here."""
+        return bool(self.cluster) and self[:2] == known[:2] and self.written >= known.written
+
+
+UNKNOWN = Identity(0, 0, 0)
+"""The server does not let us ask; then every connection is looked at."""
+
+
+class Mark(NamedTuple):
+    """How far a process was when it was last told of; ``owner`` had it in hand then."""
+
+    token: int
+    version: int
+    owner: bytes | None
+
+    def ahead_of(self, stored: Mark) -> bool:
+        """Whether the stored row has not seen this, or somebody else has taken it with the same token."""
+        if self.token > stored.token or self.version > stored.version:
+            return True
+        return self[:2] == stored[:2] and self.owner != stored.owner
+
+
+class Lineage:
+    """What one store object knows of its database, and what it found to be set back, with the reason.
+
+    Marks are kept of so many processes and for so long as ``limits`` says, up to twice of both.
+    """
+
+    def __init__(self, machine: Machine, queries: Mapping[str, str]) -> None:
+        self.set_back: dict[bytes, str] = {}
+        self._machine = machine
+        self._queries = queries
+        self._marks: dict[bytes, Mark] = {}
+        self._older: dict[bytes, Mark] = {}
+        self._turn_at = 0.0
+        self._known: Identity | None = None
+        self._calm_at = 0.0
+        self._calm = asyncio.Event()
+
+    # -- what was answered -------------------------------------------------------------------------------------------
+
+    def started(self, starts: Sequence[Start], answers: Sequence[StartAnswer]) -> None:
+        """Take note of new processes that were accepted."""
+        self._keep(
+            (start.process.id, _mark(start.process))
+            for start, answer in zip(starts, answers, strict=True)
+            if answer.verdict is _CREATED
+        )
+
+    def committed(self, commits: Sequence[Commit], answers: Sequence[CommitAnswer]) -> None:
+        """Take note of commits that were applied."""
+        self._keep(
+            (commit.after.id, _mark(commit.after))
+            for commit, answer in zip(commits, answers, strict=True)
+            if answer.verdict is _APPLIED
+        )
+
+    def claimed(self, processes: Iterable[Process]) -> None:
+        """Take note of processes that were taken in hand."""
+        self._keep((process.id, _mark(process)) for process in processes)
+
+    def _keep(self, marks: Iterable[tuple[bytes, Mark]]) -> None:
+        self._marks.update(marks)
+        if len(self._marks) > limits.LINEAGE_PROCESSES or self._machine.monotonic() > self._turn_at:
+            self._older, self._marks = self._marks, {}
+            self._turn_at = self._machine.monotonic() + limits.LINEAGE_SECONDS
+
+    # -- what is there -----------------------------------------------------------------------------------------------
+
+    async def met(self, connection: Any) -> None:
+        """Look at the server behind a new connection, before anything is written there; raises StoreRegressed.
+
+        If we die here nobody compares what only this store object was told.
+        """
+        found = await self._identity(connection)
+        known = self._known
+        if known is not None and not found.follows(known):
+            if found.cluster == known.cluster and found.timeline < known.timeline:
+                raise StoreRegressed(
+                    f"this server is on timeline {found.timeline}, but timeline {known.timeline} of its database was "
+                    "seen: it is an old primary. Stop it; if it is meant, start this program again."
+                )
+            self._calm.clear()
+            self._calm_at = self._machine.monotonic() + limits.LINEAGE_GRACE_SECONDS
+            await self._compare(connection)
+            self._known = found
+            if not self.set_back:
+                self._calm.set()
+            # Whoever was about to claim must wait first, so what was about to be asked here is asked again.
+            raise StoreRegressed("the database goes on on another line after a fail-over; it is tried again by itself")
+        self._known = found
+
+    async def _identity(self, connection: Any) -> Identity:
+        try:
+            return Identity(*await connection.fetchrow(self._queries["lineage"]))
+        except Exception as error:
+            if getattr(error, "sqlstate", "") != "42501":
+                raise
+            return UNKNOWN
+
+    async def _compare(self, connection: Any) -> None:
+        """Find what stands behind what was answered; that it is so is known from here on, whatever becomes of us."""
+        marks = {**self._older, **self._marks}
+        stored: dict[bytes, Mark] = {}
+        wanted = list(marks)
+        for place in range(0, len(wanted), limits.LIST_ROWS):
+            part = wanted[place : place + limits.LIST_ROWS]
+            stored.update((one[0], Mark(*one[1:])) for one in await connection.fetch(self._queries["marks"], part))
+        for id, mark in marks.items():
+            if id not in stored:
+                self.set_back[id] = "a fail-over has lost it, although it was accepted; start it again if it must be"
+            elif mark.ahead_of(stored[id]):
+                self.set_back[id] = (
+                    f"a fail-over has set it back from version {mark.version} (token {mark.token}) to version "
+                    f"{stored[id].version} (token {stored[id].token}); see what its steps have done since"
+                )
+        log.warning(
+            "the database goes on on another line; %d of %d processes known here", len(self.set_back), len(marks)
+        )
+        if self.set_back:
+            log.error("set back by a fail-over, with loss of what was accepted: %s", ", ".join(self._told()))
+
+    def _told(self) -> list[str]:
+        told = [id_text(id) for id in list(self.set_back)[:TOLD]]
+        return [*told, "…"] if len(self.set_back) > TOLD else told
+
+    def handled(self, process: bytes) -> None:
+        """A process that was set back is held, or cannot go on by itself: forget what was known of it."""
+        for known in (self.set_back, self._marks, self._older):
+            known.pop(process, None)
+        if not self.set_back:
+            self._calm.set()
+
+    async def settled(self) -> None:
+        """Before a claim: wait until all that was set back is held, and others have had the time to hold theirs."""
+        while self._calm_at:
+            await self._calm.wait()
+            await asyncio.sleep(self._calm_at - self._machine.monotonic())
+            if self._calm.is_set():
+                self._calm_at = 0.0
+
+
+def lineage_of(store: Store) -> Lineage | None:
+    """The lineage of the store behind all that stands before it, if it has one."""
+    while (behind := getattr(store, "store", None)) is not None:
+        store = behind
+    return getattr(store, "lineage", None)
+
+
+def _mark(process: Process) -> Mark:
+    return Mark(process.token, process.version, process.owner)
+
+
+_CREATED, _APPLIED = (
+    StartVerdict.CREATED,
+    Verdict.APPLIED,
+)  # CPython 3.11 makes a call of every look into an enum's class
