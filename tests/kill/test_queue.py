@@ -46,6 +46,27 @@ async def test_f01_a_task_whose_worker_is_killed_in_the_middle_runs_elsewhere_un
         assert task.status is Status.COMPLETED
 
 
+async def test_s14_the_slots_of_a_killed_worker_come_back_and_the_limit_holds_all_the_while(scene: Scene) -> None:
+    async with Engine(scene.url, work=True, workflows=PARENTS, queues=[]) as engine:
+        await engine.queues.limit("press", concurrency=2)
+        fruits = [f"apple {n}" for n in range(6)]
+        handles = [await engine.start(juice, fruit) for fruit in fruits]
+        child = await scene.victim(modules=hosts("PRESSES"))
+        await until(lambda: len(scene.effects()) == 2)
+        assert (await engine.queues.list())[0].running == 2
+        child.send_signal(KILL)
+        await child.wait()
+        gate().touch()
+        async with presses(scene.url), asyncio.timeout(LIMIT):
+            results = asyncio.gather(*(handle.result() for handle in handles))
+            while not results.done():
+                assert (await engine.queues.list())[0].running <= 2
+                await asyncio.sleep(0)
+            assert await results == [f"{fruit} juice" for fruit in fruits]
+        assert sorted(scene.effects().values()) == [1, 1, 1, 1, 2, 2]
+        assert (await engine.queues.list())[0].running == 0
+
+
 @pytest.mark.parametrize("side", ["before", "after"])
 async def test_f01_a_worker_killed_at_the_commit_that_ends_a_task_loses_nothing(scene: Scene, side: str) -> None:
     async with Engine(scene.url, work=True, workflows=PARENTS, queues=[]) as engine:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from perdure import limits
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.errors import DefinitionError, InvalidInput, InvalidKey
@@ -57,16 +58,23 @@ async def test_s14_all_workers_together_run_no_more_of_a_queue_than_its_limit(op
     assert max(done) == 4
 
 
-async def test_a_slot_freed_by_one_worker_is_taken_by_another_at_once(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[pays], queues=[])
-    one, _ = await opened(work=True, workflows=[], queues={"bank": 1})
-    two, _ = await opened(work=True, workflows=[], queues={"bank": 1})
+@workflow
+async def pays_at(labels: list[str]) -> list[str]:
+    return await asyncio.gather(*(pay.options(label=label)(f"{n}") for n, label in enumerate(labels)))
+
+
+async def test_whoever_waits_for_a_slot_hears_at_once_that_another_worker_has_freed_one(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "POLL_SECONDS", 3600.0)
+    engine, _ = await opened(work=True, workflows=[pays_at], queues=[])
+    workers = [await opened(work=True, workflows=[], queues=["bank"], labels=[label]) for label in ("left", "right")]
     await engine.queues.limit("bank", concurrency=1)
     gates["go"].set()
-    async with asyncio.timeout(LIMIT):
-        assert await (await engine.start(pays, [str(n) for n in range(30)])).result()
+    handle = await engine.start(pays_at, ["left", "right"] * 10)
+    assert await handle.result(LIMIT) == [str(n) for n in range(20)]
     assert max(done) == 1
-    assert one.metrics()["steps"] + two.metrics()["steps"] == 30
+    assert [worker.metrics()["steps"] for worker, _ in workers] == [10, 10]
 
 
 @step(queue="bank", retry=Retry.NONE)

@@ -8,10 +8,11 @@ from typing import Any
 from msgspec import json
 from msgspec.structs import replace
 
+from perdure.kernel.child import is_task
 from perdure.kernel.commit import Commit, CommitAnswer, Start, Verdict
 from perdure.kernel.message import Message
 from perdure.kernel.process import FINAL, Status
-from perdure.store import sqlite_row, sqlite_send, sqlite_start
+from perdure.store import sqlite_queue, sqlite_row, sqlite_send, sqlite_start
 from perdure.store.sqlite_row import AFTER_CELLS, EVENT_CELLS, after_cells, event_cells
 from perdure.store.sqlite_writer import Collision, Transaction
 
@@ -159,4 +160,7 @@ class _Batch:
             sqlite_start.start(self._transaction, self._starts)
         if self._sends:
             self._transaction.letters += sqlite_send.send(self._transaction, self._sends)
+            ended = {message.name for message in self._sends if is_task(message.name)}  # an answer bears its kind
+            if ended:
+                self._transaction.freed = sqlite_queue.freed(self._connection, ended)
         self._transaction.left_due = True

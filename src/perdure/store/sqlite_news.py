@@ -41,8 +41,8 @@ def of_commits(commits: Sequence[Commit], answers: Sequence[object], transaction
     news = _of_free(free, transaction)
     letters = transaction.letters
     return News(
-        kinds=news.kinds,
-        due=news.due,
+        kinds=(*news.kinds, *transaction.freed),
+        due=() if transaction.freed else news.due,
         told=(*taken, *_owned(letters)),
         ended=tails(ended),
         published=tuple(commit.after.id for commit in commits if commit.published),

@@ -52,6 +52,17 @@ def limited(connection: Connection, claim: Claim) -> list[Queue]:
     return [queue for queue in sqlite_record.read(connection, Queue) if QUEUE_MARK + queue.name in kinds]
 
 
+def freed(connection: Connection, kinds: set[str]) -> tuple[str, ...]:
+    """Those of the kinds, of which tasks have ended, whose queue may have room now that it had not before."""
+    return tuple(
+        QUEUE_MARK + queue.name
+        for queue in sqlite_record.read(connection, Queue)
+        if QUEUE_MARK + queue.name in kinds
+        and queue.blocked_at is None
+        and (queue.concurrency is not None or queue.share_concurrency is not None)
+    )
+
+
 def look(connection: Connection, claim: Claim, queues: Sequence[Queue], now: int) -> list[Part]:
     """What may be taken of each of the queues, each getting an equal part of what the claim asks for."""
     kinds = {QUEUE_MARK + queue.name for queue in queues}

@@ -45,8 +45,8 @@ class Transaction:
     """What a piece of work sees inside its transaction: the connection, the store's now, and who is alive.
 
     It leaves word there of what others should look at: ``left_due`` that something became due, ``unheard`` that it is
-    a row let go with a message that nobody had heard, ``letters`` what became of messages sent with commits. ``void``
-    says that there was nothing to write after all.
+    a row let go with a message that nobody had heard, ``letters`` what became of messages sent with commits, ``freed``
+    of which kinds tasks have ended whose queues may have been full. ``void`` says that there was nothing to write.
     """
 
     def __init__(self, connection: Connection, now: int, alive: str) -> None:
@@ -56,6 +56,7 @@ class Transaction:
         self.left_due = False
         self.published = False
         self.unheard = False
+        self.freed: tuple[str, ...] = ()
         self.void = False
         self.letters: list[SendAnswer] = []
 

@@ -6,7 +6,7 @@ BEGIN
         WHERE '@' || q.name = queued AND q.blocked_at IS NULL
           AND (q.concurrency IS NOT NULL OR q.share_concurrency IS NOT NULL)
     ) THEN
-        PERFORM pg_notify('perdure_due', '');
+        PERFORM perdure.tell_due(ARRAY[queued], NULL);
     END IF;
 END
 $$;
