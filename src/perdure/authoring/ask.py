@@ -85,6 +85,11 @@ class Ask(asyncio.Future[R]):
         """What the workflow awaits: the ask itself."""
         return self
 
+    @property
+    def undoes(self) -> str | None:
+        """The idempotency key of what is undone by this, if it is an undo."""
+        return None
+
     def __hash__(self) -> int:
         return self.number
 
@@ -127,8 +132,8 @@ def promised(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any],
         waits.append(ask)
         return ask
 
-    args, kwargs = _replaced((list(args), dict(kwargs)), note, [PROMISED_VALUES])
-    return args, kwargs, waits
+    now: tuple[list[Any], dict[str, Any]] = _replaced((list(args), dict(kwargs)), note, [PROMISED_VALUES])
+    return *now, waits
 
 
 def _replaced(value: Any, instead: Callable[[Ask[Any]], Any], left: list[int], depth: int = PAYLOAD_DEPTH) -> Any:
