@@ -1,5 +1,5 @@
 # make demo   a thousand orders survive a SIGKILL          make test   everything that proves it
-# make check  format, lint, types, floors, house (seconds)
+# make check  format, lint, types, floors, house (seconds)   make kill cut failover powercut   real failures, counted
 # Needs Python 3.11 or later. What is missing comes from the package registries into .venv.
 
 VENV := .venv
@@ -9,9 +9,10 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-sc
 PERDURE_URL ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?= all
+PROOF_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-install docs postgres clean
+.PHONY: help demo test check format bench bench-install docs postgres kill cut failover powercut clean
 
 help:
 	@sed -n '1,3s/^# //p' Makefile
@@ -38,6 +39,13 @@ bench: $(VENV)/develops postgres
 
 bench-install: $(VENV)/develops
 	@$(BIN)/python -m bench install
+
+# The long forms of tests/<name>, with their counts; PROOF_ARGS='--help' says what may be set.
+kill cut failover: $(VENV)/develops postgres
+	@$(BIN)/python -m tests.$@ $(PROOF_ARGS)
+
+powercut: $(VENV)/develops
+	@$(BIN)/python -m tests.powercut $(PROOF_ARGS)
 
 docs: $(VENV)/develops
 	@$(BIN)/python docs/generate.py

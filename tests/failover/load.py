@@ -80,9 +80,10 @@ class Load:
         keys = Counter(what for what, _ in effects)
         assert all(keys[f"pause{n}"] == STEPS for n in self.started), "each step has one key, whoever runs it"
         again = sum(times > 1 for times in effects.values())
+        soon = f"; workers productive at most {self.slowest:.2f} s after the server" if self.slowest else ""
         return (
             f"{len(self.started):,} processes acknowledged and all finished, {len(effects):,} steps, "
-            f"{again} begun again under their keys; workers productive at most {self.slowest:.2f} s after the server"
+            f"{again} begun again under their keys{soon}"
         )
 
 
