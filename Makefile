@@ -41,8 +41,14 @@ bench-install: $(VENV)/develops
 	@$(BIN)/python -m bench install
 
 # The long forms of tests/<name>, with their counts; PROOF_ARGS='--help' says what may be set.
-kill cut failover: $(VENV)/develops postgres
-	@$(BIN)/python -m tests.$@ $(PROOF_ARGS)
+kill: $(VENV)/develops postgres
+	@$(BIN)/python -m tests.kill $(PROOF_ARGS)
+
+cut: $(VENV)/develops postgres
+	@$(BIN)/python -m tests.cut $(PROOF_ARGS)
+
+failover: $(VENV)/develops postgres
+	@$(BIN)/python -m tests.failover $(PROOF_ARGS)
 
 powercut: $(VENV)/develops
 	@$(BIN)/python -m tests.powercut $(PROOF_ARGS)
