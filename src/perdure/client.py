@@ -13,7 +13,6 @@ from perdure.answer import asked
 from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import Workflow
 from perdure.clock import Machine
-from perdure.command import Commands
 from perdure.errors import (
     InvalidInput,
     KeyConflict,
@@ -35,9 +34,13 @@ from perdure.queues import Queues, standing
 from perdure.request import Reference
 from perdure.results import SETTLED, Results
 from perdure.store.base import Search, Store
+from perdure.stream import Followers, Values
 from perdure.view import ProcessView, view
 
 Answered = Callable[[Any], None]
+Eager = Callable[[Process, Workflow[Any, Any], tuple[Message, ...]], asyncio.Future[StartAnswer] | None]
+FirstSignal = tuple[str, object] | tuple[str, object, str]
+"""A signal that comes with a start: its name, its value, and its own key, if it has one."""
 
 
 class Doors(Protocol):
@@ -53,7 +56,7 @@ class Doors(Protocol):
         """Have a commit written."""
 
 
-class Client(Commands):
+class Client(Values):
     """Everything that can be asked of processes from outside; works in a web process that runs no work."""
 
     def __init__(self, store: Store, doors: Doors, registry: Registry, machine: Machine) -> None:
@@ -63,9 +66,8 @@ class Client(Commands):
         self.machine = machine
         self.results = Results(store, machine)
         self.queues = Queues(store)
-        self.eager: Callable[[Process, Workflow[Any, Any]], asyncio.Future[StartAnswer] | None] = (
-            lambda process, workflow: None
-        )
+        self.followers = Followers(store)
+        self.eager: Eager = lambda process, workflow, messages: None
         self.in_hand: Callable[[bytes], bool] = lambda id: False
         self.sent: Callable[[SendAnswer], None] = lambda answer: None
         self.taken: Callable[[bytes], None] = lambda id: None
@@ -80,18 +82,25 @@ class Client(Commands):
         key: str | None = None,
         deadline: float | None = None,
         attributes: Mapping[str, Any] | None = None,
+        signal: FirstSignal | None = None,
         **kwargs: Any,
     ) -> Handle[Any]:
         """Start a process; once this has answered, a crash of anything cannot lose it.
 
         ``key`` is the caller's own id, unique per kind: a second start with the same input answers the same process
         with ``created`` false; with another input it raises KeyConflict. ``deadline`` in seconds from now ends the
-        process as failed if it is not finished by then. ``attributes`` can be searched for.
+        process as failed if it is not finished by then. ``attributes`` can be searched for. ``signal`` is a name and a
+        value, and a key of its own as a third: it is stored with the process in one transaction, or sent to the one
+        that has the key; the handle says what became of it (``sent``).
         """
         flow = self.registry.find(workflow)
         process = self._fresh(flow, args, kwargs, key, deadline, attributes)
-        answer = await self._begin(process, flow)
-        return self._handle(flow, process, answer)
+        messages = self._first_messages(process, signal)
+        answer = await self._begin(process, flow, messages)
+        handle = self._handle(flow, process, answer)
+        for message in messages:
+            handle.sent = SendVerdict.DELIVERED if handle.created else await self._forward(message, handle)
+        return handle
 
     async def start_many(
         self,
@@ -134,13 +143,27 @@ class Client(Commands):
             attributes=request.attributes(attributes),
         )
 
-    async def _begin(self, process: Process, workflow: Workflow[Any, Any]) -> StartAnswer:
+    def _first_messages(self, process: Process, signal: FirstSignal | None) -> tuple[Message, ...]:
+        first = request.first_signal(signal)
+        if first is None:
+            return ()
+        return (Message(self.machine.new_id(), process.id, MessageType.SIGNAL, *first),)
+
+    async def _forward(self, message: Message, handle: Handle[Any]) -> SendVerdict:
+        """Send what was to come with a start to the process that has the key: nothing else is to be written then."""
+        answer: SendAnswer = await asked(self.doors.send, replace(message, process=handle.id_bytes))
+        self.sent(answer)
+        return answer.verdict
+
+    async def _begin(
+        self, process: Process, workflow: Workflow[Any, Any], messages: tuple[Message, ...] = ()
+    ) -> StartAnswer:
         if process.deadline is not None:
             process = replace(process, deadline=await self.store.now() + process.deadline)
-        eager = self.eager(process, workflow)
+        eager = self.eager(process, workflow, messages)
         if eager is not None:
             return await eager
-        answer: StartAnswer = await asked(self.doors.start, Start(process))
+        answer: StartAnswer = await asked(self.doors.start, Start(process, messages=messages))
         return answer
 
     def _handle(self, workflow: Workflow[Any, Any], process: Process, answer: StartAnswer) -> Handle[Any]:

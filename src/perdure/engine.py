@@ -20,7 +20,7 @@ from perdure.errors import DefinitionError, PerdureError
 from perdure.guest import Awaited, Blocking, BlockingGuest, Guest, blocking_guest
 from perdure.handle import Handle
 from perdure.kernel.commit import StartAnswer
-from perdure.kernel.message import SendAnswer
+from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process
 from perdure.runtime.committer import Committer
 from perdure.runtime.pace import Pace
@@ -155,7 +155,7 @@ class Engine(Client):
         self._unwatch()
         worker, self.worker = self.worker, None
         self._draining = worker
-        self.eager = lambda process, workflow: None
+        self.eager = lambda process, workflow, messages: None
         try:
             if worker is not None:
                 await worker.stop(self.pace.stop_seconds if seconds is None else seconds)
@@ -211,13 +211,15 @@ class Engine(Client):
 
     # -- between client and worker -------------------------------------------------------------------------------
 
-    def _start_here(self, process: Process, workflow: Workflow[Any, Any]) -> asyncio.Future[StartAnswer] | None:
+    def _start_here(
+        self, process: Process, workflow: Workflow[Any, Any], messages: tuple[Message, ...]
+    ) -> asyncio.Future[StartAnswer] | None:
         """Start a process as owned by our own worker, if it has room: no claim, no wake-up."""
         worker = self.worker
         if worker is None or worker.scheduler.draining or worker.busy >= self.pace.in_flight or self._alone:
             return None
         future: asyncio.Future[StartAnswer] = self._loop.create_future()
-        worker.scheduler.start(process, workflow, to_future(future))
+        worker.scheduler.start(process, workflow, to_future(future), messages)
         return future
 
     def _sent(self, answer: SendAnswer) -> None:

@@ -13,6 +13,7 @@
     │   └── InvalidUrl         a store's URL cannot be understood
     ├── KeyConflict            the key is taken by a process that was started with another input
     ├── ProcessNotFound        no process has that id or key
+    ├── NothingPublished       the process has published no value of that name (yet)
     ├── IllegalMove            the command does not fit the process's status
     ├── ProcessError           what ``result()`` raises when the process did not complete
     │   ├── ProcessFailed      the workflow raised
@@ -46,6 +47,7 @@ __all__ = [
     "InvalidKey",
     "InvalidUrl",
     "KeyConflict",
+    "NothingPublished",
     "Overloaded",
     "PayloadError",
     "PayloadTooLarge",
@@ -114,6 +116,10 @@ class KeyConflict(PerdureError):
 
 class ProcessNotFound(PerdureError, LookupError):
     """No process has that id or key."""
+
+
+class NothingPublished(PerdureError, LookupError):
+    """The process has published no value of that name, or none yet."""
 
 
 class IllegalMove(PerdureError):

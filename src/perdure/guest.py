@@ -10,9 +10,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import wraps
 from typing import Any, Generic, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from perdure import request
 from perdure.authoring.workflow import Workflow
-from perdure.client import Client
+from perdure.client import Client, FirstSignal
 from perdure.errors import InvalidInput, PerdureError, ProcessNotFound
 from perdure.handle import Handle
 from perdure.kernel.commit import Start
@@ -58,13 +60,17 @@ class Guest:
         key: str | None = None,
         deadline: float | None = None,
         attributes: Mapping[str, Any] | None = None,
+        signal: FirstSignal | None = None,
         **kwargs: Any,
     ) -> Handle[Any]:
         """Start a process with the caller's commit: see :meth:`Client.start`."""
         flow = self._client.registry.find(workflow)
         process = self._client._fresh(flow, args, kwargs, key, deadline, attributes)
+        messages = self._client._first_messages(process, signal)
         handle = self._client._handle(flow, process, await self._door.start(Start(process)))
         handle.known = False
+        for message in messages:
+            handle.sent = (await self._door.send(replace(message, process=handle.id_bytes))).verdict
         return handle
 
     async def signal(

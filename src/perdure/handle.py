@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from perdure.kernel.event import Event
 from perdure.kernel.message import SendVerdict
@@ -12,17 +12,23 @@ from perdure.view import ProcessView
 
 if TYPE_CHECKING:
     from perdure.client import Client
+    from perdure.stream import Stream
 
 Result = TypeVar("Result")
+T = TypeVar("T")
+NO_DEFAULT: Any = object()
+"""Stands for a default that was not given."""
 
 
 class Handle(Generic[Result]):
     """What ``start`` answers. ``created`` is false if a process with that key existed already.
 
+    ``sent`` says what became of the signal that came with the start, if one did.
+
     A handle holds no connection and no memory of the process; any number may exist for one process.
     """
 
-    __slots__ = ("_client", "_type", "created", "id_bytes", "key", "kind", "known")
+    __slots__ = ("_client", "_type", "created", "id_bytes", "key", "kind", "known", "sent")
 
     def __init__(
         self, client: Client, id_bytes: bytes, kind: str, key: str | None, *, created: bool, result_type: Any = Any
@@ -33,6 +39,7 @@ class Handle(Generic[Result]):
         self.kind = kind
         self.key = key
         self.created = created
+        self.sent: SendVerdict | None = None
         self.known = True  # to be stored; not so while the transaction of a guest is open
 
     @property
@@ -58,6 +65,28 @@ class Handle(Generic[Result]):
     async def history(self, run: int | None = None, *, after: int = 0, limit: int = 1000) -> Sequence[Event]:
         """Events of a run (default the present one) with numbers above ``after``, at most ``limit``."""
         return await self._client.history(self.id_bytes, run, after=after, limit=limit)
+
+    @overload
+    async def value(self, name: str, type: type[T], *, wait: float = 0, default: T = NO_DEFAULT) -> T: ...
+    @overload
+    async def value(self, name: str, type: Any = Any, *, wait: float = 0, default: Any = NO_DEFAULT) -> Any: ...
+    async def value(self, name: str, type: Any = Any, *, wait: float = 0, default: Any = NO_DEFAULT) -> Any:
+        """The value that the process has published last under that name; see :meth:`Client.value`."""
+        return await self._client.value(self.id_bytes, name, type, wait=wait, default=default)
+
+    @overload
+    def values(
+        self, name: str | None, type: type[T], *, after: int = 0, run: int | None = None, follow: bool = True
+    ) -> Stream[T]: ...
+    @overload
+    def values(
+        self, name: str | None = None, type: Any = Any, *, after: int = 0, run: int | None = None, follow: bool = True
+    ) -> Stream[Any]: ...
+    def values(
+        self, name: str | None = None, type: Any = Any, *, after: int = 0, run: int | None = None, follow: bool = True
+    ) -> Stream[Any]:
+        """The values that the process publishes, as they come, until it has ended; see :meth:`Client.values`."""
+        return self._client.values(self.id_bytes, name, type, after=after, run=run, follow=follow)
 
     async def signal(self, name: str, value: object = None, *, key: str | None = None) -> SendVerdict:
         """Send a signal; ``key`` makes a repeat with the same key count once."""

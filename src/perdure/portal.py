@@ -20,6 +20,7 @@ from perdure.errors import PerdureError
 from perdure.guest import Blocking, BlockingGuest, blocking_guest
 from perdure.handle import Handle, Result
 from perdure.queues import Queues
+from perdure.stream import Stream
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,6 +51,47 @@ async def _metrics(engine: Engine) -> dict[str, float]:
     return engine.metrics()
 
 
+class BlockingStream(Generic[T]):
+    """What ``values`` of a blocking engine or handle answers: a :class:`Stream` for an ordinary ``for``."""
+
+    def __init__(self, engine: BlockingEngine, stream: Stream[T]) -> None:
+        self._engine = engine
+        self._stream = stream
+
+    @property
+    def run(self) -> int | None:
+        """The run in which the value given last was published."""
+        return self._stream.run
+
+    @property
+    def number(self) -> int:
+        """The number of the value given last."""
+        return self._stream.number
+
+    @property
+    def name(self) -> str | None:
+        """The name of the value given last."""
+        return self._stream.name
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        given = self._engine.call(lambda engine: self._next())
+        if not given:
+            raise StopIteration
+        return given[0]
+
+    async def _next(self) -> tuple[T, ...]:
+        async for value in self._stream:
+            return (value,)
+        return ()
+
+    def close(self) -> None:
+        """Follow no more."""
+        self._engine.call(lambda engine: self._stream.aclose())
+
+
 class BlockingHandle(Generic[Result]):
     """What ``start`` of a :class:`BlockingEngine` answers: a :class:`Handle` whose verbs block."""
 
@@ -57,6 +99,7 @@ class BlockingHandle(Generic[Result]):
         self._engine = engine
         self._handle = handle
         self.id, self.kind, self.key, self.created = handle.id, handle.kind, handle.key, handle.created
+        self.sent = handle.sent
 
     def __repr__(self) -> str:
         return f"<BlockingHandle {self.kind} {self.key or self.id}>"
@@ -71,6 +114,13 @@ class BlockingHandle(Generic[Result]):
 
     status = _verb(Handle.status)
     history = _verb(Handle.history)
+    value = _verb(Handle.value)
+
+    @wraps(Handle.values)
+    def values(self, *args: Any, **kwargs: Any) -> BlockingStream[Any]:
+        """The values that the process publishes, as they come, until it has ended: see :meth:`Client.values`."""
+        return BlockingStream(self._engine, self._handle.values(*args, **kwargs))
+
     signal = _verb(Handle.signal)
     cancel = _verb(Handle.cancel)
     terminate = _verb(Handle.terminate)
@@ -130,6 +180,7 @@ class BlockingEngine:
     list = _verb(Client.list)
     count = _verb(Client.count)
     history = _verb(Client.history)
+    value = _verb(Client.value)
     signal = _verb(Client.signal)
     cancel = _verb(Client.cancel)
     terminate = _verb(Client.terminate)
@@ -141,6 +192,14 @@ class BlockingEngine:
     set_result = _verb(Client.set_result)
     skip = _verb(Client.skip)
     metrics = _verb(_metrics)
+
+    @wraps(Client.values)
+    def values(self, *args: Any, **kwargs: Any) -> BlockingStream[Any]:
+        """The values that a process publishes, as they come, until it has ended: see :meth:`Client.values`."""
+        self._refuse_where_it_cannot_work()
+        with self._lock:
+            engine = self._opened()
+        return BlockingStream(self, engine.values(*args, **kwargs))
 
     def call(self, function: Verb[Engine, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run ``function(engine, …)``, a coroutine function, on the engine's event loop and give its result.

@@ -91,6 +91,16 @@ def sender(who: Any, why: Any, origin: Any) -> Sender:
     )
 
 
+def first_signal(given: Any) -> tuple[str, bytes, str | None, bytes | None] | None:
+    """The signal that comes with a start: its name, payload, key and (no) sender; raises InvalidInput."""
+    if given is None:
+        return None
+    if not isinstance(given, tuple) or not 2 <= len(given) <= 3:
+        raise InvalidInput(f'signal= is {shown(given)}. Give name and value, ("paid", 1299), and a key as the third.')
+    name, value, *key = given
+    return signal(name, value, key[0] if key else None, "", "", "")
+
+
 def signal(
     name: Any, value: object, key: Any, who: Any, why: Any, origin: Any
 ) -> tuple[str, bytes, str | None, bytes | None]:

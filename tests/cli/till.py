@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from perdure import Retry, attempt, receive, set_state, step, workflow
+from perdure import Retry, attempt, publish, receive, set_state, step, workflow
 
 
 @dataclass
@@ -101,3 +101,17 @@ async def stamp(paper: str) -> str:
 async def stamping(paper: str) -> str:
     """Have a paper stamped by whoever serves the counter."""
     return await stamp(paper)
+
+
+@workflow
+async def counting(prices: list[int]) -> int:
+    """Publish what has come together, price after price, then once more for each that is told."""
+    total = 0
+    for price in prices:
+        total += price
+        publish("total", total)
+    publish("note", {"open": True})
+    while (more := await receive("price")) is not None:
+        total += more
+        publish("total", total)
+    return total

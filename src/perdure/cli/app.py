@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError
 from perdure.cli import command, see, serve, tell
 from perdure.cli.line import complain
 from perdure.cli.queue import queue
+from perdure.cli.stream import values
 from perdure.cli.tree import tree
 from perdure.cli.version import version
 from perdure.errors import PerdureError
@@ -32,6 +33,7 @@ for verb in (
     see.ps,
     see.show,
     see.history,
+    values,
     tree,
     tell.signal,
     tell.cancel,

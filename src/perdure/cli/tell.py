@@ -38,6 +38,7 @@ async def start(
     input: str | None = None,
     lines: Annotated[Path | None, Parameter(name="--from", allow_leading_hyphen=True)] = None,
     deadline: str | None = None,
+    signal: str | None = None,
     wait: _Switch = False,
     json: Json = False,
     url: Url = DEFAULT_URL,
@@ -58,13 +59,15 @@ async def start(
         Start one process for each line of this file (- is standard input): {"key": "A-17", "input": ["A-17", 1299]}.
     deadline
         End it as failed if it is not finished by then: 90s, 15m, 2h, 7d.
+    signal
+        Send it this signal in the same transaction, as name=value; or send it to the process that has the key.
     wait
         Wait for its end and print its result.
     """
     flow = _workflow(workflow)
     async with connected(url, registry=Registry(flow), create=True) as engine:
         if lines is not None:
-            _only_lines(args, key, input)
+            _only_lines(args, key, input or signal)
             with nullcontext(sys.stdin) if str(lines) == "-" else _opened(lines) as source:
                 await submit(engine, flow, source, json=json)
             return
@@ -76,15 +79,24 @@ async def start(
         else:
             by_place, by_name = whole_input(flow, input)
         seconds = None if deadline is None else text.seconds_of(deadline)
-        handle = await engine.start(flow, *by_place, key=key, deadline=seconds, **by_name)
+        first = None if signal is None else _first_signal(signal)
+        handle = await engine.start(flow, *by_place, key=key, deadline=seconds, signal=first, **by_name)
         await _answer(handle, wait=wait, json=json)
+
+
+def _first_signal(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    return name, plain(value) if equals else None
 
 
 async def _answer(handle: Handle[Any], *, wait: bool, json: bool) -> None:
     told = {"id": handle.id, "kind": handle.kind, "key": handle.key, "created": handle.created}
+    if handle.sent is not None:
+        told["signal"] = handle.sent.value
     if not json:
         there = "started" if handle.created else "was there already:"
-        print(f"{there} {handle.kind} {handle.key or ''}".rstrip(), handle.id, flush=True)
+        sent = "" if handle.created or handle.sent is None else f"; {_SENT[handle.sent]}"
+        print(f"{there} {handle.kind} {handle.key or ''}".rstrip(), f"{handle.id}{sent}", flush=True)
     result = await handle.result() if wait else None
     if json:
         page.show_json(told | ({"result": to_builtins(result)} if wait else {}))
@@ -226,6 +238,7 @@ _SENT = {
     SendVerdict.DELIVERED: "sent",
     SendVerdict.DUPLICATE: "had been sent before, with the same key",
     SendVerdict.FINISHED: "has ended, so nobody will read it; the message was recorded",
+    SendVerdict.NOT_FOUND: "is not there any more: its retention is over",
 }
 
 

@@ -75,11 +75,14 @@ class Start(Struct, frozen=True, gc=False):
 
     ``process.id`` is made by the caller; ``process.owner`` set means started as owned (``lease`` microseconds).
     ``process.created_at`` and ``opened_at`` are the starter's turn time, or 0 and None for the store's now.
+    ``messages`` are to the process itself, and are sent with its insert, or not at all if it is not created here; the
+    start of a child has none.
     """
 
     process: Process
     events: tuple[Event, ...] = ()
     lease: int = 0
+    messages: tuple[Message, ...] = ()
 
 
 class StartVerdict(StrEnum):

@@ -265,7 +265,7 @@ def _bytes(record: Start | Commit | Message) -> int:
             size += sum(len(start.process.input) for start in record.starts)
             size += sum(len(sent.payload) for sent in record.sends)
     elif isinstance(record, Start):
-        size = len(record.process.input)
+        size = len(record.process.input) + sum(len(sent.payload) for sent in record.messages)
     else:
         return len(record.payload)
     for event in record.events:

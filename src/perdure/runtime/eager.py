@@ -13,6 +13,7 @@ from perdure.authoring.turn_loop import TurnLoop
 from perdure.authoring.workflow import Workflow
 from perdure.errors import StoreError
 from perdure.kernel.commit import Start, StartAnswer, StartVerdict
+from perdure.kernel.message import Message
 from perdure.kernel.outcome import STILL_BUSY
 from perdure.kernel.process import Process
 from perdure.runtime.activation import Activation
@@ -28,23 +29,34 @@ class EagerStart:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
+        self._messages: dict[bytes, tuple[Message, ...]] = {}
 
-    def start(self, process: Process, workflow: Workflow[Any, Any], answered: Callable[[Any], None]) -> None:
+    def start(
+        self,
+        process: Process,
+        workflow: Workflow[Any, Any],
+        answered: Callable[[Any], None],
+        messages: tuple[Message, ...] = (),
+    ) -> None:
         """Have the first turn run, and both stored in one insert. ``answered`` gets the StartAnswer.
 
-        What the turn asked for is released when the insert has been committed.
+        What the turn asked for is released when the insert has been committed, and messages that came with it have
+        been heard. A process whose first turn ends it hears them before: it is started the plain way.
         """
         scheduler = self.scheduler
         now = scheduler.time.now()
         process = replace(process, owner=scheduler.incarnation.id, token=1, created_at=now, opened_at=now)
         activation = Activation(process, workflow, TurnLoop(process.id, process.id))
         activation.told = answered
+        if messages:
+            self._messages[process.id] = messages
         scheduler.starting.add(process.id)
         scheduler.feed(activation)
 
     def open(self, activation: Activation) -> None:
         """Run the first turn, and hand in the insert that carries it."""
         scheduler = self.scheduler
+        messages = self._messages.pop(activation.process.id, ())
         try:
             activation.begin(activation.process.created_at)
             activation.gather()
@@ -54,12 +66,20 @@ class EagerStart:
             commit = scheduler.commit_for(activation, outcome, inward=wait)
         except Exception as error:  # it is accepted all the same: whoever claims it parks it as broken
             log.warning("the first turn of a process of kind %r cannot be run: %s", activation.process.kind, error)
-            activation.drop()
-            unowned = replace(activation.process, owner=None, token=0, created_at=0, opened_at=None)
-            scheduler.committer.start(Start(unowned), partial(self._tell, activation))
+            self._start_plain(activation, messages)
+            return
+        if messages and commit.after.final:
+            self._start_plain(activation, messages)
             return
         activation.commit = commit
-        scheduler.committer.start(Start(commit.after, commit.events, commit.lease), partial(self._stored, activation))
+        start = Start(commit.after, commit.events, commit.lease, messages)
+        scheduler.committer.start(start, partial(self._stored, activation))
+
+    def _start_plain(self, activation: Activation, messages: tuple[Message, ...]) -> None:
+        """Start it as owned by nobody, as if no turn of it had been run."""
+        activation.drop()
+        unowned = replace(activation.process, owner=None, token=0, created_at=0, opened_at=None)
+        self.scheduler.committer.start(Start(unowned, messages=messages), partial(self._tell, activation))
 
     def _stored(self, activation: Activation, answer: StartAnswer | StoreError) -> None:
         scheduler = self.scheduler

@@ -98,9 +98,15 @@ class Scheduler:
 
     # -- taking processes in hand ------------------------------------------------------------------------------
 
-    def start(self, process: Process, workflow: Workflow[Any, Any], answered: Callable[[Any], None]) -> None:
+    def start(
+        self,
+        process: Process,
+        workflow: Workflow[Any, Any],
+        answered: Callable[[Any], None],
+        messages: tuple[Message, ...] = (),
+    ) -> None:
         """Run the first turn of a process that is started here and store both in one insert; see :mod:`eager`."""
-        self.eager.start(process, workflow, answered)
+        self.eager.start(process, workflow, answered, messages)
 
     def adopt(self, claimed: Claimed, sent: float) -> None:
         """Take a claimed process in hand: replay what happened, deliver what is unheard, go on."""

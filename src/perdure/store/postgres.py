@@ -29,6 +29,7 @@ from perdure.store.news import Named
 from perdure.store.postgres_batch import (
     commit_alone,
     commit_records,
+    first_messages,
     id_of,
     outward_records,
     search_columns,
@@ -96,13 +97,19 @@ class PostgresStore:
 
     async def _start(self, starts: Sequence[Start]) -> list[StartAnswer]:
         if all(start.process.key is None for start in starts):
-            return row.start_answers(starts, await self._writes.row("start", *start_records(starts)))
+            return await self._started(starts)
         # Two starters with crossed keys must not deadlock: they insert in one order.
         keys = [(start.process.kind, start.process.key or "") for start in starts]
         order = sorted(range(len(starts)), key=keys.__getitem__)
         ordered = [starts[place] for place in order]
-        answers = row.start_answers(ordered, await self._writes.row("start", *start_records(ordered)))
+        answers = await self._started(ordered)
         return [answer for _, answer in sorted(zip(order, answers, strict=True), key=lambda pair: pair[0])]
+
+    async def _started(self, starts: Sequence[Start]) -> list[StartAnswer]:
+        letters = first_messages(starts)
+        if letters is None:
+            return row.start_answers(starts, await self._writes.row("start", *start_records(starts)))
+        return row.start_answers(starts, await self._writes.row("start_telling", *start_records(starts), letters))
 
     async def send(self, messages: Sequence[Message]) -> list[SendAnswer]:
         """Put messages into inboxes, giving each its number; unowned running targets become due now."""

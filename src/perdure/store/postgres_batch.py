@@ -6,7 +6,7 @@ sent: the functions put the defaults back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -126,14 +126,22 @@ def outward_records(commits: Sequence[Commit]) -> tuple[Any, ...]:
         children or None,
         rare,
         [place for place, commit in enumerate(commits, 1) for _ in commit.starts] or None,
-        [
-            (place, sent.id, sent.process, sent.type, sent.name, sent.payload, sent.key, sent.sender)
-            for place, commit in enumerate(commits, 1)
-            for sent in commit.sends
-        ]
-        or None,
+        _letters(commit.sends for commit in commits),
         published,
     )
+
+
+def first_messages(starts: Sequence[Start]) -> list[tuple[Any, ...]] | None:
+    """The last argument of the query ``start_telling``."""
+    return _letters(start.messages for start in starts)
+
+
+def _letters(sent: Iterable[Sequence[Message]]) -> list[tuple[Any, ...]] | None:
+    return [
+        (place, one.id, one.process, one.type, one.name, one.payload, one.key, one.sender)
+        for place, messages in enumerate(sent, 1)
+        for one in messages
+    ] or None
 
 
 def _event_records(records: Sequence[Start | Commit]) -> list[tuple[Any, ...]] | None:

@@ -25,7 +25,7 @@ MESSAGE_TYPES: Mapping[int, MessageType] = {int(type): type for type in MessageT
 def start_answers(starts: Sequence[Start], row: asyncpg.Record) -> list[StartAnswer]:
     """What became of each start."""
     now = row["now"]
-    answers = [StartAnswer(StartVerdict.CREATED, start.process.id, 0, now) for start in starts]
+    answers = [StartAnswer(StartVerdict.CREATED, start.process.id, len(start.messages), now) for start in starts]
     if row["odd"] is not None:
         for place, verdict, id, inbox in zip(row["odd"], row["verdicts"], row["ids"], row["inboxes"], strict=True):
             answers[place - 1] = StartAnswer(StartVerdict(verdict), id, inbox, now)

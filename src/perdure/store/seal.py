@@ -164,7 +164,7 @@ def weight(record: Start | Commit | Message | Claimed | Process | Event) -> int:
     if isinstance(record, Claimed):
         return sum(len(raw or b"") for raw in payloads(record.process, record.events, record.messages))
     if isinstance(record, Start):
-        return sum(len(raw or b"") for raw in payloads(record.process, record.events, ()))
+        return sum(len(raw or b"") for raw in payloads(record.process, record.events, record.messages))
     own = sum(len(raw or b"") for raw in payloads(record.after, record.events, record.sends))
     return own + sum(map(weight, record.starts))
 

@@ -38,11 +38,12 @@ class Sealing:
         return self.start(record) if isinstance(record, Start) else self.message(record)
 
     def start(self, start: Start) -> Start:
-        """A start, with the events of its first turn."""
+        """A start, with the events of its first turn and its first messages."""
         process = start.process
         input = self._close(process.id, seal.of_input(process), process.input)
         sealed = replace(self._fields(process), input=input)
-        return replace(start, process=sealed, events=self._events(process, start.events))
+        messages = tuple(map(self.message, start.messages))
+        return replace(start, process=sealed, events=self._events(process, start.events), messages=messages)
 
     def commit(self, commit: Commit) -> Commit:
         """A commit, with what it starts and sends. No commit writes the input, so that is not sealed again."""

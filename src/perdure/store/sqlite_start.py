@@ -10,6 +10,7 @@ from msgspec import Struct, json
 
 from perdure.errors import BadRecord
 from perdure.kernel.commit import Start, StartAnswer, StartVerdict
+from perdure.store import sqlite_send
 from perdure.store.sqlite_connection import NOTHING
 from perdure.store.sqlite_row import EVENT_CELLS, PROCESS_CELLS, event_cells, process_cells
 from perdure.store.sqlite_writer import Collision, Transaction
@@ -33,8 +34,9 @@ def start_at_once(transaction: Transaction, starts: Sequence[Start]) -> list[Sta
     if _insert(transaction, starts) != len(starts):
         raise Collision
     _insert_events(transaction, starts)
+    _send(transaction, starts)
     now = transaction.now
-    return [StartAnswer(StartVerdict.CREATED, start.process.id, 0, now) for start in starts]
+    return [StartAnswer(StartVerdict.CREATED, start.process.id, len(start.messages), now) for start in starts]
 
 
 def start(transaction: Transaction, starts: Sequence[Start]) -> list[StartAnswer]:
@@ -66,11 +68,12 @@ def start(transaction: Transaction, starts: Sequence[Start]) -> list[StartAnswer
         if key is not None:
             keys[key] = start
         fresh.append(start)
-        answers.append(StartAnswer(verdict, process.id, 0, transaction.now))
+        answers.append(StartAnswer(verdict, process.id, len(start.messages), transaction.now))
     if fresh:
         if _insert(transaction, fresh) != len(fresh):
             raise BadRecord("a process to be started has no kind; name its workflow")
         _insert_events(transaction, fresh)
+        _send(transaction, fresh)
     return answers
 
 
@@ -121,3 +124,10 @@ def _insert_events(transaction: Transaction, starts: Sequence[Start]) -> None:
             cells += event_cells(id, process.run, process.token, process.version, event)
     if cells:
         transaction.connection.write("insert_events", EVENT_CELLS, cells)
+
+
+def _send(transaction: Transaction, starts: Sequence[Start]) -> None:
+    """Put the first messages into the inboxes of the new rows."""
+    messages = [message for start in starts for message in start.messages]
+    if messages:
+        sqlite_send.send(transaction, messages)

@@ -75,7 +75,8 @@ class Model:
             process, due_at=due_at, created_at=created_at, opened_at=opened_at, changed_at=self.now
         )
         self._append(process, start.events)
-        return StartAnswer(StartVerdict.CREATED, process.id, 0, self.now)
+        self.send(start.messages)
+        return StartAnswer(StartVerdict.CREATED, process.id, len(start.messages), self.now)
 
     def _holder(self, process: Process) -> Process | KeptKey | None:
         if process.key is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,7 +10,10 @@ import pytest
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process
 from perdure.store.base import Search
-from perdure.testing.conformance.trial import Trial, going_on
+from perdure.store.news import News
+from perdure.testing.conformance.ground import Ground
+from perdure.testing.conformance.trial import Trial, going_on, released
+from perdure.testing.conformance.waking import PATIENCE
 
 PUBLISHED = EventType.PUBLISHED
 RIGA, ROME = (Search(attributes=(("city", city),)) for city in ('"Riga"', '"Rome"'))
@@ -24,7 +28,7 @@ def _values(row: Process, *names: str) -> tuple[Event, ...]:
 
 
 class Showing:
-    """Attributes that commits change, and histories told by type and name."""
+    """Attributes that commits change, histories told by type and name, and hints that values were published."""
 
     async def test_a_commit_changes_the_attributes_only_if_it_says_so(self, trial: Trial) -> None:
         row = await trial.in_hand(await trial.worker(), attributes=b'{"city":"Riga"}')
@@ -83,3 +87,33 @@ class Showing:
             assert all(event.payload == b"%d" % event.number for event in told if event.type is PUBLISHED)
         assert await trial.store.history(row.id, 2, **lines) == []
         assert await trial.store.history(trial.ids.new_id(), 1, **lines) == []
+
+    @pytest.mark.parametrize("free", [False, True])
+    @pytest.mark.parametrize("elsewhere", [False, True])
+    async def test_published_values_are_told_to_whoever_asks_for_such_news(
+        self, trial: Trial, ground: Ground, elsewhere: bool, free: bool
+    ) -> None:
+        if not ground.hints or (elsewhere and not ground.shared):
+            pytest.skip("nobody is told anything here; polling does it all")
+        row = await trial.in_hand(await trial.worker())
+        store = trial.ground.store() if elsewhere else trial.store
+        if elsewhere:
+            await store.open()
+        heard: asyncio.Queue[News] = asyncio.Queue()
+        stop = store.watch(_nothing, _nothing, None, heard.put_nowait)
+        try:
+            values: dict[str, Any] = {"events": _values(row, "line"), "published": True}
+            await trial.commit(released(row, row.created_at, **values) if free else going_on(row, **values))
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    news = await heard.get()
+                    if row.id in news.published or news.some_published:
+                        break
+        finally:
+            stop()
+            if elsewhere:
+                await store.close()
+
+
+def _nothing() -> None:
+    """Somebody else looks after these hints."""

@@ -13,6 +13,7 @@ from perdure.testing.conformance.beating import Beating
 from perdure.testing.conformance.claiming import Claiming
 from perdure.testing.conformance.committing import Committing
 from perdure.testing.conformance.fencing import Fencing
+from perdure.testing.conformance.greeting import Greeting
 from perdure.testing.conformance.ground import Ground
 from perdure.testing.conformance.hostile import Hostile
 from perdure.testing.conformance.limiting import Limiting
@@ -35,6 +36,7 @@ from perdure.testing.conformance.waking import Waking
 @pytest.mark.asyncio
 class StoreConformance(
     Starting,
+    Greeting,
     Sending,
     Claiming,
     Limiting,

@@ -14,6 +14,9 @@ SELECT p.id, p.token, p.version, p.owner FROM perdure.process p WHERE p.id = ANY
 -- name: start
 SELECT * FROM perdure.start($1, $2, $3, $4, $5, $6)
 
+-- name: start_telling
+SELECT * FROM perdure.start_telling($1, $2, $3, $4, $5, $6, $7)
+
 -- name: commit
 SELECT * FROM perdure.commit($1, $2, $3, $4, $5)
 
