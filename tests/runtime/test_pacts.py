@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from perdure import limits
+from perdure.authoring.step import attempt
 from perdure.engine import Engine
 from perdure.errors import ProcessCancelled, ProcessFailed
 from perdure.kernel.event import EventType
@@ -315,3 +318,51 @@ async def test_results_are_sealed_and_large_ones_stay_in_the_database(
     [message] = await plain.store.messages([(handle.id_bytes, 0)])
     assert message.payload[:2] == b"\xc1\x01"
     assert len(message.payload) > 1000
+
+
+async def test_while_the_file_is_locked_by_others_no_attempt_is_spent(
+    opened: Open, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if account.kind == "postgres":
+        pytest.skip("connections are refused alike, see tests/store/test_pact.py")
+    monkeypatch.setattr(limits, "SQLITE_BUSY_SECONDS", 0.05)
+    engine, _ = await opened(work=True, workflows=FLOWS)
+    await account.open()
+    handle = await engine.start(two_bookings, account.kind, "a", "b")
+    await until_row(engine, handle.id, lambda row: row.owner is None and row.seen == 1)
+    notary = engine.worker.scheduler.agent.notary  # type: ignore[union-attr]
+    begin, put_off = notary.begin, notary._put_off  # type: ignore[union-attr]
+    locking = sqlite3.connect(account.url.removeprefix("sqlite:///"), isolation_level=None)
+
+    def begin_locked(execution: Any) -> None:
+        if not locking.in_transaction:
+            locking.execute("BEGIN IMMEDIATE")
+        begin(execution)
+
+    def put_off_and_unlock(execution: Any) -> None:
+        notary.begin = begin  # type: ignore[method-assign, union-attr]
+        locking.execute("ROLLBACK")
+        put_off(execution)
+
+    monkeypatch.setattr(notary, "begin", begin_locked)
+    monkeypatch.setattr(notary, "_put_off", put_off_and_unlock)
+    await engine.signal(handle.id, "go on", "on")
+    assert await handle.result(LIMIT) == ["A", "on", "B"]
+    assert not locking.in_transaction, "it was locked and put off"
+    locking.close()
+    assert await events(engine, handle.id, EventType.ATTEMPT_FAILED) == []
+
+
+async def test_a_process_is_started_in_the_transaction_of_a_step(engine: Engine, account: Account) -> None:
+    handle = await engine.start(booking, account.kind, "a")
+    hooks["a"] = lambda: engine.within(attempt().connection).start(booking, account.kind, "b", key="b")
+    assert await handle.result(LIMIT) == "A"
+    assert await (await engine.handle(booking, "b")).result(LIMIT) == "B"
+    assert await account.booked() == ["a", "b"]
+
+
+async def test_memory_and_steps_do_not_go_together_and_it_says_what_to_do() -> None:
+    async with Engine("sqlite://:memory:", work=True, workflows=FLOWS) as engine:
+        handle = await engine.start(booking, "sqlite", "a")
+        with pytest.raises(ProcessFailed, match="Use PostgreSQL, or SQLite with a file"):
+            await handle.result(LIMIT)

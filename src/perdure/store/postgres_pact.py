@@ -119,12 +119,7 @@ class PostgresPact:
 
     async def keep(self, message: Message, owner: bytes, token: int) -> PactAnswer:
         """Record the result and commit, if the process has still that owner and token; never cancelled."""
-        if not self.connection.is_in_transaction():
-            self._transaction = None
-            raise Permanent(
-                "the step has ended its transaction itself: what it wrote before that is there or not, without its "
-                "result. Leave COMMIT and ROLLBACK to Perdure: return to commit, raise to roll back."
-            )
+        self._check()
         given = id_text(message.id), id_text(message.process), id_text(owner), token
         content = message.name, message.payload, message.sender
         row = await self._heard(self.connection.fetchrow(self._sql["keep_result"], *given, *content))
@@ -139,6 +134,22 @@ class PostgresPact:
                 raise
             return PactAnswer(PactVerdict.KNOWN)
         return answer
+
+    def _check(self) -> None:
+        """Raise if the transaction is not the step's any more."""
+        try:
+            if self.connection.is_in_transaction():
+                return
+        except asyncpg.InterfaceError:
+            raise StoreUnavailable(
+                "the connection was lost while the step ran, or was silent for longer than its timeout; the step is "
+                "tried again as its policy says"
+            ) from None
+        self._transaction = None
+        raise Permanent(
+            "the step has ended its transaction itself: what it wrote before that is there or not, without its "
+            "result. Leave COMMIT and ROLLBACK to Perdure: return to commit, raise to roll back."
+        )
 
     async def _commit(self) -> None:
         await self._heard(self._transaction.commit())

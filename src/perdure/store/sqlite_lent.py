@@ -15,6 +15,8 @@ from typing import Any
 
 from perdure.errors import Permanent
 
+LOOK_INSTRUCTIONS = 50_000
+"""So often a long statement looks whether its transaction is wanted back: about every millisecond."""
 _ADVICE = "Leave that to Perdure: return to commit, raise to roll back."
 
 
@@ -70,6 +72,21 @@ class Lent(sqlite3.Connection):
         """See sqlite3; no other kind of cursor is made."""
         return super().cursor(LentCursor)
 
+    def execute(self, *given: Any) -> LentCursor:
+        """See sqlite3."""
+        made: LentCursor = self.cursor().execute(*given)
+        return made
+
+    def executemany(self, *given: Any) -> LentCursor:
+        """See sqlite3."""
+        made: LentCursor = self.cursor().executemany(*given)
+        return made
+
+    def executescript(self, script: str) -> LentCursor:
+        """Refused: it begins with a COMMIT."""
+        made: LentCursor = self.cursor().executescript(script)
+        return made
+
     def commit(self) -> None:
         """Refused: the step's return commits."""
         raise Permanent(f"a step does not commit its own transaction. {_ADVICE}")
@@ -112,13 +129,19 @@ class Lent(sqlite3.Connection):
     def lend(self) -> None:
         """From now on it is the step's. What was prepared before is prepared anew, and so asked for leave."""
         self.set_authorizer(self._authorized)
+        self.set_progress_handler(self._wanted_back, LOOK_INSTRUCTIONS)
         self._ours = False
 
     def take_back(self) -> None:
-        """Roll back as soon as the call under way has ended, and let nothing be written any more; never waits."""
+        """Roll back, at the end of the call that may be under way; nothing is written any more. Never waits.
+
+        Not by sqlite3's own interrupt(): that would meet the ROLLBACK too, as long as some cursor has rows to give.
+        """
         self.taken_back = True
-        self.interrupt()
         self._roll_back()
+
+    def _wanted_back(self) -> int:
+        return self.taken_back and not self._ours
 
     def _roll_back(self) -> None:
         if not self._lock.acquire(blocking=False):
@@ -140,6 +163,7 @@ class Lent(sqlite3.Connection):
         """Roll back what is still open, and let go of the file."""
         with self.ours():
             self.set_authorizer(None)
+            self.set_progress_handler(None, 0)
             super().close()
 
     def _authorized(self, action: int, *names: Any) -> int:

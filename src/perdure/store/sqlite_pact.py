@@ -6,10 +6,10 @@ import sqlite3
 import threading
 from urllib.parse import quote
 
+from perdure import limits
 from perdure.clock import Machine
 from perdure.errors import StoreError, StoreUnavailable
 from perdure.kernel.message import Message
-from perdure.limits import SQLITE_BUSY_SECONDS
 from perdure.store import sqlite_send
 from perdure.store.pact import PactAnswer, PactVerdict
 from perdure.store.query import load
@@ -72,7 +72,7 @@ class SqlitePact:
 
     def _connected(self) -> Lent:
         uri = f"file:{quote(self._pacts.path)}?mode=rw"
-        lent = sqlite3.connect(uri, uri=True, timeout=SQLITE_BUSY_SECONDS, factory=Lent)
+        lent = sqlite3.connect(uri, uri=True, timeout=limits.SQLITE_BUSY_SECONDS, factory=Lent)
         for pragma in ("foreign_keys = ON", "synchronous = FULL"):
             lent.execute(f"PRAGMA {pragma}")
         return lent
