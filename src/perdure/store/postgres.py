@@ -31,6 +31,7 @@ from perdure.store.postgres_batch import (
     commit_records,
     first_messages,
     id_of,
+    outward_alone,
     outward_records,
     search_columns,
     send_columns,
@@ -115,7 +116,11 @@ class PostgresStore:
         """Put messages into inboxes, giving each its number; unowned running targets become due now."""
         if not messages:
             return []
-        return row.send_answers(messages, await self._writes.row("send", *send_columns(messages)))
+        columns = send_columns(messages)
+        if len(messages) == 1:
+            alone = [column[0] for column in columns]
+            return row.send_answers(messages, await self._writes.row("send_alone", *alone))
+        return row.send_answers(messages, await self._writes.row("send", *columns))
 
     async def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
         """Write commits, at most one per process, each accepted or refused by itself."""
@@ -140,7 +145,10 @@ class PostgresStore:
         answers: dict[bytes, CommitAnswer] = {}
         left = sorted(commits, key=id_of)
         while left:
-            found = await self._writes.row("commit_outward", *outward_records(left))
+            if len(left) == 1 and (alone := outward_alone(left[0])):
+                found = await self._writes.row("commit_outward_alone", *alone)
+            else:
+                found = await self._writes.row("commit_outward", *outward_records(left))
             if found["blocked"] is None:
                 written = row.commit_answers(left, found)
                 answers |= {commit.after.id: answer for commit, answer in zip(left, written, strict=True)}

@@ -63,10 +63,18 @@ def start_records(starts: Sequence[Start]) -> tuple[Any, ...]:
 
 def commit_alone(commit: Commit) -> tuple[Any, ...] | None:
     """The arguments of the query ``commit_alone``; None if this commit needs the longer way."""
-    if commit.consumed or commit.offered is not None:
+    if commit.offered is not None:
         return None
-    (records, rare, events, _, published) = commit_records((commit,))
-    return records[0], rare and rare[0], events, published
+    (records, rare, events, consumed, published) = commit_records((commit,))
+    return records[0], rare and rare[0], events, consumed, published
+
+
+def outward_alone(commit: Commit) -> tuple[Any, ...] | None:
+    """The arguments of the query ``commit_outward_alone``; None if this commit needs the longer way."""
+    if commit.offered is not None:
+        return None
+    (records, rare, events, consumed, children, children_rare, _, letters, published) = outward_records((commit,))
+    return records[0], rare and rare[0], events, consumed, children, children_rare, letters, published
 
 
 def commit_records(commits: Sequence[Commit]) -> tuple[Any, ...]:

@@ -94,8 +94,11 @@ async def test_settings_of_the_batch_functions_do_not_leak_into_the_session(
             "start",
             "commit",
             "commit_alone",
+            "commit_outward_alone",
             "send",
+            "send_alone",
             "claim",
+            "claim_among",
             "claim_due",
             "claim_suspects",
             "owners",
@@ -104,7 +107,7 @@ async def test_settings_of_the_batch_functions_do_not_leak_into_the_session(
             "prune",
         ],
     )
-    assert len(functions) == 11
+    assert len(functions) == 14
     for name, settings in functions:
         assert all(f"{setting}=" in settings for setting in names), name
     async with postgres.outside.transaction():

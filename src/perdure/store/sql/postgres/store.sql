@@ -21,13 +21,19 @@ SELECT * FROM perdure.start_telling($1, $2, $3, $4, $5, $6, $7)
 SELECT * FROM perdure.commit($1, $2, $3, $4, $5)
 
 -- name: commit_alone
-SELECT * FROM perdure.commit_alone($1, $2, $3, $4)
+SELECT * FROM perdure.commit_alone($1, $2, $3, $4, $5)
+
+-- name: commit_outward_alone
+SELECT * FROM perdure.commit_outward_alone($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: commit_outward
 SELECT * FROM perdure.commit_outward($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: send
 SELECT * FROM perdure.send($1, $2, $3, $4, $5, $6, $7)
+
+-- name: send_alone
+SELECT * FROM perdure.send_alone($1, $2, $3, $4, $5, $6, $7)
 
 -- name: claim
 SELECT * FROM perdure.claim($1, $2, $3, $4, $5, $6, $7)

@@ -1,7 +1,8 @@
 -- Write one commit: what an idle system does most, at half the cost of a batch of one. Whatever is not as usual (the
 -- fence does not fit, the row is locked, a timer is early, a message unheard) is left to perdure.commit, which judges.
 CREATE OR REPLACE FUNCTION perdure.commit_alone(
-    one perdure.commit_in, rare perdure.commit_rare, new_events perdure.event_in[], published uuid[],
+    one perdure.commit_in, rare perdure.commit_rare, new_events perdure.event_in[], consumed perdure.consumed_in[],
+    published uuid[],
     OUT now bigint, OUT inboxes int[], OUT odd int[], OUT verdicts text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
@@ -29,7 +30,8 @@ BEGIN
     IF place IS NULL OR one.not_before > now
        OR (messages > one.seen AND one.forced = 0 AND one.status >= 'completed') THEN
         SELECT c.now, c.inboxes, c.odd, c.verdicts INTO now, inboxes, odd, verdicts
-        FROM perdure.commit(ARRAY[one], CASE WHEN rare IS NOT NULL THEN ARRAY[rare] END, new_events, NULL, published) AS c;
+        FROM perdure.commit(ARRAY[one], CASE WHEN NOT (rare IS NULL) THEN ARRAY[rare] END, new_events, consumed,
+                            published) AS c;
         RETURN;
     END IF;
     UPDATE perdure.process p SET
@@ -56,6 +58,15 @@ BEGIN
         SELECT one.id, perdure.instant(e.at), one.run, e.number, e.turn, one.token + one.forced, one.version + 1,
                e.message, e.type, e.place, e.name, e.digest, e.payload
         FROM unnest(new_events) AS e;
+    END IF;
+    IF consumed IS NOT NULL THEN
+        UPDATE perdure.message m SET consumed_run = one.run, consumed_by = x.event
+        FROM (
+            SELECT u.event, l.place FROM unnest(consumed) AS u
+            CROSS JOIN LATERAL (
+                SELECT m.ctid AS place FROM perdure.message m
+                WHERE m.process = one.id AND m.number = u.number AND m.consumed_by IS NULL OFFSET 0) AS l) AS x
+        WHERE m.ctid = x.place;
     END IF;
     IF one.status = 'running' AND one.lease = 0 AND (one.due_at <= now OR messages > one.seen) THEN
         PERFORM perdure.tell_due(ARRAY[its_kind], NULL);
