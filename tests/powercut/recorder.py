@@ -65,10 +65,15 @@ class Unreachable(RuntimeError):
 
 
 class Recorder:
-    """``acts`` is all that was done to the files of one folder, in order, with what others put between."""
+    """``acts`` is all that was done to the files of one folder, in order, with what others put between.
+
+    ``room`` is how many bytes the files may still grow before the disk is full; None for as many as they like.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.acts: list[Any] = []
+        self.room: int | None = None
+        self._sizes: dict[str, int] = {}
         self._folder = str(folder)
         self._files: dict[int, str] = {}
         self._patched: dict[int, _Methods] = {}
@@ -129,7 +134,14 @@ class Recorder:
         return DELETE(self._system.contents.delete)(ctypes.addressof(self._system.contents), name, directory)
 
     def _write(self, file: int, data: int, size: int, at: int) -> int:
-        self.acts.append(Act(Deed.WRITE, self._files[file], at, ctypes.string_at(data, size)))
+        name = self._files[file]
+        growth = max(0, at + size - self._sizes.get(name, 0))
+        if self.room is not None:
+            if growth > self.room:
+                return sqlite3.SQLITE_FULL  # what SQLite's own VFS says when the system has no space
+            self.room -= growth
+        self._sizes[name] = self._sizes.get(name, 0) + growth
+        self.acts.append(Act(Deed.WRITE, name, at, ctypes.string_at(data, size)))
         return WRITE(self._was.write)(file, data, size, at)
 
     def _truncate(self, file: int, size: int) -> int:

@@ -1,0 +1,46 @@
+"""Several hosts in one URL: the one that may be written to is found, whatever the others do."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from perdure.clock import Machine
+from perdure.errors import StoreUnavailable
+from perdure.store.postgres import PostgresStore
+from perdure.testing.postgres import Server, free_port
+
+
+@pytest.fixture
+def dark() -> Iterator[int]:
+    """The port of a host that takes connections and never says a word."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(64)
+        yield listening.getsockname()[1]
+
+
+async def test_a_host_gone_dark_keeps_nobody_waiting_for_the_one_that_answers(shared_server: Server, dark: int) -> None:
+    database = shared_server.fresh_database().rpartition("/")[2]
+    hosts = f"127.0.0.1:{dark},127.0.0.1:{shared_server.port}"
+    machine = Machine()
+    store = PostgresStore(f"postgresql://perdure@{hosts}/{database}", machine=machine)
+    begun = machine.monotonic()
+    await store.open()
+    try:
+        assert await store.now() > 0
+        assert machine.monotonic() - begun < 8.0, "the dark one was waited for"
+    finally:
+        await store.close()
+
+
+async def test_while_no_host_may_be_written_to_the_store_is_unavailable_and_says_so(shared_server: Server) -> None:
+    url = shared_server.fresh_database()
+    database = url.rpartition("/")[2]
+    shared_server.execute("postgres", f"ALTER DATABASE {database} SET default_transaction_read_only = on")
+    hosts = f"127.0.0.1:{free_port()},127.0.0.1:{shared_server.port}"
+    with pytest.raises(StoreUnavailable, match="may be written to"):
+        await asyncio.wait_for(PostgresStore(f"postgresql://perdure@{hosts}/{database}").open(), 30)
