@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from perdure import limits
+from perdure.kernel.queue import Queue
 from perdure.runtime.sweeps import nobody_hosts
 from tests.sweeps.watch import Watch, order
 
@@ -35,6 +36,21 @@ async def test_tasks_that_wait_in_a_queue_that_nobody_serves_are_reported_by_its
     assert "perdure worker MODULE --queues bank, or one more" in plain
     assert "1 steps have been due in queue 'bank' on a worker with the label 'till-3'" in labelled
     assert "--queues bank --labels till-3" in labelled
+    assert await watch.untouched(rows)
+
+
+async def test_ipf83_tasks_that_a_full_or_blocked_queue_keeps_are_reported_as_that(watch: Watch) -> None:
+    ward, known = await watch.ward(order), nobody_hosts.Known()
+    now = await watch.store.now()
+    blocked = Queue("bank", 1, blocked_at=now, blocked_by="ana", blocked_why="no money")
+    await watch.store.records(Queue, [blocked, Queue("till", 1, concurrency=1)])
+    await watch.trial.in_hand(await watch.trial.worker(), kind="@till")
+    rows = [await watch.trial.started(kind=kind) for kind in ("@bank", "@till", "@till")]
+    await watch.passed(61)
+    assert await nobody_hosts.sweep(ward, known) == 3
+    full, closed = sorted((finding.text for finding in watch.found), key=lambda text: "blocked" in text)
+    assert "1 steps have been due for over a minute: queue bank is blocked by ana: no money" in closed
+    assert "2 steps have been due for over a minute: queue till is full (1 of 1)" in full
     assert await watch.untouched(rows)
 
 

@@ -112,7 +112,8 @@ class Dossier:
                 grid.add_row(label, Text(told))
 
         row("id", view.id)
-        row("next", f"person: it is {view.status}" if view.mover == "person" else f"{view.mover}: {view.waiting}")
+        rests = view.mover == "person" and view.status is not Status.RUNNING  # why is said by its error
+        row("next", f"person: it is {view.status}" if rests else f"{view.mover}: {view.waiting}")
         row("since", _both(view.since, now))
         row("looked at" if self.reminder else "until", _both(view.until, now))
         row("worker", "" if self.worker is None else self._presence()["says"])

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from perdure import limits
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.finding import Finding
+from perdure.kernel.process import Process
+from perdure.kernel.queue import Load, Queue, Standing
 from perdure.runtime.ward import Ward
 from perdure.store.base import Overdue, Search
 
@@ -26,17 +30,29 @@ async def sweep(ward: Ward, known: Known) -> int:
     known.ids = frozenset(row.id for row in rows)
     waiting: dict[tuple[str, str], bytes] = {}
     counts: dict[tuple[str, str], int] = {}
+    kept = await _kept(ward, fresh)
     for row in fresh:
         waiting.setdefault((row.kind, row.code), row.id)
     for row in rows:
         counts[row.kind, row.code] = counts.get((row.kind, row.code), 0) + 1
     for (kind, code), first in waiting.items():
-        ward.found(Finding("nobody_hosts", first, _told(kind, code, counts[kind, code])))
+        ward.found(Finding("nobody_hosts", first, _told(kind, code, counts[kind, code], kept.get(kind))))
     return len(fresh)
 
 
-def _told(kind: str, code: str, count: int) -> str:
+async def _kept(ward: Ward, rows: Sequence[Process]) -> dict[str, str]:
+    """Which of the queues keep their tasks themselves, and why: they are blocked, or full."""
+    if not any(is_task(row.kind) for row in rows):
+        return {}
+    queues = Standing(tuple(await ward.store.records(Queue)), tuple(await ward.store.records(Load)))
+    told = {row.kind: queues.of(row, ward.time.now()) for row in reversed(rows)}
+    return {kind: why[1] for kind, why in told.items() if why is not None}
+
+
+def _told(kind: str, code: str, count: int, kept: str | None) -> str:
     """What waits for whom, and what to do."""
+    if kept is not None:
+        return f"{count} steps have been due for over a minute: {kept}; `perdure queue ls` shows its limits"
     if is_task(kind):
         queue = kind.removeprefix(QUEUE_MARK)
         label = f" on a worker with the label {code!r}" if code else ""

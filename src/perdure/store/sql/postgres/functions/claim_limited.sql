@@ -20,6 +20,8 @@ DECLARE
     chosen  record;
     free    uuid[];
     more    boolean;
+    lost    boolean;
+    idle    boolean;
 BEGIN
     taken := '{}';
     owned := '{}';
@@ -55,12 +57,29 @@ BEGIN
             q.next_at := greatest(q.next_at, t) + (paid * q.per + q.rate - 1) / q.rate * interval '1 microsecond';
             pace := greatest(q.per - (extract(epoch FROM q.next_at - t) * 1000000)::bigint, 0) * q.rate / q.per;
         END IF;
-        SELECT * INTO chosen FROM perdure.queue_choice(q, queued, codes, most - cardinality(owned), least(slots, pace),
-                                                       alone, only_id, t);
-        EXIT WHEN locking = 0 AND chosen.ids IS NULL AND chosen.turn = q.turn AND NOT EXISTS (
+        idle := only_id IS NULL AND NOT EXISTS (
+            SELECT FROM unnest(codes) AS h(code)
+            CROSS JOIN generate_series(0, 9) AS y(priority)
+            CROSS JOIN LATERAL (
+                SELECT FROM perdure.process p
+                WHERE p.kind = queued AND p.code = h.code AND p.priority = y.priority AND p.due_at <= t
+                  AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2 AND NOT alone LIMIT 1) AS c)
+            AND NOT EXISTS (
+            SELECT FROM unnest(codes) AS h(code)
+            CROSS JOIN generate_series(0, 9) AS y(priority)
+            CROSS JOIN LATERAL (
+                SELECT FROM perdure.process p
+                WHERE p.kind = queued AND p.code = h.code AND p.priority = y.priority AND p.due_at <= t
+                  AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths >= 2 AND alone LIMIT 1) AS c);
+        lost := EXISTS (
             SELECT FROM perdure.owners() AS o(owner) CROSS JOIN LATERAL (
                 SELECT FROM perdure.process p
                 WHERE p.owner = o.owner AND p.due_at <= t AND p.kind = queued LIMIT 1) AS l);
+        IF locking = 1 OR idle OR least(slots, pace) <= 0 THEN
+            SELECT * INTO chosen FROM perdure.queue_choice(q, queued, codes, most - cardinality(owned), least(slots, pace),
+                                                           alone, only_id, t);
+            EXIT WHEN NOT lost;
+        END IF;
     END LOOP;
     SELECT array_agg(l.id ORDER BY l.n), coalesce(sum(l.weight), 0) INTO free, paid
     FROM (SELECT u.n, u.weight, p.id

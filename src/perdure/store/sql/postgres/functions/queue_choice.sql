@@ -71,9 +71,9 @@ BEGIN
         FROM (SELECT l.code, l.priority, l.share, 1 AS part FROM later l
               UNION ALL SELECT e.code, e.priority, e.share, 2 FROM earlier e) AS a
     ), seen AS MATERIALIZED (
-        SELECT f.* FROM found f WHERE f.place <= 50
+        SELECT f.*, perdure.share_load(q, queued, f.share) AS running FROM found f WHERE f.place <= 50
     ), candidate AS MATERIALIZED (
-        SELECT c.id, s.priority, s.share, c.due_at, c.cost, c.j, (2 * reach + s.shares - 1) / s.shares AS k
+        SELECT c.id, s.priority, s.share, s.running, c.due_at, c.cost, c.j, (2 * reach + s.shares - 1) / s.shares AS k
         FROM seen s CROSS JOIN LATERAL (
             SELECT w.*, row_number() OVER (ORDER BY w.due_at, w.id) AS j FROM (
                 SELECT p.id, p.due_at, p.cost FROM perdure.process p
@@ -82,10 +82,11 @@ BEGIN
                   AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
                 ORDER BY p.due_at, p.id LIMIT least(reach, (2 * reach + s.shares - 1) / s.shares)) AS w) AS c
         UNION ALL
-        SELECT c.id, l.priority, NULL, c.due_at, c.cost, c.j, (2 * reach + n.shares - 1) / n.shares
+        SELECT c.id, l.priority, NULL, n.running, c.due_at, c.cost, c.j, (2 * reach + n.shares - 1) / n.shares
         FROM level l
         CROSS JOIN LATERAL (
-            SELECT count(*) + 1 AS shares FROM seen s WHERE s.code = l.code AND s.priority = l.priority) AS n
+            SELECT count(*) + 1 AS shares, perdure.share_load(q, queued, NULL) AS running
+            FROM seen s WHERE s.code = l.code AND s.priority = l.priority) AS n
         CROSS JOIN LATERAL (
             SELECT w.*, row_number() OVER (ORDER BY w.due_at, w.id) AS j FROM (
                 SELECT p.id, p.due_at, p.cost FROM perdure.process p
@@ -94,7 +95,8 @@ BEGIN
                   AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
                 ORDER BY p.due_at, p.id LIMIT least(reach, (2 * reach + n.shares - 1) / n.shares)) AS w) AS c
         UNION ALL
-        SELECT c.id, y.priority, c.share, c.due_at, c.cost, row_number() OVER (PARTITION BY y.priority), reach
+        SELECT c.id, y.priority, c.share, perdure.share_load(q, queued, c.share), c.due_at, c.cost,
+               row_number() OVER (PARTITION BY h.code, y.priority), reach
         FROM unnest(codes) AS h(code)
         CROSS JOIN generate_series(0, 9) AS y(priority)
         CROSS JOIN LATERAL (
@@ -104,20 +106,14 @@ BEGIN
             ORDER BY p.due_at, p.id LIMIT reach) AS c
         WHERE alone AND only_id IS NULL
         UNION ALL
-        SELECT p.id, p.priority, p.share, p.due_at, p.cost, 0, 1
+        SELECT p.id, p.priority, p.share, perdure.share_load(q, queued, p.share), p.due_at, p.cost, 0, 1
         FROM perdure.process p
         WHERE p.id = only_id AND p.kind = queued AND p.code = ANY (codes) AND p.status = 'running' AND p.owner IS NULL
           AND (p.deaths >= 2) = alone
-    ), account AS MATERIALIZED (
-        SELECT p.share, sum(least(coalesce(p.cost, 1), q.concurrency, q.share_concurrency, q.rate)) AS running
-        FROM perdure.process p
-        WHERE p.kind = queued AND p.kind < 'A' AND p.kind >= '@' AND p.owner IS NOT NULL
-        GROUP BY p.share
     ), weighed AS (
         SELECT c.id, c.priority, c.share, c.due_at, c.j >= least(reach, c.k) AS cut, w.weight,
-               coalesce(a.running, 0) + sum(w.weight) OVER (PARTITION BY c.share ORDER BY c.priority, c.due_at, c.id) AS reached
+               coalesce(c.running, 0) + sum(w.weight) OVER (PARTITION BY c.share ORDER BY c.priority, c.due_at, c.id) AS reached
         FROM candidate c
-        LEFT JOIN account a ON a.share IS NOT DISTINCT FROM c.share
         CROSS JOIN LATERAL (SELECT least(coalesce(c.cost, 1), q.concurrency, q.share_concurrency, q.rate)::bigint AS weight) AS w
     ), ordered AS (
         SELECT w.*, sum(w.weight) OVER (ORDER BY w.priority, w.reached - w.weight, w.due_at, w.id) AS together,
