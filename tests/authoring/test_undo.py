@@ -31,7 +31,6 @@ def wants_result(result: str) -> None:
 @pytest.mark.parametrize(
     ("undo", "told"),
     [
-        (book.options(queue="bank"), "Give it no queue"),
         (lambda what: None, "Mark that function with @step"),
         (wants_cents, "has no parameter 'cents'"),
         (wants_number, "write `what: str`"),

@@ -1,4 +1,4 @@
-"""A command that is killed in the middle, run as an OS process of its own: it has taken the process and decides nothing.
+"""A command that is killed in the middle, run as an OS process of its own: the process is taken, nothing decided.
 
 Arguments: the URL, the kind of the process and its key.
 """

@@ -39,3 +39,32 @@ async def journey() -> None:
 async def party() -> None:
     await asyncio.gather(*(reserve(n) for n in (1, 2, 3)))
     await board()
+
+
+@step(queue="desk", retry=Retry.NONE)
+async def give_back_there(n: int, result: int | None) -> None:
+    assert attempt().undoes
+    effect(f"give_back{n}")
+
+
+@step(undo=give_back_there, retry=Retry.NONE)
+async def reserve_there(n: int) -> int:
+    effect(f"reserve{n}")
+    return n
+
+
+@workflow
+async def night(n: int) -> int:
+    return await reserve(n)
+
+
+@workflow
+async def voyage() -> None:
+    """Its undos wait in a queue; the second one undoes a child, which has ended well."""
+    await reserve_there(1)
+    await night.child.options(undo=give_back_there)(2)
+    await reserve_there(3)
+    await board()
+
+
+DESK = [give_back_there]

@@ -10,6 +10,7 @@ from perdure import limits
 from perdure.authoring.ask import OnParentEnd
 from perdure.authoring.definition import seconds
 from perdure.authoring.presence import turns
+from perdure.authoring.undo import undo_of
 from perdure.clock import microseconds
 from perdure.errors import DefinitionError, ProcessCancelled, ProcessFailed, WorkflowMisuse
 from perdure.kernel.child import depth
@@ -21,7 +22,6 @@ from perdure.kernel.process import Process
 if TYPE_CHECKING:
     from perdure.authoring.ask import Ask, Asked
     from perdure.authoring.step import Step
-    from perdure.authoring.undo import Undo
     from perdure.authoring.workflow import Workflow
 
 P = ParamSpec("P")
@@ -34,7 +34,6 @@ class Child(Generic[P, R]):
     noun: ClassVar[str] = "child"
     away: ClassVar[bool] = True
     lasting: ClassVar[bool] = True  # it is asked to end and awaited, never just dropped
-    undo: Undo | None
 
     def __init__(
         self,
@@ -44,8 +43,10 @@ class Child(Generic[P, R]):
         priority: int | None = None,
         deadline: float | None = None,
         attributes: Mapping[str, Any] | None = None,
+        undo: Step[..., Any] | None = None,
     ) -> None:
         self.workflow = workflow
+        self.function = workflow.function
         self.name = workflow.name
         self.shape = workflow.shape
         if on_parent_end not in get_args(OnParentEnd):
@@ -55,7 +56,7 @@ class Child(Generic[P, R]):
         if priority is not None and (type(priority) is not int or not 0 <= priority <= 9):
             raise DefinitionError(f"priority={priority!r:.100} is none. Give a whole number from 0 (first) to 9.")
         self.on_parent_end: OnParentEnd = on_parent_end
-        self.undo = None
+        self.undo = undo_of(self, undo)
         self.priority = 4 if priority is None else priority
         limit = seconds("deadline", deadline, f"child {self.name!r}")
         self.deadline = workflow.deadline if limit is None else limit
@@ -68,15 +69,22 @@ class Child(Generic[P, R]):
         priority: int | None = None,
         deadline: float | None = None,
         attributes: Mapping[str, Any] | None = None,
+        undo: Step[..., Any] | None = None,
     ) -> Child[P, R]:
         """The same child with settings for its process; raises DefinitionError.
 
         ``on_parent_end`` says what becomes of it if it still runs when its parent ends: it is asked to end
         (``"cancel"``), ended without a word (``"terminate"``), or goes its own way (``"abandon"``).
-        ``priority`` is from 0 (first) to 9, ``deadline`` is seconds from its start.
+        ``priority`` is from 0 (first) to 9, ``deadline`` is seconds from its start. ``undo`` is the step that takes
+        back what the child has done, if its parent, or the saga around it, does not come to its end.
         """
         return Child(
-            self.workflow, on_parent_end=on_parent_end, priority=priority, deadline=deadline, attributes=attributes
+            self.workflow,
+            on_parent_end=on_parent_end,
+            priority=priority,
+            deadline=deadline,
+            attributes=attributes,
+            undo=undo,
         )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:

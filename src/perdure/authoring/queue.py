@@ -88,7 +88,8 @@ def _check_number(owner: str, name: str, given: dict[str, Any], first: int, last
 class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     """What a queued step's process is started with: the step, one idempotency key for all attempts, the arguments.
 
-    ``retry`` and ``timeout`` are what the asking code set in place of the step's own policy.
+    ``retry`` and ``timeout`` are what the asking code set in place of the step's own policy. ``undoes`` is the key of
+    what it undoes, if it is an undo.
     """
 
     step: str
@@ -96,6 +97,7 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     call: Raw
     retry: Mapping[str, int | float | None] | None = None
     timeout: float | None = None
+    undoes: str | None = None
 
 
 _NUMBERS = tuple(field.name for field in fields(Retry) if field.name not in ("on", "never"))
@@ -112,6 +114,7 @@ def task_process(step: Step[Any, Any], id: bytes, ask: Ask[Any], parent: Process
         Raw(ask.raw),
         numbers if "retry" in step.set_here else None,
         step.timeout if "timeout" in step.set_here else None,
+        ask.undoes,
     )
     return Process(
         id,

@@ -62,11 +62,15 @@ class Owed:
 
 
 class UndoAsk(Ask[Any]):
-    """The asking for an undo. ``unfit`` says why it cannot be called; ``spent`` is its last failure, if it gave up."""
+    """The asking for an undo. ``unfit`` says why it cannot be called; ``spent`` is its last failure, if it gave up.
 
-    __slots__ = ("owed", "spent", "unfit")
+    A queued one waits here first, like any other, until no attempt of the process is at it any more.
+    """
+
+    __slots__ = ("owed", "spent", "undoes", "unfit")
 
     owed: Owed
+    undoes: str | None
     spent: Failure | None
     unfit: ValueError | None
 
@@ -202,7 +206,7 @@ class Saga:
         loop = self.loop
         assert loop is not None
         undo: UndoAsk = UndoAsk(loop=loop)  # type: ignore[arg-type]
-        undo.owed, undo.spent, undo.unfit = owed, None, None
+        undo.owed, undo.spent, undo.unfit, undo.undoes = owed, None, None, None
         step = undo.step = owed.undo.step
         undo.name, undo.place = owed.slot
         undo.number = loop.numbers = loop.numbers + 1

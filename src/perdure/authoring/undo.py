@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 from perdure.errors import DefinitionError
 
 if TYPE_CHECKING:
+    from perdure.authoring.child import Child
     from perdure.authoring.step import Step
 
 _RESULT = "result"
@@ -17,13 +18,13 @@ _RESULT = "result"
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """What undoes the step ``of``: another ``step``, which gets those arguments that it names like ``of`` does.
+    """What undoes the step or child ``of``: a ``step``, which gets those arguments that it names like ``of`` does.
 
     ``wants_result``: it also has a parameter ``result``, for what ``of`` has answered, or None if that is unknown.
     """
 
     step: Step[Any, Any]
-    of: Step[Any, Any]
+    of: Step[Any, Any] | Child[Any, Any]
     names: tuple[str, ...]
     wants_result: bool
     takes: Signature
@@ -39,14 +40,14 @@ class Undo:
         return given
 
 
-def undo_of(step: Step[Any, Any], undo: Any) -> Undo | None:
-    """The undo that ``@step(undo=...)`` names, if it can be called with what is known then; raises DefinitionError."""
+def undo_of(step: Step[Any, Any] | Child[Any, Any], undo: Any) -> Undo | None:
+    """The undo that ``undo=...`` names, if it can be called with what is known then; raises DefinitionError."""
     if undo is None:
         return None
-    if not isinstance(undo, type(step)):
+    from perdure.authoring.step import Step  # which imports this module
+
+    if not isinstance(undo, Step):
         raise DefinitionError(f"{step} has undo={undo!r:.100}, which is no step. Mark that function with @step.")
-    if undo.away:
-        raise DefinitionError(f"{undo} is queued, but an undo runs where its process is. Give it no queue.")
     takes, offers = signature(step.function), signature(undo.function).parameters
     for name, parameter in offers.items():
         if name != _RESULT and name not in takes.parameters and parameter.default is Parameter.empty:
@@ -59,7 +60,7 @@ def undo_of(step: Step[Any, Any], undo: Any) -> Undo | None:
     return Undo(undo, step, names, _RESULT in offers, takes)
 
 
-def _check_types(step: Step[Any, Any], undo: Step[Any, Any], names: tuple[str, ...]) -> None:
+def _check_types(step: Step[Any, Any] | Child[Any, Any], undo: Step[Any, Any], names: tuple[str, ...]) -> None:
     has, wants = (get_type_hints(one.function, include_extras=True) for one in (step, undo))
     offered = {name: has.get(name, Any) for name in names}
     answer = has.get("return", Any)

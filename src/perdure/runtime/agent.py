@@ -19,6 +19,7 @@ from perdure.kernel import payload
 from perdure.kernel.attempt import FailedAttempt
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure, answered
+from perdure.runtime import undoing
 from perdure.runtime.cells import Cells
 from perdure.runtime.keeper import HardCall
 from perdure.runtime.relay import Relay
@@ -80,7 +81,7 @@ class Execution:
                 extend=self.extend,
                 left=self.left,
                 last_progress=activation.last_progress(ask),
-                undoes=activation.idempotency_key(ask.owed.ask) if type(ask) is UndoAsk else None,
+                undoes=undoing.key_undone(activation, ask),
                 connection=None if self.pact is None else self.pact.connection,
             )
         return self.attempt
@@ -123,7 +124,7 @@ class Agent:
     """Runs attempts on the event loop (async steps), in threads (sync ones) or in cells (hard ones); retries by policy.
 
     ``answered`` is told of a step that is over, ``tried`` of a failed attempt that another will follow, ``due`` that
-    the wait before an attempt has passed.
+    the wait before an attempt has passed, ``queued`` that an undo may begin which waits in a queue.
     """
 
     def __init__(self, telemetry: Telemetry, time: StoreTime, machine: Machine) -> None:
@@ -135,6 +136,7 @@ class Agent:
         self.answered: Callable[[Activation, EventType, Ask[Any], bytes | None], None]
         self.tried: Callable[[Activation, Ask[Any], FailedAttempt], None]
         self.due: Callable[[Activation, Ask[Any]], None]
+        self.queued: Callable[[Activation, Ask[Any]], None]
         self._relay = Relay(self.loop, self._completed, self.failed)
         self.cells: Cells | None = None
         self.notary: Notary | None = None
@@ -159,7 +161,9 @@ class Agent:
         activation.in_flight[slot] = execution
         if type(ask) is UndoAsk and self._waits(execution, ask):
             return
-        if ask.step.transaction and self.notary is not None:
+        if ask.step.away:
+            self.loop.call_soon(self.queued, activation, ask)
+        elif ask.step.transaction and self.notary is not None:
             self.notary.begin(execution)
         elif ask.step.is_async:
             self.began(execution)

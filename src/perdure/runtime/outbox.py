@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import json
 
 from perdure import limits
+from perdure.authoring.saga import UndoAsk
 from perdure.authoring.turn_loop import Ask, Post
 from perdure.clock import Machine, microseconds
 from perdure.kernel import child
 from perdure.kernel.commit import Commit, Start
 from perdure.kernel.event import Event, EventType
+from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.transition import Sender
+from perdure.runtime import undoing
 
 if TYPE_CHECKING:
     from perdure.runtime.activation import Activation, Slot
@@ -87,6 +90,10 @@ class Outbox:
         if loop.finished:
             self._part(activation)
 
+    def put(self, undo: Ask[Any]) -> None:
+        """Ask for an undo that waits in a queue."""
+        self._new.append(undo)
+
     def _found(self, activation: Activation, ask: Ask[Any]) -> bool:
         """Whether a child of the run before, which has gone its own way, is what the code asks for now."""
         slot = ask.name, ask.place
@@ -128,6 +135,8 @@ class Outbox:
                 continue
             id = child.descended(machine.new_id(), deeper)
             key = activation.idempotency_key(ask)
+            if isinstance(ask, UndoAsk):
+                ask.undoes = activation.idempotency_key(ask.owed.ask)
             self._starts.append(Start(ask.asked.process(id, ask, activation.process, key, activation.at)))
             begun = child.Begun(id_text(id), _goes_on(ask), _stop(ask) is child.terminate).encode()
             type, at, digest = EventType.CHILD_STARTED, activation.at, ask.digest
@@ -185,6 +194,9 @@ class Outbox:
             self.patience = activation.at + HOLD
         else:
             self._keep(message)
+        if isinstance(ask, UndoAsk) and message.type is not MessageType.RESULT:
+            undoing.gave_up(activation, ask, Failure.decode(message.payload), activation.at)
+            ask = None
         activation.receive_answer(ask, message)
 
     def _keep(self, message: Message) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from perdure import limits
 from perdure.authoring.saga import UndoAsk
+from perdure.authoring.task import QueueWork, task_of
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure, safe_text
 from perdure.kernel.names import id_text
@@ -19,6 +20,7 @@ from perdure.kernel.process import Status
 from perdure.kernel.undo import listed
 
 if TYPE_CHECKING:
+    from perdure.authoring.ask import Ask
     from perdure.authoring.turn_loop import TurnLoop
     from perdure.runtime.activation import Activation
     from perdure.runtime.agent import Execution
@@ -52,6 +54,21 @@ def cancelled(loop: TurnLoop) -> bytes | None:
     """What a cancelled process records as its error: nothing, unless something was undone."""
     failure = compensated(loop, Failure(type="Cancelled", message="it was asked to end"))
     return failure.encode() if failure.undone else None
+
+
+def key_undone(activation: Activation, ask: Ask[Any]) -> str | None:
+    """The idempotency key of the step that an undo takes back; None for what is no undo."""
+    if isinstance(activation.workflow, QueueWork):
+        return task_of(activation.process.input).undoes
+    return activation.idempotency_key(ask.owed.ask) if type(ask) is UndoAsk else None
+
+
+def queue(settle: Callable[[Activation], None], activation: Activation, undo: Ask[Any]) -> None:
+    """An undo that waits in a queue may be asked for: nothing of its process is under way any more."""
+    activation.in_flight.pop((undo.name, undo.place), None)
+    if not activation.gone:
+        activation.outward().put(undo)
+        settle(activation)
 
 
 def gave_up(activation: Activation, undo: UndoAsk, failure: Failure, now: int) -> None:

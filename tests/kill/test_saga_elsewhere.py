@@ -1,0 +1,58 @@
+"""SIGKILL while undos wait in a queue or run there: each is recorded once, and the order stays."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from perdure.engine import Engine
+from perdure.errors import ProcessFailed
+from perdure.store.base import Search
+from tests.kill.crime import LIMIT, Scene, laws_hold
+from tests.kill.traveller import night, voyage
+from tests.runtime.conftest import until
+
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(300), pytest.mark.usefixtures("quick_probes")]
+KILL = 9
+DEEDS = ["reserve1", "reserve2", "reserve3", "give_back3", "give_back2", "give_back1"]
+POINTS = [(call, side) for call in (7, 8, 9, 10) for side in ("before", "after")]
+"""By the seventh commit all has failed; the undos follow, two commits for each: its asking and its answer."""
+
+
+async def undone(engine: Engine, scene: Scene, *, again: int) -> None:
+    """The voyage has been taken back, in order, and only so many deeds were done a second time."""
+    async with asyncio.timeout(LIMIT):
+        while not (rows := await engine.list(Search(kind="voyage"))):
+            await asyncio.sleep(0)
+    with pytest.raises(ProcessFailed, match="the last train has gone") as caught:
+        await engine.result(rows[0].id, timeout=LIMIT)
+    assert caught.value.undone == ("reserve_there:2", "night:1", "reserve_there:1")
+    assert list(dict.fromkeys(what for what, _ in scene.effects())) == DEEDS
+    assert len(scene.effects()) == 6, "each step and each undo has one key, whoever runs it"
+    assert sum(scene.effects().values()) <= 6 + again
+    await laws_hold(engine, "desk")
+
+
+@pytest.mark.parametrize(("call", "side"), POINTS)
+async def test_sas40_a_worker_killed_while_its_undos_wait_in_a_queue_loses_none_and_the_order_stays(
+    scene: Scene, call: int, side: str
+) -> None:
+    async with Engine(scene.url, work=True, workflows=[night], queues=["desk"]):
+        doom = {"door": "commit", "call": call, "side": side, "signal": KILL}
+        child = await scene.victim(start="voyage", key="k", modules=["tests.kill.traveller:voyage"], doom=doom)
+        assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
+        async with Engine(scene.url, work=True, workflows=[voyage], queues=[]) as survivor:
+            await undone(survivor, scene, again=1)
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+async def test_sas40_the_worker_of_a_queue_killed_at_undo_2_of_3_leaves_it_to_another(scene: Scene, side: str) -> None:
+    async with Engine(scene.url, work=True, workflows=[voyage, night], queues=[]) as engine:
+        doom = {"door": "commit", "call": 2, "side": side, "signal": KILL}
+        desk = await scene.victim(modules=["tests.kill.traveller:DESK"], doom=doom)
+        await engine.start(voyage)
+        assert await asyncio.wait_for(desk.wait(), LIMIT) == -KILL
+        await until(lambda: len(scene.effects()) >= 5)
+        async with Engine(scene.url, work=True, workflows=[], queues=["desk"]) as other:
+            await undone(other, scene, again=1)
