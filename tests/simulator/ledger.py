@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from msgspec import Struct
 
@@ -20,10 +20,7 @@ class Effect(Struct, frozen=True):
 
 
 class Ledger:
-    """The effects of one history; ``mended`` holds the processes whose cause of failure somebody has mended.
-
-    ``old_code`` says which nodes run the code as it was before its change.
-    """
+    """The effects of one history; ``mended`` holds the processes whose cause of failure somebody has mended."""
 
     def __init__(self, now: Callable[[], int] = lambda: 0, node: Callable[[], str] = lambda: "") -> None:
         self.now = now
@@ -41,6 +38,10 @@ class Ledger:
 
 
 class Desk:
-    """Where the ledger of the history that is running lies; steps of any node find it here."""
+    """Where the ledger of the history that is running lies; steps of any node find it here.
+
+    ``die`` ends the worker in which a step runs; outside of a simulation nobody does.
+    """
 
     ledger = Ledger()
+    die: Callable[[], Awaitable[None]] | None = None

@@ -12,9 +12,8 @@ from perdure.engine import Engine
 from perdure.errors import IllegalMove, KeyConflict, PerdureError
 from perdure.kernel import undo
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.names import id_bytes, id_text
-from perdure.kernel.process import Process, Status
-from perdure.store.base import Search
+from perdure.kernel.names import id_bytes
+from perdure.testing.simulator import NodeKilled
 from tests.simulator.chance import Chance, one_in, one_of
 from tests.simulator.ledger import Ledger
 from tests.simulator.oracle import BY_HAND, Facts
@@ -29,8 +28,9 @@ VERBS = (
 PATIENCE = 40.0
 """Seconds that a person waits for an answer before asking somebody else."""
 
-Reach = Callable[[], Awaitable[Engine | None]]
-"""Finds an engine that can be asked, or None if nobody is there now."""
+Ask = Callable[[Engine], Awaitable[Any]]
+Reach = Callable[[Ask], Awaitable[Any]]
+"""Has somebody who can be reached ask its engine; raises what that raises, or that it died meanwhile."""
 
 
 class Order(Struct, frozen=True):
@@ -195,18 +195,13 @@ class Person:
         else:
             await engine.set_result(self.case.id_bytes, step, BY_HAND, **by)
 
-    async def _once(self, ask: Callable[[Engine], Awaitable[Any]]) -> None:
+    async def _once(self, ask: Ask) -> None:
         """Ask one engine; whether it has happened may stay unknown."""
-        engine = await self.reach()
-        if engine is not None:
-            await _answered(ask(engine))
+        await answered(self.reach(ask))
 
-    async def _insist(self, ask: Callable[[Engine], Awaitable[Any]]) -> None:
+    async def _insist(self, ask: Ask) -> None:
         """Ask one engine after the other until one has answered."""
-        while True:
-            engine = await self.reach()
-            if engine is not None and await _answered(ask(engine)):
-                return
+        while not await answered(self.reach(ask)):
             await asyncio.sleep(0.5)
 
 
@@ -217,98 +212,13 @@ def _own(event: Event) -> bool:
     return event.name in ("act", "book") and undo.undoes(event.place) is None
 
 
-async def _answered(asked: Awaitable[Any]) -> bool:
+async def answered(asked: Awaitable[Any]) -> bool:
     """Whether an answer has come; a refusal by status or key is one too, and is raised."""
     try:
         async with asyncio.timeout(PATIENCE):
             await asked
     except (IllegalMove, KeyConflict):
         raise
-    except (PerdureError, TimeoutError):
+    except (PerdureError, TimeoutError, NodeKilled):
         return False
     return True
-
-
-# -- afterwards --------------------------------------------------------------------------------------------------------
-
-SETTLE_SECONDS = 1.0
-STANDSTILL_SECONDS = 600.0
-"""Without faults something must change in every so many seconds as long as a process is unfinished (L1)."""
-MENDS = 12
-
-
-class Standstill(Exception):
-    """Unfinished processes did not move any more, or broke again and again, although nothing disturbed them."""
-
-
-class Settling:
-    """Lets every process come to its end: resumes what is held, mends and retries what is broken, waits."""
-
-    def __init__(self, cases: list[Case], reach: Reach, ledger: Ledger, kinds: tuple[str, ...]) -> None:
-        self.cases = cases
-        self.reach = reach
-        self.ledger = ledger
-        self.kinds = kinds
-        self._tries: dict[bytes, int] = {}
-
-    async def settle(self) -> None:
-        """Raise Standstill if they do not come to an end while there is progress."""
-        known: object = None
-        since = 0.0
-        while True:
-            rows = await self._unfinished()
-            if rows is not None:
-                if not rows:
-                    return
-                now = {row.id: (row.version, row.run) for row in rows}
-                if now != known:
-                    known, since = now, asyncio.get_running_loop().time()
-                elif asyncio.get_running_loop().time() - since > STANDSTILL_SECONDS:
-                    raise Standstill(await self._told(rows))
-                for row in rows:
-                    await self._free(row)
-            await asyncio.sleep(SETTLE_SECONDS)
-
-    async def _unfinished(self) -> list[Process] | None:
-        engine = await self.reach()
-        if engine is None:
-            return None
-        open = (Status.RUNNING, Status.HELD, Status.BROKEN)
-        try:
-            async with asyncio.timeout(PATIENCE):
-                return [
-                    row
-                    for kind in self.kinds
-                    for row in await engine.store.search(Search(kind=kind, statuses=open, limit=1000))
-                ]
-        except (PerdureError, TimeoutError):
-            return None
-
-    async def _free(self, row: Process) -> None:
-        if row.status is Status.RUNNING:
-            return
-        engine = await self.reach()
-        if engine is None:
-            return
-        if row.status is Status.HELD:
-            asked = engine.resume(row.id, who="Ann", why="the trouble is over")
-        else:
-            self._tries[row.id] = self._tries.get(row.id, 0) + 1
-            if self._tries[row.id] > MENDS:
-                raise Standstill(await self._told([row]))
-            self.ledger.mended.add(id_text(row.id))
-            for case in self.cases:  # whose child it is matters little: what was mended may go well from now on
-                case.facts.mended = True
-            asked = engine.retry(row.id, who="Ann", why="it is mended")
-        try:
-            await _answered(asked)
-        except IllegalMove:
-            pass  # somebody was quicker
-
-    async def _told(self, rows: list[Process]) -> str:
-        engine = await self.reach()
-        texts = []
-        for row in rows[:5]:
-            view = None if engine is None else await engine.status(row.id)
-            texts.append(f"{row.kind} {row.key or id_text(row.id)}: {view!r:.800}")
-        return "\n".join(texts)

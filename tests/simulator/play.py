@@ -78,10 +78,16 @@ async def _deed(do: Do) -> str | None:
     here, ledger = attempt(), Desk.ledger
     ledger.note("began", here.process, here.idempotency_key, do.label, here.number)
     mended = here.process in ledger.mended
-    if do.hangs and here.number == 1:
-        await asyncio.sleep(100 * HANG_SECONDS)
-    if do.seconds:
-        await asyncio.sleep(do.seconds)
+    if Desk.die is not None and not mended and len(list(ledger.of("began", here.idempotency_key))) <= do.deadly:
+        await Desk.die()
+    try:
+        if do.hangs and here.number == 1:
+            await asyncio.sleep(100 * HANG_SECONDS)
+        if do.seconds:
+            await asyncio.sleep(do.seconds)
+    except asyncio.CancelledError:
+        if not do.stubborn:
+            raise
     if here.number <= do.fails + do.hangs:
         ledger.note("failed", here.process, here.idempotency_key, do.label, here.number)
         raise ConnectionError(f"{do.label} does not answer yet")

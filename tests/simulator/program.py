@@ -13,6 +13,8 @@ class Do(Struct, frozen=True, tag="do"):
     """One step. Its first ``fails`` attempts fail, then it succeeds, or fails for good if it is ``fatal``.
 
     ``hangs`` lets its first attempt run over its timeout. An ``undo`` may fail so often too, at last or for good.
+    So many attempts as it is ``deadly`` kill their worker, if it is one that can be killed here. Who is ``stubborn``
+    goes on when it is told to stop, and answers all the same.
     """
 
     label: str
@@ -24,6 +26,8 @@ class Do(Struct, frozen=True, tag="do"):
     undo: bool = False
     undo_fails: int = 0
     undo_fatal: bool = False
+    deadly: int = 0
+    stubborn: bool = False
 
 
 class Rest(Struct, frozen=True, tag="rest"):
@@ -131,6 +135,7 @@ class Taste(Struct, frozen=True):
 FEATURES = (
     "fork", "rest", "fails", "fatal", "undo", "undo fails", "undo fatal", "queue", "hangs", "within", "hear", "kin",
     "abandon", "say", "attempted", "scope", "guard", "fall", "renew", "way",
+    "deadly", "stubborn",
 )  # fmt: skip
 """Everything that may be switched off for a history."""
 
@@ -192,6 +197,8 @@ class Drawing:
             undo=undo,
             undo_fails=1 if undo and self._has("undo fails") and one_in(drawn, 4) else 0,
             undo_fatal=undo and self._has("undo fatal") and one_in(drawn, 12),
+            deadly=one_of(drawn, (1, 3, 6)) if self._has("deadly") and one_in(drawn, 12) else 0,
+            stubborn=self._has("stubborn") and one_in(drawn, 6),
         )
 
     def _rest(self, depth: int, pace: float) -> Rest:

@@ -12,9 +12,9 @@ from perdure.kernel.names import id_text
 from tests.simulator import evidence, oracle
 from tests.simulator.chance import Boring, Seeded
 from tests.simulator.ledger import Desk, Ledger
-from tests.simulator.person import Settling
 from tests.simulator.play import letter, registry
 from tests.simulator.program import FEATURES, Do, Drawing, Hear, Program, Taste, nodes
+from tests.simulator.settling import Settling
 
 LIMIT = 60.0
 PARKS = frozenset({"undo fatal"})
@@ -57,7 +57,7 @@ async def test_without_faults_every_program_comes_to_its_one_right_end(store_url
         await asyncio.gather(*map(send_letters, handles, programs))
         async with asyncio.timeout(LIMIT):
             await asyncio.gather(*(handle.result() for handle in handles), return_exceptions=True)
-            await Settling([], lambda: asyncio.sleep(0, engine), ledger, evidence.KINDS).settle()
+            await Settling([], lambda ask: ask(engine), ledger, evidence.KINDS).settle()
         everything = await evidence.collected(engine.store)
     found = list(evidence.findings(everything, ledger, calm=True))
     for handle, program in zip(handles, programs, strict=True):
