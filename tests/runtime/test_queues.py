@@ -10,7 +10,8 @@ import pytest
 
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
-from perdure.errors import InvalidInput
+from perdure.errors import DefinitionError, InvalidInput, ProcessCancelled
+from perdure.kernel.lease import Claim
 from perdure.kernel.policy import Retry
 from perdure.runtime.pace import Pace
 from perdure.store.base import Search
@@ -109,3 +110,32 @@ async def seats_with_patience(attempts: int) -> str:
 async def test_a_queued_step_may_be_asked_for_with_a_policy_of_its_own(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[seats_with_patience], queues=["bench"])
     assert await (await engine.start(seats_with_patience, 7)).result(LIMIT) == "x"
+
+
+@workflow
+async def seats_in_an_hour() -> str:
+    return await seat.options(delay=3600)("x")
+
+
+async def test_ipf62_a_delayed_task_is_given_to_nobody_before_its_time(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[seats_in_an_hour], queues=["bench"])
+    handle = await engine.start(seats_in_an_hour)
+    async with asyncio.timeout(LIMIT):
+        while not (found := await engine.store.search(Search(kind="@bench"))):
+            await asyncio.sleep(0)
+    [task] = found
+    parent = await engine.row(handle.id)
+    assert task.due_at == parent.created_at + 3600 * 1_000_000
+    await handle.signal("nothing")  # whatever wakes the worker
+    assert engine.worker is not None
+    await engine.store.claim(Claim(engine.worker.incarnation.id, (("@bench", ""),), 10, 1_000_000))
+    [task] = await engine.store.search(Search(kind="@bench"))
+    assert (task.owner, task.opened_at, done) == (None, None, [])
+    await handle.cancel()
+    with pytest.raises(ProcessCancelled):
+        await handle.result(timeout=LIMIT)
+
+
+def test_a_delay_that_is_longer_than_the_time_in_all_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="the longer one"):
+        seat.options(delay=60, total=60)

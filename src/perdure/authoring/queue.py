@@ -48,7 +48,8 @@ def queued_steps() -> list[Step[Any, Any]]:
 class Routing(Struct, frozen=True):
     """Where and how a queued step waits. ``total`` is seconds from asking to end; ``label`` names one worker.
 
-    ``share`` is on whose account it runs, ``cost`` how much it takes of the queue's limits.
+    ``delay`` is seconds from the asking before which no worker gets it. ``share`` is on whose account it runs,
+    ``cost`` how much it takes of the queue's limits.
     """
 
     queue: str
@@ -57,6 +58,7 @@ class Routing(Struct, frozen=True):
     total: float | None = None
     share: str | None = None
     cost: int = 1
+    delay: float | None = None
 
 
 def routing(owner: str, own: Routing | None, **given: Any) -> Routing | None:
@@ -74,9 +76,15 @@ def routing(owner: str, own: Routing | None, **given: Any) -> Routing | None:
         raise DefinitionError(str(error)) from None
     _check_number(owner, "priority", given, 0, 9, "from 0 (first) to 9")
     _check_number(owner, "cost", given, 1, LARGEST_COST, f"from 1 to {LARGEST_COST:,}")
-    if "total" in given:
-        given["total"] = seconds("total", given["total"], owner)
-    return Routing(**given) if own is None else structs.replace(own, **given)
+    for name in ("total", "delay"):
+        if name in given:
+            given[name] = seconds(name, given[name], owner)
+    route = Routing(**given) if own is None else structs.replace(own, **given)
+    if route.total is not None and route.delay is not None and route.delay >= route.total:
+        raise DefinitionError(
+            f"{owner} has delay={route.delay:g} and total={route.total:g}. Make total= the longer one."
+        )
+    return route
 
 
 def _check_number(owner: str, name: str, given: dict[str, Any], first: int, last: int, range: str) -> None:
@@ -127,6 +135,7 @@ def task_process(step: Step[Any, Any], id: bytes, ask: Ask[Any], parent: Process
         share=route.share,
         cost=route.cost,
         awaiting=f"step {step.name}",
+        due_at=None if route.delay is None else now + microseconds(route.delay),
         deadline=None if route.total is None else now + microseconds(route.total),
     )
 

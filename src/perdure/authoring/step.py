@@ -84,12 +84,14 @@ class Step(Generic[P, R]):
         total: float | None = None,
         share: str | None = None,
         cost: int | None = None,
+        delay: float | None = None,
     ) -> Step[P, R]:
         """The same step with other settings for one place in a workflow; raises DefinitionError.
 
         ``queue`` lets it wait there, ``label`` for a worker that has it, ``priority`` is from 0 (first) to 9, and
         ``total`` is seconds from the asking to the end, waiting included. ``share`` is on whose account it runs: the
-        shares of a queue with limits take turns. ``cost`` is how much it takes of these limits.
+        shares of a queue with limits take turns. ``cost`` is how much it takes of these limits. Before ``delay``
+        seconds no worker gets it.
         """
         other = copy(self)
         given = {"retry": retry, "timeout": timeout}
@@ -98,8 +100,9 @@ class Step(Generic[P, R]):
             other.retry = _retry(retry, ())
         other.timeout = seconds("timeout", timeout, f"{self}") or self.timeout
         other.routing = routing(
-            f"{self}", self.routing, queue=queue, priority=priority, label=label, total=total, share=share, cost=cost
-        )
+            f"{self}", self.routing, queue=queue, priority=priority, label=label, total=total, share=share, cost=cost,
+            delay=delay,
+        )  # fmt: skip
         other.away = other.routing is not None
         joint(other, self.transaction)
         return other
