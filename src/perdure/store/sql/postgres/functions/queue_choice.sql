@@ -1,8 +1,9 @@
 -- Choose, without locks, what may be taken of a queue's due tasks: by priority; of one priority the shares take turns,
 -- the one of which least runs first, then the longest due; as far as there is room, and no share beyond its own limit.
 -- Of each share, of 50 shares a look, only so many tasks are read as could be taken: a skip scan over an index, one seek
--- for a share, however many tasks wait. "refused" is the weight of the first task for which there was no room, "more"
--- says that the look ended before the tasks did, "turn" is the last share of a look that did not see them all.
+-- for a share, however many tasks wait ("deaths + 0" keeps the planner from an index by which it would read them all).
+-- "refused" is the weight of the first task for which there was no room, "more" says that the look ended before the
+-- tasks did, "turn" is the last share of a look that did not see them all.
 CREATE OR REPLACE FUNCTION perdure.queue_choice(
     q perdure.queue, queued text, codes text[], most int, room bigint, alone boolean, only_id uuid, t timestamptz,
     OUT ids uuid[], OUT weights bigint[], OUT refused bigint, OUT more boolean, OUT turn text
@@ -37,14 +38,14 @@ BEGIN
         FROM level l CROSS JOIN LATERAL (
             SELECT p.share FROM perdure.process p
             WHERE p.kind = queued AND p.kind < 'A' AND p.kind >= '@' AND p.code = l.code AND p.priority = l.priority
-              AND p.share > q.turn AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
+              AND p.share > q.turn AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths + 0 < 2
             ORDER BY p.share LIMIT 1) AS s
         UNION ALL
         SELECT l.code, l.priority, s.share, l.n + 1
         FROM later l CROSS JOIN LATERAL (
             SELECT p.share FROM perdure.process p
             WHERE p.kind = queued AND p.kind < 'A' AND p.kind >= '@' AND p.code = l.code AND p.priority = l.priority
-              AND p.share > l.share AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
+              AND p.share > l.share AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths + 0 < 2
             ORDER BY p.share LIMIT 1) AS s
         WHERE l.n < 51
     ), earlier AS (
@@ -53,7 +54,7 @@ BEGIN
             SELECT p.share FROM perdure.process p
             WHERE p.kind = queued AND p.kind < 'A' AND p.kind >= '@' AND p.code = l.code AND p.priority = l.priority
               AND p.share > '' AND p.share <= q.turn
-              AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
+              AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths + 0 < 2
             ORDER BY p.share LIMIT 1) AS s
         UNION ALL
         SELECT l.code, l.priority, s.share, l.n + 1
@@ -61,7 +62,7 @@ BEGIN
             SELECT p.share FROM perdure.process p
             WHERE p.kind = queued AND p.kind < 'A' AND p.kind >= '@' AND p.code = l.code AND p.priority = l.priority
               AND p.share > l.share AND p.share <= q.turn
-              AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
+              AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths + 0 < 2
             ORDER BY p.share LIMIT 1) AS s
         WHERE l.n < 51
     ), found AS MATERIALIZED (
@@ -79,7 +80,7 @@ BEGIN
                 SELECT p.id, p.due_at, p.cost FROM perdure.process p
                 WHERE p.kind = queued AND p.kind < 'A' AND p.kind >= '@' AND p.code = s.code AND p.priority = s.priority
                   AND p.share = s.share AND p.due_at <= t
-                  AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
+                  AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths + 0 < 2
                 ORDER BY p.due_at, p.id LIMIT least(reach, (2 * reach + s.shares - 1) / s.shares)) AS w) AS c
         UNION ALL
         SELECT c.id, l.priority, NULL, n.running, c.due_at, c.cost, c.j, (2 * reach + n.shares - 1) / n.shares
@@ -92,7 +93,7 @@ BEGIN
                 SELECT p.id, p.due_at, p.cost FROM perdure.process p
                 WHERE p.kind = queued AND p.kind < 'A' AND p.kind >= '@' AND p.code = l.code AND p.priority = l.priority
                   AND p.share IS NULL AND p.due_at <= t
-                  AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
+                  AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths + 0 < 2
                 ORDER BY p.due_at, p.id LIMIT least(reach, (2 * reach + n.shares - 1) / n.shares)) AS w) AS c
         UNION ALL
         SELECT c.id, y.priority, c.share, perdure.share_load(q, queued, c.share), c.due_at, c.cost,
@@ -107,8 +108,8 @@ BEGIN
         WHERE alone AND only_id IS NULL
         UNION ALL
         SELECT p.id, p.priority, p.share, perdure.share_load(q, queued, p.share), p.due_at, p.cost, 0, 1
-        FROM perdure.process p
-        WHERE p.id = only_id AND p.kind = queued AND p.code = ANY (codes) AND p.status = 'running' AND p.owner IS NULL
+        FROM (SELECT p.* FROM perdure.process p WHERE p.id = only_id OFFSET 0) AS p
+        WHERE p.kind = queued AND p.code = ANY (codes) AND p.status = 'running' AND p.owner IS NULL
           AND (p.deaths >= 2) = alone
     ), weighed AS (
         SELECT c.id, c.priority, c.share, c.due_at, c.j >= least(reach, c.k) AS cut, w.weight,

@@ -66,7 +66,7 @@ CREATE INDEX process_lease ON perdure.process (owner, due_at) WHERE owner IS NOT
 -- turns. No other process stands in them.
 CREATE INDEX process_running ON perdure.process (kind, share) INCLUDE (cost) WHERE kind < 'A' AND kind >= '@' AND owner IS NOT NULL;
 CREATE INDEX process_share ON perdure.process (kind, code, priority, share, due_at, id)
-    WHERE kind < 'A' AND kind >= '@' AND status = 'running' AND owner IS NULL AND NOT reminder AND deaths < 2;
+    WHERE kind < 'A' AND kind >= '@' AND status = 'running' AND owner IS NULL AND NOT reminder;
 CREATE INDEX process_reminder ON perdure.process (due_at) WHERE reminder;
 -- What people look for when something is wrong; ordinary rows never stand in it.
 CREATE INDEX process_resting ON perdure.process (id) WHERE status IN ('held', 'broken');
