@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 
 import pytest
 
-from perdure import attempt, step, workflow
+from perdure import step, workflow
 from perdure.testing.simulator import Cluster, Escape, History, Swarm, simulate
-
-calls: Counter[str] = Counter()
-
-
-@step
-async def take(number: int) -> int:
-    calls[attempt().idempotency_key] += 1
-    await asyncio.sleep(0.3)
-    return number
-
-
-@step
-async def give(number: int) -> int:
-    return number + 1
-
-
-@workflow
-async def pair(number: int) -> int:
-    taken = await take(number)
-    await asyncio.sleep(1)
-    return await give(taken)
-
-
-async def ten_pairs(cluster: Cluster) -> None:
-    handles = [await cluster.client.start(pair, number, key=f"{number}") for number in range(10)]
-    assert [await handle.result() for handle in handles] == list(range(1, 11))
+from tests.simulator.core_pairs import calls, pair, ten_pairs
 
 
 def history(seed: int) -> History:

@@ -122,7 +122,7 @@ class Cluster:
     def heal(self) -> None:
         """No more faults and blows; whoever is paused goes on, whoever is dead is started again."""
         self.storm.end()
-        self.server.on = False
+        self.server.calm()
         for node in self.nodes:
             node.resume()
             if not node.alone:

@@ -7,7 +7,7 @@ import gc
 import logging
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from perdure.authoring import wall
 from perdure.authoring.ending import close
 from perdure.authoring.workflow import Workflow
-from perdure.testing.simulator.choice import Choices
+from perdure.testing.simulator.choice import Choices, Record
 from perdure.testing.simulator.cluster import Cluster
 from perdure.testing.simulator.escape import closed
 from perdure.testing.simulator.log import Log
@@ -33,15 +33,14 @@ log = logging.getLogger("perdure")
 class History:
     """What came of it: ``violation`` is the first broken law, or None.
 
-    ``choices`` repeats it, ``kinds`` says of each what it was for. ``seconds`` is the virtual time that has passed,
-    ``calls`` the callbacks that were run, ``faults`` what happened to the nodes and their calls, ``probes`` what the
-    scenario counted, ``events`` the facts written by type.
+    ``choices`` repeats it: the draws in their order, apart by what they were for. ``seconds`` is the virtual time that
+    has passed, ``calls`` counts callbacks, ``transactions`` those that were checked, ``faults`` what happened to the
+    nodes and their calls, ``probes`` what the scenario counted, ``events`` the facts written by type.
     """
 
     seed: int
     violation: Violation | None
-    choices: list[int]
-    kinds: list[str]
+    choices: dict[str, list[int]]
     log: Log
     swarm: Swarm
     seconds: float = 0.0
@@ -54,7 +53,7 @@ class History:
     @property
     def decisions(self) -> int:
         """How many of its choices are not the boring ones."""
-        return sum(choice != 0 for choice in self.choices)
+        return sum(choice != 0 for choices in self.choices.values() for choice in choices)
 
     def digest(self) -> str:
         """A short name of the whole log: equal if and only if everything went the same way."""
@@ -79,7 +78,7 @@ def simulate(
     *,
     workflows: Iterable[Workflow[Any, Any]] | None = None,
     swarm: Swarm | None = None,
-    choices: Sequence[int] | None = None,
+    choices: Record | None = None,
 ) -> History:
     """Run one history: begin, the scenario, heal, wait until all is settled, check the end.
 
@@ -106,8 +105,7 @@ def simulate(
     return History(
         seed,
         violation,
-        made.made,
-        made.kinds,
+        dict(made.made),
         cluster.log,
         weather,
         seconds=loop.now,

@@ -16,7 +16,7 @@ from perdure.errors import StoreFull, StoreUnavailable
 from perdure.limits import SQLITE_BUSY_SECONDS
 from perdure.store.sqlite_connection import Connection
 from perdure.testing.simulator.life import Life
-from perdure.testing.simulator.swarm import FAULTS, Swarm
+from perdure.testing.simulator.swarm import FAULTS, SCALES, Swarm
 
 if TYPE_CHECKING:
     from perdure.testing.simulator.log import Log
@@ -53,6 +53,10 @@ class Server:
         self._changes = 0
         self._hints: tuple[int, ...] = ()
 
+    def calm(self) -> None:
+        """From now on calls are quick and meet no faults."""
+        self.on = False
+
     def connect(self, make: Callable[[], Connection]) -> Connection:
         """The one connection of this history; the first who asks makes it."""
         if self.connection is None:
@@ -61,7 +65,7 @@ class Server:
 
     def latency(self) -> float:
         """How long one way takes, in seconds."""
-        return self.choices.pick(self.swarm.latencies, "latency") if self.on else self.swarm.latencies[0]
+        return self.choices.pick(self.swarm.latencies, "latency") if self.on else SCALES[0][0]
 
     async def ask(self, store: SimStore, work: Callable[[], Any]) -> Any:
         """Have a piece of work carried out for a store's life."""

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import TypeAlias
 
 from perdure.clock import Machine
+from perdure.testing.simulator.choice import Record
 from perdure.testing.simulator.history import History
+from perdure.testing.simulator.swarm import SCALES
 
-Repeat: TypeAlias = Callable[[Sequence[int]], History]
+Repeat: TypeAlias = Callable[[Record], History]
 """Runs the history again with these choices."""
+Place: TypeAlias = tuple[str, int]
+"""A decision: what it was for, and the how manieth of these it was."""
 
 SECONDS = 60.0
+FEW = 15
+"""So many decisions can be read by people: no more is tried than taking back each of them."""
+FIRST = ("next", "latency", "hint", "skew")
+"""Kinds of decisions that a failure seldom needs: tried to be taken back altogether before all others."""
 
 
 def shrink(failed: History, repeat: Repeat, *, seconds: float = SECONDS) -> History:
@@ -32,21 +41,29 @@ class _Shrinking:
     def run(self) -> History:
         if self.best.violation is None:
             return self.best
-        for kind in sorted(set(self.best.kinds)):
-            places = [place for place in self._decisions() if self.best.kinds[place] == kind]
-            self._without(places)
+        for scale in range(len(SCALES)):  # every call equally slow is simpler than some of them
+            self._keep({**self.best.choices, "scale": [scale], "latency": []})
+        for kind in (*FIRST, *sorted(self.best.choices.keys() - set(FIRST))):
+            self._without([place for place in self._decisions() if place[0] == kind])
         before = -1
         while self.best.decisions != before and not self._late():
             before = self.best.decisions
             self._halve()
+            if self.best.decisions == before and before > FEW:
+                self._pairs()
         self._lower()
         return self.best
 
     def _late(self) -> bool:
         return Machine().monotonic() >= self.until
 
-    def _decisions(self) -> list[int]:
-        return [place for place, choice in enumerate(self.best.choices) if choice]
+    def _decisions(self) -> list[Place]:
+        return [
+            (kind, place)
+            for kind in sorted(self.best.choices)
+            for place, choice in enumerate(self.best.choices[kind])
+            if choice
+        ]
 
     def _halve(self) -> None:
         """Take back blocks of decisions, the later ones first, in ever smaller blocks."""
@@ -62,28 +79,40 @@ class _Shrinking:
                 return
             size //= 2
 
+    def _pairs(self) -> None:
+        """Where no decision can go alone, two of them may: a kill and the start after it."""
+        for one, other in combinations(self._decisions(), 2):
+            before = self.best
+            self._without([one, other])
+            if self.best is not before or self._late():
+                return
+
     def _lower(self) -> None:
         """Make what is left as small as it can be."""
-        for place in self._decisions():
-            if place < len(self.best.choices) and self.best.choices[place] > 1 and not self._late():
-                choices = self.best.choices[:]
-                choices[place] = 1
-                self._try(choices)
+        for kind, place in self._decisions():
+            chosen = self.best.choices.get(kind, [])
+            if place < len(chosen) and chosen[place] > 1 and not self._late():
+                self._try([(kind, place)], 1)
 
-    def _without(self, places: Sequence[int]) -> None:
-        if not places:
-            return
-        choices = self.best.choices[:]
-        for place in places:
-            choices[place] = 0
-        self._try(choices)
+    def _without(self, places: Sequence[Place]) -> None:
+        if places:
+            self._try(places, 0)
 
-    def _try(self, choices: list[int]) -> None:
+    def _try(self, places: Sequence[Place], choice: int) -> None:
+        choices = {kind: chosen[:] for kind, chosen in self.best.choices.items()}
+        for kind, place in places:
+            choices[kind][place] = choice
+        self._keep(choices)
+
+    def _keep(self, choices: Record) -> None:
         """Keep a history if it breaks the same law with fewer or smaller decisions."""
         self.tries += 1
         found = self.repeat(choices)
         law = None if found.violation is None else found.violation.law
         assert self.best.violation is not None
-        smaller = (found.decisions, sum(found.choices)) < (self.best.decisions, sum(self.best.choices))
-        if law == self.best.violation.law and smaller:
+        if law == self.best.violation.law and _size(found) < _size(self.best):
             self.best = found
+
+
+def _size(history: History) -> tuple[int, int]:
+    return history.decisions, sum(map(sum, history.choices.values()))

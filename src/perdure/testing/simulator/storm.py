@@ -16,6 +16,8 @@ PAUSES = (0.3, 2.0, 8.0, 40.0)
 BLOCKS = (0.05, 0.5, 4.0)
 RESTARTS = (0.2, 1.0, 6.0)
 JUMPS = (0.5, 5.0, 60.0)
+FAULTS_LAST = 4
+"""How many times as long as the storm the calls to the store may be slow and fail."""
 _KINDS = tuple(BLOWS)
 
 
@@ -29,10 +31,12 @@ class Storm:
         self.blows: Counter[str] = Counter()
 
     def begin(self) -> None:
-        """Let it come."""
+        """Let it come. Some time after it the calls are quick again, and meet no faults: nobody is to wait for ever."""
         swarm = self._cluster.swarm
+        loop = self._cluster.loop
+        loop.call_in(loop.world, FAULTS_LAST * swarm.storm_seconds, self._cluster.server.calm)
         if any(swarm.blows.values()):
-            self._task = self._cluster.loop.create_task(self._rage())
+            self._task = loop.create_task(self._rage())
 
     def end(self) -> None:
         """It is over."""

@@ -33,6 +33,8 @@ SCALES = (
     (0.0005, 0.05),
     (0.001, 0.02, 0.3),
     (0.001, 0.5, 3.0),
+    (0.2,),
+    (0.8,),
 )
 """How long a call to the store may take, one way, in seconds; the first is the boring one."""
 
@@ -44,6 +46,7 @@ class Swarm:
     ``nodes`` is how many workers there are, ``skew`` how far their monotonic clocks may run apart (0.01: one percent),
     ``conflict`` how often a row is locked by somebody else, ``deaf`` how often a hint gets lost, ``late`` how often
     what a killed node has sent still arrives. Leave the rates out for a history in which nothing goes wrong.
+    The storm lasts ``storm_seconds``; calls are slow and fail for four times as long, unless the cluster is healed.
     """
 
     nodes: int = 2
@@ -63,7 +66,7 @@ class Swarm:
         """A swarm by chance: every rate is none, low or high, and most histories have only some kinds of trouble."""
         return cls(
             nodes=1 + choices.pick((1, 0, 1, 2, 4), "swarm"),
-            latencies=choices.pick(SCALES, "swarm"),
+            latencies=choices.pick(SCALES, "scale"),
             faults={fault: choices.pick(rates, "swarm") for fault, rates in FAULTS.items()},
             blows={blow: choices.pick(rates, "swarm") for blow, rates in BLOWS.items()},
             conflict=choices.pick((0.0, 0.02, 0.2), "swarm"),

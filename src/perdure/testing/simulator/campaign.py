@@ -1,0 +1,117 @@
+"""A campaign: many histories of one scenario, counted together, on as many cores as there are."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+
+from perdure.clock import Machine
+from perdure.testing.simulator.history import History, Scenario, simulate
+
+AT_ONCE = 20
+"""Seeds that a core is given at a time."""
+
+
+@dataclass
+class Failed:
+    """A history that broke a law: its seed, the law's name, what was broken."""
+
+    seed: int
+    law: str
+    text: str
+
+
+@dataclass
+class Tally:
+    """What many histories came to: how many, virtual and real seconds, transactions, faults, probes, failures."""
+
+    histories: int = 0
+    seconds: float = 0.0
+    took: float = 0.0
+    calls: int = 0
+    transactions: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    probes: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
+    failed: list[Failed] = field(default_factory=list)
+
+    def add(self, history: History) -> None:
+        """Count one history."""
+        self.histories += 1
+        self.seconds += history.seconds
+        self.calls += history.calls
+        self.transactions += history.transactions
+        self.faults += history.faults
+        self.probes += history.probes
+        self.events += history.events
+        if history.violation is not None:
+            self.failed.append(Failed(history.seed, history.violation.law, history.violation.text))
+
+    def merge(self, other: Tally) -> None:
+        """Add what others have counted."""
+        self.histories += other.histories
+        self.seconds += other.seconds
+        self.calls += other.calls
+        self.transactions += other.transactions
+        self.faults += other.faults
+        self.probes += other.probes
+        self.events += other.events
+        self.failed += other.failed
+
+    def lines(self) -> Iterator[str]:
+        """The tally for people."""
+        rate = self.histories / self.took * 60 if self.took else 0.0
+        yield (
+            f"{self.histories:,} histories in {self.took:,.0f} s ({rate:,.0f} a minute): "
+            f"{self.seconds / 3600:,.1f} virtual hours, {self.transactions:,} transactions checked, "
+            f"{len(self.failed)} broke a law"
+        )
+        for name, counted in (("faults", self.faults), ("events", self.events), ("probes", self.probes)):
+            if counted:
+                yield f"{name}: {', '.join(f'{what} {times:,}' for what, times in sorted(counted.items()))}"
+        for one in self.failed:
+            yield f"SEED={one.seed} {one.law}: {one.text}"
+
+
+def scenario_of(name: str) -> Scenario:
+    """The scenario that ``module:function`` names."""
+    module, _, function = name.partition(":")
+    found: Scenario = getattr(importlib.import_module(module), function)
+    return found
+
+
+def explore(
+    scenario: str, seeds: Sequence[int], *, cores: int = 1, told: Callable[[Tally], None] = lambda tally: None
+) -> Tally:
+    """Run a history for each seed; ``scenario`` is ``module:function``. ``told`` hears how far it is."""
+    tally = Tally()
+    began = Machine().monotonic()
+    for part in _parts(scenario, seeds, cores):
+        tally.merge(part)
+        tally.took = Machine().monotonic() - began
+        told(tally)
+    tally.failed.sort(key=lambda one: one.seed)
+    return tally
+
+
+def _parts(scenario: str, seeds: Sequence[int], cores: int) -> Iterator[Tally]:
+    portions = [seeds[at : at + AT_ONCE] for at in range(0, len(seeds), AT_ONCE)]
+    if cores <= 1:
+        for portion in portions:
+            yield _explored(scenario, portion)
+        return
+    with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
+        for future in [pool.submit(_explored, scenario, portion) for portion in portions]:
+            yield future.result()
+
+
+def _explored(scenario: str, seeds: Iterable[int]) -> Tally:
+    played = scenario_of(scenario)
+    tally = Tally()
+    for seed in seeds:
+        tally.add(simulate(played, seed))
+    return tally

@@ -1,0 +1,40 @@
+"""Shrinking: a failing history becomes a short one that people can read, and its recorded choices repeat it."""
+
+from __future__ import annotations
+
+from perdure.clock import Machine
+from perdure.testing.simulator import History, simulate
+from perdure.testing.simulator.choice import Record
+from perdure.testing.simulator.shrink import shrink
+from tests.simulator.core_pairs import naive, pair, ten_pairs
+
+
+def played(seed: int, choices: Record | None = None) -> History:
+    return simulate(naive, seed, workflows=[pair], choices=choices)
+
+
+def failing() -> History:
+    for seed in range(200):
+        history = played(seed)
+        if history.violation is not None and history.decisions > 100:
+            return history
+    raise AssertionError("no history in which a step is called twice")
+
+
+def test_a_failing_history_shrinks_to_a_few_decisions_within_a_minute() -> None:
+    failed = failing()
+    began = Machine().monotonic()
+    smallest = shrink(failed, lambda choices: played(failed.seed, choices))
+    assert Machine().monotonic() - began < 60
+    assert smallest.decisions <= 20 < failed.decisions
+    assert smallest.violation is not None and smallest.violation.law == "called_once"
+
+    repeated = played(failed.seed, smallest.choices)
+    assert repeated.timeline() == smallest.timeline()
+    told = repeated.timeline()
+    assert told.endswith(str(smallest.violation)) and "claims pair" in told
+
+
+def test_a_sound_history_is_not_shrunk() -> None:
+    sound = simulate(ten_pairs, 1, workflows=[pair])
+    assert shrink(sound, lambda choices: sound) is sound
