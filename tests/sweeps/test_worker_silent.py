@@ -7,7 +7,8 @@ import pytest
 from perdure import limits
 from perdure.clock import SECOND
 from perdure.kernel.commit import Verdict
-from perdure.runtime.sweeps import owner_gone, worker_silent
+from perdure.kernel.worker import Worker
+from perdure.runtime.sweeps import owner_gone, worker_dead, worker_silent
 from perdure.testing.conformance.trial import SILENCE, going_on
 from tests.sweeps.watch import Watch
 
@@ -94,3 +95,20 @@ async def test_e89_after_a_store_error_the_next_round_finds_the_silent_worker_ag
     await watch.trial.in_hand(await watch.trial.worker("silent"))
     await watch.passed(SILENT)
     assert await watch.after_an_outage(ward, worker_silent.sweep, "retire") == 1
+
+
+async def test_what_the_probe_has_just_read_is_not_read_again(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    ward = await watch.ward()
+    read, reads = ward.store.workers, []
+
+    async def counted() -> list[Worker]:
+        reads.append(ward.time.monotonic())
+        return await read()
+
+    monkeypatch.setattr(ward.store, "workers", counted)
+    await worker_dead.sweep(ward, worker_dead.Looks())
+    await worker_silent.sweep(ward)
+    assert len(reads) == 1
+    await watch.passed(2)
+    await worker_silent.sweep(ward)
+    assert len(reads) == 2

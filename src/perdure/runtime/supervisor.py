@@ -78,7 +78,8 @@ class Supervisor:
             if found:
                 self.ward.telemetry.count(counter, found)
             again = found and sweep in EMPTYING
-            return 0.0 if again else seconds * (0.9 + 0.2 * self.ward.machine.random())
+            pace = worker_dead.AGAIN_SECONDS if sweep is worker_dead and self._looks.free else seconds
+            return 0.0 if again else pace * (0.9 + 0.2 * self.ward.machine.random())
 
         return Loop(f"sweep {sweep.__name__.rpartition('.')[2]}", tick)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 
 from perdure.answer import asked
@@ -10,6 +11,7 @@ from perdure.authoring.registry import Registry
 from perdure.clock import Machine
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.finding import Finding
+from perdure.kernel.worker import Worker
 from perdure.runtime.committer import Committer
 from perdure.runtime.incarnation import Incarnation
 from perdure.runtime.store_time import StoreTime
@@ -49,6 +51,16 @@ class Ward:
         self.found: Callable[[Finding], None] = lambda finding: None
         self.taken: Callable[[bytes], None] = lambda process: None
         self.steady: Callable[[], bool] = lambda: True
+        self._workers: list[Worker] = []
+        self._workers_at = -math.inf
+
+    async def workers(self, seconds: float = 0.0) -> list[Worker]:
+        """The incarnations that have not ended, as they were at most so many seconds ago."""
+        now = self.time.monotonic()
+        if now - self._workers_at >= seconds:
+            self._workers = await self.store.workers()
+            self._workers_at = now
+        return self._workers
 
     async def write(self, commits: Sequence[Commit]) -> list[Commit]:
         """Have commits written; the answer is those that applied. A lost race is nobody's fault and not counted."""

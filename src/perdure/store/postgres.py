@@ -291,6 +291,8 @@ class PostgresStore:
 
     async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:
         """For each (process, number): its messages with higher numbers, by process and number."""
+        if not wants:
+            return []
         columns = [process for process, _ in wants], [number for _, number in wants]
         return [row.message_of(found) for found in await self._reads.rows("messages", *columns)]
 

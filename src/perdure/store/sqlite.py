@@ -251,9 +251,17 @@ class SqliteStore:
     async def search(self, search: Search) -> list[Process]:
         """Processes, newest first; or rows that a sweep must look at, the longest overdue first."""
         if search.overdue is not None:
-            now = await self.now()
-            return await self._read(lambda connection: sqlite_sweep.overdue(connection, search, now))
+            return await self._read(self._overdue(search))
         return await self._read(lambda connection: sqlite_search.search(connection, search), self._people)
+
+    def _overdue(self, search: Search) -> Callable[[Connection], list[Process]]:
+        """A look by the store's time, which nobody is given: so it needs no mark in the database."""
+
+        def look(connection: Connection) -> list[Process]:
+            (stored,) = connection.one("clock_mark")
+            return sqlite_sweep.overdue(connection, search, self._clock.saw(stored))
+
+        return look
 
     async def count(self, search: Search) -> list[tuple[str, Status, int]]:
         """How many processes there are by kind and status; ``before_id`` and ``limit`` are of pages, and left out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from typing import Any
 
@@ -11,10 +12,11 @@ from perdure.kernel.commit import Start, StartVerdict, Verdict
 from perdure.kernel.message import SendVerdict
 from perdure.limits import BATCH_BYTES
 from perdure.store import sqlite_sweep
-from perdure.store.base import Pruned, Search
+from perdure.store.base import Overdue, Pruned, Search
 from perdure.store.sqlite import SqliteStore
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_writer import WARY_BATCHES
+from perdure.testing.clock import MovableMachine
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import LEASE, finished, forced, going_on, only
 
@@ -122,3 +124,12 @@ async def test_a_key_kept_from_a_pruned_process_is_seen_by_a_start_that_does_not
     assert (answer.verdict, answer.id) == (StartVerdict.EXISTS, row.id)
     assert calls["insert_processes"] == calls["look_at_starts"] == 1
     assert await trial.store.search(Search()) == []
+
+
+async def test_a_look_for_what_is_overdue_writes_nothing(
+    store: SqliteStore, machine: MovableMachine, raw: sqlite3.Connection
+) -> None:
+    before = raw.execute("SELECT at FROM clock").fetchone()
+    machine.advance(60)
+    assert await store.search(Search(overdue=Overdue.EXPIRED)) == []
+    assert raw.execute("SELECT at FROM clock").fetchone() == before

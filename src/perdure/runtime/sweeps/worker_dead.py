@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 
 from perdure.kernel.names import id_text
-from perdure.limits import PROBE_SECONDS
+from perdure.limits import PROBE_AGAIN_SECONDS, PROBE_SECONDS
 from perdure.runtime.sweeps import owner_gone
 from perdure.runtime.ward import Ward
 
 log = logging.getLogger("perdure")
 
 SECONDS = PROBE_SECONDS
+AGAIN_SECONDS = PROBE_AGAIN_SECONDS
+"""What lies between the two looks: only whoever was found once is worth a second one so soon."""
 COUNTER = "workers_dead"
 
 
@@ -26,7 +28,7 @@ async def sweep(ward: Ward, looks: Looks) -> int:
     """End incarnations whose lock was free at two looks with no beat between them, and free what they held."""
     free = {
         worker.id: worker
-        for worker in await ward.store.workers()
+        for worker in await ward.workers()
         if worker.locked and worker.lock_free and worker.id != ward.incarnation.id
     }
     twice = [worker for worker in free.values() if looks.free.get(worker.id) == worker.beats]

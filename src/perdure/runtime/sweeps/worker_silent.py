@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from perdure.kernel.names import id_text
+from perdure.limits import PROBE_SECONDS
 from perdure.runtime.sweeps import owner_gone
 from perdure.runtime.ward import Ward
 
@@ -20,7 +21,8 @@ async def sweep(ward: Ward) -> int:
         return 0  # the store was away: nobody could beat
     now = ward.time.now()
     ended = 0
-    for worker in await ward.store.workers():
+    # What the probe has read a moment ago will do: whoever has beaten since has other beats, and is not ended.
+    for worker in await ward.workers(PROBE_SECONDS * 2):
         if worker.id == ward.incarnation.id or worker.due_at is None or worker.due_at > now:
             continue
         # A silent worker may still live: its death is not evidenced, so nobody becomes a suspect by it (rule 13).
