@@ -46,7 +46,6 @@ def _detail(event: Event, letters: Mapping[int, Message], limit: int) -> str:
 def as_json(event: Event, letters: Mapping[int, Message]) -> dict[str, Any]:
     """The event as plain values."""
     letter = None if event.message is None else letters.get(event.message)
-    raw = event.payload if letter is None else letter.payload
     fact: dict[str, Any] = {
         "number": event.number,
         "turn": event.turn,
@@ -54,7 +53,7 @@ def as_json(event: Event, letters: Mapping[int, Message]) -> dict[str, Any]:
         "at": instant(event.at),
         "place": event.place,
         "name": event.name,
-        "payload": _json_or_text(raw),
+        "payload": _json_or_text(_given(event, letters)),
         "token": event.token,
         "version": event.version,
     }
@@ -78,13 +77,21 @@ def _nothing(event: Event, letters: Mapping[int, Message], limit: int) -> str:
 
 
 def _answered(event: Event, letters: Mapping[int, Message], limit: int) -> str:
-    return "" if event.payload == b"null" else text.payload(event.payload, limit)
+    raw = _given(event, letters)
+    return "" if raw == b"null" else text.payload(raw, limit)
+
+
+def _given(event: Event, letters: Mapping[int, Message]) -> bytes | None:
+    """What the event carries, or what the message that it records does."""
+    letter = letters.get(event.message or 0)
+    return event.payload if letter is None else letter.payload
 
 
 def _failed(event: Event, letters: Mapping[int, Message], limit: int) -> str:
-    if event.payload is None:
+    raw = _given(event, letters)
+    if raw is None:
         return ""
-    failed = Failure.decode(event.payload)
+    failed = Failure.decode(raw)
     tries = f"after {failed.attempts} attempts: " if failed.attempts > 1 else ""
     return tries + text.failure(failed, limit)
 

@@ -218,7 +218,7 @@ class Notary:
     async def close(self) -> None:
         """Wait a moment for what is being committed or rolled back, then let go of every connection."""
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=limits.SILENT_CONNECTION_SECONDS)
+            await asyncio.wait(self._tasks, timeout=2 * limits.TRANSACTION_GRACE_SECONDS)
         if self._pacts is not None:
             await self._pacts.close()
 

@@ -33,10 +33,13 @@ class PostgresPacts:
         self.address = address_of(url)
         self.machine = machine
         self.sql = queries(self.address.schema)
+        self.closed = False
         self._pool: Any = None
 
     async def take(self) -> PostgresPact:
         """A new pact, as soon as there is a connection for it; raises StoreUnavailable."""
+        if self.closed:
+            raise StoreUnavailable("the engine is closed; open it again")
         if self._pool is None:
             # Whoever keeps a connection after his step finds it closed to him: it may be another step's by then.
             self._pool = asyncpg.create_pool(
@@ -58,6 +61,7 @@ class PostgresPacts:
 
     async def close(self) -> None:
         """Let go of every connection; one that is still lent is cut, so that the server rolls back."""
+        self.closed = True
         pool, self._pool = self._pool, None
         if pool is not None:
             try:
@@ -166,6 +170,8 @@ class PostgresPact:
                 finally:
                     await other.end()
             except (OSError, StoreError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                if self._pacts.closed:
+                    raise  # whoever goes on with the process looks for the message too
                 await asyncio.sleep(backoff.failed())
 
     async def found(self, message: Message) -> bool:
