@@ -139,7 +139,9 @@ async def main(url: str, orders: dict[str, Any]) -> None:
     hosted = [three_steps, five_pauses, held, poison, *orders.get("modules", [])]
     async with Engine(url, store=store, machine=machine, work=True, workflows=hosted, pace=pace) as engine:
         if orders.get("start"):
-            handle = await engine.start(orders["start"], *orders.get("args", []), key=orders.get("key"))
+            first = tuple(orders["signal"]) if "signal" in orders else None
+            args = orders.get("args", [])
+            handle = await engine.start(orders["start"], *args, key=orders.get("key"), signal=first)
             print("started", handle.id, flush=True)
             try:
                 print("result", await handle.result(orders.get("timeout", 30)), flush=True)

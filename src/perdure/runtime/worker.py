@@ -17,7 +17,7 @@ from perdure.kernel.commit import Commit
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.kernel.worker import Worker as WorkerRow
-from perdure.runtime import collector
+from perdure.runtime import collector, unoffered
 from perdure.runtime.cells import Cells
 from perdure.runtime.committer import Committer
 from perdure.runtime.grip import Grip
@@ -93,6 +93,7 @@ class Worker:
         self._calm = False
         self._hurry = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
+        self._look_round: asyncio.Task[None] | None = None
 
     def on_end(self, ended: Callable[[Process], None], parted: Callable[[bytes], None]) -> None:
         """Have ``ended`` told of every process that ended or was parked here, ``parted`` of the others let go."""
@@ -125,6 +126,7 @@ class Worker:
         else:
             self.supervisor.start()
             self.solitary.loop.start()
+            self._look_round = asyncio.create_task(unoffered.report(self.store), name="perdure look round")
         self.intake.loop.start()
         if not self.machine.simulated:
             self.watchdog.start()
@@ -214,8 +216,9 @@ class Worker:
             collector.restore()
         self.watchdog.stop()
         await self.drain(seconds)
-        if self._ending is not None:
-            self._ending.cancel()
+        for task in (self._ending, self._look_round):
+            if task is not None:
+                task.cancel()
         await self.supervisor.stop()
         await self.solitary.stop(hurry=self._hurry)
         for loop in (self.inbox.loop, self.grip.loop, self.pulse.guard, self.pulse.loop):

@@ -29,7 +29,7 @@ Hint: TypeAlias = Callable[[], None]
 Told: TypeAlias = Callable[[Sequence[bytes]], None]
 """Called with the processes that something was sent to."""
 Record = TypeVar("Record", bound=Struct)
-"""What stands in a small table: ``Queue``, which people name and set, or ``Load``, which is counted."""
+"""What stands in a small table: ``Queue``, which people name and set; ``Load`` and ``Backlog``, which are counted."""
 
 
 class Overdue(StrEnum):
@@ -145,7 +145,7 @@ class Store(Protocol):
         """Write rows of a small table, each only if its ``version`` is the next one; all its rows as they are then.
 
         They are ordered by name. Of two who change the same version of a row the answer shows each who was quicker.
-        Tables of the kernel: ``Queue``, and ``Load``, which is counted and not written.
+        Tables of the kernel: ``Queue``; ``Load`` and ``Backlog``, which are counted and not written.
         """
 
     async def prune(self, finished: int, keys: int, limit: int) -> Pruned:

@@ -14,7 +14,9 @@ from perdure.store.query import load, repeated
 from perdure.store.sqlite_connection import Connection, alone
 from perdure.store.sqlite_file import SqliteFile
 
-READ_THROUGH = re.compile(r"SCAN (?:main\.)?(?:process|event|message)\b(?! USING INDEX process_(?:due|suspect)\b)")
+READ_THROUGH = re.compile(
+    r"SCAN (?:main\.)?(?:process|event|message)\b(?! USING (?:COVERING )?INDEX process_(?:due|suspect|asleep)\b)"
+)
 BUILT = ("search_processes", "count_processes")
 
 
@@ -70,3 +72,11 @@ def test_a_search_uses_the_index_that_is_there_for_it(connection: Connection, se
     sql = load("sqlite")["search_processes"].replace("/* conditions */", where)
     plan = [row[3] for row in connection.raw.execute(f"EXPLAIN QUERY PLAN {sql}", [*given, 10])]
     assert step in plan
+
+
+@pytest.mark.parametrize("end", ["", "_backward"])
+def test_published_values_of_one_name_are_found_by_a_seek(connection: Connection, end: str) -> None:
+    plan = _plan(connection, load("sqlite")[f"read_published{end}"])
+    found, read = (step for step in plan if step.startswith("SEARCH"))
+    assert "INDEX event_published (name=? AND process=? AND run=? AND number" in found
+    assert "PRIMARY KEY (process=? AND run=? AND number=?)" in read

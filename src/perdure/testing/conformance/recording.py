@@ -5,8 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from perdure.clock import SECOND
+from perdure.kernel.backlog import Backlog
+from perdure.kernel.commit import Start
+from perdure.kernel.process import Status
 from perdure.kernel.queue import Load, Queue
-from perdure.testing.conformance.trial import Trial, finished
+from perdure.testing.conformance.trial import Trial, finished, resting
 
 BANK = Queue("bank", 1, concurrency=5, rate=7, per=60 * SECOND, share_concurrency=2)
 
@@ -52,3 +55,27 @@ class Recording:
         await trial.in_hand(worker)
         airport, bank = Load("airport", None, 1, 1), [Load("bank", None, 1, 1), Load("bank", "a", 1, 2)]
         assert await trial.store.records(Load) == [airport, *bank, Load("bank", "a", 3, 1)]
+
+    async def test_unfinished_processes_in_nobody_s_hands_are_counted_by_kind_and_version(self, trial: Trial) -> None:
+        assert await trial.store.records(Backlog) == []
+        worker, now = await trial.worker(), await trial.time.now()
+        await trial.started(code="2")
+        await trial.started(code="2", due_at=now + 3600 * SECOND)
+        await trial.started(code="2", deaths=2)
+        await trial.started(kind="@bank", code="till")
+        await trial.started(kind="suspects", code="", deaths=3)
+        for status in (Status.RUNNING, Status.HELD, Status.BROKEN):
+            await trial.done(resting(await trial.in_hand(worker, kind="asleep"), now + SECOND, status))
+        await trial.in_hand(worker, kind="in hand")
+        await trial.done(finished(await trial.in_hand(worker, kind="finished")))
+        counted = [
+            Backlog("@bank", "till", 1), Backlog("asleep", "1", 3), Backlog("order", "2", 3), Backlog("suspects", "", 1)
+        ]  # fmt: skip
+        assert await trial.store.records(Backlog) == counted
+
+    async def test_of_each_kind_no_more_than_a_thousand_unfinished_processes_are_counted(self, trial: Trial) -> None:
+        later = await trial.time.now() + 3600 * SECOND
+        for part in range(3):
+            rest = {"reminder": True, "opened_at": 1, "created_at": 1} if part == 2 else {}
+            await trial.store.start([Start(trial.process(due_at=later, **rest)) for _ in range(400)])
+        assert await trial.store.records(Backlog) == [Backlog("order", "1", 1000)]

@@ -97,5 +97,8 @@ SELECT * FROM perdure.queues($1)
 -- name: loads
 SELECT * FROM perdure.loads($1)
 
+-- name: backlogs
+SELECT * FROM perdure.backlogs($1)
+
 -- name: prune
 SELECT * FROM perdure.prune($1, $2, $3)

@@ -28,22 +28,26 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 )
 
 -- name: read_published
--- Published values of one name: a seek in their own index.
+-- Published values of one name: a seek in their own index, then one for each.
 SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
-    SELECT head, body FROM packed_event
-    WHERE type = 36 AND name = :name AND process = :process AND run = :run AND number > :start ORDER BY number LIMIT :most
+    SELECT e.head, e.body FROM (
+        SELECT number FROM event INDEXED BY event_published
+        WHERE type = 36 AND name = :name AND process = :process AND run = :run AND number > :start
+        ORDER BY number LIMIT :most
+    ) AS found
+    CROSS JOIN packed_event AS e ON e.process = :process AND e.run = :run AND e.number = found.number
+    ORDER BY found.number
 )
 
 -- name: read_published_backward
 SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
-    SELECT head, body FROM packed_event
-    WHERE type = 36 AND name = :name AND process = :process AND run = :run AND number < :start
-    ORDER BY number DESC LIMIT :most
-)
-
--- name: read_history_backward
-SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
-    SELECT head, body FROM packed_event WHERE process = :process AND run = :run AND number < :start ORDER BY number DESC LIMIT :most
+    SELECT e.head, e.body FROM (
+        SELECT number FROM event INDEXED BY event_published
+        WHERE type = 36 AND name = :name AND process = :process AND run = :run AND number < :start
+        ORDER BY number DESC LIMIT :most
+    ) AS found
+    CROSS JOIN packed_event AS e ON e.process = :process AND e.run = :run AND e.number = found.number
+    ORDER BY found.number DESC
 )
 
 -- name: read_messages_above

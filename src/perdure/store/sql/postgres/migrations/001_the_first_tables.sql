@@ -68,6 +68,8 @@ CREATE INDEX process_running ON perdure.process (kind, share) INCLUDE (cost) WHE
 CREATE INDEX process_share ON perdure.process (kind, code, priority, share, due_at, id)
     WHERE kind < 'A' AND kind >= '@' AND status = 'running' AND owner IS NULL AND NOT reminder;
 CREATE INDEX process_reminder ON perdure.process (due_at) WHERE reminder;
+-- Of which kinds and versions rows are that sleep without a timer: equal entries, which take next to no room.
+CREATE INDEX process_asleep ON perdure.process (kind, code) WHERE reminder;
 -- What people look for when something is wrong; ordinary rows never stand in it.
 CREATE INDEX process_resting ON perdure.process (id) WHERE status IN ('held', 'broken');
 CREATE INDEX process_deadline ON perdure.process (deadline) WHERE deadline IS NOT NULL AND due_at IS NOT NULL;

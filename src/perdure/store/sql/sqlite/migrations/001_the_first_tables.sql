@@ -61,6 +61,7 @@ CREATE INDEX process_running ON process (kind, share, cost) WHERE kind < 'A' AND
 CREATE INDEX process_share ON process (kind, code, priority, share, due_at)
     WHERE kind < 'A' AND kind >= '@' AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2;
 CREATE INDEX process_reminder ON process (due_at) WHERE reminder = 1;
+CREATE INDEX process_asleep ON process (kind, code) WHERE reminder = 1;
 CREATE INDEX process_deadline ON process (deadline) WHERE deadline IS NOT NULL AND status <= 3;
 -- For pruning, and for people who look for what is held, broken, failed or cancelled.
 CREATE INDEX process_rested ON process (status, changed_at) WHERE status >= 2;

@@ -1,0 +1,64 @@
+"""Published values of one name are found by seeks, however long the history is; backlogs are counted by a few."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from msgspec import json
+
+from perdure.testing.conformance import Trial
+from tests.store.ground_postgres import PostgresGround
+
+EVENTS = """
+    INSERT INTO perdure.event (process, at, run, number, turn, token, version, type, place, name, payload)
+    SELECT $1, perdure.now(), 1, n, 0, 1, 1, CASE WHEN n % 2 = 0 THEN 36 ELSE 1 END, n::text,
+           CASE WHEN n % 4000 = 0 THEN 'rare' ELSE 'often' END, '1'
+    FROM generate_series(1, 20000) AS s(n)
+"""
+SLEEPERS = """
+    INSERT INTO perdure.process (id, created_at, changed_at, due_at, status, run, version, token, inbox, seen, events,
+                                 deaths, alone_deaths, priority, reminder, kind, code, input)
+    SELECT gen_random_uuid(), t, t, t + interval '1 hour', 'running', 1, 0, 0, 0, 0, 0, 0, 0, 4, n % 2 = 0, 'order',
+           '1', '1'
+    FROM generate_series(1, $1) AS s(n), (SELECT perdure.now()) AS k(t)
+"""
+READ = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM perdure.history($1, 1, $2, $3, $4, '{36}', '{rare}')"
+COUNT = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM perdure.backlogs('{}')"
+
+
+async def pages(ground: PostgresGround, query: str, *given: object) -> tuple[int, int]:
+    """How many pages the query touches once its plans are made, and how many rows it answers."""
+    told = {}
+    for _ in range(2):
+        [told] = json.decode(await ground.outside.fetchval(query, *given))
+    plan = told["Plan"]
+    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"], plan["Actual Rows"]
+
+
+async def test_rule_8_published_values_of_one_name_are_found_by_a_seek_in_a_long_history(
+    postgres: PostgresGround, trial: Trial
+) -> None:
+    row, other = await trial.started(), await trial.started()
+    assert await trial.store.history(row.id, 1) == []  # plans are made while the table is tiny
+    for process in (other.id, row.id):
+        await postgres.outside.execute(EVENTS, UUID(bytes=process))
+    id = UUID(bytes=row.id)
+    for after, most, backward, rows in (
+        (0, 100, False, 5),
+        (16_000, 100, False, 1),
+        (20_000, 100, False, 0),
+        (0, 1, True, 1),
+    ):
+        touched, found = await pages(postgres, READ, id, after, most, backward)
+        assert (after, backward, found) == (after, backward, rows)
+        assert touched < 40, "it read through what others have published"
+
+
+async def test_backlogs_are_counted_by_a_few_seeks_however_many_processes_wait(
+    postgres: PostgresGround, trial: Trial
+) -> None:
+    touched = []
+    for rows in (4_000, 40_000):
+        await postgres.outside.execute(SLEEPERS, rows)
+        touched.append((await pages(postgres, COUNT))[0])
+    assert touched[1] < touched[0] + 200
