@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from perdure import limits
-from perdure.clock import Machine
+from perdure.clock import SECOND, Machine
 from perdure.errors import BadRecord, Overloaded, StoreError, StoreUnavailable
 from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
@@ -154,15 +154,21 @@ class Committer:
             log.exception("the store failed in a way it must not; please report it")
             answers = [StoreError(f"{type(error).__name__}: {error}; see the log")] * len(batch)
         again: list[tuple[Record, Answered]] = []
+        early: list[tuple[Record, Answered]] = []
+        due_in = limits.POLL_SECONDS
         for entry, answer in zip(batch, answers, strict=True):
             if (answer.__class__ is CommitAnswer and answer.verdict is APPLIED) or not _set_aside(answer):
                 _tell(entry[1], answer)
+            elif isinstance(entry[0], Commit) and answer.verdict is Verdict.EARLY:
+                early.append(entry)
+                due_in = min(due_in, (entry[0].not_before - answer.now) / SECOND)
             else:
-                if answer.__class__ is CommitAnswer and answer.verdict is Verdict.EARLY:
-                    self.telemetry.count("commits_early")
                 again.append(entry)
         if again:
             self._later(queue, again)
+        if early:  # the store's clock stands still since it was set back: asking without a pause would not move it
+            self.telemetry.count("commits_early", len(early))
+            self._later(queue, early, due_in)
 
     async def _resolved(
         self, records: list[Record], door: Callable[[Sequence[Record]], Awaitable[list[Any]]]
@@ -198,7 +204,9 @@ class Committer:
         if answers and answers[0].now:
             self.heard(answers[0].now, sent)
 
-    def _later(self, queue: deque[tuple[Record, Answered]], again: list[tuple[Record, Answered]]) -> None:
+    def _later(
+        self, queue: deque[tuple[Record, Answered]], again: list[tuple[Record, Answered]], seconds: float = 0.0
+    ) -> None:
         """Put records back after a moment: their rows are locked by somebody, or their timers are not due yet."""
         self.telemetry.count("commits_busy", len(again))
 
@@ -212,7 +220,7 @@ class Committer:
                 self._wake()
 
         self._aside[turn] = put_back
-        asyncio.get_running_loop().call_later(0.005 + 0.01 * self.machine.random(), put_back)
+        asyncio.get_running_loop().call_later(seconds + 0.005 + 0.01 * self.machine.random(), put_back)
 
 
 def _closed() -> StoreUnavailable:

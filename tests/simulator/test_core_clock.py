@@ -1,0 +1,41 @@
+"""The wall clock is set back or forward: timers wait for the store's time, and nobody asks for it without a pause."""
+
+from __future__ import annotations
+
+import asyncio
+
+from perdure import workflow
+from perdure.testing.simulator import Cluster, Swarm, simulate
+
+
+@workflow
+async def nap(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "awake"
+
+
+async def thirty_seconds_back(cluster: Cluster) -> None:
+    handles = [await cluster.client.start(nap, 1.5) for _ in range(5)]
+    await asyncio.sleep(1)
+    cluster.wall.jump(-30)
+    assert [await handle.result() for handle in handles] == ["awake"] * 5
+    early = sum(engine.metrics().get("commits_early", 0) for engine in cluster.engines)
+    cluster.require("no_hurry", early < 5 * 60, f"{early} commits were written too early in 30 s")
+
+
+def test_timers_wait_while_the_clock_stands_still_and_do_not_hammer_the_store() -> None:
+    for seed in range(5):
+        history = simulate(thirty_seconds_back, seed, workflows=[nap], swarm=Swarm()).check()
+        assert 30 < history.seconds < 40
+
+
+async def an_hour_forward(cluster: Cluster) -> None:
+    handles = [await cluster.client.start(nap, 1800.0) for _ in range(5)]
+    await asyncio.sleep(1)
+    cluster.wall.jump(3600)
+    assert [await handle.result() for handle in handles] == ["awake"] * 5
+
+
+def test_timers_ring_when_the_clock_jumps_forward() -> None:
+    for seed in range(5):
+        assert simulate(an_hour_forward, seed, workflows=[nap], swarm=Swarm()).check().seconds < 30
