@@ -29,6 +29,23 @@ def test_timers_wait_while_the_clock_stands_still_and_do_not_hammer_the_store() 
         assert 30 < history.seconds < 40
 
 
+async def everybody_lives(cluster: Cluster) -> None:
+    await asyncio.sleep(1)
+    cluster.wall.jump(-60)
+    worker = cluster.workers[1]
+    worker.pause()
+    await asyncio.sleep(12)
+    worker.resume()
+    await asyncio.sleep(20)
+    ended = sum(engine.metrics().get("workers_silent", 0) for engine in cluster.engines)
+    cluster.require("nobody_is_ended", not ended, f"{ended} living workers were ended")
+
+
+def test_a_worker_that_carried_the_time_too_far_ends_nobody_by_it() -> None:
+    for seed in range(5):
+        simulate(everybody_lives, seed, workflows=[nap], swarm=Swarm(nodes=3)).check()
+
+
 async def an_hour_forward(cluster: Cluster) -> None:
     handles = [await cluster.client.start(nap, 1800.0) for _ in range(5)]
     await asyncio.sleep(1)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from perdure.kernel.names import id_text
+from perdure.kernel.worker import Worker
 from perdure.limits import PROBE_SECONDS
 from perdure.runtime.sweeps import owner_gone
 from perdure.runtime.ward import Ward
@@ -19,12 +21,13 @@ async def sweep(ward: Ward) -> int:
     """End silent incarnations, by compare-and-set on their beats, and free what they held."""
     if not ward.steady():
         return 0  # the store was away: nobody could beat
-    now = ward.time.now()
-    ended = 0
     # What the probe has read a moment ago will do: whoever has beaten since has other beats, and is not ended.
-    for worker in await ward.workers(PROBE_SECONDS * 2):
-        if worker.id == ward.incarnation.id or worker.due_at is None or worker.due_at > now:
-            continue
+    workers = [one for one in await ward.workers(PROBE_SECONDS * 2) if one.id != ward.incarnation.id]
+    silent = _overdue(workers, ward.time.now())
+    if silent:  # after a clock was set back, the time carried here is ahead of the one by which they beat
+        silent = _overdue(silent, await ward.store.now())
+    ended = 0
+    for worker in silent:
         # A silent worker may still live: its death is not evidenced, so nobody becomes a suspect by it (rule 13).
         if await ward.store.retire(worker.id, worker.beats, died=False):
             log.warning("worker %s (%s) has fallen silent and was ended", worker.name, id_text(worker.id))
@@ -32,3 +35,7 @@ async def sweep(ward: Ward) -> int:
     if ended:
         await owner_gone.free_all(ward)
     return ended
+
+
+def _overdue(workers: Sequence[Worker], now: int) -> list[Worker]:
+    return [worker for worker in workers if worker.due_at is not None and worker.due_at <= now]
