@@ -98,3 +98,22 @@ async def test_a_worker_stopped_with_the_row_locked_keeps_nobody_from_it_for_lon
         assert await said(child, "result") == str(result)
         await paid_once(survivor, account, handle.id, result)
         await until_row(survivor, handle.id, lambda row: row.final)
+
+
+async def test_f01_workers_killed_again_and_again_pay_each_once(scene: Scene, account: Account) -> None:
+    orders: dict[str, Any] = {"modules": HOSTED, "pace": SHORT}
+    async with Engine(scene.url) as client:
+        workers = [await scene.victim(**orders) for _ in range(2)]
+        handles = await client.start_many(payment, [(account.kind, n) for n in range(0, 80, 2)])
+        for kills in range(1, 5):
+            async with asyncio.timeout(LIMIT):
+                while len(scene.effects()) < 15 * kills:
+                    await asyncio.sleep(0.01)
+            killed = workers.pop(0)
+            killed.send_signal(KILL)
+            await killed.wait()
+            workers.append(await scene.victim(**orders))
+        for handle in handles:
+            await client.result(handle.id, timeout=LIMIT)
+        assert await account.run("SELECT n FROM payment ORDER BY n") == [(n,) for n in range(80)]
+        await laws_hold(client)

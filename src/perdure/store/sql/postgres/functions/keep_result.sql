@@ -12,6 +12,9 @@ DECLARE
     t     timestamptz;
     known int;
 BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);  -- its worker goes on from what is on disk
+    END IF;
     SELECT k.t INTO t FROM perdure.present k;
     at := perdure.micros(t);
     SELECT p.inbox + 1 INTO number FROM perdure.process p
