@@ -49,7 +49,8 @@ class Routing(Struct, frozen=True):
     """Where and how a queued step waits. ``total`` is seconds from asking to end; ``label`` names one worker.
 
     ``delay`` is seconds from the asking before which no worker gets it. ``share`` is on whose account it runs,
-    ``cost`` how much it takes of the queue's limits.
+    ``cost`` how much it takes of the queue's limits. ``total_force`` says what ``total`` means for an attempt at work:
+    that it ends too, or may still end.
     """
 
     queue: str
@@ -59,6 +60,7 @@ class Routing(Struct, frozen=True):
     share: str | None = None
     cost: int = 1
     delay: float | None = None
+    total_force: bool = True
 
 
 def routing(owner: str, own: Routing | None, **given: Any) -> Routing | None:
@@ -79,7 +81,11 @@ def routing(owner: str, own: Routing | None, **given: Any) -> Routing | None:
     for name in ("total", "delay"):
         if name in given:
             given[name] = seconds(name, given[name], owner)
+    if not isinstance(given.get("total_force", True), bool):
+        raise DefinitionError(f"{owner} has total_force={given['total_force']!r:.100}. Give True or False.")
     route = Routing(**given) if own is None else structs.replace(own, **given)
+    if route.total is None and not route.total_force:
+        raise DefinitionError(f"{owner} has total_force=False and no total=. Add total=.")
     if route.total is not None and route.delay is not None and route.delay >= route.total:
         raise DefinitionError(
             f"{owner} has delay={route.delay:g} and total={route.total:g}. Make total= the longer one."
@@ -97,7 +103,7 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     """What a queued step's process is started with: the step, one idempotency key for all attempts, the arguments.
 
     ``retry`` and ``timeout`` are what the asking code set in place of the step's own policy. ``undoes`` is the key of
-    what it undoes, if it is an undo.
+    what it undoes, if it is an undo. ``force`` is false if an attempt at work may outlast the task's total time.
     """
 
     step: str
@@ -106,6 +112,7 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     retry: Mapping[str, int | float | None] | None = None
     timeout: float | None = None
     undoes: str | None = None
+    force: bool = True
 
 
 _NUMBERS = tuple(field.name for field in fields(Retry) if field.name not in ("on", "never"))
@@ -123,6 +130,7 @@ def task_process(step: Step[Any, Any], id: bytes, ask: Ask[Any], parent: Process
         numbers if "retry" in step.set_here else None,
         step.timeout if "timeout" in step.set_here else None,
         ask.undoes,
+        route.total_force,
     )
     return Process(
         id,

@@ -50,12 +50,15 @@ class Step(Generic[P, R]):
         queue: str | None = None,
         priority: int | None = None,
         total: float | None = None,
+        total_force: bool | None = None,
         cost: int | None = None,
         transaction: bool = False,
     ) -> None:
         self.function = plain_function(function, "step")
         self.name = name_of(self.function, name, "step")
-        self.routing = routing(f"{self}", None, queue=queue, priority=priority, total=total, cost=cost)
+        self.routing = routing(
+            f"{self}", None, queue=queue, priority=priority, total=total, total_force=total_force, cost=cost
+        )
         self.away = self.routing is not None
         if self.away and timeout == STEP_TIMEOUT_SECONDS:
             timeout = QUEUED_STEP_TIMEOUT_SECONDS
@@ -82,6 +85,7 @@ class Step(Generic[P, R]):
         priority: int | None = None,
         label: str | None = None,
         total: float | None = None,
+        total_force: bool | None = None,
         share: str | None = None,
         cost: int | None = None,
         delay: float | None = None,
@@ -89,8 +93,9 @@ class Step(Generic[P, R]):
         """The same step with other settings for one place in a workflow; raises DefinitionError.
 
         ``queue`` lets it wait there, ``label`` for a worker that has it, ``priority`` is from 0 (first) to 9, and
-        ``total`` is seconds from the asking to the end, waiting included. ``share`` is on whose account it runs: the
-        shares of a queue with limits take turns. ``cost`` is how much it takes of these limits. Before ``delay``
+        ``total`` is seconds from the asking to the end, waiting included: with ``total_force=False``
+        an attempt at work may still end then. ``share`` is on whose account it runs: the shares of a queue with limits
+        take turns. ``cost`` is how much it takes of these limits. Before ``delay``
         seconds no worker gets it.
         """
         other = copy(self)
@@ -100,8 +105,8 @@ class Step(Generic[P, R]):
             other.retry = _retry(retry, ())
         other.timeout = seconds("timeout", timeout, f"{self}") or self.timeout
         other.routing = routing(
-            f"{self}", self.routing, queue=queue, priority=priority, label=label, total=total, share=share, cost=cost,
-            delay=delay,
+            f"{self}", self.routing, queue=queue, priority=priority, label=label, total=total, total_force=total_force,
+            share=share, cost=cost, delay=delay,
         )  # fmt: skip
         other.away = other.routing is not None
         joint(other, self.transaction)
@@ -161,6 +166,7 @@ def step(
     queue: str | None = None,
     priority: int | None = None,
     total: float | None = None,
+    total_force: bool | None = None,
     cost: int | None = None,
     transaction: bool = False,
 ) -> _Decorator: ...

@@ -9,9 +9,11 @@ from msgspec import ValidationError, json
 from perdure.authoring.queue import Task, step_named
 from perdure.authoring.workflow import Workflow
 from perdure.errors import PayloadError, StepError, UnknownKind
-from perdure.kernel.child import queue_kind
+from perdure.kernel.child import is_task, queue_kind
 from perdure.kernel.failure import Failure
 from perdure.kernel.payload import CallShape, encode
+from perdure.kernel.process import Process
+from perdure.kernel.unopened import why_unopened
 from perdure.limits import PAYLOAD_BYTES
 
 if TYPE_CHECKING:
@@ -68,6 +70,16 @@ class TaskShape(CallShape):
     def encode_result(self, value: Any, *, limit: int = PAYLOAD_BYTES) -> bytes:
         """The payload of the step's result, which the step's own shape has checked."""
         return encode(value, limit=limit, what="the result of the step")
+
+
+def may_end_late(process: Process) -> bool:
+    """Whether this is a task of which an attempt that is at work when its total time is over may still end."""
+    if not is_task(process.kind) or why_unopened(process.input) is not None:
+        return False
+    try:
+        return not task_of(process.input).force
+    except PayloadError:
+        return False
 
 
 _decode = json.Decoder(Task).decode

@@ -14,6 +14,7 @@ from perdure.clock import microseconds
 from perdure.errors import StoreUnavailable
 from perdure.kernel.worker import Beat, Renewal
 from perdure.loop import Loop
+from perdure.runtime import expiry
 from perdure.runtime.activation import Activation
 from perdure.runtime.incarnation import Incarnation
 from perdure.runtime.scheduler import Scheduler
@@ -78,8 +79,7 @@ class Pulse:
         return [
             activation
             for activation in self.scheduler.hand.values()
-            if activation.lease_end < soon
-            and (activation.process.deadline is None or activation.process.deadline > now)
+            if activation.lease_end < soon and (not expiry.passed(activation, now) or expiry.spared(activation))
         ]
 
     def _renewal(self, activation: Activation) -> Renewal:
@@ -98,9 +98,7 @@ class Pulse:
         edge = self.scheduler.time.monotonic() + margin
         for activation in [a for a in hand.values() if a.lease_end < edge]:
             self._lose(activation)
-        now = self.scheduler.time.now()
-        for activation in [a for a in hand.values() if a.process.deadline is not None and a.process.deadline <= now]:
-            self.scheduler.drop(activation)  # a sweep ends it as failed; nothing of it counts any more
+        expiry.let_go(self.scheduler)
         return margin / 3
 
     def _lose(self, activation: Activation) -> None:

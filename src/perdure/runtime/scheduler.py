@@ -31,7 +31,7 @@ from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import FINAL, RUNNING, Process
 from perdure.kernel.renewal import renewed
 from perdure.kernel.unopened import first_trouble
-from perdure.runtime import publishing, termination, undoing, unreadable
+from perdure.runtime import expiry, publishing, termination, undoing, unreadable
 from perdure.runtime.activation import Activation
 from perdure.runtime.agent import Agent
 from perdure.runtime.alarm import Alarms
@@ -123,7 +123,7 @@ class Scheduler:
         if claimed.trouble is not None:
             unreadable.let_go(activation, claimed.trouble, self._park, self.hand_back)
             return
-        if termination.carried_out(self, activation, claimed):
+        if termination.carried_out(self, activation, claimed) or expiry.too_late(self, activation):
             return
         try:
             replay(activation, claimed.events, claimed.messages)
@@ -367,6 +367,8 @@ class Scheduler:
 
     def _step_due(self, activation: Activation, ask: Ask[Any]) -> None:
         """Another attempt may begin: at once if nothing is to be written first."""
+        if expiry.passed(activation, self.time.now()):
+            return  # the pulse lets go of it
         activation.asked.append(ask)
         self._settle(activation)
 

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from msgspec import json
 
 from perdure import limits
+from perdure.authoring.task import may_end_late
 from perdure.kernel import transition
+from perdure.kernel.child import is_task
 from perdure.kernel.command import until_of
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event
@@ -27,6 +29,7 @@ COUNTER = "processes_expired"
 async def sweep(ward: Ward) -> int:
     """End up to one batch of overdue processes."""
     rows = await ward.store.search(Search(overdue=Overdue.EXPIRED, limit=limits.SWEEP_ROWS))
+    rows = await _without_those_at_work(ward, rows)
     letters = await ward.store.messages([(row.id, 0) for row in rows if row.inbox])
     commits = []
     for row in rows:
@@ -34,6 +37,19 @@ async def sweep(ward: Ward) -> int:
         history = await ward.store.history(row.id, row.run, limit=row.events) if row.events else ()
         commits.append(_ended(row, letters, history, ward.time.now()))
     return len(await ward.write(commits))
+
+
+async def _without_those_at_work(ward: Ward, rows: Sequence[Process]) -> list[Process]:
+    """Leave out tasks that are at work and may end late: whoever has them in hand begins no other attempt.
+
+    A message is a wish that they may end, by a time that is perhaps this one: then they do.
+    """
+    now = ward.time.now()
+    tasks = [row for row in rows if is_task(row.kind) and not row.inbox]
+    held = [row.id for row in tasks if row.owner is not None and (row.due_at or 0) > now]
+    found = await ward.store.search(Search(ids=tuple(held), limit=len(held))) if held else []
+    late = {row.id for row in found if may_end_late(row)}
+    return [row for row in rows if row.id not in late]
 
 
 def _ended(row: Process, letters: Sequence[Message], history: Sequence[Event], now: int) -> Commit:
