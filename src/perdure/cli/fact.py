@@ -152,6 +152,8 @@ _TOLD = {
     EventType.TERMINATED: _commanded,
     EventType.HELD: _held,
     EventType.RESULT_KEPT: _answered,
+    EventType.PUBLISHED: _answered,
+    EventType.ATTRIBUTES_SET: _answered,
     EventType.SET_BY_HAND: _commanded,
     EventType.SKIPPED: _commanded,
     EventType.DEADLINE_SET: _bounded,
