@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perdure.engine import Engine
 from perdure.kernel.event import EventType
+from perdure.testing.postgres import Server
 from tests.kill.cashier import FLOWS, payment
 from tests.kill.crime import LIMIT, Scene, laws_hold, said
+from tests.kill.victim import LEDGER
 from tests.runtime.account import Account
 from tests.runtime.conftest import until_row
 
@@ -117,3 +121,23 @@ async def test_f01_workers_killed_again_and_again_pay_each_once(scene: Scene, ac
             await client.result(handle.id, timeout=LIMIT)
         assert await account.run("SELECT n FROM payment ORDER BY n") == [(n,) for n in range(80)]
         await laws_hold(client)
+
+
+@pytest.mark.parametrize("how", [signal.SIGQUIT, signal.SIGINT], ids=["crash", "fast"])
+async def test_f14_the_database_restarts_under_load_and_each_is_paid_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: signal.Signals
+) -> None:
+    monkeypatch.setenv(LEDGER, str(tmp_path / "ledger"))
+    with Server() as server:
+        account = Account(server.fresh_database())
+        async with Engine(account.url, work=True, workflows=FLOWS) as engine:
+            await account.run("CREATE TABLE payment (n int PRIMARY KEY, key text)")
+            handles = await engine.start_many(payment, [("postgres", n) for n in range(0, 400, 2)])
+            for wanted in (50, 200):
+                async with asyncio.timeout(LIMIT):
+                    while engine.metrics()["steps"] < wanted:
+                        await asyncio.sleep(0.01)
+                await asyncio.to_thread(server.restart, how)
+            await asyncio.gather(*(handle.result(LIMIT) for handle in handles))
+            assert await account.run("SELECT n FROM payment ORDER BY n") == [(n,) for n in range(400)]
+            await laws_hold(engine)

@@ -5,6 +5,7 @@ On SQLite these steps are ordinary functions, on PostgreSQL they are awaited; th
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -149,6 +150,11 @@ async def booked_and_done(kind: str, one: str, other: str) -> list[str]:
 
 
 @workflow
+async def booked_beside(kind: str, one: str, other: str) -> list[str]:
+    return await asyncio.gather(BOOK[kind](one), plainly(other))
+
+
+@workflow
 async def trip(kind: str, whats: list[str]) -> str:
     async with saga():
         for what in whats:
@@ -157,4 +163,4 @@ async def trip(kind: str, whats: list[str]) -> str:
     return "gone"
 
 
-FLOWS = [booking, quick_booking, mistaken, two_bookings, booked_and_done, trip]
+FLOWS = [booking, quick_booking, mistaken, two_bookings, booked_and_done, booked_beside, trip]

@@ -25,6 +25,7 @@ from tests.runtime.account import (
     Account,
     answers,
     booked_and_done,
+    booked_beside,
     booking,
     hooks,
     mistaken,
@@ -272,6 +273,32 @@ async def test_a_restart_from_a_later_step_keeps_effect_and_result(engine: Engin
     await sound(engine, handle.id_bytes)
 
 
+async def test_a_restart_keeps_effect_and_result_of_what_ran_beside(engine: Engine, account: Account) -> None:
+    later = threading.Event()
+
+    def beside() -> str:
+        asyncio.get_running_loop().call_later(0.2, later.set)
+        return "once"
+
+    hooks["b"] = beside
+    hooks["a"] = lambda: later.wait(LIMIT) if account.kind == "sqlite" else turned(later)
+    handle = await engine.start(booked_beside, account.kind, "a", "b")
+    assert await handle.result(LIMIT) == ["A", "once"]
+    done = await events(engine, handle.id, EventType.STEP_COMPLETED)
+    assert [event.name for event in done] == ["plainly", "book"]
+    hooks["b"] = lambda: "twice"
+    await handle.restart_from("plainly")
+    await until_row(engine, handle.id, lambda row: row.final and row.run == 2)
+    assert await handle.result(LIMIT) == ["A", "twice"]
+    assert await account.booked() == ["a"]
+    await sound(engine, handle.id_bytes)
+
+
+async def turned(event: threading.Event) -> None:
+    """Let the event loop turn until the event has come."""
+    await until(event.is_set)
+
+
 async def test_a_result_by_hand_takes_the_place_of_one_that_never_came(engine: Engine, account: Account) -> None:
     hooks["a"] = lambda: fail(ValueError("no"))
     handle = await engine.start(booking, account.kind, "a")
@@ -339,10 +366,10 @@ async def test_while_the_file_is_locked_by_others_no_attempt_is_spent(
             locking.execute("BEGIN IMMEDIATE")
         begin(execution)
 
-    def put_off_and_unlock(execution: Any) -> None:
+    def put_off_and_unlock(execution: Any, why: Any) -> None:
         notary.begin = begin  # type: ignore[method-assign, union-attr]
         locking.execute("ROLLBACK")
-        put_off(execution)
+        put_off(execution, why)
 
     monkeypatch.setattr(notary, "begin", begin_locked)
     monkeypatch.setattr(notary, "_put_off", put_off_and_unlock)

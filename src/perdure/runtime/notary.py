@@ -95,7 +95,7 @@ class Notary:
         try:
             made = await pacts.take()
         except BaseException as error:
-            self._ended(execution, None, NotBegun() if isinstance(error, StoreUnavailable) else error)
+            self._ended(execution, None, NotBegun(str(error)) if isinstance(error, StoreUnavailable) else error)
             return
         execution.pact = made
         try:
@@ -153,7 +153,7 @@ class Notary:
             if not await made.begin(process.id, pact.result_id(key), ask.step.timeout):
                 return Kept(PactVerdict.KNOWN)  # an earlier attempt has committed, and nobody heard of it
         except StoreUnavailable as error:
-            raise NotBegun from error
+            raise NotBegun(str(error)) from error
         began()
         value = ask.step.function(*ask.args, **ask.kwargs)
         if ask.step.is_async:
@@ -173,27 +173,27 @@ class Notary:
 
     def _ended(self, execution: Execution, kept: Kept | None, error: BaseException | None) -> None:
         if isinstance(error, NotBegun):
-            self._put_off(execution)
+            self._put_off(execution, error)
         elif error is not None or kept is None:
             self._agent.failed(execution, error or asyncio.CancelledError())
         else:
             activation = execution.activation
             if not self._agent.silenced(execution):
                 activation.in_flight.pop((execution.ask.name, execution.ask.place), None)
-            if activation.gone:
-                return
             if kept.verdict is PactVerdict.REFUSED:
                 self._agent.telemetry.counters["commits_refused"] += 1
                 log.info("process %s: a late result was refused, with its effect", id_text(activation.process.id))
-                self._scheduler.drop(activation)
-            else:
+                if not activation.gone:
+                    self._scheduler.drop(activation)
+            elif not activation.gone:
                 self._tell(activation, kept.message if kept.verdict is PactVerdict.KEPT else None)
 
-    def _put_off(self, execution: Execution) -> None:
+    def _put_off(self, execution: Execution, why: NotBegun) -> None:
         """Try again soon, until the process is taken from us: while the database is away it will be."""
         if execution.over:
             self._agent.failed(execution, asyncio.CancelledError())
             return
+        log.warning("%s of process %s waits: %s", execution.ask.step, id_text(execution.activation.process.id), why)
         execution.pact = execution.task = execution.call = None
         wait = limits.RECONNECT_CAP_SECONDS * (0.5 + self._machine.random()) / 2
         self._agent.loop.call_later(wait, self._again, execution)

@@ -22,6 +22,9 @@ from perdure.store.postgres_url import address_of
 
 T = TypeVar("T")
 
+TROUBLES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""What the driver raises when a server refuses, is away, or has said goodbye unheard."""
+
 
 class PostgresPacts:
     """Lends connections of asyncpg, at most ``limits.TRANSACTION_CONNECTIONS`` at once; the others wait in order."""
@@ -52,7 +55,7 @@ class PostgresPacts:
         try:
             await self._pool
             return PostgresPact(self, await self._pool.acquire())
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except TROUBLES as error:
             told = translated(error, self.address.shown)
             raise told if isinstance(told, StoreUnavailable) else StoreUnavailable(str(told)) from error
 
@@ -98,7 +101,7 @@ class PostgresPact:
                 return False
             self._transaction = self.connection.transaction()
             await self._heard(self._transaction.start())
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except TROUBLES as error:
             told = translated(error, self._pacts.address.shown)
             raise told if isinstance(told, StoreUnavailable) else StoreUnavailable(str(told)) from error
         return True
@@ -169,7 +172,7 @@ class PostgresPact:
                     return await other.found(message)
                 finally:
                     await other.end()
-            except (OSError, StoreError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except (StoreError, *TROUBLES):
                 if self._pacts.closed:
                     raise  # whoever goes on with the process looks for the message too
                 await asyncio.sleep(backoff.failed())
