@@ -13,6 +13,11 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
     SELECT head, body FROM packed_event WHERE process = :process AND run = :run AND number > :start ORDER BY number LIMIT :most
 )
 
+-- name: read_history_backward
+SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
+    SELECT head, body FROM packed_event WHERE process = :process AND run = :run AND number < :start ORDER BY number DESC LIMIT :most
+)
+
 -- name: read_some_history
 SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
     SELECT head, body FROM packed_event WHERE process = :process AND run = :run AND number > :start
