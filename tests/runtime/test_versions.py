@@ -224,6 +224,26 @@ async def test_a_second_change_under_the_name_of_the_first_is_told(opened: Open)
         await engine.result(handle.id, timeout=LIMIT)
 
 
+async def test_rule_19_a_child_that_was_started_for_other_arguments_is_not_taken_for_what_the_code_asks_now(
+    opened: Open,
+) -> None:
+    @workflow(name="subscription")
+    async def queued() -> str:
+        return await act.options(queue="slow")("as it was")
+
+    @workflow(name="subscription")
+    async def here() -> str:
+        return await act("as it is now")
+
+    engine, _ = await opened(work=True, workflows=[queued], queues=[])
+    handle = await engine.start(queued)
+    await until_row(engine, handle.id, lambda row: row.owner is None and row.events == 1)
+    await engine.close()
+    engine, _ = await opened(work=True, workflows=[here], queues=["slow"])
+    with pytest.raises(ProcessBroken, match=r"a start of step 'act' at place 1 for other arguments.*as it is now"):
+        await engine.result(handle.id, timeout=LIMIT)
+
+
 # -- versions ---------------------------------------------------------------------------------------------------------
 
 

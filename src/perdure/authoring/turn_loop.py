@@ -195,6 +195,12 @@ class TurnLoop(BareLoop):
             raise self._misfit("failure", place, name, ask)
         fail(ask, Failure.decode(payload or b"{}").as_step_error(name))
 
+    def child_begun(self, place: str, name: str, digest: bytes | None) -> None:
+        """Raise HistoryMisfit if the code asks there with other arguments than a child was started with."""
+        ask = self.open.get((name, place))
+        if ask is not None and digest is not None and digest != ask.digest:
+            raise self._misfit("start", place, name, ask)
+
     def child_ended(self, place: str, name: str, digest: bytes | None, type: MessageType, payload: bytes) -> None:
         """Deliver the answer of a child or a queued step; raises HistoryMisfit as :meth:`step_done` does."""
         slot = name, place

@@ -41,7 +41,7 @@ class Outbox:
     """
 
     __slots__ = (
-        "_doomed", "_early", "_ids", "_letters", "_new", "_posts", "_sent", "_starts", "_stops", "_strays",
+        "_digests", "_doomed", "_early", "_ids", "_letters", "_new", "_posts", "_sent", "_starts", "_stops", "_strays",
         "out", "patience", "started",
     )  # fmt: skip
 
@@ -49,6 +49,7 @@ class Outbox:
         self.out: dict[bytes, Slot] = {}
         self.patience = 0
         self.started = 0
+        self._digests: dict[Slot, bytes | None] = {}  # of the children of this run, as the history has them
         self._doomed: set[bytes] = set()  # children of the run before: when it ended they were asked to end
         self._strays: dict[Slot, Stray] = {}  # others of that run, which live on: the code has not come to their places
         self._early: dict[bytes, Slot | bytes] = {}  # by their ids: the place, and once it is known what came of them
@@ -233,6 +234,8 @@ class Outbox:
             self._early[id] = slot
         elif kept:
             self._doomed.add(id)
+        else:
+            self._digests[slot] = event.digest
         self._ids[slot] = id
         self.out[id] = slot
 
@@ -246,6 +249,8 @@ class Outbox:
             self.out.pop(self._ids.pop(slot, b""), None)
         asked = [ask for ask in asked if not self._found(activation, ask)]
         self.out = {id: slot for id, slot in self.out.items() if slot in loop.open}
+        for name, place in self.out.values():
+            loop.child_begun(place, name, self._digests.get((name, place)))
         self._new = [ask for ask in asked if (ask.name, ask.place) not in self._ids]
         self._stops = [(slot, child.cancel) for slot in loop.stopping]
         self.patience = activation.at + HOLD
