@@ -167,7 +167,10 @@ def _uncollected() -> Iterator[None]:
     try:
         yield
     finally:
+        hooks = sys.unraisablehook
+        sys.unraisablehook = lambda unraisable: None  # first turns under way at a kill are freed here: void, and silent
         gc.collect()
+        sys.unraisablehook = hooks
         gc.unfreeze()
         if collecting:
             gc.enable()
@@ -194,6 +197,9 @@ def _bury(loop: SimLoop, cluster: Cluster) -> None:
         loop._timers.clear()
         if cluster.server.connection is not None:
             cluster.server.connection.close()
+        for held in (cluster.engines, cluster.nodes, cluster.server.stores):
+            held.clear()  # whoever asks for the history's end must not keep its engines
+        vars(cluster).pop("client", None)
     finally:
         sys.unraisablehook = hooks
         asyncio._set_running_loop(None)
