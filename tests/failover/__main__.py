@@ -9,12 +9,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.failover.rounds import failovers, restarts
+from tests.failover.rounds import failovers, losses, restarts
 
 
 async def all_rounds(asked: argparse.Namespace) -> None:
     """Run what was asked for, and print what was found."""
-    for rounds, work in ((asked.restarts, restarts), (asked.failovers, failovers)):
+    for rounds, work in ((asked.restarts, restarts), (asked.failovers, failovers), (asked.losses, losses)):
         if rounds:
             with tempfile.TemporaryDirectory(prefix="perdure-failover-") as folder:
                 print(await work(rounds, Path(folder), lambda text: print(text, file=sys.stderr)), flush=True)
@@ -25,6 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--restarts", type=int, default=100)
     parser.add_argument("--failovers", type=int, default=30)
+    parser.add_argument("--losses", type=int, default=10)
     logging.getLogger("perdure").setLevel(logging.ERROR)  # it tells of every lost connection
     asyncio.run(all_rounds(parser.parse_args()))
 

@@ -7,13 +7,18 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from perdure.engine import Engine
+from perdure.errors import ProcessCancelled, ProcessNotFound, StoreUnavailable
+from perdure.handle import Handle
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
+from perdure.store.base import Search
 from tests.kill.crime import LIMIT, Scene, laws_hold, said
 from tests.kill.victim import five_pauses
 
+SomeLoad = TypeVar("SomeLoad", bound="Load")
 STEPS = 5
 PRODUCTIVE_SECONDS = 3.0
 
@@ -43,8 +48,11 @@ class Load:
             n = self.asked
             handle = await self.engine.start(five_pauses, n, key=f"load/{n}")
             self.started[n] = handle.id
-            assert await handle.result() == STEPS * n
-            self.finished.add(n)
+            await self._awaited(handle, n)
+
+    async def _awaited(self, handle: Handle[int], n: int) -> None:
+        assert await handle.result() == STEPS * n
+        self.finished.add(n)
 
     def stop(self) -> None:
         """Start nothing more; what is under way goes on to its end."""
@@ -87,15 +95,56 @@ class Load:
         )
 
 
+class LossyLoad(Load):
+    """The same where what was acknowledged may be lost, but may not be done again by itself."""
+
+    def __init__(self, engine: Engine, scene: Scene) -> None:
+        super().__init__(engine, scene)
+        self.lost: set[int] = set()
+        self.held: set[int] = set()
+
+    async def _awaited(self, handle: Handle[int], n: int) -> None:
+        try:
+            await super()._awaited(handle, n)
+        except ProcessNotFound:
+            self.lost.add(n)
+        except ProcessCancelled:
+            self.held.add(n)
+
+    async def look_after(self) -> None:
+        """What a person does who finds processes set back: here they are ended, so that nothing may be repeated."""
+        while True:
+            await asyncio.sleep(0.05)
+            try:
+                for row in await self.engine.store.search(Search(statuses=(Status.HELD,), limit=1000)):
+                    await self.engine.terminate(id_text(row.id), who="ann", why="a fail-over has set it back")
+            except (StoreUnavailable, ProcessNotFound):
+                continue
+
+    async def judge(self) -> str:
+        """What ended or is held was done once, what is lost was told; the answer tells the counts."""
+        await laws_hold(self.engine)
+        assert self.started.keys() == self.finished | self.lost | self.held, "a process never ended and was not told of"
+        effects = self.scene.effects()
+        again = [key for key, times in effects.items() if times > 1]
+        assert not again, f"done again by itself: {again[:5]}"
+        return (
+            f"{len(self.started):,} processes acknowledged: {len(self.finished):,} finished, {len(self.held)} set back "
+            f"and held, {len(self.lost)} lost and told of; {len(effects):,} steps, none done again by itself"
+        )
+
+
 @asynccontextmanager
-async def under_load(url: str, folder: Path, *, workers: int = 2, at_once: int = 30) -> AsyncIterator[Load]:
+async def under_load(
+    url: str, folder: Path, *, workers: int = 2, at_once: int = 30, kind: type[SomeLoad] = Load
+) -> AsyncIterator[SomeLoad]:
     """Real workers and a client on this database; what is under way comes to its end, then all is judged."""
     scene = Scene(url, folder, quiet=True)  # workers tell of each failed call: see victims.log
     try:
         async with Engine(url) as client:
             for victim in [await scene.victim(pace={"in_flight": at_once}) for _ in range(workers)]:
                 await said(victim, "ready")
-            load = Load(client, scene)
+            load = kind(client, scene)
             running = asyncio.create_task(load.run(at_once))
             await load.grown(at_once)
             yield load

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from perdure.testing.postgres import Server
 from tests.failover.cluster import Pair
-from tests.failover.load import under_load
+from tests.failover.load import LossyLoad, under_load
+from tests.kill.crime import LIMIT
 
 HOW = {"immediate": signal.SIGQUIT, "kill -9": signal.SIGKILL}
 BETWEEN = 60
@@ -43,3 +44,24 @@ async def failovers(rounds: int, folder: Path, told: Told = lambda text: None, s
                 await load.grown(BETWEEN)
                 told(f"{done} failovers; {len(load.finished):,} processes finished")
         return f"{rounds:,} failovers to a synchronous standby under load: {load.verdict}"
+
+
+async def losses(rounds: int, folder: Path, told: Told = lambda text: None, settings: Sequence[str] = ()) -> str:
+    """Cut the standby off, let work go on, kill the primary and promote the standby, which has nothing of that work."""
+    with Pair(synchronous=False, settings=settings) as pair:
+        database = pair.primary.fresh_database().rpartition("/")[2]
+        async with under_load(pair.url(database), folder, kind=LossyLoad) as load:
+            person = asyncio.create_task(load.look_after())
+            for done in range(1, rounds + 1):
+                await asyncio.to_thread(pair.sever)
+                await load.grown(BETWEEN)
+                await asyncio.to_thread(pair.fail_over)
+                await load.grown(BETWEEN)
+                await asyncio.to_thread(pair.follow)
+                told(f"{done} failovers with loss; {len(load.finished):,} processes finished")
+            load.stop()
+            async with asyncio.timeout(LIMIT):
+                while len(load.finished | load.lost | load.held) < len(load.started):
+                    await asyncio.sleep(0.05)
+            person.cancel()
+        return f"{rounds:,} failovers to an asynchronous standby that lagged, under load: {load.verdict}"

@@ -67,8 +67,8 @@ class Lineage:
         self.set_back: dict[bytes, str] = {}
         self._machine = machine
         self._queries = queries
-        self._marks: dict[bytes, Mark] = {}
-        self._older: dict[bytes, Mark] = {}
+        self._marks: dict[bytes, tuple[int, int, bytes | None]] = {}  # a Mark takes five times as long to make
+        self._older: dict[bytes, tuple[int, int, bytes | None]] = {}
         self._turn_at = 0.0
         self._known: Identity | None = None
         self._calm_at = 0.0
@@ -78,26 +78,29 @@ class Lineage:
 
     def started(self, starts: Sequence[Start], answers: Sequence[StartAnswer]) -> None:
         """Take note of new processes that were accepted."""
-        self._keep(
-            (start.process.id, _mark(start.process))
-            for start, answer in zip(starts, answers, strict=True)
-            if answer.verdict is _CREATED
-        )
+        marks = self._marks
+        for start, answer in zip(starts, answers, strict=True):
+            if answer.verdict is _CREATED:
+                row = start.process
+                marks[row.id] = row.token, row.version, row.owner
+        self._turn()
 
     def committed(self, commits: Sequence[Commit], answers: Sequence[CommitAnswer]) -> None:
         """Take note of commits that were applied."""
-        self._keep(
-            (commit.after.id, _mark(commit.after))
-            for commit, answer in zip(commits, answers, strict=True)
-            if answer.verdict is _APPLIED
-        )
+        marks = self._marks
+        for commit, answer in zip(commits, answers, strict=True):
+            if answer.verdict is _APPLIED:
+                row = commit.after
+                marks[row.id] = row.token, row.version, row.owner
+        self._turn()
 
     def claimed(self, processes: Iterable[Process]) -> None:
         """Take note of processes that were taken in hand."""
-        self._keep((process.id, _mark(process)) for process in processes)
+        self._marks.update({row.id: (row.token, row.version, row.owner) for row in processes})
+        self._turn()
 
-    def _keep(self, marks: Iterable[tuple[bytes, Mark]]) -> None:
-        self._marks.update(marks)
+    def _turn(self) -> None:
+        """Let go of the oldest marks."""
         if len(self._marks) > limits.LINEAGE_PROCESSES or self._machine.monotonic() > self._turn_at:
             self._older, self._marks = self._marks, {}
             self._turn_at = self._machine.monotonic() + limits.LINEAGE_SECONDS
@@ -137,7 +140,7 @@ class Lineage:
 
     async def _compare(self, connection: Any) -> None:
         """Find what stands behind what was answered; that it is so is known from here on, whatever becomes of us."""
-        marks = {**self._older, **self._marks}
+        marks = {id: Mark(*mark) for id, mark in (self._older | self._marks).items()}
         stored: dict[bytes, Mark] = {}
         wanted = list(marks)
         for place in range(0, len(wanted), limits.LIST_ROWS):
@@ -163,8 +166,9 @@ class Lineage:
 
     def handled(self, process: bytes) -> None:
         """A process that was set back is held, or cannot go on by itself: forget what was known of it."""
-        for known in (self.set_back, self._marks, self._older):
-            known.pop(process, None)
+        self.set_back.pop(process, None)
+        self._marks.pop(process, None)
+        self._older.pop(process, None)
         if not self.set_back:
             self._calm.set()
 
@@ -182,10 +186,6 @@ def lineage_of(store: Store) -> Lineage | None:
     while (behind := getattr(store, "store", None)) is not None:
         store = behind
     return getattr(store, "lineage", None)
-
-
-def _mark(process: Process) -> Mark:
-    return Mark(process.token, process.version, process.owner)
 
 
 _CREATED, _APPLIED = (
