@@ -181,3 +181,19 @@ async def test_workers_are_woken_by_the_commit(way: tuple[str, Call], call: Call
             await caller.end(commit=True)
         await asyncio.wait_for(woken.wait(), LIMIT)
         assert await handle.result(LIMIT) == "bill 1"
+
+
+async def test_a_start_within_a_transaction_may_bring_a_signal(engine: Engine, call: Call) -> None:
+    async with call() as caller:
+        guest = engine.within(caller.connection)
+        handle = await done(guest.start(greet, key="new", signal=("name", "Ann", "once")))
+        assert (handle.created, handle.sent) == (True, SendVerdict.DELIVERED)
+        again = await done(guest.start(greet, key="new", signal=("name", "Ann", "once")))
+        assert (again.created, again.sent) == (False, SendVerdict.DUPLICATE)
+        await caller.end(commit=True)
+    assert await handle.result(timeout=LIMIT) == "hello Ann"
+    async with call() as caller:
+        late = await done(engine.within(caller.connection).start(greet, key="new", signal=("name", "Bob")))
+        assert (late.id, late.sent) == (handle.id, SendVerdict.FINISHED)
+        await caller.end(commit=False)
+    assert (await engine.row(handle.id)).inbox == 1
