@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from perdure import limits, request
 from perdure.answer import asked
 from perdure.clock import Machine, microseconds
 from perdure.errors import IllegalMove, PerdureError, ProcessNotFound
 from perdure.kernel import command, hand, run, transition
+from perdure.kernel.child import ORDERS
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.event import Event
 from perdure.kernel.lease import Claim
@@ -191,7 +194,7 @@ class Commands:
             history: Sequence[Event] = ()
             if read and row.events:
                 history = await self.store.history(row.id, row.run, limit=row.events)
-            if await self._written(decide(row, history, await self.store.now())):
+            if await self._carried_out(row, history, decide, await self.store.now()):
                 return
             if await self._seized(row.id, decide):
                 return
@@ -213,11 +216,33 @@ class Commands:
         row, history = answer.claimed[0].process, answer.claimed[0].events
         self.taken(id)
         try:
-            commit = decide(row, history, answer.now)
+            return await self._carried_out(row, history, decide, answer.now)
         except PerdureError:
             await self._written(transition.released(row, due_at=answer.now))
             raise
-        return await self._written(commit)
+
+    async def _carried_out(self, row: Process, history: Sequence[Event], decide: Decide, now: int) -> bool:
+        """Write what the kernel decides, if nobody was quicker.
+
+        Where many children are to hear of it, one transaction would be long: they are told before, in portions, while
+        their parent is held.
+        """
+        commit = decide(row, history, now)
+        letters = [letter for letter in commit.sends if letter.type in ORDERS]
+        if len(letters) <= limits.OUTBOX_RECORDS:
+            return await self._written(commit)
+        if row.status is Status.RUNNING:
+            told = Sender("perdure", f"its {len(letters):,} children are told first", "command")
+            pause = command.held(row, told, now=now, idle_at=now + microseconds(limits.IDLE_CHECK_SECONDS))
+            if not await self._written(pause):
+                return False
+            commit = decide(pause.after, (*history, *pause.events), now)
+        # If we die here it stays held, and says why: whoever gives the command again tells those who were not told.
+        for first in range(0, len(letters), limits.OUTBOX_RECORDS):
+            portion = letters[first : first + limits.OUTBOX_RECORDS]
+            await asyncio.gather(*(asked(self.doors.send, letter) for letter in portion))
+        rest = tuple(letter for letter in commit.sends if letter.type not in ORDERS)
+        return await self._written(replace(commit, sends=rest))
 
     async def _written(self, commit: Commit) -> bool:
         answer: CommitAnswer = await asked(self.doors.commit, commit)

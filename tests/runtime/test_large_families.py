@@ -7,11 +7,15 @@ import asyncio
 import pytest
 
 from perdure.authoring.workflow import workflow
+from perdure.engine import Engine
 from perdure.errors import ProcessFailed
+from perdure.handle import Handle
 from perdure.kernel.child import depth
+from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
 from perdure.runtime.pace import Pace
 from perdure.store.base import Search
+from perdure.testing.faults import Gate
 from tests.runtime.conftest import LIMIT, Open
 from tests.runtime.kin import sound, statuses
 
@@ -76,4 +80,75 @@ async def test_f45_a_worker_with_little_room_lets_go_of_parents_so_that_their_ch
     engine, _ = await opened(work=True, workflows=[echo], pace=Pace(in_flight=1))
     handle = await engine.start(echo, 15)
     assert await handle.result(LIMIT) == 15
+    await sound(engine)
+
+
+# -- what all of them must hear ------------------------------------------------------------------------------------
+
+
+@workflow
+async def rests(n: int) -> int:
+    await asyncio.sleep(3600)
+    return n
+
+
+@workflow
+async def resting(n: int) -> int:
+    return sum(await asyncio.gather(*(rests.child(one) for one in range(n))))
+
+
+async def bedded(engine: Engine, n: int) -> Handle[int]:
+    """A parent whose children are all asleep."""
+    handle = await engine.start(resting, n)
+    async with asyncio.timeout(LIMIT):
+        while (await statuses(engine, "rests")).get("running") != n:
+            await asyncio.sleep(0)
+    return handle
+
+
+@pytest.mark.parametrize("verb", ["terminate", "restart"])
+async def test_f45_the_children_of_a_large_family_are_told_in_portions_before_the_command_is_carried_out(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setattr("perdure.limits.OUTBOX_RECORDS", 5)
+    engine, store = await opened(work=True, workflows=[resting, rests])
+    handle = await bedded(engine, 12)
+    store.calls.clear()
+    await getattr(handle, verb)(who="anna")
+    async with asyncio.timeout(LIMIT):
+        while (await statuses(engine, "rests")).get("cancelled") != 12:
+            await asyncio.sleep(0)
+    commits = [commit for name, commits in store.calls if name == "commit" for commit in commits]
+    assert max(len(commit.sends) for commit in commits) <= 5
+    if verb == "terminate":
+        assert (await engine.row(handle.id)).status is Status.CANCELLED
+        assert [event.type for event in (await handle.history())[-2:]] == [EventType.HELD, EventType.TERMINATED]
+    else:
+        async with asyncio.timeout(LIMIT):
+            while await statuses(engine, "rests") != {"cancelled": 12, "running": 12}:
+                await asyncio.sleep(0)
+        assert (await engine.row(handle.id)).run == 2
+    await engine.close(0)
+    looker, _ = await opened()
+    await sound(looker)
+
+
+async def test_f45_a_command_that_dies_while_it_tells_a_large_family_leaves_it_held_and_may_be_given_again(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.limits.OUTBOX_RECORDS", 5)
+    engine, _ = await opened(work=True, workflows=[resting, rests])
+    client, door = await opened()
+    handle = await bedded(engine, 12)
+    door.after = killed = Gate("send")
+    command = asyncio.create_task(client.terminate(handle.id))
+    await killed.reached.wait()
+    command.cancel()
+    row = await engine.row(handle.id)
+    assert row.status is Status.HELD and b"its 12 children are told first" in (row.error or b"")
+    await handle.terminate(who="anna")
+    async with asyncio.timeout(LIMIT):
+        while (await statuses(engine, "rests")).get("cancelled") != 12:
+            await asyncio.sleep(0)
+    killed.open.set()
     await sound(engine)
