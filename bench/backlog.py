@@ -41,6 +41,7 @@ WAITING: dict[str, tuple[Clone, ...]] = {
         Clone("perdure.event", "process", ("process",)),
     ),
 }
+TASKS = {"ours": (Clone("perdure.process", "id", ("id",)),)}
 FINISHED = {**WAITING, "pgqueuer": (Clone("pgqueuer_log", "job_id", ("id", "job_id")),)}
 
 
@@ -67,6 +68,17 @@ def _before_and_after(seat: Seat, plan: dict[str, tuple[Clone, ...]], which: str
     fill(seat, plan, seed, ROWS)
     rss = _worker_rss(seat) - rss
     return {"before": before, "after": seat.run("w1", n=n)["processes_per_s"], "rss": rss}
+
+
+def measure_queue(seat: Seat, n: int) -> dict[str, Any]:
+    """W13: the tasks a second that a worker claims from a queue and runs, with few waiting there and with a million."""
+    seat.prepare()
+    seed = seat.run("seed_task")["waiting"]
+    fill(seat, TASKS, seed, n * 2)
+    before = seat.run("w13", n=n)["tasks_per_s"]
+    fill(seat, TASKS, seat.run("seed_task")["waiting"], ROWS)
+    after = seat.run("w13", n=n)["tasks_per_s"]
+    return {"few_per_s": before, "tasks_per_s": after, "ratio": after / before}
 
 
 def _worker_rss(seat: Seat) -> float:

@@ -6,9 +6,15 @@ import asyncio
 import time
 from typing import Any
 
+from msgspec import Raw, json
+
 from bench.driver import Stopwatch, Task, gaps, lags, main, note_effect, ready, spread
 from perdure import Engine, Handle, Search, now, step, workflow
-from perdure.kernel.process import Status
+from perdure.authoring.queue import Task as WaitingTask
+from perdure.kernel.child import queue_kind
+from perdure.kernel.commit import Start
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Process, Status
 
 AT_ONCE = 1_000
 YEAR_SECONDS = 365 * 86400.0
@@ -186,6 +192,27 @@ async def _each(door: Engine, steps: int) -> float:
     return (time.perf_counter() - begun) / steps
 
 
+async def seed_task(task: Task) -> dict[str, Any]:
+    """One task that waits in the queue for nobody in particular, to be cloned for W13."""
+    async with engine(task, work=False) as door:
+        waiting = WaitingTask("queued_effect", "bench/1", Raw(b"[1]"))
+        row = Process(door.machine.new_id(), queue_kind("bench"), None, json.encode(waiting))
+        await door.store.start([Start(row)])
+    return {"waiting": id_text(row.id)}
+
+
+async def drain(task: Task) -> dict[str, Any]:
+    """W13: claim and run n tasks of those that wait in the queue."""
+    async with Engine(task.url, work=True, workflows=[], queues=["bench"]) as host:
+        ended = host.telemetry.counters
+        while not ended["completed"]:  # noqa: ASYNC110 - a counter tells nobody
+            await asyncio.sleep(0.001)
+        before, watch = ended["completed"], Stopwatch()
+        while ended["completed"] - before < task.n:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        return watch.rate(ended["completed"] - before, "tasks")
+
+
 async def worker(task: Task) -> None:
     """A worker, until it is ended."""
     async with engine(task) as host:
@@ -267,6 +294,8 @@ if __name__ == "__main__":
             "w10": other_worker,
             "counter": counter,
             "w11": queued,
+            "seed_task": seed_task,
+            "w13": drain,
             "w12": families,
         }
     )

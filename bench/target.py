@@ -142,6 +142,7 @@ def _crowd(who: str, other_ms: float) -> list[Target]:
         at_least(who, "client to another worker, processes/s", "w10", "processes_per_s", 8_000),
         at_most(who, "client to another worker, idle p50 ms", "w10", "p50_ms", other_ms, 2),
         at_least(who, "rate with 100,000 children of one parent, × 10,000", "w12", "ratio", 0.8, 2),
+        at_least(who, "tasks/s of a queue in which 1,000,000 wait, × few", "w13", "ratio", 0.9, 2),
         at_least(who, "queued steps/s", "w11", "tasks_per_s", 3_000),
         Target(
             who,

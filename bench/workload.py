@@ -82,6 +82,11 @@ def _queued(who: Contestant, cluster: Cluster, n: int) -> Measurement:
         return seat.run("w11", n=n)
 
 
+def _flooded(who: Contestant, cluster: Cluster, n: int) -> Measurement:
+    with Seat(who, cluster) as seat:
+        return backlog.measure_queue(seat, n)
+
+
 def _peak_rss(root: int) -> float:
     """The largest resident MB that any process of the worker has had."""
     from pathlib import Path
@@ -208,6 +213,16 @@ ALL = {
                 Figure("peak_rss_mib", "peak RSS MiB"),
             ),
             _simple("w12"),
+        ),
+        Workload(
+            "w13",
+            "tasks per second of a queue in which 1,000,000 wait",
+            (
+                Figure("few_per_s", "few waiting /s"),
+                Figure("tasks_per_s", "1,000,000 waiting /s"),
+                Figure("ratio", "× few", 2),
+            ),
+            _flooded,
         ),
     )
 }

@@ -13,6 +13,7 @@ from absurd_sdk import AsyncAbsurd
 from bench.driver import Stopwatch, Task, gaps, lags, main, note_effect, ready, spread
 
 QUEUE = "bench"
+ASKING = "asking"
 LOOPS = 2
 CONCURRENCY = 64
 NOTHING = "00000000-0000-0000-0000-000000000000"
@@ -62,6 +63,23 @@ async def slow_order(params: Any, ctx: Any) -> int:
     return int(params["steps"])
 
 
+async def queued_order(params: Any, ctx: Any) -> int:
+    """Have queued work done elsewhere, one piece after another."""
+    for i in range(params["steps"]):
+
+        async def ask() -> str:
+            assert asker is not None
+            spawned = await asker.spawn("order", {"steps": 1}, queue=QUEUE)
+            return str(spawned["task_id"])
+
+        task_id = await ctx.step(f"ask-{i}", ask)
+        await ctx.await_task_result(task_id, queue_name=QUEUE, step_name=f"answer-{i}")
+    return int(params["steps"])
+
+
+asker: AsyncAbsurd | None = None
+
+
 def install(task: Task) -> None:
     """Apply the schema that ships with absurdctl and make the queue, if they are not there."""
     with psycopg.connect(task.url, autocommit=True) as connection:
@@ -69,13 +87,14 @@ def install(task: Task) -> None:
         if there and there[0]:
             return
         connection.execute(absurdctl.BUNDLED_SCHEMA_SQL)
-        connection.execute("SELECT absurd.create_queue(%s)", (QUEUE,))
+        for queue in (QUEUE, ASKING):
+            connection.execute("SELECT absurd.create_queue(%s)", (queue,))
 
 
-def app(task: Task) -> AsyncAbsurd:
+def app(task: Task, queue: str = QUEUE) -> AsyncAbsurd:
     """A client with the tasks registered, on a connection of its own."""
-    one = AsyncAbsurd(task.url, queue_name=QUEUE)
-    for handler in (order, sleeper, slow_order):
+    one = AsyncAbsurd(task.url, queue_name=queue)
+    for handler in (order, sleeper, slow_order, queued_order):
         one.register_task(name=handler.__name__)(handler)
     return one
 
@@ -85,9 +104,9 @@ def start_workers(task: Task, loops: int = LOOPS) -> list[asyncio.Task[None]]:
     return [asyncio.create_task(app(task).start_worker(concurrency=CONCURRENCY)) for _ in range(loops)]
 
 
-async def until_completed(task: Task, n: int, after: str = NOTHING, local: bool = True) -> None:
+async def until_completed(task: Task, n: int, after: str = NOTHING, local: bool = True, queue: str = QUEUE) -> None:
     """Wait until so many tasks above an id are recorded as completed (ids are in the order of time)."""
-    counted = f"SELECT count(*) FROM absurd.t_{QUEUE} WHERE task_id > %s::uuid AND state = 'completed'"
+    counted = f"SELECT count(*) FROM absurd.t_{queue} WHERE task_id > %s::uuid AND state = 'completed'"
     connection = await psycopg.AsyncConnection.connect(task.url, autocommit=True)
     while True:
         if made >= n or not local:
@@ -221,6 +240,30 @@ async def other_worker(task: Task) -> dict[str, Any]:
     return answer | spread(times)
 
 
+async def queued(task: Task) -> dict[str, Any]:
+    """W11: work asked for by a task here and run by another worker through its queue; rate, then latency."""
+    global asker
+    asker, door = app(task), app(task, ASKING)
+    for _ in range(LOOPS):
+        running.add(asyncio.create_task(app(task, ASKING).start_worker(concurrency=CONCURRENCY)))
+
+    async def one(steps: int) -> None:
+        spawned = await door.spawn("queued_order", {"steps": steps})
+        await door.await_task_result(spawned["task_id"])
+
+    await one(1)
+    watch = Stopwatch()
+    for _ in range(task.n):
+        await door.spawn("queued_order", {"steps": 1})
+    await until_completed(task, task.n + 1, local=False, queue=ASKING)
+    answer = watch.rate(task.n, "tasks")
+    begun = time.perf_counter()
+    await one(5)
+    return answer | spread([(time.perf_counter() - begun) / 5])
+
+
+running: set[asyncio.Task[None]] = set()
+
 if __name__ == "__main__":
     main(
         {
@@ -235,5 +278,7 @@ if __name__ == "__main__":
             "submit": submit,
             "outcome": outcome,
             "w10": other_worker,
+            "counter": worker,
+            "w11": queued,
         }
     )

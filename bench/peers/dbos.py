@@ -75,6 +75,20 @@ async def slow_order(path: str, process: int, steps: int, pause: float) -> int:
     return steps
 
 
+@DBOS.workflow()
+def queued_effect(i: int) -> int:
+    """Do nothing, in the queue."""
+    return i
+
+
+@DBOS.workflow()
+def queued_order(steps: int) -> int:
+    """Have queued work done elsewhere, one piece after another."""
+    for i in range(steps):
+        DBOS.enqueue_workflow(QUEUE, queued_effect, i).get_result()
+    return steps
+
+
 def launch(task: Task, queue: bool = False, executor: str = "local") -> None:
     """Start the engine with default settings, and its queue where the role needs it."""
     DBOS(
@@ -203,6 +217,20 @@ def submit(task: Task) -> dict[str, Any]:
     return {"submit_s": time.monotonic() - begun}
 
 
+def queued(task: Task) -> dict[str, Any]:
+    """W11: work asked for by a workflow here and run by another worker through the queue; rate, then latency."""
+    launch(task)
+    DBOS.start_workflow(queued_order, 1).get_result()
+    watch = Stopwatch()
+    handles = [DBOS.start_workflow(queued_order, 1) for _ in range(task.n)]
+    for handle in handles:
+        handle.get_result()
+    answer = watch.rate(task.n, "tasks")
+    begun = time.perf_counter()
+    DBOS.start_workflow(queued_order, 10).get_result()
+    return answer | spread([(time.perf_counter() - begun) / 10])
+
+
 def outcome(task: Task) -> dict[str, Any]:
     """How many workflows have a recorded result."""
     done = client(task).list_workflows(status="SUCCESS", load_input=False, load_output=False)
@@ -242,5 +270,7 @@ if __name__ == "__main__":
             "submit": submit,
             "outcome": outcome,
             "w10": other_worker,
+            "counter": worker,
+            "w11": queued,
         }
     )
