@@ -18,7 +18,7 @@ from perdure.store.pact import PactAnswer, PactVerdict
 from perdure.store.postgres_error import translated
 from perdure.store.postgres_link import Backoff, plain
 from perdure.store.postgres_schema import queries
-from perdure.store.postgres_url import address_of
+from perdure.store.postgres_url import Address, address_of
 
 T = TypeVar("T")
 
@@ -49,15 +49,13 @@ class PostgresPacts:
                 connect=self._connect,
                 min_size=0,
                 max_size=limits.TRANSACTION_CONNECTIONS,
-                max_inactive_connection_lifetime=limits.CELL_IDLE_SECONDS,
                 reset=_as_it_is if self.address.pooled else None,
             )
         try:
             await self._pool
             return PostgresPact(self, await self._pool.acquire())
         except TROUBLES as error:
-            told = translated(error, self.address.shown)
-            raise told if isinstance(told, StoreUnavailable) else StoreUnavailable(str(told)) from error
+            raise _unavailable(error, self.address) from error
 
     async def _connect(self, *given: Any, **settings: Any) -> Any:
         return await plain(self.address, "steps", **settings)
@@ -73,9 +71,10 @@ class PostgresPacts:
                 pool.terminate()
 
     async def give_back(self, connection: Any) -> None:
-        """The connection is to be lent to others."""
+        """The connection is to be lent to others; one that cannot be is gone, and made anew for whoever is next."""
         if self._pool is not None:
-            await self._pool.release(connection)
+            with contextlib.suppress(*TROUBLES):
+                await self._pool.release(connection, timeout=limits.SILENT_CONNECTION_SECONDS)
 
 
 class PostgresPact:
@@ -102,8 +101,7 @@ class PostgresPact:
             self._transaction = self.connection.transaction()
             await self._heard(self._transaction.start())
         except TROUBLES as error:
-            told = translated(error, self._pacts.address.shown)
-            raise told if isinstance(told, StoreUnavailable) else StoreUnavailable(str(told)) from error
+            raise _unavailable(error, self._pacts.address) from error
         return True
 
     @property
@@ -208,6 +206,12 @@ class PostgresPact:
         """Leave the server without a word: it rolls back what is open."""
         with contextlib.suppress(asyncpg.InterfaceError):  # it was left before
             self.connection.terminate()
+
+
+def _unavailable(error: BaseException, address: Address) -> StoreUnavailable:
+    """What is told of a step that cannot begin: whatever the reason, it waits until somebody has seen to it."""
+    told = translated(error, address.shown)
+    return told if isinstance(told, StoreUnavailable) else StoreUnavailable(str(told))
 
 
 async def _as_it_is(connection: Any) -> None:
