@@ -12,6 +12,7 @@ from msgspec import Struct
 from perdure.kernel.event import Event
 from perdure.kernel.finding import Finding
 from perdure.kernel.process import FINAL, MOVES, Process, Status
+from perdure.kernel.queue import Queue
 
 
 class Move(Struct, frozen=True):
@@ -97,6 +98,25 @@ def finished_is_final(move: Move) -> Iterator[str]:
         yield f"it had ended as {before.status} and was changed without a new run"
     if after.status is not before.status and after.status not in MOVES[before.status]:
         yield f"it went from {before.status} to {after.status}"
+
+
+def over_limit(queue: Queue, running: Sequence[Process], now: int) -> Iterator[str]:
+    """What breaks a queue's limits after a transaction in which a task of it was taken (S14).
+
+    ``running`` are its tasks that have an owner. Nothing is taken above a limit that was lowered meanwhile.
+    """
+    sums: dict[str | None, int] = {}
+    for task in running:
+        sums[task.share] = sums.get(task.share, 0) + queue.weight(task.cost)
+    if queue.blocked_at is not None:
+        yield "a task was taken although the queue is blocked"
+    if queue.concurrency is not None and sum(sums.values()) > queue.concurrency:
+        yield f"{sum(sums.values())} run at once, {queue.concurrency} may"
+    for share, weight in sums.items():
+        if queue.share_concurrency is not None and weight > queue.share_concurrency:
+            yield f"{weight} of share {share!r} run at once, {queue.share_concurrency} may"
+    if queue.rate is not None and queue.next_at > now + queue.per:
+        yield f"more has begun than {queue.rate} in {queue.per} microseconds"
 
 
 Law = Callable[[Move], Iterator[str]]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import Any, TypeAlias, TypeVar
 
 from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import Workflow
 from perdure.engine import Engine
 from perdure.kernel.process import FINAL, Process, Status
+from perdure.limits import STEP_TIMEOUT_SECONDS
 from perdure.testing.simulator.choice import Choices
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.log import Log
@@ -24,10 +26,14 @@ from perdure.testing.simulator.swarm import Swarm
 from perdure.testing.simulator.violation import Violation
 
 T = TypeVar("T")
+Hosted: TypeAlias = Workflow[Any, Any] | ModuleType | str
+"""A workflow, or a module with all its workflows and queued steps."""
 
 STALL_SECONDS = 120.0
 """After the healing, nothing unfinished may stand still for longer (virtual seconds)."""
 LOOK_SECONDS = 0.5
+STUCK_SECONDS = 900.0
+"""After this time, storm or not, a process that is due and does not move is a violation."""
 
 
 class Cluster:
@@ -38,7 +44,7 @@ class Cluster:
     deploy other code. ``probes`` counts what :meth:`probe` was told.
     """
 
-    def __init__(self, loop: SimLoop, swarm: Swarm, workflows: Sequence[Workflow[Any, Any]] | None) -> None:
+    def __init__(self, loop: SimLoop, swarm: Swarm, workflows: Sequence[Hosted] | None) -> None:
         self.loop = loop
         self.choices: Choices = loop.choices
         self.swarm = swarm
@@ -86,6 +92,7 @@ class Cluster:
 
     async def begin(self) -> None:
         """Start the client and as many workers as the swarm says; the storm begins. The simulator calls this."""
+        self.loop.create_task(self._guard())
         quiet = self.node("client", faulty=False)
         quiet.start()
         self.client = await quiet.opened()
@@ -151,6 +158,19 @@ class Cluster:
                 )
             await asyncio.sleep(LOOK_SECONDS)
 
+    async def _guard(self) -> None:
+        """End a history in which something due stands still for so long that its scenario might wait for ever."""
+        while True:
+            await asyncio.sleep(STUCK_SECONDS / 4)
+            still = self.loop.now - self.monitor.moved_at
+            now = self.wall.now()
+            stuck = [one for one in self.monitor.rows() if _due(one, now) and still > _patience(one)]
+            if stuck and not self.loop.failure:
+                told = ", ".join(f"{self.log.called(one)} (awaits {one.awaiting})" for one in stuck[:5])
+                self.loop.fail(
+                    Violation("liveness", f"nothing has moved for {still:g} s, and {len(stuck)} are due: {told}")
+                )
+
     def probe(self, name: str, times: int = 1) -> None:
         """Count that something worth testing has happened in this history."""
         self.probes[name] += times
@@ -171,6 +191,18 @@ class Cluster:
 
 def _rests(process: Process) -> bool:
     return process.status in FINAL or process.status in (Status.BROKEN, Status.HELD)
+
+
+def _due(process: Process, now: int) -> bool:
+    """Whether somebody ought to move it: it is in somebody's hands, or due."""
+    if process.status is not Status.RUNNING or process.reminder:
+        return False
+    return process.owner is not None or (process.due_at is not None and process.due_at <= now)
+
+
+def _patience(process: Process) -> float:
+    """How long it may stand still: a step in hand may take its hour."""
+    return STUCK_SECONDS if process.owner is None else STUCK_SECONDS + 2 * STEP_TIMEOUT_SECONDS
 
 
 def _asleep(process: Process, now: int) -> bool:

@@ -10,13 +10,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from perdure.authoring import wall
 from perdure.authoring.ending import close
-from perdure.authoring.workflow import Workflow
 from perdure.testing.simulator.choice import Choices, Record
-from perdure.testing.simulator.cluster import Cluster
+from perdure.testing.simulator.cluster import Cluster, Hosted
 from perdure.testing.simulator.escape import closed
 from perdure.testing.simulator.log import Log
 from perdure.testing.simulator.loop import SimLoop
@@ -76,13 +75,14 @@ def simulate(
     scenario: Scenario,
     seed: int = 0,
     *,
-    workflows: Iterable[Workflow[Any, Any]] | None = None,
+    workflows: Iterable[Hosted] | None = None,
     swarm: Swarm | None = None,
     choices: Record | None = None,
 ) -> History:
     """Run one history: begin, the scenario, heal, wait until all is settled, check the end.
 
-    ``workflows`` are hosted by every worker (default: all that this program has defined). ``swarm`` is the weather
+    ``workflows``, or the modules given there, are hosted by every worker (default: all that this program has defined;
+    queued steps are served by their module). ``swarm`` is the weather
     (default: drawn). ``choices`` repeats a recorded history instead of drawing from the seed.
     """
     made = Choices(seed, choices)

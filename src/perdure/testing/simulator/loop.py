@@ -19,8 +19,8 @@ from perdure.testing.simulator.choice import Choices
 from perdure.testing.simulator.life import LIFE, Handle, Life
 from perdure.testing.simulator.violation import Escape, Violation
 
-MOST_CALLS = 3_000_000
-"""Calls after which a history counts as one that turns in a circle."""
+MOST_CALLS = 300_000
+"""Calls in one instant after which a history counts as one that turns in a circle."""
 
 
 class SimTask(asyncio.Task[Any]):
@@ -64,6 +64,7 @@ class SimLoop(_Base):
         self.troubles: list[dict[str, Any]] = []
         self.failure: BaseException | None = None
         self._numbers = 0
+        self._patience = MOST_CALLS
         self._timers: list[tuple[float, int, Handle]] = []
         self._generators: list[Any] = []
         self._closed = False
@@ -113,8 +114,8 @@ class SimLoop(_Base):
             chosen = found[0]
         handle = chosen.ready.popleft()
         self.calls += 1
-        if self.calls > MOST_CALLS:
-            self.fail(Violation("no_circle", f"the history made {MOST_CALLS:,} calls without an end"))
+        if self.calls > self._patience:
+            self.fail(Violation("no_circle", f"{MOST_CALLS:,} calls were made and no time has passed"))
             return
         try:
             handle.context.run(handle.callback, *handle.args)
@@ -133,7 +134,9 @@ class SimLoop(_Base):
             if handle.life.dead:
                 self.graveyard.append(handle)
                 continue
-            self.now = max(self.now, until)
+            if until > self.now:
+                self.now = until
+                self._patience = self.calls + MOST_CALLS
             handle.life.ready.append(handle)
             if handle.life.paused:
                 continue

@@ -10,13 +10,15 @@ from typing import Any
 
 from msgspec import Struct
 
+from perdure.kernel.child import QUEUE_MARK
 from perdure.kernel.event import Event
 from perdure.kernel.message import Message
-from perdure.kernel.move import unsound_move
+from perdure.kernel.move import over_limit, unsound_move
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
+from perdure.kernel.queue import Queue
 from perdure.kernel.soundness import unsound
-from perdure.store import sqlite_row
+from perdure.store import sqlite_record, sqlite_row
 from perdure.store.sqlite_connection import Connection
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.log import Log
@@ -75,8 +77,9 @@ class Monitor:
         connection.raw.execute("DELETE FROM touched")
         connection.raw.commit()
         try:
-            for process, altered in touched:
-                self._touched(connection, life, door, process, altered)
+            taken = {self._touched(connection, life, door, process, altered) for process, altered in touched}
+            if taken != {None}:
+                self._taken(connection, {kind for kind in taken if kind is not None})
         except Violation as violation:
             self.loop.fail(violation)
 
@@ -90,13 +93,14 @@ class Monitor:
             self._noting = True
         connection.raw.commit()
 
-    def _touched(self, connection: Connection, life: Life, door: str, id: bytes, altered: int) -> None:
+    def _touched(self, connection: Connection, life: Life, door: str, id: bytes, altered: int) -> str | None:
+        """Check one process; the answer is its kind if somebody has taken it."""
         before = self.known.get(id)
         process = _row(connection, id)
         if process is None:
             self.known.pop(id, None)
             self.log.change(life, door, None if before is None else before.process, None, ())
-            return
+            return None
         if altered:
             raise self.violation("history_is_gapless", process, "an event that stood in its history was altered")
         same = before is not None and before.process.run == process.run
@@ -116,6 +120,28 @@ class Monitor:
         findings += unsound_move(was, process, fresh, now)
         for finding in findings:
             raise self.violation(finding.law, process, finding.text)
+        if process.owner is None or (was is not None and was.owner == process.owner):
+            return None
+        if not self._alive(connection, process.owner):
+            raise self.violation("one_owner", process, "it was taken by an incarnation that is unknown or has ended")
+        return process.kind
+
+    def _alive(self, connection: Connection, worker: bytes) -> bool:
+        asked = connection.raw.execute("SELECT ended_at IS NULL FROM worker WHERE id = ?", (worker,)).fetchone()
+        return asked is not None and bool(asked[0])
+
+    def _taken(self, connection: Connection, kinds: set[str]) -> None:
+        """Tasks of these kinds were taken: their queues keep their limits."""
+        if not any(kind.startswith(QUEUE_MARK) for kind in kinds):
+            return
+        now = connection.one("clock_mark")[0]
+        for queue in sqlite_record.read(connection, Queue):
+            kind = QUEUE_MARK + queue.name
+            if kind in kinds:
+                owned = (known.process for known in self.known.values())
+                running = [process for process in owned if process.kind == kind and process.owner is not None]
+                for text in over_limit(queue, running, now):
+                    raise Violation("limits_are_kept", f"queue {queue.name}: {text}")
 
     def violation(self, law: str, process: Process, text: str) -> Violation:
         """A broken law, told of a process by its name in this history."""
