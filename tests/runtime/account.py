@@ -125,6 +125,11 @@ async def booking(kind: str, what: str) -> str:
 
 
 @workflow
+async def changing(kind: str, what: str) -> str:
+    return await BOOK[kind](answers.get("changed", what))
+
+
+@workflow
 async def quick_booking(kind: str, what: str) -> str:
     return await BOOK[kind].options(timeout=0.2)(what)
 
@@ -163,4 +168,4 @@ async def trip(kind: str, whats: list[str]) -> str:
     return "gone"
 
 
-FLOWS = [booking, quick_booking, mistaken, two_bookings, booked_and_done, booked_beside, trip]
+FLOWS = [booking, changing, quick_booking, mistaken, two_bookings, booked_and_done, booked_beside, trip]

@@ -13,7 +13,7 @@ import pytest
 from perdure import limits
 from perdure.authoring.step import attempt
 from perdure.engine import Engine
-from perdure.errors import ProcessCancelled, ProcessFailed
+from perdure.errors import ProcessBroken, ProcessCancelled, ProcessFailed
 from perdure.kernel.event import EventType
 from perdure.kernel.soundness import unsound
 from perdure.store.base import Search
@@ -27,6 +27,7 @@ from tests.runtime.account import (
     booked_and_done,
     booked_beside,
     booking,
+    changing,
     hooks,
     mistaken,
     quick_booking,
@@ -220,6 +221,29 @@ async def test_a_result_that_nobody_has_heard_is_not_asked_for_again(
     assert await second.result(handle.id, timeout=LIMIT) == "A"
     assert await account.booked() == ["a"]
     assert second.metrics()["steps"] == 0, "it was not run again"
+    await sound(second, handle.id_bytes)
+
+
+async def test_rule_19_a_result_for_other_arguments_breaks_the_process_with_both_sides_shown(
+    opened: Open, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = await opened(work=True, workflows=FLOWS)
+    await account.open()
+    told = asyncio.Event()
+    monkeypatch.setattr(first.worker.scheduler.agent.notary, "_tell", lambda *_: told.set())  # type: ignore[union-attr]
+    monkeypatch.setattr(first.worker.inbox, "_read", _deaf)  # type: ignore[union-attr]
+    handle = await first.start(changing, account.kind, "a")
+    await told.wait()
+    await first.close(0)
+    answers["changed"] = "b"
+    second, _ = await opened(work=True, workflows=FLOWS)
+    with pytest.raises(ProcessBroken, match="result of step 'book' at place 1 for other arguments"):
+        await second.result(handle.id, timeout=LIMIT)
+    assert await account.booked() == ["a"]
+    answers.clear()
+    await second.retry(handle.id)
+    assert await second.result(handle.id, timeout=LIMIT) == "A"
+    assert await account.booked() == ["a"]
     await sound(second, handle.id_bytes)
 
 

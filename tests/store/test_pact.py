@@ -63,7 +63,7 @@ async def sell(made: Pact) -> None:
 
 
 def answer(row: Process, payload: bytes = b'"sold"') -> Message:
-    return pact.result(KEY, row.id, "sell", "1", payload)
+    return pact.result(KEY, row.id, "sell", "1", b"digest", payload)
 
 
 async def begun(pacts: Pacts, row: Process) -> Pact:
@@ -223,10 +223,10 @@ async def test_a_store_that_cannot_be_reached_says_so_before_anything_begins(tri
 
 async def test_a_result_is_told_apart_from_the_answer_of_a_child(trial: Trial) -> None:
     row = await trial.in_hand(await trial.worker())
-    assert pact.slot_of(answer(row)) == ("sell", "1")
+    assert pact.origin_of(answer(row)) == pact.Origin("step", "1", b"digest".hex())
     child = Message(trial.ids.new_id(), row.id, MessageType.RESULT, "order", b"1")
-    assert pact.slot_of(child) is None
-    assert pact.slot_of(replace(child, sender=b'{"who":"ann"}')) is None
-    assert pact.slot_of(replace(child, sender=b"no JSON")) is None
+    assert pact.origin_of(child) is None
+    assert pact.origin_of(replace(child, sender=b'{"who":"ann"}')) is None
+    assert pact.origin_of(replace(child, sender=b"no JSON")) is None
     [told] = await trial.store.send([child])
     assert told.verdict is SendVerdict.DELIVERED

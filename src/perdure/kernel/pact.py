@@ -8,17 +8,18 @@ from msgspec import DecodeError, Struct, json
 
 from perdure.kernel.message import Message, MessageType
 
+_STEP = "step"
 
-class _Sender(Struct, omit_defaults=True):
-    """What the message's sender says: where in the code the step was asked for."""
+
+class Origin(Struct, frozen=True, omit_defaults=True):
+    """Where a result comes from: the place in the code that asked for its step, and the digest of the arguments."""
 
     origin: str = ""
     place: str = ""
+    digest: str = ""
 
 
-ORIGIN = "step"
-
-_decode = json.Decoder(_Sender).decode
+_decode = json.Decoder(Origin).decode
 
 
 def result_id(key: str) -> bytes:
@@ -26,18 +27,18 @@ def result_id(key: str) -> bytes:
     return blake2b(key.encode(), digest_size=16, person=b"pact").digest()
 
 
-def result(key: str, process: bytes, name: str, place: str, payload: bytes) -> Message:
+def result(key: str, process: bytes, name: str, place: str, digest: bytes, payload: bytes) -> Message:
     """The message with which a step gives its result to its own process, in the transaction of its effect."""
-    sender = json.encode(_Sender(ORIGIN, place))
+    sender = json.encode(Origin(_STEP, place, digest.hex()))
     return Message(result_id(key), process, MessageType.RESULT, name, payload, sender=sender)
 
 
-def slot_of(message: Message) -> tuple[str, str] | None:
-    """Name and place of the step that gave this result, or None if it is the answer of a child."""
+def origin_of(message: Message) -> Origin | None:
+    """Where the result in a message comes from, or None if it is no step's own: the answer of a child."""
     if message.sender is None or message.type is not MessageType.RESULT:
         return None
     try:
-        sender = _decode(message.sender)
+        found = _decode(message.sender)
     except DecodeError:
         return None
-    return (message.name, sender.place) if sender.origin == ORIGIN else None
+    return found if found.origin == _STEP else None

@@ -158,7 +158,8 @@ class Notary:
         value = ask.step.function(*ask.args, **ask.kwargs)
         if ask.step.is_async:
             value = await value
-        message = pact.result(key, process.id, ask.name, ask.place, ask.step.shape.encode_result(value))
+        result = ask.step.shape.encode_result(value)
+        message = pact.result(key, process.id, ask.name, ask.place, ask.digest, result)
         sealed = self._seal(message)
         if execution.over or not made.seal():
             raise TimeoutError("the step has returned after its attempt was given up")
@@ -224,11 +225,17 @@ class Notary:
 
 
 def awaited(activation: Activation, message: Message) -> Ask[Any] | None:
-    """The step whose result this message is, if the code still waits for it."""
-    slot = pact.slot_of(message)
-    ask = None if slot is None else activation.loop.open.get(slot)
-    known = ask is not None and pact.result_id(activation.idempotency_key(ask)) == message.id
-    return ask if known else None
+    """The step whose result this message is, if the code still waits for it; raises HistoryMisfit.
+
+    It does if the code has changed meanwhile, and waits for that step with other arguments.
+    """
+    origin = pact.origin_of(message)
+    ask = None if origin is None else activation.loop.open.get((message.name, origin.place))
+    if origin is None or ask is None or pact.result_id(activation.idempotency_key(ask)) != message.id:
+        return None
+    if origin.digest != ask.digest.hex():
+        activation.loop.step_done(ask.place, ask.name, bytes.fromhex(origin.digest), message.payload)
+    return ask
 
 
 def _nothing() -> None:

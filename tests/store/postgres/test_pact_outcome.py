@@ -49,7 +49,7 @@ async def begun(pacts: PostgresPacts, row: Process, patience: float = 30.0) -> P
 
 
 def answer(row: Process) -> Message:
-    return pact.result(KEY, row.id, "sell", "1", b"1")
+    return pact.result(KEY, row.id, "sell", "1", b"digest", b"1")
 
 
 async def keep(made: PostgresPact, row: Process) -> PactAnswer:
