@@ -13,10 +13,11 @@ import pytest
 from perdure import receive, step, workflow
 from perdure.engine import Engine
 from perdure.errors import ProcessNotFound, StoreUnavailable
+from perdure.kernel.lease import Claim
 from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
 from perdure.runtime.pace import Pace
-from perdure.store.lineage import Lineage
+from perdure.store.lineage import Lineage, lineage_of
 from tests.failover.cluster import Pair
 from tests.runtime.conftest import LIMIT
 
@@ -163,6 +164,30 @@ async def test_f16_without_what_the_worker_knows_it_would_be_done_again(
         return done["paid", "paying"] == 2
 
     await soon(paid_again)
+
+
+async def test_f16_whoever_hosts_no_sweep_may_still_give_commands(pair: Pair, crew: tuple[Engine, Engine]) -> None:
+    here, _ = crew
+    gates["calm"].set()
+    gates["lost"].set()
+    async with Engine(here.store.url) as person:
+        calm = await person.start(passage, "calm")
+        await soon(lambda: waits(person, calm.id))
+        await asyncio.to_thread(pair.sever)
+        lost = await person.start(passage, "lost")
+        await asyncio.to_thread(pair.fail_over)
+
+        found = lineage_of(person.store)
+        assert found is not None
+
+        async def missed() -> bool:
+            return lost.id_bytes in found.set_back
+
+        await soon(lambda: row(person, calm.id))
+        await soon(missed)
+        seizure = Claim(person.machine.new_id(), (), 1, 2_000_000, only=calm.id_bytes, seize=True)
+        answer = await asyncio.wait_for(person.store.claim(seizure), LIMIT)
+        assert [one.process.id for one in answer.claimed] == [calm.id_bytes]
 
 
 async def test_f17_an_old_primary_that_comes_back_is_not_written_to(

@@ -84,7 +84,8 @@ async def laws_hold(engine: Engine, *queues: str) -> list[Process]:
     for row in rows:
         events = await engine.store.history(row.id, row.run, limit=row.events or 1)
         messages = await engine.store.messages([(row.id, 0)])
-        assert unsound(row, events, messages, now) == []
+        found = unsound(row, events, messages, now)
+        assert found == [], (found, row, events)
         recorded = Counter((e.name, e.place) for e in events if e.type is EventType.STEP_COMPLETED)
         assert not recorded or max(recorded.values()) == 1
     return rows

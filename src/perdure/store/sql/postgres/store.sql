@@ -6,7 +6,7 @@ SELECT perdure.micros(perdure.now()) AS now
 -- name: lineage
 SELECT (SELECT c.system_identifier FROM pg_control_system() c) AS cluster,
        ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int AS timeline,
-       (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint AS written
+       (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint AS written
 
 -- name: marks
 SELECT p.id, p.token, p.version, p.owner FROM perdure.process p WHERE p.id = ANY ($1::uuid[])
