@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from weakref import ref
 
 from msgspec import Raw, Struct, json, structs
@@ -45,12 +45,16 @@ def queued_steps() -> list[Step[Any, Any]]:
     return [step for step in found if step is not None and step.away]
 
 
+Accept: TypeAlias = Literal["current", "first"]
+"""Whose answer counts: that of the attempt at work now, or the first one of any attempt."""
+
+
 class Routing(Struct, frozen=True):
     """Where and how a queued step waits. ``total`` is seconds from asking to end; ``label`` names one worker.
 
     ``delay`` is seconds from the asking before which no worker gets it. ``share`` is on whose account it runs,
     ``cost`` how much it takes of the queue's limits. ``total_force`` says what ``total`` means for an attempt at work:
-    that it ends too, or may still end.
+    that it ends too, or may still end. ``accept`` says whose answer counts.
     """
 
     queue: str
@@ -61,6 +65,7 @@ class Routing(Struct, frozen=True):
     cost: int = 1
     delay: float | None = None
     total_force: bool = True
+    accept: Accept = "current"
 
 
 def routing(owner: str, own: Routing | None, **given: Any) -> Routing | None:
@@ -83,6 +88,8 @@ def routing(owner: str, own: Routing | None, **given: Any) -> Routing | None:
             given[name] = seconds(name, given[name], owner)
     if not isinstance(given.get("total_force", True), bool):
         raise DefinitionError(f"{owner} has total_force={given['total_force']!r:.100}. Give True or False.")
+    if given.get("accept", "current") not in ("current", "first"):
+        raise DefinitionError(f"{owner} has accept={given['accept']!r:.100}. Give 'current' or 'first'.")
     route = Routing(**given) if own is None else structs.replace(own, **given)
     if route.total is None and not route.total_force:
         raise DefinitionError(f"{owner} has total_force=False and no total=. Add total=.")
@@ -103,7 +110,8 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     """What a queued step's process is started with: the step, one idempotency key for all attempts, the arguments.
 
     ``retry`` and ``timeout`` are what the asking code set in place of the step's own policy. ``undoes`` is the key of
-    what it undoes, if it is an undo. ``force`` is false if an attempt at work may outlast the task's total time.
+    what it undoes, if it is an undo. ``force`` is false if an attempt at work may outlast the task's total time,
+    ``first`` is true if the first answer of any attempt counts.
     """
 
     step: str
@@ -113,6 +121,7 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     timeout: float | None = None
     undoes: str | None = None
     force: bool = True
+    first: bool = False
 
 
 _NUMBERS = tuple(field.name for field in fields(Retry) if field.name not in ("on", "never"))
@@ -131,6 +140,7 @@ def task_process(step: Step[Any, Any], id: bytes, ask: Ask[Any], parent: Process
         step.timeout if "timeout" in step.set_here else None,
         ask.undoes,
         route.total_force,
+        route.accept == "first",
     )
     return Process(
         id,

@@ -15,7 +15,7 @@ from perdure.authoring.attempt import ATTEMPT, Attempt, attempt
 from perdure.authoring.confinement import confinement
 from perdure.authoring.definition import name_of, plain_function, seconds
 from perdure.authoring.presence import turns
-from perdure.authoring.queue import note, routing, task_process, with_numbers
+from perdure.authoring.queue import Accept, note, routing, task_process, with_numbers
 from perdure.authoring.transaction import joint
 from perdure.authoring.undo import undo_of
 from perdure.errors import DefinitionError
@@ -51,14 +51,16 @@ class Step(Generic[P, R]):
         priority: int | None = None,
         total: float | None = None,
         total_force: bool | None = None,
+        accept: Accept | None = None,
         cost: int | None = None,
         transaction: bool = False,
     ) -> None:
         self.function = plain_function(function, "step")
         self.name = name_of(self.function, name, "step")
         self.routing = routing(
-            f"{self}", None, queue=queue, priority=priority, total=total, total_force=total_force, cost=cost
-        )
+            f"{self}", None, queue=queue, priority=priority, total=total, total_force=total_force, accept=accept,
+            cost=cost,
+        )  # fmt: skip
         self.away = self.routing is not None
         if self.away and timeout == STEP_TIMEOUT_SECONDS:
             timeout = QUEUED_STEP_TIMEOUT_SECONDS
@@ -86,6 +88,7 @@ class Step(Generic[P, R]):
         label: str | None = None,
         total: float | None = None,
         total_force: bool | None = None,
+        accept: Accept | None = None,
         share: str | None = None,
         cost: int | None = None,
         delay: float | None = None,
@@ -95,8 +98,8 @@ class Step(Generic[P, R]):
         ``queue`` lets it wait there, ``label`` for a worker that has it, ``priority`` is from 0 (first) to 9, and
         ``total`` is seconds from the asking to the end, waiting included: with ``total_force=False``
         an attempt at work may still end then. ``share`` is on whose account it runs: the shares of a queue with limits
-        take turns. ``cost`` is how much it takes of these limits. Before ``delay``
-        seconds no worker gets it.
+        take turns. ``cost`` is how much it takes of these limits. Before ``delay`` seconds no worker gets it.
+        ``accept="first"`` takes the first answer of any attempt, also of one that was given up.
         """
         other = copy(self)
         given = {"retry": retry, "timeout": timeout}
@@ -106,7 +109,7 @@ class Step(Generic[P, R]):
         other.timeout = seconds("timeout", timeout, f"{self}") or self.timeout
         other.routing = routing(
             f"{self}", self.routing, queue=queue, priority=priority, label=label, total=total, total_force=total_force,
-            share=share, cost=cost, delay=delay,
+            accept=accept, share=share, cost=cost, delay=delay,
         )  # fmt: skip
         other.away = other.routing is not None
         joint(other, self.transaction)
@@ -167,6 +170,7 @@ def step(
     priority: int | None = None,
     total: float | None = None,
     total_force: bool | None = None,
+    accept: Accept | None = None,
     cost: int | None = None,
     transaction: bool = False,
 ) -> _Decorator: ...

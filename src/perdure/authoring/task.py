@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import ValidationError, json
 
 from perdure.authoring.queue import Task, step_named
+from perdure.authoring.turn import receive
 from perdure.authoring.workflow import Workflow
 from perdure.errors import PayloadError, StepError, UnknownKind
 from perdure.kernel.child import is_task, queue_kind
@@ -18,6 +21,10 @@ from perdure.limits import PAYLOAD_BYTES
 
 if TYPE_CHECKING:
     from perdure.authoring.step import Step
+
+
+LATE_ANSWER = "late answer"
+"""The signal by which an attempt that was given up tells its task what it has come to."""
 
 
 class QueueWork(Workflow[Any, Any]):
@@ -42,9 +49,17 @@ class QueueWork(Workflow[Any, Any]):
         return found if isinstance(found, Failure) else Failure.of(error)
 
 
-async def perform(step: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Ask for the step as an ordinary one, here."""
-    return await step(*args, **kwargs)
+async def perform(step: Any, args: list[Any], kwargs: dict[str, Any], first: bool = False) -> Any:
+    """Ask for the step as an ordinary one, here; or take the answer of an earlier attempt, if that comes ``first``."""
+    if not first:
+        return await step(*args, **kwargs)
+    asked, late = asyncio.ensure_future(step(*args, **kwargs)), asyncio.ensure_future(receive(LATE_ANSWER))
+    try:
+        await asyncio.wait((asked, late), return_when=asyncio.FIRST_COMPLETED)
+        return asked.result() if asked.done() else late.result()
+    finally:
+        asked.cancel()
+        late.cancel()
 
 
 class TaskShape(CallShape):
@@ -65,19 +80,28 @@ class TaskShape(CallShape):
             )
         here = step.here(None if task.retry is None else dict(task.retry), task.timeout)
         args, kwargs = step.shape.decode(bytes(task.call))
-        return [here, args, kwargs], {}
+        return [here, args, kwargs, task.first], {}
 
     def encode_result(self, value: Any, *, limit: int = PAYLOAD_BYTES) -> bytes:
         """The payload of the step's result, which the step's own shape has checked."""
         return encode(value, limit=limit, what="the result of the step")
 
 
+def accepts_first(process: Process) -> bool:
+    """Whether this is a task that takes the first answer of any of its attempts."""
+    return _told(process, lambda task: task.first)
+
+
 def may_end_late(process: Process) -> bool:
     """Whether this is a task of which an attempt that is at work when its total time is over may still end."""
+    return _told(process, lambda task: not task.force)
+
+
+def _told(process: Process, question: Callable[[Task], bool]) -> bool:
     if not is_task(process.kind) or why_unopened(process.input) is not None:
         return False
     try:
-        return not task_of(process.input).force
+        return question(task_of(process.input))
     except PayloadError:
         return False
 

@@ -19,6 +19,7 @@ from perdure.kernel import payload
 from perdure.kernel.attempt import FailedAttempt
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure, answered
+from perdure.kernel.process import Process
 from perdure.runtime import undoing
 from perdure.runtime.cells import Cells
 from perdure.runtime.keeper import HardCall
@@ -124,7 +125,8 @@ class Agent:
     """Runs attempts on the event loop (async steps), in threads (sync ones) or in cells (hard ones); retries by policy.
 
     ``answered`` is told of a step that is over, ``tried`` of a failed attempt that another will follow, ``due`` that
-    the wait before an attempt has passed, ``queued`` that an undo may begin which waits in a queue.
+    the wait before an attempt has passed, ``queued`` that an undo may begin which waits in a queue,
+    ``late`` of a value that comes after its attempt was given up, ``refused`` of what a late commit would have left.
     """
 
     def __init__(self, telemetry: Telemetry, time: StoreTime, machine: Machine) -> None:
@@ -137,6 +139,8 @@ class Agent:
         self.tried: Callable[[Activation, Ask[Any], FailedAttempt], None]
         self.due: Callable[[Activation, Ask[Any]], None]
         self.queued: Callable[[Activation, Ask[Any]], None]
+        self.late: Callable[[Execution, Any], None] = lambda execution, value: None
+        self.refused: Callable[[Process], None] = lambda after: None
         self._relay = Relay(self.loop, self._completed, self.failed)
         self.cells: Cells | None = None
         self.notary: Notary | None = None
@@ -303,6 +307,7 @@ class Agent:
 
     def _completed(self, execution: Execution, value: Any) -> None:
         if self.silenced(execution):
+            self.late(execution, value)
             return
         try:
             result = execution.ask.step.shape.encode_result(value)

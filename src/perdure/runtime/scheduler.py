@@ -279,6 +279,7 @@ class Scheduler:
                 self._listen(activation)
                 return
             self.telemetry.counters["commits_refused"] += 1
+            self.agent.refused(commit.after)
             if not activation.gone:
                 log.info("process %s: a late answer was refused", id_text(activation.process.id))
                 self.drop(activation)

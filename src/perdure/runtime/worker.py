@@ -24,6 +24,7 @@ from perdure.runtime.grip import Grip
 from perdure.runtime.inbox import InboxReader
 from perdure.runtime.incarnation import Incarnation
 from perdure.runtime.intake import Intake
+from perdure.runtime.latecomer import Latecomers
 from perdure.runtime.notary import Notary
 from perdure.runtime.pace import Pace
 from perdure.runtime.pulse import Pulse
@@ -68,6 +69,8 @@ class Worker:
         self.scheduler = Scheduler(
             self.incarnation, registry, committer, time, machine, telemetry, lease=pace.lease_seconds
         )
+        latecomers = Latecomers(committer, self.sent)
+        self.scheduler.agent.late, self.scheduler.agent.refused = latecomers.late, latecomers.refused
         self.scheduler.agent.cells = Cells(registry.sources, telemetry, pace.cells)
         self.scheduler.agent.notary = Notary(store, machine, self.scheduler)
         self.inbox = InboxReader(store, self.scheduler)
