@@ -15,6 +15,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.names import check_name
 from perdure.kernel.opening import CONTINUED, opening_of
 from perdure.kernel.payload import decode
+from perdure.kernel.plain import shown
 from perdure.kernel.process import FINAL, Process
 from perdure.kernel.unopened import why_unopened
 from perdure.request import Reference
@@ -189,7 +190,9 @@ class Values(Commands):
         """
         if name is not None:
             check_name(name, "the name of the value")
-        found = self._found(request.reference(process), name, run, request.rows(after, "after"), follow=follow)
+        if not isinstance(after, int) or not 0 <= after < 1 << 31:
+            raise InvalidInput(f"after= is {shown(after)}. Give the number of a value, as a stream tells it.")
+        found = self._found(request.reference(process), name, run, after, follow=follow)
         return Stream(found, type, run, after)
 
     async def _found(

@@ -46,7 +46,7 @@ class Publications:
         self._bytes = 0
 
     def add(self, publication: Publication, turn: int) -> None:
-        """Take up one value, published in that turn; raises PayloadTooLarge if the turn publishes too much."""
+        """Take up one value, published in that turn, unless it is recorded; PayloadTooLarge: the turn has too many."""
         if turn != self._turn:
             self._turn, self._count, self._bytes = turn, 0, 0
         count, size = self._count + 1, self._bytes + len(publication.payload)
@@ -56,7 +56,10 @@ class Publications:
                 "since one commit writes them. Put several into one, or await a step in between."
             )
         self._count, self._bytes = count, size
-        self.fresh.append(publication)
+        if self.recorded and (publication.name, publication.place) in self.recorded:
+            self.recorded.remove((publication.name, publication.place))
+        else:
+            self.fresh.append(publication)
 
 
 def publish(name: str, value: Any) -> None:
