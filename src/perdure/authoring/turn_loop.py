@@ -181,7 +181,7 @@ class TurnLoop(BareLoop):
         """
         ask = self.open.pop((name, place), None)
         if ask is None or (digest is not None and digest != ask.digest):
-            raise self._misfit("result", place, name, ask)
+            raise misfit(self, "result", place, name, ask)
         try:
             value = ask.step.shape.decode_result(payload or b"null")
         except PayloadError as error:
@@ -192,14 +192,8 @@ class TurnLoop(BareLoop):
         """Deliver a step's final failure; raises HistoryMisfit as :meth:`step_done` does."""
         ask = self.open.pop((name, place), None)
         if ask is None or (digest is not None and digest != ask.digest):
-            raise self._misfit("failure", place, name, ask)
+            raise misfit(self, "failure", place, name, ask)
         fail(ask, Failure.decode(payload or b"{}").as_step_error(name))
-
-    def child_begun(self, place: str, name: str, digest: bytes | None) -> None:
-        """Raise HistoryMisfit if the code asks there with other arguments than a child was started with."""
-        ask = self.open.get((name, place))
-        if ask is not None and digest is not None and digest != ask.digest:
-            raise self._misfit("start", place, name, ask)
 
     def child_ended(self, place: str, name: str, digest: bytes | None, type: MessageType, payload: bytes) -> None:
         """Deliver the answer of a child or a queued step; raises HistoryMisfit as :meth:`step_done` does."""
@@ -212,7 +206,7 @@ class TurnLoop(BareLoop):
         else:
             ask = self.open.pop(slot, None)
             if ask is None or (digest is not None and digest != ask.digest):
-                raise self._misfit("failure", place, name, ask)
+                raise misfit(self, "failure", place, name, ask)
             fail(ask, ask.asked.error(type, Failure.decode(payload)))
 
     def timer_fired(self, place: str) -> None:
@@ -231,13 +225,6 @@ class TurnLoop(BareLoop):
             self.late += (number,)
             if self.saga is not None:
                 self.saga.hurry()
-
-    def _misfit(self, what: str, place: str, name: str, ask: Ask[Any] | None) -> HistoryMisfit:
-        recorded = f"a {what} of step {name!r} at place {place}"
-        if ask is not None:
-            shown = ask.raw[:200].decode(errors="replace")
-            return HistoryMisfit(f"{recorded} for other arguments", f"asked for it with {shown}")
-        return HistoryMisfit(recorded, f"asked for {_listed('step', (f'{n} at {p}' for n, p in self.open))}")
 
     # -- what it waits for ---------------------------------------------------------------------------------------------
 
@@ -345,6 +332,15 @@ class TurnLoop(BareLoop):
         if self._chance is None:
             self._chance = wall.chance(self.seed)
         return self._chance
+
+
+def misfit(loop: TurnLoop, what: str, place: str, name: str, ask: Ask[Any] | None) -> HistoryMisfit:
+    """What is wrong if the history has a result, a failure or a start that the code did not ask for, or not so."""
+    recorded = f"a {what} of step {name!r} at place {place}"
+    if ask is not None:
+        shown = ask.raw[:200].decode(errors="replace")
+        return HistoryMisfit(f"{recorded} for other arguments", f"asked for it with {shown}")
+    return HistoryMisfit(recorded, f"asked for {_listed('step', (f'{n} at {p}' for n, p in loop.open))}")
 
 
 def _listed(what: str, found: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from msgspec import json
 
 from perdure import limits
 from perdure.authoring.saga import UndoAsk
-from perdure.authoring.turn_loop import Ask, Post
+from perdure.authoring.turn_loop import Ask, Post, misfit
 from perdure.clock import Machine, microseconds
 from perdure.kernel import child
 from perdure.kernel.commit import Commit, Start
@@ -250,7 +250,9 @@ class Outbox:
         asked = [ask for ask in asked if not self._found(activation, ask)]
         self.out = {id: slot for id, slot in self.out.items() if slot in loop.open}
         for name, place in self.out.values():
-            loop.child_begun(place, name, self._digests.get((name, place)))
+            ask = loop.open[name, place]
+            if self._digests.get((name, place)) not in (None, ask.digest):
+                raise misfit(loop, "start", place, name, ask)
         self._new = [ask for ask in asked if (ask.name, ask.place) not in self._ids]
         self._stops = [(slot, child.cancel) for slot in loop.stopping]
         self.patience = activation.at + HOLD
