@@ -15,7 +15,7 @@ from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
 from perdure.testing.faults import Gate
 from tests.runtime.conftest import LIMIT, Open, until, until_row
-from tests.runtime.errand import FLOWS, done, errand, forget, gates, sound
+from tests.runtime.errand import FLOWS, act, done, errand, forget, gates, sound
 
 
 @pytest.fixture(autouse=True)
@@ -125,3 +125,31 @@ async def test_rule_22_a_command_that_dies_in_the_middle_leaves_a_process_that_g
     assert await handle.result(LIMIT) == "first 2, on, last 1"
     revived = [event for event in await handle.history() if event.type is EventType.REVIVED]
     assert len(revived) == 1
+
+
+@workflow
+async def lingers() -> str:
+    try:
+        return str(await act("first"))
+    finally:
+        await act("last")
+
+
+async def test_e105_an_owner_elsewhere_notes_the_deadline_of_a_cancel_by_itself_and_keeps_the_process(
+    opened: Open,
+) -> None:
+    worker, _ = await opened(work=True, workflows=[lingers])
+    client, _ = await opened()
+    for deed in ("first", "last"):
+        gates[deed] = asyncio.Event()
+    handle = client.handle_of(await client.row((await worker.start(lingers)).id))
+    await until(lambda: done)
+    token = (await client.row(handle.id)).token
+    await handle.cancel(deadline=60, who="anna")
+    row = await client.row(handle.id)
+    assert row.deadline is not None and row.token == token and row.owner is not None
+    await until(lambda: done == ["first", "first stopped", "last"])
+    gates["last"].set()
+    with pytest.raises(ProcessCancelled):
+        await handle.result(LIMIT)
+    assert EventType.DEADLINE_SET not in [event.type for event in await handle.history()]
