@@ -45,7 +45,7 @@ class Work(Struct):
 
     def none(self) -> bool:
         """Whether there is nothing to take."""
-        return not self.alive or not (self.lapsed or self.due() or any(part.taken for part in self.parts))
+        return not self.alive or not (self.lapsed or self.due() or any(part.taken or part.moved for part in self.parts))
 
     def answer(self, claimed: tuple[Claimed, ...]) -> ClaimAnswer:
         """The answer to a claim that took this, when it leaves what is described here."""

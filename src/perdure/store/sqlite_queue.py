@@ -26,12 +26,16 @@ LAST = "\U0010ffff" * 256
 
 
 class Part(Struct):
-    """What a claim may take of one queue with limits, lapsed ones first; ``next_at`` is when it is to look again."""
+    """What a claim may take of one queue with limits, lapsed ones first; ``next_at`` is when it is to look again.
+
+    ``moved`` says that the next look is to begin behind other shares than this one, be there something to take or not.
+    """
 
     queue: Queue
     taken: list[Waiting]
     next_at: int | None = None
     suspects: bool = False
+    moved: bool = False
 
 
 class Level(Struct, array_like=True):
@@ -85,7 +89,7 @@ def settle(connection: Connection, parts: Sequence[Part], now: int) -> None:
     """Write down what the queues were charged for, and where the next look begins."""
     for part in parts:
         after = part.queue.paid(sum(task.weight for task in part.taken), now)
-        if part.taken or after.turn:
+        if part.taken or part.moved:
             connection.run("keep_queue", name=after.name, next_at=after.next_at, turn=after.turn)
 
 
@@ -135,6 +139,7 @@ class _Look:
         else:
             found = rules.choice(queue, self._waiting(most, room) if most else [], running, most, room)
         part = Part(replace(queue, turn=self.turn or queue.turn), [*lapsed, *found.taken])
+        part.moved = part.queue.turn != queue.turn
         paid = sum(task.weight for task in found.taken)
         if slots is not None and slots - paid < (found.refused or 1):
             return part  # it is full: who ends a task tells

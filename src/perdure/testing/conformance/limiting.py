@@ -146,6 +146,19 @@ class Limiting(Crowded):
             taken |= {one.process.share for one in (await self._claim(trial, worker)).claimed}
         assert taken == set(shares)
 
+    async def test_f46_a_share_that_has_room_is_found_among_however_many_that_have_none(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        await self._limit(trial, share_concurrency=1)
+        shares = [f"tenant {number:03}" for number in range(2 * SHARES_A_LOOK + 20)]
+        await self._tasks(trial, *(share for share in shares for _ in range(3)))
+        running: dict[str | None, Process] = {}
+        for _ in range(4):
+            running |= {one.process.share: one.process for one in (await self._claim(trial, worker)).claimed}
+        for share in (shares[5], shares[70], shares[-1]):
+            await trial.done(finished(running[share]))
+            found = [one.process.share for _ in range(4) for one in (await self._claim(trial, worker)).claimed]
+            assert found == [share]
+
     async def test_of_a_blocked_queue_nothing_is_taken_and_all_else_is(self, trial: Trial) -> None:
         worker = await trial.worker()
         [task] = await self._tasks(trial, None)
