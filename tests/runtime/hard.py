@@ -76,6 +76,16 @@ async def knows() -> list[str | int | None]:
     return await known()
 
 
+@step(hard=True, retry=ONCE)
+def shouting() -> None:
+    attempt().publish("word", "nobody hears it here")
+
+
+@workflow
+async def shouts() -> None:
+    await shouting()
+
+
 @step(hard=True, retry=ONCE, timeout=2.0)
 def stuck(fifo: str) -> None:
     hold(fifo, child=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure.errors import DefinitionError
 from perdure.kernel import payload
-from perdure.kernel.names import id_text
+from perdure.kernel.names import check_name, id_text
 from perdure.kernel.process import Process
 from perdure.limits import ATTRIBUTES_BYTES
 
@@ -29,6 +29,7 @@ class Attempt:
         "_left",
         "_loop",
         "_process",
+        "_show",
         "idempotency_key",
         "last_progress",
         "number",
@@ -48,6 +49,7 @@ class Attempt:
         last_progress: Any = None,
         undoes: str | None = None,
         connection: Any = None,
+        show: Callable[[str, bytes], None] | None = None,
     ) -> None:
         self._process = process
         self.step = step
@@ -59,6 +61,7 @@ class Attempt:
         self.last_progress = last_progress
         self.undoes = undoes
         self._connection = connection
+        self._show = show
 
     @property
     def process(self) -> str:
@@ -107,6 +110,18 @@ class Attempt:
             self._extend()
         else:
             self._loop.call_soon_threadsafe(self._extend)
+
+    def publish(self, name: str, value: Any) -> None:
+        """Append ``value`` to what the process publishes under ``name``, while the step runs on; from every thread.
+
+        It is written soon, with the process's next commit. What an attempt has published stays, also if it fails then:
+        the next one publishes anew. Raises InvalidKey, PayloadError (PayloadTooLarge: await something, so that it can
+        be written), and DefinitionError in a hard or a queued step.
+        """
+        check_name(name, "the name of the value")
+        raw = payload.encode(value, what=f"the published value {name!r}")
+        if self._show is not None:
+            self._show(name, raw)
 
 
 ATTEMPT: ContextVar[Callable[[], Attempt]] = ContextVar("perdure attempt", default=Attempt)

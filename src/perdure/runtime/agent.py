@@ -20,7 +20,7 @@ from perdure.kernel.attempt import FailedAttempt
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure, answered
 from perdure.kernel.process import Process
-from perdure.runtime import undoing
+from perdure.runtime import publishing, undoing
 from perdure.runtime.cells import Cells
 from perdure.runtime.keeper import HardCall
 from perdure.runtime.relay import Relay
@@ -84,6 +84,7 @@ class Execution:
                 last_progress=activation.last_progress(ask),
                 undoes=undoing.key_undone(activation, ask),
                 connection=None if self.pact is None else self.pact.connection,
+                show=partial(publishing.show, self),
             )
         return self.attempt
 
@@ -126,7 +127,8 @@ class Agent:
 
     ``answered`` is told of a step that is over, ``tried`` of a failed attempt that another will follow, ``due`` that
     the wait before an attempt has passed, ``queued`` that an undo may begin which waits in a queue,
-    ``late`` of a value that comes after its attempt was given up, ``refused`` of what a late commit would have left.
+    ``late`` of a value that comes after its attempt was given up, ``refused`` of what a late commit would have left,
+    ``shown`` of a value that an attempt publishes.
     """
 
     def __init__(self, telemetry: Telemetry, time: StoreTime, machine: Machine) -> None:
@@ -141,6 +143,7 @@ class Agent:
         self.queued: Callable[[Activation, Ask[Any]], None]
         self.late: Callable[[Execution, Any], None] = lambda execution, value: None
         self.refused: Callable[[Process], None] = lambda after: None
+        self.shown: Callable[[Execution, str, bytes], None]
         self._relay = Relay(self.loop, self._completed, self.failed)
         self.cells: Cells | None = None
         self.notary: Notary | None = None

@@ -151,6 +151,7 @@ class Told:
             left=lambda: self.deadline - inmate.machine.monotonic(),
             last_progress=payload.decode(bytes(order.last_progress)),
             undoes=order.undoes,
+            show=_nowhere,
         )
 
     def itself(self) -> Attempt:
@@ -162,6 +163,12 @@ class Told:
             return  # a thread that the step left behind: the cell may be in another attempt by now
         self.deadline = self.inmate.machine.monotonic() + self.timeout
         self.inmate.say(Beat(Raw(payload.encode(self.attempt.last_progress, limit=ATTRIBUTES_BYTES))))
+
+
+def _nowhere(name: str, raw: bytes) -> None:
+    raise DefinitionError(
+        "a hard step runs apart and cannot publish. Return the value, and publish it in the workflow."
+    )
 
 
 def found(order: Order) -> Step[Any, Any]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 from msgspec import json
 from msgspec.structs import replace
 
+from perdure import limits
 from perdure.authoring.publication import publications_of
+from perdure.authoring.task import QueueWork
+from perdure.errors import DefinitionError, PayloadTooLarge
 from perdure.kernel import attributes
 from perdure.kernel.event import EventType
 
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
     from perdure.kernel.event import Event
     from perdure.kernel.process import Process
     from perdure.runtime.activation import Activation
+    from perdure.runtime.agent import Execution
 
 
 def recall(activation: Activation, event: Event) -> None:
@@ -57,3 +63,33 @@ def told(commit: Commit, before: Process) -> Commit:
     """The commit, marked with what of it others wait for."""
     published = any(event.type is EventType.PUBLISHED for event in commit.events)
     return replace(commit, attributes_set=commit.after.attributes != before.attributes, published=published)
+
+
+def show(execution: Execution, name: str, raw: bytes) -> None:
+    """An attempt publishes a value, from whichever thread; raises DefinitionError if nobody could read it."""
+    if isinstance(execution.activation.workflow, QueueWork):
+        raise DefinitionError(
+            "a queued step is a process of its own, whose values nobody would look for. Return the value, and publish "
+            "it in the workflow."
+        )
+    if len(execution.activation.events) >= limits.PUBLISHED_RECORDS:
+        raise PayloadTooLarge(
+            f"{limits.PUBLISHED_RECORDS:,} values wait to be written. Put several into one, or let the step await "
+            "something now and then."
+        )
+    agent = execution.agent
+    if get_ident() == agent.thread:
+        agent.shown(execution, name, raw)
+    else:
+        agent.loop.call_soon_threadsafe(agent.shown, execution, name, raw)
+
+
+def by_step(settle: Callable[[Activation], None], execution: Execution, name: str, raw: bytes) -> None:
+    """Note a value that an attempt has published, and see to it that it is written, when the step lets us."""
+    activation, ask, agent = execution.activation, execution.ask, execution.agent
+    if execution.over or activation.gone:
+        return
+    publications_of(activation.loop)
+    now = max(agent.time.now(), activation.at)
+    activation.note(EventType.PUBLISHED, now, raw, name=name, place=f"{ask.name}:{ask.place}")
+    agent.loop.call_soon(settle, activation)

@@ -85,6 +85,7 @@ class Scheduler:
         self.agent.tried = self._step_tried
         self.agent.due = self._step_due
         self.agent.queued = partial(undoing.queue, self._settle)
+        self.agent.shown = partial(publishing.by_step, self._settle)
         self.ended: Callable[[Process], None] = lambda process: None
         self.parted: Callable[[bytes], None] = lambda id: None
         self.room: Callable[[], None] = lambda: None

@@ -1,0 +1,152 @@
+"""Values that a running step publishes, on both stores: read while it runs, kept whatever becomes of the attempt."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from perdure.authoring.publication import publish
+from perdure.authoring.step import attempt, step
+from perdure.authoring.workflow import workflow
+from perdure.errors import InvalidKey, PayloadTooLarge, ProcessFailed
+from perdure.kernel.policy import Retry
+from perdure.stream import Stream
+from tests.runtime import hard
+from tests.runtime.conftest import LIMIT, Open
+
+gates: dict[str, asyncio.Event] = {}
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    gates.clear()
+    gates["go"] = asyncio.Event()
+
+
+@step(retry=Retry(attempts=2, first=0.001, jitter=0.0))
+async def write(words: list[str], fail: bool) -> int:
+    for word in words:
+        attempt().publish("word", word)
+    await gates["go"].wait()
+    attempt().publish("word", f"end of attempt {attempt().number}")
+    if fail and attempt().number == 1:
+        raise ConnectionError("the pen is dry")
+    return len(words)
+
+
+@step(retry=Retry.NONE)
+def threaded(count: int) -> int:
+    for number in range(count):
+        attempt().publish("number", number)
+    return count
+
+
+@step(retry=Retry.NONE)
+async def flood() -> str:
+    try:
+        for number in range(1_000_000):
+            attempt().publish("drop", number)
+    except PayloadTooLarge as error:
+        return str(error)
+    return "all"
+
+
+@step(queue="desk", retry=Retry.NONE)
+async def queued() -> None:
+    attempt().publish("word", "nobody would look here")
+
+
+@workflow
+async def letter(words: list[str], fail: bool = False) -> int:
+    publish("word", "dear")
+    number = await write(words, fail)
+    publish("word", "yours")
+    return number
+
+
+@workflow
+async def counted(count: int) -> int:
+    return await threaded(count)
+
+
+@workflow
+async def flooded() -> str:
+    return await flood()
+
+
+@workflow
+async def asked() -> None:
+    await queued()
+
+
+FLOWS = [letter, counted, flooded, asked]
+
+
+async def taken(stream: Stream[Any], count: int) -> list[Any]:
+    async with asyncio.timeout(LIMIT):
+        return [await anext(stream) for _ in range(count)]
+
+
+async def rest(stream: Stream[Any]) -> list[Any]:
+    async with asyncio.timeout(LIMIT):
+        return [value async for value in stream]
+
+
+async def test_what_a_step_publishes_is_read_while_it_runs(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=FLOWS)
+    handle = await engine.start(letter, ["it", "rains"])
+    stream = handle.values("word")
+    assert await taken(stream, 3) == ["dear", "it", "rains"]
+    gates["go"].set()
+    assert await rest(stream) == ["end of attempt 1", "yours"]
+    assert await handle.result(LIMIT) == 2
+    types = [event.type.name for event in await engine.history(handle.id)]
+    assert types == [*["PUBLISHED"] * 4, "STEP_COMPLETED", "PUBLISHED", "COMPLETED"]
+
+
+async def test_the_next_attempt_publishes_anew_and_a_replay_nothing(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=FLOWS)
+    handle = await engine.start(letter, ["it"], True)
+    assert await taken(handle.values("word"), 2) == ["dear", "it"]
+    await engine.close(0)
+    gates["go"].set()
+    other, _ = await opened(work=True, workflows=FLOWS)
+    assert await other.result(handle.id, timeout=LIMIT) == 1
+    whole = ["dear", "it", "it", "end of attempt 1", "it", "end of attempt 2", "yours"]
+    assert await rest(other.values(handle.id, "word")) == whole
+
+
+async def test_a_step_in_a_thread_publishes_in_its_order(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=FLOWS)
+    handle = await engine.start(counted, 200)
+    assert await handle.result(LIMIT) == 200
+    assert await rest(handle.values("number")) == list(range(200))
+
+
+async def test_a_step_that_publishes_without_pause_is_told_to_wait(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=FLOWS)
+    handle = await engine.start(flooded)
+    assert "1,000 values wait to be written" in await handle.result(LIMIT)
+    assert len(await rest(handle.values("drop"))) == 1_000
+
+
+async def test_a_queued_step_publishes_nothing(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=FLOWS, queues=["desk"])
+    handle = await engine.start(asked)
+    with pytest.raises(ProcessFailed, match="a queued step is a process of its own"):
+        await handle.result(LIMIT)
+
+
+async def test_a_hard_step_publishes_nothing(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[hard.shouts])
+    handle = await engine.start(hard.shouts)
+    with pytest.raises(ProcessFailed, match="a hard step runs apart and cannot publish"):
+        await handle.result(LIMIT)
+
+
+async def test_outside_of_a_process_publishing_does_nothing_but_check() -> None:
+    attempt().publish("word", 1)
+    with pytest.raises(InvalidKey):
+        attempt().publish("", 1)
