@@ -172,6 +172,11 @@ class Lineage:
         if not self.set_back:
             self._calm.set()
 
+    @property
+    def settling(self) -> bool:
+        """Whether claims still wait: what was lost may come back yet, by a start that is sent again."""
+        return self._machine.monotonic() < self._calm_at
+
     async def settled(self) -> None:
         """Before a claim: wait until all that was set back is held, and others have had the time to hold theirs."""
         while self._calm_at:

@@ -1,10 +1,13 @@
 """Sweep: processes that a fail-over has set back behind what this worker was told. They are held for a person.
 
 Their steps may have had effects that the database knows nothing of: to go on by itself would be to do them again. No
-claim is made here until they are held. What was lost altogether can only be told.
+claim is made here until they are held. What was lost altogether can only be told; it is looked for until claims go on,
+since a start whose answer was lost is sent again, and steps of that process may have been taken already.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from perdure import limits
 from perdure.kernel.command import held
@@ -13,7 +16,7 @@ from perdure.kernel.process import Status
 from perdure.kernel.transition import Sender
 from perdure.runtime.ward import Ward
 from perdure.store.base import Search
-from perdure.store.lineage import lineage_of
+from perdure.store.lineage import Lineage, lineage_of
 
 SECONDS = 0.2
 COUNTER = "processes_set_back"
@@ -21,21 +24,27 @@ LAW = "accepted_is_kept"
 
 
 async def sweep(ward: Ward) -> int:
-    """Hold up to one batch of them; those that do not run need no hold."""
+    """Hold all of them, batch by batch; those that do not run need no hold."""
     lineage = lineage_of(ward.store)
     if lineage is None or not lineage.set_back:
         return 0
-    texts = dict(list(lineage.set_back.items())[: limits.SWEEP_ROWS])
-    rows = await ward.store.search(Search(ids=tuple(texts), limit=limits.SWEEP_ROWS))
-    running = [row for row in rows if row.status is Status.RUNNING]
+    ids = list(lineage.set_back)
+    batches = [ids[place : place + limits.SWEEP_ROWS] for place in range(0, len(ids), limits.SWEEP_ROWS)]
+    return sum([await _held(ward, lineage, batch) for batch in batches])
+
+
+async def _held(ward: Ward, lineage: Lineage, ids: Sequence[bytes]) -> int:
+    texts = {id: lineage.set_back[id] for id in ids}
+    settling = lineage.settling
+    rows = {row.id: row for row in await ward.store.search(Search(ids=tuple(ids), limit=len(ids)))}
+    running = [row for row in rows.values() if row.status is Status.RUNNING]
+    now, idle_at = ward.time.now(), ward.time.idle_at()
     written = await ward.write(
-        [
-            held(row, Sender("perdure", texts[row.id], "supervisor"), now=ward.time.now(), idle_at=ward.time.idle_at())
-            for row in running
-        ]
+        [held(row, Sender("perdure", texts[row.id], "supervisor"), now=now, idle_at=idle_at) for row in running]
     )
     # If we die here or before, those that are not held yet go on when their leases lapse, and nobody is told of them.
-    done = texts.keys() - {row.id for row in running} | {commit.after.id for commit in written}
+    still = {row.id for row in running} - {commit.after.id for commit in written}
+    done = [id for id in ids if id not in still and (id in rows or not settling)]
     for id in done:
         ward.taken(id)
         ward.found(Finding(LAW, id, texts[id]))
