@@ -13,7 +13,7 @@ from perdure.answer import asked
 from perdure.clock import Machine, microseconds
 from perdure.errors import IllegalMove, PerdureError, ProcessNotFound
 from perdure.kernel import command, hand, run, transition
-from perdure.kernel.child import ORDERS
+from perdure.kernel.child import beforehand, without_orders
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.event import Event
 from perdure.kernel.lease import Claim
@@ -228,8 +228,8 @@ class Commands:
         their parent is held.
         """
         commit = decide(row, history, now)
-        letters = [letter for letter in commit.sends if letter.type in ORDERS]
-        if len(letters) <= limits.OUTBOX_RECORDS:
+        letters = beforehand(commit.sends)
+        if not letters:
             return await self._written(commit)
         if row.status is Status.RUNNING:
             told = Sender("perdure", f"its {len(letters):,} children are told first", "command")
@@ -241,8 +241,7 @@ class Commands:
         for first in range(0, len(letters), limits.OUTBOX_RECORDS):
             portion = letters[first : first + limits.OUTBOX_RECORDS]
             await asyncio.gather(*(asked(self.doors.send, letter) for letter in portion))
-        rest = tuple(letter for letter in commit.sends if letter.type not in ORDERS)
-        return await self._written(replace(commit, sends=rest))
+        return await self._written(replace(commit, sends=without_orders(commit.sends)))
 
     async def _written(self, commit: Commit) -> bool:
         answer: CommitAnswer = await asked(self.doors.commit, commit)

@@ -152,3 +152,19 @@ async def test_f45_a_command_that_dies_while_it_tells_a_large_family_leaves_it_h
             await asyncio.sleep(0)
     killed.open.set()
     await sound(engine)
+
+
+async def test_f45_the_children_of_a_large_family_that_is_over_its_deadline_are_told_in_portions(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.limits.OUTBOX_RECORDS", 5)
+    engine, store = await opened(work=True, workflows=[resting, rests])
+    handle = await engine.start(resting, 12, deadline=1.0)
+    with pytest.raises(ProcessFailed, match="ran over its deadline"):
+        await handle.result(LIMIT)
+    async with asyncio.timeout(LIMIT):
+        while (await statuses(engine, "rests")).get("cancelled") != 12:
+            await asyncio.sleep(0)
+    commits = [commit for name, commits in store.calls if name == "commit" for commit in commits]
+    assert max(len(commit.sends) for commit in commits) <= 5
+    await sound(engine)

@@ -11,6 +11,7 @@ from hashlib import blake2b
 
 from msgspec import Struct, json
 
+from perdure import limits
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
@@ -105,6 +106,17 @@ def farewell(parent: bytes, history: Sequence[Event]) -> tuple[Message, ...]:
     return tuple(
         (terminate if child.terminated else cancel)(child.id_bytes, parent) for child in bound if not child.abandoned
     )
+
+
+def beforehand(sends: Sequence[Message]) -> tuple[Message, ...]:
+    """Of what a commit sends, the orders that go out before it, in portions: all, if they are many, else none."""
+    orders = tuple(message for message in sends if message.type in ORDERS)
+    return orders if len(orders) > limits.OUTBOX_RECORDS else ()
+
+
+def without_orders(sends: Sequence[Message]) -> tuple[Message, ...]:
+    """What is left for the commit itself, where the orders went before it."""
+    return tuple(message for message in sends if message.type not in ORDERS)
 
 
 # -- how deep a family is --------------------------------------------------------------------------------------------

@@ -6,9 +6,13 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
+from perdure import limits
 from perdure.answer import asked
 from perdure.authoring.registry import Registry
 from perdure.clock import Machine
+from perdure.kernel.child import beforehand, without_orders
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.finding import Finding
 from perdure.kernel.worker import Worker
@@ -62,11 +66,21 @@ class Ward:
             self._workers_at = now
         return self._workers
 
+    async def _written(self, commit: Commit) -> CommitAnswer:
+        letters = beforehand(commit.sends)
+        # If we die here some children of a large family have heard of an end that their parent has still to come to: it is
+        # over its deadline, and the next round ends it.
+        for first in range(0, len(letters), limits.OUTBOX_RECORDS):
+            portion = letters[first : first + limits.OUTBOX_RECORDS]
+            await asyncio.gather(*(asked(self.committer.send, letter) for letter in portion))
+        if letters:
+            commit = replace(commit, sends=without_orders(commit.sends))
+        answer: CommitAnswer = await asked(self.committer.commit, commit)
+        return answer
+
     async def write(self, commits: Sequence[Commit]) -> list[Commit]:
         """Have commits written; the answer is those that applied. A lost race is nobody's fault and not counted."""
-        given = await asyncio.gather(
-            *(asked(self.committer.commit, commit) for commit in commits), return_exceptions=True
-        )
+        given = await asyncio.gather(*(self._written(commit) for commit in commits), return_exceptions=True)
         applied = []
         for commit, answer in zip(commits, given, strict=True):
             if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
