@@ -8,11 +8,14 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p -c '
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-script-location
 PERDURE_URL ?=
 PYTEST_ARGS ?=
+COUNT ?=
+FROM ?=
+SEED ?=
 BENCH_ARGS ?= all
 PROOF_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-install docs postgres kill cut failover powercut clean
+.PHONY: help demo test check format bench bench-install docs postgres sim sim-long kill cut failover powercut clean
 
 help:
 	@sed -n '1,3s/^# //p' Makefile
@@ -22,6 +25,13 @@ demo: $(VENV)/runs
 
 test: check postgres
 	@$(BIN)/python -m tests.side_by_side $(PYTEST_ARGS)
+
+# Histories of simulated clusters: make sim, make sim SEED=17 (one, shrunk if it fails), make sim-long COUNT=50000
+sim: $(VENV)/develops
+	@$(BIN)/python -m tests.simulator.campaign COUNT=$(or $(COUNT),1000) CORES=2 FROM=$(FROM) SEED=$(SEED)
+
+sim-long: $(VENV)/develops
+	@$(BIN)/python -m tests.simulator.campaign COUNT=$(or $(COUNT),50000) CORES=2 FROM=$(or $(FROM),1000000)
 
 check: $(VENV)/develops
 	@$(BIN)/ruff format --check --quiet . || { echo "make format puts this right" >&2; exit 1; }

@@ -11,7 +11,11 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-APART = (("kill", "cut", "failover", "powercut"), ("cli", "docs", "examples", "pooled", "portal", "transactions"))
+APART = (
+    ("kill", "cut", "failover", "powercut"),
+    ("cli", "docs", "examples", "pooled", "portal", "transactions"),
+    ("simulator",),
+)
 """The folders of each run apart; whatever else there is stands in the main one. ``house`` belongs to `make check`."""
 
 NOTHING_RUN = 5

@@ -1,0 +1,61 @@
+"""A campaign of scenes: so many histories on so many cores, with a summary; what was never reached fails a long one.
+
+``make sim`` and ``make sim-long`` call it: ``python -m tests.simulator.campaign COUNT=1000 CORES=2``; FROM=n begins
+at another seed. ``make sim SEED=17`` repeats one history, and shrinks it if it fails.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from perdure.testing.simulator.__main__ import main as simulator
+from perdure.testing.simulator.campaign import Tally, explore
+from perdure.testing.simulator.choice import Record
+from tests.simulator import probes
+
+SCENE = "tests.simulator.scene:scene"
+LONG = 5_000
+"""Histories from which on every probe must have been reached."""
+
+
+class Kept(Struct):
+    """A history that once failed: by which law, what it was, and the choices that repeat it."""
+
+    law: str
+    story: str
+    choices: Record
+    seed: int = 0
+
+
+def missed(tally: Tally) -> list[str]:
+    """The probes that no history has reached."""
+    return sorted(probes.ALL - {name for name, times in tally.probes.items() if times})
+
+
+def main(words: Sequence[str]) -> int:
+    """Run what the command line says; the answer is 1 if a law was broken or, in a long run, a probe missed."""
+    options = dict(word.split("=", 1) for word in words if "=" in word)
+    if options.get("SEED"):
+        return simulator([SCENE, *(word for word in words if not word.endswith("="))])
+    first, count = int(options.get("FROM") or 0), int(options.get("COUNT") or 1_000)
+    tally = explore(SCENE, range(first, first + count), cores=int(options.get("CORES") or 2), told=_progress)
+    print(file=sys.stderr)
+    print(*tally.lines(), sep="\n")
+    left = missed(tally)
+    print(f"{len(probes.ALL) - len(left)} of {len(probes.ALL)} probes reached")
+    for name in left:
+        print(f"never reached: {name}")
+    for one in tally.failed[:10]:
+        print(f"repeat it: make sim SEED={one.seed}")
+    return int(bool(tally.failed) or (count >= LONG and bool(left)))
+
+
+def _progress(tally: Tally) -> None:
+    print(f"\r{tally.histories:,} histories, {len(tally.failed)} broke a law", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

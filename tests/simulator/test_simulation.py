@@ -1,0 +1,55 @@
+"""The simulation: whole clusters in virtual time, drawn from a seed, judged by the laws and by the oracle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec import json
+
+from perdure.testing.simulator import simulate
+from tests.simulator import probes
+from tests.simulator.campaign import SCENE, Kept
+from tests.simulator.scene import scene
+
+HISTORIES, AT_ONCE = 200, 50
+"""As many as there is a minute for; `make sim` runs more, `make sim-long` as many as one likes."""
+SEEDS = Path(__file__).parent / "seeds"
+
+
+@pytest.mark.parametrize("kept", sorted(SEEDS.glob("*.json")), ids=lambda path: path.stem)
+def test_what_was_once_found_does_not_come_back(kept: Path) -> None:
+    case = json.decode(kept.read_bytes(), type=Kept)
+    simulate(scene, case.seed, choices=case.choices).check()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("first", range(0, HISTORIES, AT_ONCE))
+def test_whatever_happens_to_a_cluster_no_law_is_broken(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        simulate(scene, seed).check()
+
+
+@pytest.mark.parametrize("seed", [3, 17, 2026])
+def test_the_same_seed_gives_the_same_history(seed: int) -> None:
+    one, other = simulate(scene, seed), simulate(scene, seed)
+    assert one.digest() == other.digest()
+    assert one.choices == other.choices
+
+
+def test_recorded_choices_repeat_their_history() -> None:
+    one = simulate(scene, 5)
+    assert simulate(scene, 5, choices=one.choices).digest() == one.digest()
+
+
+def test_the_boring_history_is_one_step_on_one_node() -> None:
+    history = simulate(scene, 0, choices={}).check()
+    assert history.events == {"step_completed": 1, "completed": 1}
+
+
+def test_there_are_at_least_thirty_probes_each_with_a_name_of_its_own() -> None:
+    assert len(probes.ALL) == len(probes.COUNTED) + len(probes.TOLD) + len(probes.BETWEEN) >= 30
+
+
+def test_the_scene_has_the_name_by_which_campaigns_find_it() -> None:
+    assert f"{scene.__module__}:{scene.__name__}" == SCENE
