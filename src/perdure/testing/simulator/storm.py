@@ -62,6 +62,12 @@ class Storm:
                     if kind:
                         self._strike(_KINDS[kind - 1], node)
 
+    async def _stop(self, node: Node) -> None:
+        """Ask a node to stop, and start it again some time after it has."""
+        node.terminate()
+        await node.ended()
+        self.restart(node)
+
     def _strike(self, blow: str, node: Node) -> None:
         cluster = self._cluster
         self.blows[blow] += 1
@@ -73,8 +79,7 @@ class Storm:
             node.pause()
             call_in(world, cluster.choices.pick(PAUSES if blow == "pause" else BLOCKS, "blow"), node.resume)
         elif blow == "stop":
-            node.terminate()
-            call_in(world, cluster.choices.pick(RESTARTS, "blow") + cluster.swarm.pace.stop_seconds, node.start)
+            cluster.loop.create_task(self._stop(node))
         else:
             seconds = cluster.choices.pick(JUMPS, "blow") * (1 if blow == "clock forward" else -1)
             cluster.wall.jump(seconds)
