@@ -68,8 +68,8 @@ class Ward:
 
     async def _written(self, commit: Commit) -> CommitAnswer:
         letters = beforehand(commit.sends)
-        # If we die here some children of a large family have heard of an end that their parent has still to come to: it is
-        # over its deadline, and the next round ends it.
+        # If we die here some of a large family have heard of an end that their parent has still to come to: it is over
+        # its deadline, and the next round ends it.
         for first in range(0, len(letters), limits.OUTBOX_RECORDS):
             portion = letters[first : first + limits.OUTBOX_RECORDS]
             await asyncio.gather(*(asked(self.committer.send, letter) for letter in portion))
