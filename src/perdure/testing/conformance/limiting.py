@@ -186,6 +186,15 @@ class Limiting(Crowded):
         await trial.time.advance(9)
         assert len((await self._claim(trial, worker)).claimed) == 4
 
+    async def test_the_largest_rates_costs_and_periods_can_be_reckoned_with(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        await self._limit(trial, rate=10**9, per=100 * 365 * 86_400 * SECOND)
+        await self._tasks(trial, *[None] * 300, cost=10**6)
+        assert len((await self._claim(trial, worker)).claimed) == 300
+        await self._tasks(trial, *[None] * 900, cost=10**6)
+        assert len((await self._claim(trial, worker)).claimed) == 700
+        assert (await self._claim(trial, worker)).claimed == ()
+
     async def test_a_full_queue_names_no_time_at_which_to_look_again(self, trial: Trial) -> None:
         worker = await trial.worker()
         await self._limit(trial, concurrency=1)

@@ -54,8 +54,8 @@ BEGIN
             SELECT coalesce(sum(least(coalesce(p.cost, 1), q.concurrency, q.share_concurrency, q.rate)), 0)
             FROM perdure.process p WHERE p.kind = queued AND p.kind < 'A' AND p.kind >= '@' AND p.owner IS NOT NULL);
         IF q.rate IS NOT NULL THEN
-            q.next_at := greatest(q.next_at, t) + (paid * q.per + q.rate - 1) / q.rate * interval '1 microsecond';
-            pace := greatest(q.per - (extract(epoch FROM q.next_at - t) * 1000000)::bigint, 0) * q.rate / q.per;
+            q.next_at := greatest(q.next_at, t) + ceil(paid::numeric * q.per / q.rate) * interval '1 microsecond';
+            pace := floor(greatest(q.per - (extract(epoch FROM q.next_at - t) * 1000000)::bigint, 0)::numeric * q.rate / q.per);
         END IF;
         idle := only_id IS NULL AND NOT EXISTS (
             SELECT FROM unnest(codes) AS h(code)
@@ -94,7 +94,7 @@ BEGIN
     slots := slots - paid;
     more := chosen.more OR coalesce(cardinality(free), 0) < coalesce(cardinality(chosen.ids), 0);
     IF q.rate IS NOT NULL THEN
-        q.next_at := q.next_at + (paid * q.per + q.rate - 1) / q.rate * interval '1 microsecond';
+        q.next_at := q.next_at + ceil(paid::numeric * q.per / q.rate) * interval '1 microsecond';
     END IF;
     IF (q.rate IS NOT NULL AND cardinality(taken) > 0) OR chosen.turn <> q.turn THEN
         UPDATE perdure.queue k SET next_at = q.next_at, turn = chosen.turn WHERE k.name = wanted;
@@ -119,7 +119,7 @@ BEGIN
           AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
         ORDER BY p.due_at LIMIT 1) AS c;
     IF chosen.refused IS NOT NULL THEN
-        next_t := least(next_t, q.next_at + ((chosen.refused * q.per + q.rate - 1) / q.rate - q.per) * interval '1 microsecond');
+        next_t := least(next_t, q.next_at + (ceil(chosen.refused::numeric * q.per / q.rate) - q.per) * interval '1 microsecond');
     END IF;
 END
 $$;
