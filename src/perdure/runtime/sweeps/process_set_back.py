@@ -34,6 +34,9 @@ async def sweep(ward: Ward) -> int:
 
 
 async def _held(ward: Ward, lineage: Lineage, ids: Sequence[bytes]) -> int:
+    # What we have in hand of them goes first: its next commit could carry the very token that the hold will draw.
+    for id in ids:
+        ward.taken(id)
     texts = {id: lineage.set_back[id] for id in ids}
     settling = lineage.settling
     rows = {row.id: row for row in await ward.store.search(Search(ids=tuple(ids), limit=len(ids)))}
@@ -46,7 +49,6 @@ async def _held(ward: Ward, lineage: Lineage, ids: Sequence[bytes]) -> int:
     still = {row.id for row in running} - {commit.after.id for commit in written}
     done = [id for id in ids if id not in still and (id in rows or not settling)]
     for id in done:
-        ward.taken(id)
         ward.found(Finding(LAW, id, texts[id]))
         lineage.handled(id)
     return len(done)
