@@ -62,7 +62,8 @@ class Results:
 
     def ended(self, process: Process) -> None:
         """A process has ended (or is broken): tell those who wait for it."""
-        self._leave(process.id)
+        if self._away:
+            self._leave(process.id)
         for future in self._waiters.pop(process.id, ()):
             if not future.done():
                 future.set_result(process)

@@ -23,7 +23,9 @@ from tests.cut import trade
 from tests.cut.proxy import Cut, Proxy
 from tests.kill.crime import laws_hold
 
-WRITES = frozenset({"start", "send", "commit", "commit_alone", "commit_outward", "claim"})
+DOORS = ("start", "start_telling", "send", "commit", "commit_outward", "claim", "claim_queued", "claim_among")
+ALONE = ("send_alone", "commit_alone", "commit_outward_alone")
+WRITES = frozenset((*DOORS, *ALONE))
 APPLIED, ABSENT, SPLIT = "applied", "absent", "partly"
 ENGINES = 4
 AT_ONCE = 40
