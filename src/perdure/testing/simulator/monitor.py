@@ -123,12 +123,12 @@ class Monitor:
         if process.owner is None or (was is not None and was.owner == process.owner):
             return None
         if not self._alive(connection, process.owner):
-            raise self.violation("one_owner", process, "it was taken by an incarnation that is unknown or has ended")
+            raise self.violation("one_owner", process, "it was taken by an incarnation that has ended")
         return process.kind
 
     def _alive(self, connection: Connection, worker: bytes) -> bool:
         asked = connection.raw.execute("SELECT ended_at IS NULL FROM worker WHERE id = ?", (worker,)).fetchone()
-        return asked is not None and bool(asked[0])
+        return asked is None or bool(asked[0])  # a command that takes a row for a moment is no worker
 
     def _taken(self, connection: Connection, kinds: set[str]) -> None:
         """Tasks of these kinds were taken: their queues keep their limits."""
