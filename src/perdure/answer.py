@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from perdure.errors import PerdureError
+
+T = TypeVar("T")
 
 
 def to_future(future: asyncio.Future[Any]) -> Callable[[Any], None]:
@@ -26,3 +30,13 @@ def asked(door: Callable[[Any, Callable[[Any], None]], None], record: Any) -> as
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     door(record, to_future(future))
     return future
+
+
+def at_once(work: Coroutine[Any, Any, T]) -> T:
+    """The answer of a coroutine that never waits, as where everything that it calls blocks."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+    raise PerdureError("what must not wait has waited; this is a defect, please report it")

@@ -6,16 +6,17 @@ happened. The same arguments, answers, errors and limits at the door as those of
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from perdure import request
+from perdure.answer import at_once
 from perdure.authoring.workflow import Workflow
 from perdure.client import Client, FirstSignal
-from perdure.errors import InvalidInput, PerdureError, ProcessNotFound
+from perdure.errors import InvalidInput, ProcessNotFound
 from perdure.handle import Handle
 from perdure.kernel.commit import Start
 from perdure.kernel.message import Message, MessageType, SendVerdict
@@ -23,7 +24,6 @@ from perdure.kernel.names import id_text
 from perdure.request import Reference
 from perdure.store.guest import guest_of
 
-T = TypeVar("T")
 Held = TypeVar("Held")
 
 
@@ -103,12 +103,12 @@ class BlockingGuest(Generic[Held]):
     @wraps(Guest.start)
     def start(self, *args: Any, **kwargs: Any) -> Held:
         """Start a process with the caller's commit: see :meth:`Client.start`."""
-        return self._hold(_at_once(self._guest.start(*args, **kwargs)))
+        return self._hold(at_once(self._guest.start(*args, **kwargs)))
 
     @wraps(Guest.signal)
     def signal(self, *args: Any, **kwargs: Any) -> SendVerdict:
         """Send a signal with the caller's commit: see :meth:`Client.signal`."""
-        return _at_once(self._guest.signal(*args, **kwargs))
+        return at_once(self._guest.signal(*args, **kwargs))
 
 
 def blocking_guest(client: Client, connection: Any, hold: Callable[[Handle[Any]], Held]) -> BlockingGuest[Held]:
@@ -117,13 +117,3 @@ def blocking_guest(client: Client, connection: Any, hold: Callable[[Handle[Any]]
     if not guest.blocking:
         raise InvalidInput("the calls of this connection must be awaited. Use it with an Engine, on its event loop.")
     return BlockingGuest(guest, hold)
-
-
-def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The answer of a coroutine that never waits, as one on a blocking connection."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        answer: T = end.value
-        return answer
-    raise PerdureError("a blocking connection has waited; this is a defect, please report it")

@@ -17,10 +17,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure import limits
+from perdure.answer import at_once
 from perdure.authoring.attempt import ATTEMPT
 from perdure.authoring.transaction import unfit
 from perdure.clock import Machine
-from perdure.errors import DefinitionError, PerdureError, StoreUnavailable
+from perdure.errors import DefinitionError, StoreUnavailable
 from perdure.kernel import pact
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
@@ -123,15 +124,15 @@ class Notary:
         assert self._pacts is not None
         if execution.over:
             raise asyncio.CancelledError
-        made = execution.pact = _at_once(self._pacts.take())
+        made = execution.pact = at_once(self._pacts.take())
         context = copy_context()
         context.run(ATTEMPT.set, execution.current)
         began = partial(self._agent.loop.call_soon_threadsafe, self._began, execution)
         try:
-            kept: Kept = context.run(_at_once, self._performed(made, execution, began))
+            kept: Kept = context.run(at_once, self._performed(made, execution, began))
             return kept
         finally:
-            _at_once(made.end())
+            at_once(made.end())
 
     def _written(self, execution: Execution, kept: Kept | None, error: BaseException | None) -> None:
         self._ended(execution, kept, error)
@@ -240,12 +241,3 @@ def awaited(activation: Activation, message: Message) -> Ask[Any] | None:
 
 def _nothing() -> None:
     """A step in a thread begins when its transaction does."""
-
-
-def _at_once(work: Coroutine[Any, Any, Any]) -> Any:
-    """The answer of a coroutine that never waits."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        return end.value
-    raise PerdureError("a pact in a thread has waited; this is a defect, please report it")

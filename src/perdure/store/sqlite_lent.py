@@ -109,11 +109,11 @@ class Lent(sqlite3.Connection):
         """Around every call: none is made while the transaction is taken back, nor after."""
         try:
             with self._lock:
-                if self.taken_back and not self._ours:
+                if self._wanted_back():
                     raise TimeoutError("this attempt was given up and rolled back; return, for nothing of it counts")
                 yield
         finally:
-            if self.taken_back and not self._ours:
+            if self._wanted_back():
                 self._roll_back()  # whoever took it back did not wait for this call to end
 
     @contextmanager
@@ -140,7 +140,7 @@ class Lent(sqlite3.Connection):
         self.taken_back = True
         self._roll_back()
 
-    def _wanted_back(self) -> int:
+    def _wanted_back(self) -> bool:
         return self.taken_back and not self._ours
 
     def _roll_back(self) -> None:
