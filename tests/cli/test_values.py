@@ -1,4 +1,4 @@
-"""What an operator sees of published values, on both stores: the verb ``values``, and a signal that comes with a start."""
+"""What an operator sees of published values, on both stores: ``values``, and a signal that comes with a start."""
 
 from __future__ import annotations
 
