@@ -7,10 +7,13 @@ import asyncio
 import logging
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from perdure.testing.postgres import Server
 from tests.kill.storm import LANES, kills, stops
+
+PORTION = 100
 
 
 def told(text: str) -> None:
@@ -19,16 +22,24 @@ def told(text: str) -> None:
 
 
 async def on_both(asked: argparse.Namespace, server: Server, folder: Path) -> None:
-    """Half of all on SQLite, half on PostgreSQL."""
-    for number, store in enumerate(("SQLite", "SQLite", "PostgreSQL", "PostgreSQL")):
+    """In turn on SQLite and PostgreSQL, each portion on databases of its own and judged by itself."""
+    for number, (count, work) in enumerate(portions(asked)):
         where = folder / str(number)
         where.mkdir()
-        files = [f"sqlite:///{where}/perdure{lane}.db" for lane in range(LANES)]
-        urls = files if store == "SQLite" else [server.fresh_database() for _ in range(LANES)]
-        if number % 2 == 0 and asked.kills:
-            print(f"{store}: {await kills(urls[0], where, asked.kills // 2, asked.seed, told)}", flush=True)
-        elif number % 2 and asked.stops:
-            print(f"{store}: {await stops(urls, where, asked.stops // 2, told)}", flush=True)
+        on_file = number % 2 == 0
+        urls = [f"sqlite:///{where}/{lane}.db" if on_file else server.fresh_database() for lane in range(LANES)]
+        found = await kills(urls[0], where, count, asked.seed + number, told) if work is kills else None
+        found = found or await stops(urls, where, count, told)
+        print(f"{'SQLite' if on_file else 'PostgreSQL'}: {found}", flush=True)
+
+
+def portions(asked: argparse.Namespace) -> Iterator[tuple[int, object]]:
+    """How many of what each portion has; two and two alike, one for each store."""
+    for wanted, work in ((asked.stops, stops), (asked.kills, kills)):
+        while wanted > 0:
+            portion = min(PORTION, wanted)
+            yield from ((portion // 2, work), (portion - portion // 2, work))
+            wanted -= portion
 
 
 def main() -> None:
