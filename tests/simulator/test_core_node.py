@@ -149,3 +149,22 @@ def test_what_a_scenario_finds_wrong_is_told_with_the_seed() -> None:
     assert history.violation is not None and history.violation.law == "scenario"
     with pytest.raises(AssertionError, match="as the test wants it"):
         history.check()
+
+
+def test_a_worker_whose_session_was_lost_seems_dead_and_goes_on_as_another_incarnation() -> None:
+    """A wrong guess is harmless: whoever is taken for dead is told so, and its process is finished by somebody."""
+
+    async def scenario(cluster: Cluster) -> None:
+        handle = await cluster.client.start(one_step, 3.0)
+        node = await owner(cluster)
+        cluster.server.loop.call_in(cluster.loop.world, 0.0, node.pause)  # type: ignore[attr-defined]
+        cluster.server.lost.add(node.life.number)  # type: ignore[attr-defined]
+        await asyncio.sleep(2)
+        node.resume()  # type: ignore[attr-defined]
+        assert await handle.result() == "done"
+        await asyncio.sleep(2)
+        (row,) = cluster.rows()
+        assert row.status is Status.COMPLETED
+        assert sum(engine.metrics().get("workers_dead", 0) for engine in cluster.engines) == 1
+
+    played(scenario)

@@ -38,6 +38,7 @@ class History:
     """
 
     seed: int
+    scenario: str
     violation: Violation | None
     choices: dict[str, list[int]]
     log: Log
@@ -65,8 +66,9 @@ class History:
         return "\n".join([head, *self.log.lines(), end])
 
     def check(self) -> History:
-        """Itself; raises the violation if there is one."""
+        """Itself; raises the violation if there is one, with the command that repeats and shrinks it."""
         if self.violation is not None:
+            self.violation.add_note(f"repeat: python -m perdure.testing.simulator {self.scenario} SEED={self.seed}")
             raise self.violation
         return self
 
@@ -104,6 +106,7 @@ def simulate(
             _bury(loop, cluster)
     return History(
         seed,
+        f"{getattr(scenario, '__module__', '')}:{getattr(scenario, '__qualname__', scenario)}",
         violation,
         dict(made.made),
         cluster.log,

@@ -34,7 +34,8 @@ _KINDS = tuple(FAULTS)
 class Server:
     """Carries out calls. ``on`` says whether there are faults, ``kill`` ends a life; ``faults`` counts what happened.
 
-    ``locks`` are the incarnations that hold a lock, with their lives: a dead life's lock is free.
+    ``locks`` are the incarnations that hold a lock, with their lives: a dead life's lock is free, and that of one
+    whose session was ``lost`` until its next call, as on a server that ties locks to sessions.
     """
 
     def __init__(self, loop: SimLoop, swarm: Swarm, log: Log) -> None:
@@ -47,6 +48,7 @@ class Server:
         self.monitor: Monitor | None = None
         self.faults: Counter[str] = Counter()
         self.locks: dict[bytes, Life] = {}
+        self.lost: set[int] = set()
         self.stores: list[SimStore] = []
         self.connection: Connection | None = None
         self._rates = [swarm.faults.get(fault, 0.0) for fault in FAULTS]
@@ -94,7 +96,11 @@ class Server:
         life = store.life
         if life.dead and not self.choices.chance(self.swarm.late, "fault"):
             return
-        if fault in ("failed before", "busy", "full"):
+        if fault == "session lost":  # and with it the lock of its incarnation, until it comes back
+            self.lost.add(life.number)
+        else:
+            self.lost.discard(life.number)
+        if fault in ("failed before", "busy", "full", "session lost"):
             kind = StoreFull if fault == "full" else StoreUnavailable
             self._answer(answer, None, kind(f"{door}: {fault}, as the simulator drew; nothing was done"))
             return

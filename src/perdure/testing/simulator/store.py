@@ -66,7 +66,7 @@ class SimLocks(IncarnationLocks):
     def free(self, worker: bytes) -> bool:
         """Whether its life has ended; a lock that nobody ever took is no evidence."""
         life = self._server.locks.get(worker)
-        return life is not None and life is not self._life and life.dead
+        return life is not None and life is not self._life and (life.dead or life.number in self._server.lost)
 
     def remove(self, worker: bytes) -> None:
         """The incarnation has ended."""

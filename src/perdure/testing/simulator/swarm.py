@@ -15,6 +15,7 @@ FAULTS = {
     "full": (0.0, 0.0, 0.002, 0.02),
     "died before": (0.0, 0.0, 0.0005, 0.005),
     "died after": (0.0, 0.0, 0.0005, 0.005),
+    "session lost": (0.0, 0.0, 0.001, 0.01),
 }
 """What a call to the store may meet, besides nothing, and the rates of which each history draws one."""
 BLOWS = {
@@ -67,7 +68,7 @@ class Swarm:
         return cls(
             nodes=1 + choices.pick((1, 0, 1, 2, 4), "swarm"),
             latencies=choices.pick(SCALES, "scale"),
-            faults={fault: choices.pick(rates, "swarm") for fault, rates in FAULTS.items()},
+            faults={fault: choices.pick(rates, _kind(fault)) for fault, rates in FAULTS.items()},
             blows={blow: choices.pick(rates, "swarm") for blow, rates in BLOWS.items()},
             conflict=choices.pick((0.0, 0.02, 0.2), "swarm"),
             deaf=choices.pick((0.0, 0.1, 1.0), "swarm"),
@@ -84,3 +85,8 @@ class Swarm:
                 "swarm",
             ),
         )
+
+
+def _kind(fault: str) -> str:
+    """What came later is drawn apart, so that recorded histories stay what they are."""
+    return "sessions" if fault == "session lost" else "swarm"
