@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from inspect import isawaitable
@@ -17,8 +18,13 @@ import asyncpg
 from perdure.authoring.saga import saga
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import receive, workflow
+from perdure.engine import Engine
 from perdure.errors import StepError
+from perdure.kernel.event import Event, EventType
 from perdure.kernel.policy import Retry
+from perdure.kernel.soundness import unsound
+from perdure.store.base import Search
+from tests.runtime.conftest import until
 from tests.transactions.caller import address
 
 hooks: dict[str, Callable[[], Any]] = {}
@@ -169,3 +175,59 @@ async def trip(kind: str, whats: list[str]) -> str:
 
 
 FLOWS = [booking, changing, quick_booking, mistaken, two_bookings, booked_and_done, booked_beside, trip]
+
+
+def fail_once(error: BaseException) -> Callable[[], None]:
+    left = [error]
+
+    def hook() -> None:
+        if left:
+            raise left.pop()
+
+    return hook
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+async def sound(engine: Engine, id: bytes) -> None:
+    """The record of a process breaks no law."""
+    [row] = await engine.store.search(Search(ids=(id,)))
+    events = await engine.store.history(id, row.run, limit=row.events or 1)
+    assert unsound(row, events, await engine.store.messages([(id, 0)]), await engine.store.now()) == []
+
+
+async def events(engine: Engine, id: str, type: EventType) -> list[Event]:
+    return [event for event in await engine.history(id) if event.type is type]
+
+
+async def cancelled(engine: Engine, handle: Any) -> None:
+    """Ask the process to cancel; on SQLite nobody else can write while its step does, so its code is told here."""
+    if engine.store.url.startswith("sqlite"):
+        activation = engine.worker.scheduler.hand[handle.id_bytes]  # type: ignore[union-attr]
+        [execution] = activation.in_flight.values()
+        activation.loop.root.cancel()
+        engine.worker.scheduler.feed(activation)  # type: ignore[union-attr]
+        await until(lambda: execution.over)
+    else:
+        await handle.cancel()
+
+
+async def lingering(seen: list[str]) -> None:
+    """Needs a while to end when it is cancelled."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        for _ in range(50):
+            await asyncio.sleep(0)
+        seen.append("ended")
+
+
+async def turned(event: threading.Event) -> None:
+    """Let the event loop turn until the event has come."""
+    await until(event.is_set)
+
+
+async def deaf(activations: Any) -> None:
+    """Reads no message for anybody."""
