@@ -10,20 +10,20 @@ from tests.cli.terminal import Terminal
 
 
 @step(queue="bank")
-async def pay(cents: int) -> int:
+async def pay_cents(cents: int) -> int:
     return cents
 
 
 @workflow
-async def bill(cents: int) -> int:
-    return await pay(cents)
+async def pays_cents(cents: int) -> int:
+    return await pay_cents(cents)
 
 
 async def one_waits(engine: Engine) -> None:
     """One task waits in a blocked queue."""
     await engine.queues.block("bank", who="ana", why="no money")
-    async with Engine(engine.store.url, work=True, workflows=[bill], queues=[]) as shop:
-        await shop.start(bill, 7, key="B-1")
+    async with Engine(engine.store.url, work=True, workflows=[pays_cents], queues=[]) as shop:
+        await shop.start(pays_cents, 7, key="B-1")
         while not await shop.list(Search(kind="@bank")):
             await asyncio.sleep(0.01)
 

@@ -30,7 +30,7 @@ def _nothing_done() -> None:
 
 
 @step(queue="bank", retry=Retry.NONE)
-async def pay(name: str) -> str:
+async def settle(name: str) -> str:
     running[name] = 1
     done.append(sum(running.values()))
     await gates["go"].wait()
@@ -39,17 +39,17 @@ async def pay(name: str) -> str:
 
 
 @workflow
-async def pays(names: list[str]) -> list[str]:
-    return await asyncio.gather(*map(pay, names))
+async def settles(names: list[str]) -> list[str]:
+    return await asyncio.gather(*map(settle, names))
 
 
 async def test_s14_all_workers_together_run_no_more_of_a_queue_than_its_limit(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[pays], queues=["bank"])
+    engine, _ = await opened(work=True, workflows=[settles], queues=["bank"])
     for _ in range(2):
         await opened(work=True, workflows=[], queues=["bank"])
     await engine.queues.limit("bank", concurrency=4)
     names = [f"customer {n}" for n in range(20)]
-    handle = await engine.start(pays, names)
+    handle = await engine.start(settles, names)
     await until(lambda: len(running) == 4)
     [view] = await engine.queues.list()
     assert (view.name, view.running, view.full, view.concurrency) == ("bank", 4, 4, 4)
@@ -59,33 +59,33 @@ async def test_s14_all_workers_together_run_no_more_of_a_queue_than_its_limit(op
 
 
 @workflow
-async def pays_at(labels: list[str]) -> list[str]:
-    return await asyncio.gather(*(pay.options(label=label)(f"{n}") for n, label in enumerate(labels)))
+async def settles_at(labels: list[str]) -> list[str]:
+    return await asyncio.gather(*(settle.options(label=label)(f"{n}") for n, label in enumerate(labels)))
 
 
 async def test_whoever_waits_for_a_slot_hears_at_once_that_another_worker_has_freed_one(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "POLL_SECONDS", 3600.0)
-    engine, _ = await opened(work=True, workflows=[pays_at], queues=[])
+    engine, _ = await opened(work=True, workflows=[settles_at], queues=[])
     workers = [await opened(work=True, workflows=[], queues=["bank"], labels=[label]) for label in ("left", "right")]
     await engine.queues.limit("bank", concurrency=1)
     gates["go"].set()
-    handle = await engine.start(pays_at, ["left", "right"] * 10)
+    handle = await engine.start(settles_at, ["left", "right"] * 10)
     assert await handle.result(LIMIT) == [str(n) for n in range(20)]
     assert max(done) == 1
     assert [worker.metrics()["steps"] for worker, _ in workers] == [10, 10]
 
 
 @step(queue="bank", retry=Retry.NONE)
-async def serve(tenant: str) -> str:
+async def serve_tenant(tenant: str) -> str:
     done.append(tenant)
     return tenant
 
 
 @workflow
 async def serves(tenants: list[str]) -> None:
-    await asyncio.gather(*(serve.options(share=tenant)(tenant) for tenant in tenants))
+    await asyncio.gather(*(serve_tenant.options(share=tenant)(tenant) for tenant in tenants))
 
 
 async def test_l4_f46_the_tasks_of_a_loud_tenant_do_not_keep_those_of_others_waiting(opened: Open) -> None:
@@ -101,14 +101,14 @@ async def test_l4_f46_the_tasks_of_a_loud_tenant_do_not_keep_those_of_others_wai
 
 
 @workflow
-async def pays_dearly(costs: list[int]) -> list[str]:
-    return await asyncio.gather(*(pay.options(cost=cost)(f"{n}") for n, cost in enumerate(costs)))
+async def settles_dearly(costs: list[int]) -> list[str]:
+    return await asyncio.gather(*(settle.options(cost=cost)(f"{n}") for n, cost in enumerate(costs)))
 
 
 async def test_costs_count_towards_the_limit(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[pays_dearly], queues=["bank"])
+    engine, _ = await opened(work=True, workflows=[settles_dearly], queues=["bank"])
     await engine.queues.limit("bank", concurrency=5)
-    handle = await engine.start(pays_dearly, [3, 3, 9, 4])
+    handle = await engine.start(settles_dearly, [3, 3, 9, 4])
     await until(lambda: len(running) == 1)
     [view] = await engine.queues.list()
     assert (view.running, view.waiting) == (1, 3)
@@ -118,13 +118,13 @@ async def test_costs_count_towards_the_limit(opened: Open) -> None:
 
 
 async def test_ipf73_of_a_blocked_queue_nothing_begins_until_it_is_unblocked(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[pays], queues=["bank"])
+    engine, _ = await opened(work=True, workflows=[settles], queues=["bank"])
     blocked = await engine.queues.block("bank", who="ana", why="the bank is closed")
     assert (blocked.blocked_by, blocked.blocked_why, blocked.blocked_at is not None) == (
         "ana", "the bank is closed", True,
     )  # fmt: skip
     gates["go"].set()
-    handle = await engine.start(pays, ["a"])
+    handle = await engine.start(settles, ["a"])
     async with asyncio.timeout(LIMIT):
         while not (tasks := await engine.list(Search(kind="@bank"))) or tasks[0].mover != "person":
             await asyncio.sleep(0)
@@ -138,9 +138,9 @@ async def test_ipf73_of_a_blocked_queue_nothing_begins_until_it_is_unblocked(ope
 
 
 async def test_a_waiting_task_says_that_its_queue_is_full(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[pays], queues=["bank"])
+    engine, _ = await opened(work=True, workflows=[settles], queues=["bank"])
     await engine.queues.limit("bank", concurrency=1)
-    handle = await engine.start(pays, ["a", "b"])
+    handle = await engine.start(settles, ["a", "b"])
     await until(lambda: len(running) == 1)
     async with asyncio.timeout(LIMIT):
         while "queue bank is full (1 of 1)" not in [task.waiting for task in await engine.list(Search(kind="@bank"))]:
@@ -150,11 +150,11 @@ async def test_a_waiting_task_says_that_its_queue_is_full(opened: Open) -> None:
 
 
 async def test_by_its_rate_a_queue_begins_its_tasks_evenly(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[pays], queues=["bank"])
+    engine, _ = await opened(work=True, workflows=[settles], queues=["bank"])
     await engine.queues.limit("bank", rate=5, per=0.5)
     gates["go"].set()
     begun = asyncio.get_running_loop().time()
-    await (await engine.start(pays, [str(n) for n in range(10)])).result(LIMIT)
+    await (await engine.start(settles, [str(n) for n in range(10)])).result(LIMIT)
     assert asyncio.get_running_loop().time() - begun >= 0.5
 
 
@@ -190,7 +190,7 @@ async def test_a_limit_that_makes_no_sense_is_refused(opened: Open, wrong: Any) 
 @pytest.mark.parametrize("wrong", [{"cost": 0}, {"cost": 1.5}, {"cost": True}, {"share": ""}, {"share": 7}])
 def test_a_share_or_cost_that_makes_no_sense_is_refused_when_it_is_set(wrong: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError):
-        pay.options(**wrong)
+        settle.options(**wrong)
 
 
 @step
@@ -205,9 +205,9 @@ def test_a_share_or_cost_without_a_queue_is_refused() -> None:
 
 
 async def test_a_killed_tasks_slot_is_free_again(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[pays], queues=["bank"])
+    engine, _ = await opened(work=True, workflows=[settles], queues=["bank"])
     await engine.queues.limit("bank", concurrency=1)
-    handle = await engine.start(pays, ["a", "b"])
+    handle = await engine.start(settles, ["a", "b"])
     await until(lambda: "a" in running or "b" in running)
     [held] = [task for task in await engine.list(Search(kind="@bank")) if task.owner is not None]
     running.clear()

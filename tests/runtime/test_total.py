@@ -31,7 +31,7 @@ def _nothing_begun(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @step(queue="bank", retry=Retry(attempts=9, first=0.01, cap=0.01))
-async def pay(name: str) -> str:
+async def pay_in_time(name: str) -> str:
     begun.append(name)
     await gates["go"].wait()
     if name == "poor":
@@ -40,8 +40,8 @@ async def pay(name: str) -> str:
 
 
 @workflow
-async def pays(name: str, force: bool) -> str:
-    return await pay.options(total=TOTAL, total_force=force)(name)
+async def pays_in_time(name: str, force: bool) -> str:
+    return await pay_in_time.options(total=TOTAL, total_force=force)(name)
 
 
 async def _over(engine: Any) -> None:
@@ -55,16 +55,16 @@ async def _over(engine: Any) -> None:
 
 
 async def test_ipf76_with_force_an_attempt_at_work_fails_when_the_total_time_is_over(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[pays], queues=["bank"])
-    handle = await engine.start(pays, "a", True)
+    engine, _ = await opened(work=True, workflows=[pays_in_time], queues=["bank"])
+    handle = await engine.start(pays_in_time, "a", True)
     await until(lambda: begun)
     with pytest.raises(ProcessFailed, match="DeadlineExceeded"):
         await handle.result(LIMIT)
 
 
 async def test_ipf76_without_force_an_attempt_at_work_may_end_after_the_total_time(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[pays], queues=["bank"])
-    handle = await engine.start(pays, "a", False)
+    engine, _ = await opened(work=True, workflows=[pays_in_time], queues=["bank"])
+    handle = await engine.start(pays_in_time, "a", False)
     await until(lambda: begun)
     await _over(engine)
     [task] = await engine.store.search(Search(kind="@bank"))
@@ -76,8 +76,8 @@ async def test_ipf76_without_force_an_attempt_at_work_may_end_after_the_total_ti
 
 
 async def test_ipf76_without_force_no_attempt_begins_after_the_total_time(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[pays], queues=["bank"])
-    handle = await engine.start(pays, "poor", False)
+    engine, _ = await opened(work=True, workflows=[pays_in_time], queues=["bank"])
+    handle = await engine.start(pays_in_time, "poor", False)
     await until(lambda: begun)
     await _over(engine)
     gates["go"].set()
@@ -88,9 +88,9 @@ async def test_ipf76_without_force_no_attempt_begins_after_the_total_time(opened
 
 @pytest.mark.parametrize("force", [True, False])
 async def test_ipf75_what_is_in_the_queue_when_its_total_time_is_over_never_begins(opened: Open, force: bool) -> None:
-    engine, _ = await opened(work=True, workflows=[pays], queues=["bank"])
+    engine, _ = await opened(work=True, workflows=[pays_in_time], queues=["bank"])
     await engine.queues.block("bank")
-    handle = await engine.start(pays, "a", force)
+    handle = await engine.start(pays_in_time, "a", force)
     with pytest.raises(ProcessFailed, match="DeadlineExceeded"):
         await handle.result(LIMIT)
     await engine.queues.unblock("bank")
@@ -101,8 +101,8 @@ async def test_ipf75_a_worker_that_gets_a_task_after_its_total_time_does_not_beg
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SWEEP_ROWS", 0)  # no sweep ends it first
-    engine, _ = await opened(work=True, workflows=[pays], queues=[])
-    await engine.start(pays, "a", True)
+    engine, _ = await opened(work=True, workflows=[pays_in_time], queues=[])
+    await engine.start(pays_in_time, "a", True)
     await _over(engine)
     late, _ = await opened(work=True, workflows=[], queues=["bank"])
     await until(lambda: late.metrics()["claims"])
@@ -112,6 +112,6 @@ async def test_ipf75_a_worker_that_gets_a_task_after_its_total_time_does_not_beg
 
 def test_what_makes_no_sense_is_refused_when_it_is_set() -> None:
     with pytest.raises(DefinitionError, match="no total="):
-        pay.options(total_force=False)
+        pay_in_time.options(total_force=False)
     with pytest.raises(DefinitionError, match="True or False"):
-        pay.options(total=5, total_force="no")  # type: ignore[arg-type]
+        pay_in_time.options(total=5, total_force="no")  # type: ignore[arg-type]
