@@ -84,8 +84,8 @@ def simulate(
     """Run one history: begin, the scenario, heal, wait until all is settled, check the end.
 
     ``workflows``, or the modules given there, are hosted by every worker (default: all that this program has defined;
-    queued steps are served by their module). ``swarm`` is the weather
-    (default: drawn). ``choices`` repeats a recorded history instead of drawing from the seed.
+    queued steps are served by their module). ``swarm`` is the weather (default: drawn). ``choices`` repeats a recorded
+    history instead of drawing from the seed.
     """
     made = Choices(seed, choices)
     loop = SimLoop(made)

@@ -122,7 +122,9 @@ class SimLoop(_Base):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            self.call_exception_handler({"message": f"an error in {handle.callback!r}", "exception": error})
+            violation = Violation("nothing_unexpected", f"a callback of {chosen.name} failed: {error!r}")
+            violation.__cause__ = error
+            self.fail(error if isinstance(error, Violation) else violation)
 
     def _jump(self) -> None:
         """Let it be the time of the next timer."""
