@@ -31,7 +31,10 @@ def too_late(scheduler: Scheduler, activation: Activation) -> bool:
     """Let go at once of a process that was claimed after its deadline: its code is not run any more."""
     if not passed(activation, scheduler.time.now()):
         return False
-    scheduler.hand_back(activation, SECOND)  # the sweep that ends it comes sooner
+    if activation.process.inbox > activation.process.seen:  # handed back it would be due now: claimed again, for ever
+        scheduler.drop(activation)
+    else:
+        scheduler.hand_back(activation, SECOND)  # the sweep that ends it comes sooner
     return True
 
 
