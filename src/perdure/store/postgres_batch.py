@@ -21,9 +21,7 @@ _start_rare = attrgetter(
     "progress", "result", "error", "parent", "share", "cost",
 )  # fmt: skip
 _START_DEFAULTS = (Status.RUNNING, 1, False, 0, 0, 0, None, 4, None, None, None, None, None, None, None, 1)
-_commit_rare = attrgetter(
-    "reminder", "deaths", "alone_deaths", "deadline", "priority", "state", "progress", "error"
-)
+_commit_rare = attrgetter("reminder", "deaths", "alone_deaths", "deadline", "priority", "state", "progress", "error")
 _COMMIT_DEFAULTS = (False, 0, 0, None, 4, None, None, None)
 
 id_of = attrgetter("after.id")
