@@ -15,7 +15,7 @@ BENCH_ARGS ?= all
 PROOF_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-install docs postgres sim sim-long kill cut failover powercut clean
+.PHONY: help demo test check format bench bench-install docs postgres sim sim-long gate kill cut failover powercut clean
 
 help:
 	@sed -n '1,3s/^# //p' Makefile
@@ -32,6 +32,9 @@ sim: $(VENV)/develops
 
 sim-long: $(VENV)/develops
 	@$(BIN)/python -m tests.simulator.campaign COUNT=$(or $(COUNT),50000) CORES=2 FROM=$(or $(FROM),1000000)
+
+gate: $(VENV)/develops
+	@$(BIN)/python -m tests.simulator.broken MOST=$(or $(MOST),400) ONLY="$(ONLY)"
 
 check: $(VENV)/develops
 	@$(BIN)/ruff format --check --quiet . || { echo "make format puts this right" >&2; exit 1; }

@@ -18,7 +18,7 @@ from perdure.runtime.ward import Ward
 from perdure.store.base import Search
 from perdure.store.lineage import Lineage, lineage_of
 
-SECONDS = 0.2
+SECONDS = 1.0
 COUNTER = "processes_set_back"
 LAW = "accepted_is_kept"
 

@@ -1,0 +1,86 @@
+"""A defect: one rule of the protocol taken out of a copy of the engine, to see whether the proof notices.
+
+Defects stand in the text files of this folder. One is a line ``# what the broken engine does``, its ``rule:`` (of the
+protocol, or a law's name), ``harmless:`` and the reason if another guard makes the engine right all the same, and for
+each edit ``@ file``, the lines that stand there exactly once, each after ``-``, and after ``+`` what replaces them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import perdure
+
+SOURCE = Path(perdure.__file__).parent
+CHAPTERS = ("writing", "owning", "turning")
+
+
+@dataclass
+class Edit:
+    """A file of the package, the lines that stand there once, and those of a broken engine."""
+
+    file: str
+    right: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    def made(self, text: str) -> str:
+        """The text with the edit made; raises ValueError if it does not fit."""
+        right = "\n".join(self.right)
+        if text.count(right) != 1:
+            raise ValueError(f"{self.file}: {right!r} stands there {text.count(right)} times")
+        return text.replace(right, "\n".join(self.wrong))
+
+
+@dataclass
+class Defect:
+    """What a broken engine does, and how it is broken."""
+
+    name: str
+    rule: str = ""
+    harmless: str = ""
+    edits: list[Edit] = field(default_factory=list)
+
+
+def read() -> Iterator[Defect]:
+    """Every defect, chapter after chapter."""
+    for chapter in CHAPTERS:
+        defect = Defect("")
+        for line in (Path(__file__).parent / f"{chapter}.txt").read_text().splitlines():
+            head, rest = line[:1], line[1:]
+            if head == "#":
+                if defect.name:
+                    yield defect
+                defect = Defect(rest.strip())
+            elif head == "@":
+                defect.edits.append(Edit(rest.strip()))
+            elif head == "-":
+                defect.edits[-1].right.append(rest)
+            elif head == "+":
+                defect.edits[-1].wrong.append(rest)
+            elif line.startswith("rule:"):
+                defect.rule = line.removeprefix("rule:").strip()
+            elif line.startswith("harmless:"):
+                defect.harmless = line.removeprefix("harmless:").strip()
+        yield defect
+
+
+def plant(defect: Defect, folder: Path) -> Path:
+    """Copy the package into a folder, with the defect in it; the answer is what PYTHONPATH must begin with."""
+    shutil.copytree(SOURCE, folder / "perdure", ignore=shutil.ignore_patterns("__pycache__"))
+    for edit in defect.edits:
+        path = folder / "perdure" / edit.file
+        path.write_text(edit.made(path.read_text()))
+    return folder
+
+
+def misfits(defect: Defect) -> Iterator[str]:
+    """The edits that no longer fit the source, in words."""
+    texts: dict[str, str] = {}
+    for edit in defect.edits:
+        try:
+            texts[edit.file] = edit.made(texts.get(edit.file) or (SOURCE / edit.file).read_text())
+        except ValueError as misfit:
+            yield f"{defect.name}: {misfit}"
