@@ -1,5 +1,6 @@
 # make demo   a thousand orders survive a SIGKILL          make test   everything that proves it
 # make check  format, lint, types, floors, house (seconds)   make kill cut failover powercut   real failures, counted
+# make sim    a thousand simulated histories                 make gate   broken engines, hunted by them
 # Needs Python 3.11 or later. What is missing comes from the package registries into .venv.
 
 VENV := .venv
@@ -18,7 +19,7 @@ PROOF_ARGS ?=
 .PHONY: help demo test check format bench bench-install docs postgres sim sim-long gate kill cut failover powercut clean
 
 help:
-	@sed -n '1,3s/^# //p' Makefile
+	@sed -n '1,4s/^# //p' Makefile
 
 demo: $(VENV)/runs
 	@PERDURE_URL='$(PERDURE_URL)' $(BIN)/perdure demo

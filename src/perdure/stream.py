@@ -273,7 +273,7 @@ class _Tail:
             return False  # look once more: from now on we are told
         hint = self._hint
         if self._end is None or (self._end.done() and self._end.result().run < self.run):
-            self._end = asyncio.create_task(self._client.results.wait(self._id, here=self._client.in_hand(self._id)))
+            self._end = asyncio.create_task(self._ending())
             self._end.add_done_callback(partial(_ended, hint))
         try:
             async with asyncio.timeout(self._patience):
@@ -284,6 +284,13 @@ class _Tail:
             await asyncio.sleep(HINT_GAP_SECONDS)
         hint.clear()
         return self._end.done() and self._end.result().run <= self.run
+
+    async def _ending(self) -> Process:
+        """The process once it has ended.
+
+        Who has it in hand is asked in one breath with the wait: an end that came in between would be told to nobody.
+        """
+        return await self._client.results.wait(self._id, here=self._client.in_hand(self._id))
 
     def close(self) -> None:
         """Wait for nothing any more."""

@@ -26,6 +26,12 @@ TROUBLES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Inte
 """What the driver raises when a server refuses, is away, or has said goodbye unheard."""
 
 
+LOST = (
+    "the connection was lost while the step ran, or was silent for longer than its timeout; the step is tried again "
+    "as its policy says"
+)
+
+
 class PostgresPacts:
     """Lends connections of asyncpg, at most ``limits.TRANSACTION_CONNECTIONS`` at once; the others wait in order."""
 
@@ -146,10 +152,7 @@ class PostgresPact:
             if self.connection.is_in_transaction():
                 return
         except asyncpg.InterfaceError:
-            raise StoreUnavailable(
-                "the connection was lost while the step ran, or was silent for longer than its timeout; the step is "
-                "tried again as its policy says"
-            ) from None
+            raise StoreUnavailable(LOST) from None
         self._transaction = None
         raise Permanent(
             "the step has ended its transaction itself: what it wrote before that is there or not, without its "
@@ -199,6 +202,8 @@ class PostgresPact:
         silent = self._loop.call_later(limits.SILENT_CONNECTION_SECONDS, self._cut)
         try:
             return await statement
+        except asyncpg.InternalClientError as error:  # the server's farewell is here, but not read to its end
+            raise StoreUnavailable(LOST) from error
         finally:
             silent.cancel()
 
