@@ -13,8 +13,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 APART = (
     ("kill", "cut", "failover", "powercut"),
-    ("cli", "docs", "examples", "pooled", "portal", "transactions"),
-    ("simulator",),
+    ("cli", "docs", "examples", "pooled", "portal", "simulator", "transactions"),
+    ("store",),
 )
 """The folders of each run apart; whatever else there is stands in the main one. ``house`` belongs to `make check`."""
 
