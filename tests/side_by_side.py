@@ -1,6 +1,6 @@
 """All tests in a few runs side by side: many of them wait for OS processes, and one run would wait for each in turn.
 
-The runs are fixed, so that tests meet the same neighbours each time. What the others said is shown when the last ends.
+The runs are fixed, so that tests meet the same neighbours each time: a program knows a queued step by its name. What the others said is shown when the last ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 APART = (
     ("kill", "cut", "failover", "powercut"),
-    ("cli", "docs", "examples", "pooled", "portal", "simulator", "transactions"),
+    ("cli", "docs", "examples", "pooled", "portal", "transactions"),
+    ("simulator", "sweeps"),
     ("store",),
 )
 """The folders of each run apart; whatever else there is stands in the main one. ``house`` belongs to `make check`."""

@@ -76,6 +76,5 @@ class Settling:
 
 async def told(engine: Engine, rows: list[Process]) -> str:
     """What the engine says of processes."""
-    return "\n".join(
-        f"{row.kind} {row.key or id_text(row.id)}: {await engine.status(row.id)!r:.800}" for row in rows[:5]
-    )
+    lines = [f"{row.kind} {row.key or id_text(row.id)}: {await engine.status(row.id)!r:.800}" for row in rows[:5]]
+    return "\n".join(lines)
