@@ -1,6 +1,7 @@
 """All tests in a few runs side by side: many of them wait for OS processes, and one run would wait for each in turn.
 
-The runs are fixed, so that tests meet the same neighbours each time: a program knows a queued step by its name. What the others said is shown when the last ends.
+The runs are fixed, so that tests meet the same neighbours each time: a program knows a queued step by its name. What
+the others said is shown when the last ends.
 """
 
 from __future__ import annotations
