@@ -223,7 +223,7 @@ class Drawing:
     def _within(self, depth: int, pace: float) -> Within:
         if self.chance.draw(2):
             return Within(Rest(10.0 * self.taste.scale), 0.2 * self.taste.scale, late=True)
-        return Within(self._line(depth - 1, QUICK), 30.0 * self.taste.scale, late=False)
+        return Within(self._line(depth - 1, QUICK), max(30.0 * self.taste.scale, 5.0), late=False)
 
     def _kin(self, depth: int, pace: float) -> Kin:
         awaited = pace < 1.0 or not self._has("abandon") or not one_in(self.chance, 3)
