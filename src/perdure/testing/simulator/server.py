@@ -34,6 +34,7 @@ _KINDS = tuple(FAULTS)
 class Server:
     """Carries out calls. ``on`` says whether there are faults, ``kill`` ends a life; ``faults`` counts what happened.
 
+    ``fate`` says which fault a call of a store through a door meets: put another function there to choose it yourself.
     ``locks`` are the incarnations that hold a lock, with their lives: a dead life's lock is free, and that of one
     whose session was ``lost`` until its next call, as on a server that ties locks to sessions.
     """
@@ -45,6 +46,7 @@ class Server:
         self.log = log
         self.on = True
         self.kill: Callable[[Life], None] = loop.kill
+        self.fate: Callable[[SimStore, str], str] = self._drawn
         self.monitor: Monitor | None = None
         self.faults: Counter[str] = Counter()
         self.locks: dict[bytes, Life] = {}
@@ -72,12 +74,7 @@ class Server:
     async def ask(self, store: SimStore, work: Callable[[], Any]) -> Any:
         """Have a piece of work carried out for a store's life."""
         door = DOOR.get()
-        fault = ""
-        if self.on and store.faulty:
-            kind = self.choices.weigh(self._rates, "fault")
-            fault = _KINDS[kind - 1] if kind else ""
-            if fault == "full" and door not in WRITES:
-                fault = "failed before"
+        fault = self.fate(store, door)
         wait = self.latency()
         if fault:
             self.faults[fault] += 1
@@ -89,6 +86,14 @@ class Server:
         answer: asyncio.Future[Any] = self.loop.create_future()
         self.loop.call_in(self.loop.world, wait, self._arrived, store, door, fault, work, answer)
         return await answer
+
+    def _drawn(self, store: SimStore, door: str) -> str:
+        """By chance, which of the faults a call meets; none is no word."""
+        if not (self.on and store.faulty):
+            return ""
+        kind = self.choices.weigh(self._rates, "fault")
+        fault = _KINDS[kind - 1] if kind else ""
+        return "failed before" if fault == "full" and door not in WRITES else fault
 
     def _arrived(
         self, store: SimStore, door: str, fault: str, work: Callable[[], Any], answer: asyncio.Future[Any]
