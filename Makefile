@@ -35,7 +35,7 @@ sim-long: $(VENV)/develops
 	@$(BIN)/python -m tests.simulator.campaign COUNT=$(or $(COUNT),50000) CORES=2 FROM=$(or $(FROM),1000000)
 
 gate: $(VENV)/develops
-	@$(BIN)/python -m tests.simulator.broken MOST=$(or $(MOST),400) ONLY="$(ONLY)"
+	@$(BIN)/python -m tests.simulator.broken MOST=$(or $(MOST),1000) ONLY="$(ONLY)"
 
 check: $(VENV)/develops
 	@$(BIN)/ruff format --check --quiet . || { echo "make format puts this right" >&2; exit 1; }

@@ -3,7 +3,14 @@
 ``make gate`` plants every defect in a copy of the package and hunts it with the histories of the simulator.
 """
 
-from tests.simulator.broken.defect import read
+from tests.simulator.broken.defect import Defect, Edit, read
 
 DEFECTS = tuple(read())
 """All of them, in the order of the protocol."""
+SOUND = Defect("the engine as it is")
+"""No defect at all: whoever says that this one breaks a law is wrong."""
+CANARY = Defect(
+    "the canary: no process has a value",
+    edits=[Edit("runtime/activation.py", ["result=loop.result_payload(self.workflow.shape)"], ['result=b"null"'])],
+)
+"""So broken that a handful of histories must notice it; if they do not, they notice nothing."""

@@ -1,8 +1,9 @@
 """A defect: one rule of the protocol taken out of a copy of the engine, to see whether the proof notices.
 
 Defects stand in the text files of this folder. One is a line ``# what the broken engine does``, its ``rule:`` (of the
-protocol, or a law's name), ``harmless:`` and the reason if another guard makes the engine right all the same, and for
-each edit ``@ file``, the lines that stand there exactly once, each after ``-``, and after ``+`` what replaces them.
+protocol, or a law's name), ``harmless:`` and the reason if another guard makes the engine right all the same,
+``beyond:`` and the reason if histories cannot see it, with the ordinary ``test:`` that does, and for each edit
+``@ file``, the lines that stand there exactly once, each after ``-``, and after ``+`` what replaces them.
 """
 
 from __future__ import annotations
@@ -39,32 +40,41 @@ class Defect:
     """What a broken engine does, and how it is broken."""
 
     name: str
+    chapter: str = ""
     rule: str = ""
     harmless: str = ""
+    beyond: str = ""
+    tests: list[str] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
 
 
 def read() -> Iterator[Defect]:
     """Every defect, chapter after chapter."""
     for chapter in CHAPTERS:
-        defect = Defect("")
-        for line in (Path(__file__).parent / f"{chapter}.txt").read_text().splitlines():
-            head, rest = line[:1], line[1:]
-            if head == "#":
-                if defect.name:
-                    yield defect
-                defect = Defect(rest.strip())
-            elif head == "@":
-                defect.edits.append(Edit(rest.strip()))
-            elif head == "-":
-                defect.edits[-1].right.append(rest)
-            elif head == "+":
-                defect.edits[-1].wrong.append(rest)
-            elif line.startswith("rule:"):
-                defect.rule = line.removeprefix("rule:").strip()
-            elif line.startswith("harmless:"):
-                defect.harmless = line.removeprefix("harmless:").strip()
-        yield defect
+        text = (Path(__file__).parent / f"{chapter}.txt").read_text()
+        for part in f"\n{text}".split("\n# ")[1:]:
+            name, _, rest = part.partition("\n")
+            yield _defect(Defect(name.strip(), chapter), rest)
+
+
+def _defect(defect: Defect, text: str) -> Defect:
+    """Take in what stands below the name of a defect."""
+    for line in text.splitlines():
+        sign, rest = line[:1], line[1:]
+        word, _, told = line.partition(":")
+        if sign == "@":
+            defect.edits.append(Edit(rest.strip()))
+        elif sign == "-":
+            defect.edits[-1].right.append(rest)
+        elif sign == "+":
+            defect.edits[-1].wrong.append(rest)
+        elif word == "test":
+            defect.tests.append(told.strip())
+        elif word in ("rule", "harmless", "beyond"):
+            setattr(defect, word, told.strip())
+        elif line:
+            raise ValueError(f"{defect.name}: what does {line!r} mean?")
+    return defect
 
 
 def plant(defect: Defect, folder: Path) -> Path:

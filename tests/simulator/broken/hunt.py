@@ -15,7 +15,7 @@ def hunt(first: int, most: int) -> dict[str, object]:
         history = simulate(scene, first + number, workflows=WORKFLOWS)
         if history.violation is not None:
             return {"histories": number + 1, "seed": first + number, "law": history.violation.law}
-    return {"histories": most, "seed": None, "law": None}
+    return {"histories": most, "seed": None, "law": ""}
 
 
 if __name__ == "__main__":

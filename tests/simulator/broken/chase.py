@@ -1,0 +1,84 @@
+"""A chase: a defect is planted in a copy of the package, and histories or an ordinary test run on that copy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from hashlib import blake2b
+from pathlib import Path
+
+from msgspec import Struct, json
+
+from tests.simulator.broken.defect import SOURCE, Defect, plant
+
+ROOT = Path(__file__).parents[3]
+SECONDS = 1_800.0
+
+
+class Found(Struct):
+    """What came of so many ``histories`` from the first seed on: the ``law`` that the one with ``seed`` has broken.
+
+    A defect that histories cannot see has the ordinary test that has noticed it for its law, and no seed.
+    """
+
+    histories: int
+    seed: int | None = None
+    law: str = ""
+
+
+def chased(defect: Defect, first: int, most: int) -> Found:
+    """Hunt one defect with so many histories; raises RuntimeError if its engine does not even run."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.pathsep.join((str(plant(defect, Path(folder))), str(ROOT)))
+        hunt = subprocess.run(
+            [sys.executable, "-m", "tests.simulator.broken.hunt", str(first), str(most)],
+            env={**os.environ, "PYTHONPATH": path},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+    lines = hunt.stdout.strip().splitlines()
+    if hunt.returncode or not lines:
+        raise RuntimeError(f"{defect.name}: this engine does not run: {hunt.stderr.strip()[-600:]}")
+    return json.decode(lines[-1], type=Found)
+
+
+def tested(defect: Defect) -> Found:
+    """Run the ordinary test that is to notice a defect; its failure is what we hope for."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = plant(defect, Path(folder))
+        test = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-qx",
+                "-p",
+                "no:cacheprovider",
+                "-o",
+                f"pythonpath={path} .",
+                *defect.tests,
+            ],
+            env={**os.environ, "PYTHONPATH": str(path)},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+    if test.returncode not in (0, 1):
+        raise RuntimeError(f"{defect.name}: its test does not run: {(test.stdout + test.stderr).strip()[-600:]}")
+    return Found(0, law=", ".join(defect.tests) if test.returncode else "")
+
+
+def fingerprint(defect: Defect) -> str:
+    """A short name of the engine, the histories and the defect: what was found holds as long as it is the same."""
+    told = blake2b(digest_size=8)
+    for folder, files in ((SOURCE, "**/*.*"), (ROOT / "tests/simulator", "*.py")):
+        for path in sorted(folder.glob(files)):
+            if path.suffix != ".pyc":
+                told.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    told.update(json.encode([(edit.file, edit.right, edit.wrong) for edit in defect.edits]))
+    return told.hexdigest()

@@ -1,0 +1,69 @@
+"""The page of the gate: which broken engine is noticed after how many histories, as the last whole run found it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+
+from tests.simulator.broken.chase import ROOT, Found
+from tests.simulator.broken.defect import CHAPTERS, Defect
+
+PATH = ROOT / "docs" / "reliability" / "gate.md"
+HEAD = """# The gate: engines broken on purpose
+
+`make gate` writes this page. Each line is an engine that lacks one rule of the protocol, by an edit in
+`tests/simulator/broken/`, planted in a copy of the package. It is hunted with the histories of `make sim`, from seed
+{first} on, until one breaks a law; the line says after how many. Under other seeds it is noticed sooner or later.
+"""
+
+
+def page(found: Mapping[str, Found], defects: tuple[Defect, ...], first: int) -> str:
+    """The whole page."""
+    parts = [HEAD.format(first=first), told(found, defects), ""]
+    for chapter in CHAPTERS:
+        own = [defect for defect in defects if defect.chapter == chapter and not (defect.harmless or defect.beyond)]
+        parts += [
+            f"## {chapter.capitalize()}",
+            "",
+            "| the broken engine | rule | histories | law |",
+            "|---|---|---|---|",
+        ]
+        for defect in own:
+            one = found[defect.name]
+            count = f"{one.histories:,}" if one.law else f"**not in {one.histories:,}**"
+            parts.append(f"| {defect.name} | {defect.rule} | {count} | {_law(one)} |")
+        parts.append("")
+    parts += ["## Beyond the sight of histories", "", "An ordinary test notices these; the gate runs it on each.", ""]
+    parts += ["| the broken engine | rule | why | noticed by |", "|---|---|---|---|"]
+    for defect in (one for one in defects if one.beyond):
+        by = ", ".join(f"`{test}`" for test in defect.tests) if found[defect.name].law else "**nobody**"
+        parts.append(f"| {defect.name} | {defect.rule} | {defect.beyond} | {by} |")
+    parts += ["", "## Harmless", "", "These change nothing that anybody can observe: another guard holds.", ""]
+    parts += ["| the broken engine | rule | what holds nevertheless | tried with |", "|---|---|---|---|"]
+    for defect in (one for one in defects if one.harmless):
+        one = found[defect.name]
+        tried = f"**noticed: {one.law}**" if one.law else f"{one.histories:,}"
+        parts.append(f"| {defect.name} | {defect.rule} | {defect.harmless} | {tried} |")
+    return "\n".join(parts) + "\n"
+
+
+def told(found: Mapping[str, Found], defects: tuple[Defect, ...]) -> str:
+    """The figures in one sentence."""
+    counts = [found[one.name].histories for one in defects if found[one.name].law and not one.beyond]
+    hunted = [one for one in defects if not (one.beyond or one.harmless)]
+    middle = f", after {median(counts):g} histories by the median and {max(counts):,} at the worst" if counts else ""
+    return (
+        f"{len(counts)} of {len(hunted)} were noticed by histories{middle}; "
+        f"{sum(bool(one.beyond) for one in defects)} are left to ordinary tests, "
+        f"{sum(bool(one.harmless) for one in defects)} are harmless."
+    )
+
+
+def _law(found: Found) -> str:
+    return f"`{found.law}`" if found.law else ""
+
+
+def write(found: Mapping[str, Found], defects: tuple[Defect, ...], first: int, path: Path = PATH) -> None:
+    """Put the page where people look for it."""
+    path.write_text(page(found, defects, first))
