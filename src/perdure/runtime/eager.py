@@ -17,6 +17,7 @@ from perdure.kernel.message import Message
 from perdure.kernel.outcome import STILL_BUSY
 from perdure.kernel.process import Process
 from perdure.runtime.activation import Activation
+from perdure.runtime.draft import drafted
 
 if TYPE_CHECKING:
     from perdure.runtime.scheduler import Scheduler
@@ -63,7 +64,7 @@ class EagerStart:
             outbox = activation.outbox
             wait = outbox is not None and outbox.pending  # an insert carries no children: the next commit does
             outcome = STILL_BUSY if wait else activation.outcome(scheduler.time, scheduler.hold)
-            commit = scheduler.commit_for(activation, outcome, inward=wait)
+            commit = drafted(scheduler, activation, outcome, inward=wait)
         except Exception as error:  # it is accepted all the same: whoever claims it parks it as broken
             log.warning("the first turn of a process of kind %r cannot be run: %s", activation.process.kind, error)
             self._start_plain(activation, messages)

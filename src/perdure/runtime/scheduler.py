@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from msgspec.structs import replace
-
 from perdure import limits
 from perdure.authoring.registry import Registry
 from perdure.authoring.renewal import left_over
@@ -20,15 +18,13 @@ from perdure.clock import Machine, microseconds
 from perdure.errors import BadRecord, HistoryMisfit, StoreError
 from perdure.kernel import transition
 from perdure.kernel.attempt import FailedAttempt
-from perdure.kernel.command import sooner
-from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Start, Verdict
+from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Verdict
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.lease import Claimed
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
-from perdure.kernel.outcome import Outcome
-from perdure.kernel.process import FINAL, RUNNING, Process
+from perdure.kernel.process import RUNNING, Process
 from perdure.kernel.renewal import renewed
 from perdure.kernel.unopened import first_trouble
 from perdure.runtime import expiry, publishing, termination, undoing, unreadable
@@ -36,6 +32,7 @@ from perdure.runtime.activation import Activation
 from perdure.runtime.agent import Agent
 from perdure.runtime.alarm import Alarms
 from perdure.runtime.committer import Committer
+from perdure.runtime.draft import drafted
 from perdure.runtime.eager import EagerStart
 from perdure.runtime.history import bounded
 from perdure.runtime.incarnation import Incarnation
@@ -222,38 +219,7 @@ class Scheduler:
                     self.alarms.set(activation)
                 if written:
                     return
-        self._write(activation, self.commit_for(activation, outcome))
-
-    def commit_for(self, activation: Activation, outcome: Outcome, inward: bool = False) -> Commit:
-        """The commit that writes all that has happened; ``inward`` leaves out what goes to others."""
-        cleared = activation.inherited is not None and not activation.inherited
-        process = activation.process
-        if process.progress is not None or activation.reported:
-            process = replace(process, progress=activation.progress())
-        if activation.until is not None:
-            process = replace(process, deadline=sooner(process.deadline, activation.until))
-        process = publishing.shown(activation, process)
-        starts: tuple[Start, ...] = ()
-        sends: tuple[Message, ...] = ()
-        if activation.outbox is not None and not inward:
-            starts, sends = activation.outbox.dispatch(activation, self.machine)
-        commit = transition.turn(
-            process,
-            activation.events,
-            outcome,
-            now=activation.at,
-            lease=self.lease,
-            idle_at=0 if outcome.busy or outcome.status in FINAL else self.time.idle_at(activation.workflow.idle),
-            consumed=activation.consumed,
-            not_before=activation.not_before,
-            cleared=cleared,
-            starts=starts,
-            sends=sends,
-        )
-        if activation.loop.publications is not None:
-            commit = publishing.told(commit, activation.process)
-        activation.handed_over(commit, cleared=cleared)
-        return commit
+        self._write(activation, drafted(self, activation, outcome))
 
     # -- commits -----------------------------------------------------------------------------------------------
 
