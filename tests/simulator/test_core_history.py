@@ -11,7 +11,9 @@ import time
 import pytest
 
 from perdure import step, workflow
-from perdure.testing.simulator import Cluster, Escape, History, Swarm, simulate
+from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite_file import SqliteFile
+from perdure.testing.simulator import Cluster, Escape, History, Swarm, database, simulate
 from tests.simulator.core_pairs import calls, pair, ten_pairs
 
 
@@ -48,6 +50,21 @@ def test_the_same_seed_gives_the_same_history_under_three_hash_seeds() -> None:
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         told.add(done.stdout)
     assert len(told) == 1
+
+
+def test_a_database_that_a_history_has_used_is_as_a_new_one() -> None:
+    def made() -> Connection:
+        return Connection(SqliteFile(None))
+
+    lent = [database.lent(made) for _ in range(3)]  # more than have ever been given back
+    new = list(lent[-1].raw.iterdump())
+    for one in lent:
+        database.given_back(one)
+    for seed in range(3):
+        history(seed)
+        used = database.lent(made)
+        assert list(used.raw.iterdump()) == new
+        database.given_back(used)
 
 
 @pytest.mark.parametrize(

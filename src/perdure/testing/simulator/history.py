@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from perdure.authoring import wall
 from perdure.authoring.ending import close
+from perdure.testing.simulator import database
 from perdure.testing.simulator.choice import Choices, Record
 from perdure.testing.simulator.cluster import Cluster, Hosted
 from perdure.testing.simulator.escape import closed
@@ -199,7 +200,7 @@ def _bury(loop: SimLoop, cluster: Cluster) -> None:
         loop.graveyard.clear()
         loop._timers.clear()
         if cluster.server.connection is not None:
-            cluster.server.connection.close()
+            database.given_back(cluster.server.connection)
         for held in (cluster.engines, cluster.nodes, cluster.server.stores):
             held.clear()  # whoever asks for the history's end must not keep its engines
         vars(cluster).pop("client", None)

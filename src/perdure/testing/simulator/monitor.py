@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -28,17 +26,6 @@ from perdure.testing.simulator.server import Server
 from perdure.testing.simulator.violation import Violation
 
 _LAST = (1 << 63) - 1
-_NOTES = (
-    "CREATE TEMP TABLE touched (process BLOB, altered INTEGER)",
-    *(
-        f"CREATE TEMP TRIGGER touched_{table}_{verb} AFTER {verb.upper()} ON main.{table} "  # noqa: S608
-        f"BEGIN INSERT INTO touched VALUES ({'old' if verb == 'delete' else 'new'}.{column}, "
-        f"{int(table == 'event' and verb != 'insert')}); END"
-        for table, column in (("process", "id"), ("event", "process"), ("message", "process"))
-        for verb in ("insert", "update", "delete")
-    ),
-)
-"""What makes the database itself say which processes a transaction has touched, and whether a fact was altered."""
 
 
 class Known(Struct):
@@ -61,15 +48,11 @@ class Monitor:
         self.moves = 0
         self.moved_at = 0.0
         self.events: Counter[str] = Counter()
-        self._noting = False
 
     def written(self, life: Life, door: str) -> None:
         """A piece of work has written something."""
         connection = self.server.connection
         assert connection is not None
-        if not self._noting:
-            self._begin(connection)
-            return
         self.transactions += 1
         touched = connection.raw.execute("SELECT process, max(altered) FROM touched GROUP BY process").fetchall()
         if not touched:
@@ -82,16 +65,6 @@ class Monitor:
                 self._taken(connection, {kind for kind in taken if kind is not None})
         except Violation as violation:
             self.loop.fail(violation)
-
-    def _begin(self, connection: Connection) -> None:
-        """As soon as there are tables, have the database take note of what is touched."""
-        if connection.raw.execute("PRAGMA user_version").fetchone()[0] == 0:
-            return
-        with contextlib.suppress(sqlite3.OperationalError):
-            for statement in _NOTES:
-                connection.raw.execute(statement)
-            self._noting = True
-        connection.raw.commit()
 
     def _touched(self, connection: Connection, life: Life, door: str, id: bytes, altered: int) -> str | None:
         """Check one process; the answer is its kind if somebody has taken it."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.errors import StoreFull, StoreUnavailable
 from perdure.limits import SQLITE_BUSY_SECONDS
 from perdure.store.sqlite_connection import Connection
+from perdure.testing.simulator import database
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.swarm import FAULTS, SCALES, Swarm
 
@@ -62,9 +63,10 @@ class Server:
         self.on = False
 
     def connect(self, make: Callable[[], Connection]) -> Connection:
-        """The one connection of this history; the first who asks makes it."""
+        """The one connection of this history; the first who asks gets it."""
         if self.connection is None:
-            self.connection = make()
+            self.connection = database.lent(make)
+            self._changes = self.connection.raw.total_changes
         return self.connection
 
     def latency(self) -> float:
