@@ -9,36 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import json
 
-from perdure import limits
 from perdure.authoring.task import QueueWork, task_of
 from perdure.authoring.turn_loop import Ask, TurnLoop
-from perdure.clock import microseconds
 from perdure.kernel.attempt import FailedAttempt
 from perdure.kernel.child import ANSWERS, ORDERS
 from perdure.kernel.command import sooner, until_of
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
-from perdure.kernel.outcome import STILL_BUSY, Outcome
-from perdure.kernel.process import Process, Status
+from perdure.kernel.process import Process
 from perdure.runtime import notary, patching, publishing, undoing
 from perdure.runtime.outbox import Outbox
 
 if TYPE_CHECKING:
     from perdure.authoring.workflow import Workflow
     from perdure.runtime.agent import Execution
-    from perdure.runtime.store_time import StoreTime
 
 Input = tuple[EventType, Any, bytes | None]
 """What opens a turn: (STEP_COMPLETED or STEP_FAILED, the ask, payload) or (MESSAGE_RECEIVED, the message, None)."""
 
 Slot = tuple[str, str]
 """A step's identity in its process: its name and its place."""
-
-FARTHEST = microseconds(limits.FARTHEST_SECONDS)
-"""A row whose timer is further away is looked at once before: no database and no calendar can hold every number."""
 
 _COMPLETED, _MESSAGE = EventType.STEP_COMPLETED, EventType.MESSAGE_RECEIVED
 
@@ -287,46 +279,6 @@ class Activation:
         for (name, place), execution in self.in_flight.items():
             told[f"{name}:{place}"] = execution.told()
         return json.encode(told) if told else None
-
-    def outcome(self, time: StoreTime, hold: int) -> Outcome:
-        """What the turns so far leave behind, if they were written now."""
-        loop = self.loop
-        outbox = self.outbox
-        if loop.finished and (outbox is None or not outbox.overfull):
-            return self._ending()
-        if self.in_flight or self.asked or self.releasing or self.inputs or (outbox is not None and outbox.pending):
-            return STILL_BUSY if loop.state is None else Outcome(busy=True, state=loop.state)
-        timer = loop.next_timer()
-        times = [self.attempts[slot].retry_at for slot in self.retries]
-        if timer is not None:
-            times.append(timer[0])
-        away = 0 if outbox is None else len(outbox.out)
-        if len(loop.open) > len(self.retries) + away:  # a step is open and nobody runs it: whoever comes next will
-            broken = undoing.broken(self)
-            return broken or Outcome(Status.RUNNING, False, time.now(), loop.awaiting(), loop.state)
-        wake_at = min(times, default=None)
-        if wake_at is not None:
-            wake_at = min(wake_at, time.now() + FARTHEST)
-        busy = wake_at is not None and wake_at - time.now() <= hold
-        if outbox is not None and away and outbox.patience > time.now():
-            busy = True
-        return Outcome(Status.RUNNING, busy, wake_at, None if busy else loop.awaiting(), loop.state)
-
-    def _ending(self) -> Outcome:
-        loop = self.loop
-        if loop.renewal is not None:
-            return STILL_BUSY  # what this run has come to is written, then it opens the next one
-        if loop.cancelled:
-            return Outcome(Status.CANCELLED, state=loop.state, error=undoing.cancelled(loop))
-        failure = loop.failure()
-        if failure is not None:
-            error = undoing.compensated(loop, self.workflow.failure(failure))
-            return Outcome(Status.FAILED, state=loop.state, error=error.encode())
-        try:
-            return Outcome(Status.COMPLETED, state=loop.state, result=loop.result_payload(self.workflow.shape))
-        except ValueError as error:
-            told = undoing.compensated(loop, Failure.of(error))
-            return Outcome(Status.FAILED, state=loop.state, error=told.encode())
 
     def gather(self) -> None:
         """Collect what the code has asked for in a turn, and let go of what it no longer wants."""

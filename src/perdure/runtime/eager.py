@@ -16,6 +16,7 @@ from perdure.kernel.commit import Start, StartAnswer, StartVerdict
 from perdure.kernel.message import Message
 from perdure.kernel.outcome import STILL_BUSY
 from perdure.kernel.process import Process
+from perdure.runtime import standing
 from perdure.runtime.activation import Activation
 from perdure.runtime.draft import drafted
 
@@ -63,7 +64,7 @@ class EagerStart:
             activation.gather()
             outbox = activation.outbox
             wait = outbox is not None and outbox.pending  # an insert carries no children: the next commit does
-            outcome = STILL_BUSY if wait else activation.outcome(scheduler.time, scheduler.hold)
+            outcome = STILL_BUSY if wait else standing.outcome(activation, scheduler.time, scheduler.hold)
             commit = drafted(scheduler, activation, outcome, inward=wait)
         except Exception as error:  # it is accepted all the same: whoever claims it parks it as broken
             log.warning("the first turn of a process of kind %r cannot be run: %s", activation.process.kind, error)

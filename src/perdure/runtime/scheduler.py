@@ -27,7 +27,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import RUNNING, Process
 from perdure.kernel.renewal import renewed
 from perdure.kernel.unopened import first_trouble
-from perdure.runtime import expiry, publishing, termination, undoing, unreadable
+from perdure.runtime import expiry, publishing, standing, termination, undoing, unreadable
 from perdure.runtime.activation import Activation
 from perdure.runtime.agent import Agent
 from perdure.runtime.alarm import Alarms
@@ -211,7 +211,7 @@ class Scheduler:
             now = max(self.time.now(), activation.at)
             self._write(activation, renewed(activation.process, loop.renewal, left_over(loop), now=now))
             return
-        outcome = activation.outcome(self.time, self.hold)
+        outcome = standing.outcome(activation, self.time, self.hold)
         if outcome.status is RUNNING and not loop.finished:
             outcome = bounded(activation, outcome)
             if outcome.busy:
