@@ -23,6 +23,7 @@ COUNTERS = {
     "held": "processes held here",
     "steps": "step attempts started",
     "step_failures": "step attempts that failed",
+    "retries_put_off": "retries that were due and waited on, because their step's budget was spent",
     "step_timeouts": "step attempts that ran over their deadline",
     "cells_started": "child OS processes started for hard steps",
     "cells_killed": "child OS processes killed with the attempt in them: over its deadline, taken back, or never begun",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, ClassVar
 
+from perdure import limits
 from perdure.errors import DefinitionError, InvalidInput, Permanent, WorkflowMisuse
 from perdure.kernel.plain import shown
 
@@ -22,6 +23,10 @@ class Retry:
     The delay after the n-th failure is ``first * factor ** (n - 1)``, at most ``cap``, spread by ``jitter`` (0.2 is
     20 % of the interval up or down, 0 is exact). ``total`` bounds the whole: no attempt starts later than that after
     the first. Retried are the errors of the classes ``on`` (empty means all) that are of no class in ``never``.
+
+    ``budget`` bounds the retries that one worker makes of the step while it does not succeed: each costs one, each
+    success earns one back, and time earns the whole in 20 seconds. Without one a retry waits, it is not given up; only
+    ``total`` ends that wait, with an attempt. None is no bound.
     """
 
     attempts: int = 3
@@ -32,6 +37,7 @@ class Retry:
     total: float | None = None
     on: ErrorClasses = (Exception,)
     never: ErrorClasses = ()
+    budget: int | None = limits.RETRY_BUDGET_TRIES
 
     NONE: ClassVar[Retry]
 
@@ -47,6 +53,8 @@ class Retry:
         _check_number("jitter", self.jitter, 0.0, 1.0)
         if self.total is not None:
             _check_number("total", self.total, 0.0, None)
+        if self.budget is not None and (type(self.budget) is not int or self.budget < 1):
+            raise _wrong("budget", self.budget, "a whole number from 1, or None for no bound")
         if self.first > self.cap:
             raise _wrong("first", self.first, f"at most cap ({self.cap} s)")
         for named in on:

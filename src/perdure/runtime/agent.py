@@ -10,6 +10,8 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from perdure.authoring.saga import UndoAsk
 from perdure.authoring.step import ATTEMPT, Attempt
 from perdure.authoring.turn_loop import Ask
@@ -21,6 +23,7 @@ from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure, answered
 from perdure.kernel.process import Process
 from perdure.runtime import publishing, undoing
+from perdure.runtime.budget import Budgets
 from perdure.runtime.cells import Cells
 from perdure.runtime.keeper import HardCall
 from perdure.runtime.relay import Relay
@@ -150,6 +153,7 @@ class Agent:
         self._threads: Threads | None = None
         self._running: dict[Execution, None] = {}  # in the order of their beginning
         self._lingering = Lingering(self.loop)
+        self._budgets = Budgets()
         self._silent: set[asyncio.Future[Any]] = set()
         self._patrol: asyncio.TimerHandle | None = None
 
@@ -159,17 +163,31 @@ class Agent:
         tried = activation.attempts.get(slot)
         if tried is None:
             execution = Execution(self, activation, ask, 1, self.time.last)
-        elif tried.retry_at > (now := self.time.now()):
-            delay = (tried.retry_at - now) / SECOND
+        elif (delay := self._delay(activation, ask, tried)) > 0:
             activation.wait(slot, self.loop.call_later(delay, self._retry, activation, ask))
             return
         else:
             execution = Execution(self, activation, ask, tried.attempt + 1, tried.since)
         activation.in_flight[slot] = execution
+        self._call(execution)
+
+    def _delay(self, activation: Activation, ask: Ask[Any], tried: FailedAttempt) -> float:
+        """Seconds until the next attempt may begin, by what its failure has planned and by the step's budget."""
+        now = self.time.now()
+        if tried.retry_at > now:
+            return (tried.retry_at - now) / SECOND
+        delay = self._budgets.wait(ask.step, tried, now, self.loop.time(), self.machine.random)
+        if delay > 0:
+            self.telemetry.counters["retries_put_off"] += 1
+            activation.tried((ask.name, ask.place), replace(tried, retry_at=now + microseconds(delay)))
+        return delay
+
+    def _call(self, execution: Execution) -> None:
+        ask = execution.ask
         if type(ask) is UndoAsk and self._waits(execution, ask):
             return
         if ask.step.away:
-            self.loop.call_soon(self.queued, activation, ask)
+            self.loop.call_soon(self.queued, execution.activation, ask)
         elif ask.step.transaction and self.notary is not None:
             self.notary.begin(execution)
         elif ask.step.is_async:
@@ -189,7 +207,7 @@ class Agent:
 
     def _go_on(self, execution: Execution) -> None:
         if not execution.over:
-            self.begin(execution.activation, execution.ask)
+            self._call(execution)
 
     def began(self, execution: Execution) -> None:
         """An attempt begins, and its time with it."""
@@ -234,6 +252,7 @@ class Agent:
         if activation.gone:
             return
         if error is None:
+            self.succeeded(ask)
             self.answered(activation, _COMPLETED, ask, result)
             return
         self.telemetry.counters["step_failures"] += 1
@@ -244,6 +263,11 @@ class Agent:
         else:
             activation.keep(ask, execution)
             self.tried(activation, ask, FailedAttempt(execution.number, execution.since, retry_at, failure))
+
+    def succeeded(self, ask: Ask[Any]) -> None:
+        """An attempt has brought a result: that pays for a retry of its step."""
+        if self._budgets:
+            self._budgets.earned(ask.step)
 
     def _retry_at(self, execution: Execution, error: BaseException | Failed) -> int | None:
         """When the next attempt may begin, or None if the policy gives up."""

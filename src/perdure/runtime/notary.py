@@ -182,6 +182,7 @@ class Notary:
             activation = execution.activation
             if not self._agent.silenced(execution):
                 activation.in_flight.pop((execution.ask.name, execution.ask.place), None)
+                self._agent.succeeded(execution.ask)
             if kept.verdict is PactVerdict.REFUSED:
                 self._agent.telemetry.counters["commits_refused"] += 1
                 log.info("process %s: a late result was refused, with its effect", id_text(activation.process.id))
