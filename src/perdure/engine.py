@@ -138,7 +138,7 @@ class Engine(Client):
             self.in_hand = self.worker.scheduler.hand.__contains__
             self.sent = self._sent
             self.taken = self._taken
-        self._unwatch = self.store.watch(self._due, self.results.hint, self._told, self._named)
+        self._unwatch = self.store.watch(self._heard)
 
     async def close(self, seconds: float | None = None) -> None:
         """Stop: steps in flight get ``seconds`` (default of the pace) to finish, the rest is handed back.
@@ -235,16 +235,15 @@ class Engine(Client):
         worker.taken(id)
         worker.hint()
 
-    def _told(self, processes: Sequence[bytes]) -> None:
-        if self.worker is not None:
-            self.worker.told(processes)
-
-    def _named(self, news: News) -> None:
+    def _heard(self, news: News) -> None:
+        worker = self.worker
+        if worker is not None and (news.some_due or news.told):
+            if news.some_due:
+                worker.hint()
+            worker.told(() if news.some_due else news.told)
+        if news.some_done:
+            self.results.hint()
         if news.ended:
             self.results.named(news.ended)
-        if news.kinds and self.worker is not None:
-            self.worker.intake.named(news.kinds, news.due)
-
-    def _due(self) -> None:
-        if self.worker is not None:
-            self.worker.hint()
+        if worker is not None and news.kinds:
+            worker.intake.named(news.kinds, news.due)

@@ -19,8 +19,8 @@ from perdure.kernel.plain import shown
 from perdure.kernel.process import FINAL, Process
 from perdure.kernel.unopened import why_unopened
 from perdure.request import Reference
-from perdure.store.base import Hint, Store
-from perdure.store.news import News
+from perdure.store.base import Store
+from perdure.store.news import News, Stop
 
 T = TypeVar("T")
 _PUBLISHED = (EventType.PUBLISHED,)
@@ -36,14 +36,14 @@ class Followers:
         self.store = store
         self._waiting: dict[bytes, set[asyncio.Event]] = {}
         self._vague: set[asyncio.Event] = set()
-        self._stop: Hint | None = None
+        self._stop: Stop | None = None
 
     def add(self, id: bytes) -> asyncio.Event:
         """An event that is set whenever the process may have published."""
         hint = asyncio.Event()
         self._waiting.setdefault(id, set()).add(hint)
         if self._stop is None:
-            self._stop = self.store.watch(_nothing, _nothing, None, self._named)
+            self._stop = self.store.watch(self._heard)
         return hint
 
     def remove(self, id: bytes, hint: asyncio.Event) -> None:
@@ -63,7 +63,7 @@ class Followers:
         self._vague.discard(hint)
         return found
 
-    def _named(self, news: News) -> None:
+    def _heard(self, news: News) -> None:
         for id in news.published:
             for hint in self._waiting.get(id, ()):
                 hint.set()
@@ -313,7 +313,3 @@ def decoded(event: Event, type: Any) -> Any:
     if why := why_unopened(raw):
         raise why
     return decode(raw, type)
-
-
-def _nothing() -> None:
-    """Somebody else looks after these hints."""

@@ -175,7 +175,7 @@ async def test_a_deadline_counts_from_the_start(engine: Engine, call: Call) -> N
 async def test_workers_are_woken_by_the_commit(way: tuple[str, Call], call: Call) -> None:
     async with Engine(way[0]) as client:
         woken = asyncio.Event()
-        client.store.watch(woken.set, lambda: None)
+        client.store.watch(lambda news: woken.set() if news.any_due else None)
         async with call() as caller:
             handle = await done(client.within(caller.connection).start(bill, 1))
             await caller.end(commit=True)

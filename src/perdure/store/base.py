@@ -10,9 +10,9 @@ lock, give numbers and times, and keep the laws as constraints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -22,12 +22,8 @@ from perdure.kernel.lease import Claim, ClaimAnswer
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
-from perdure.store.news import Named
+from perdure.store.news import Heard, Stop
 
-Hint: TypeAlias = Callable[[], None]
-"""Called when it is worth looking."""
-Told: TypeAlias = Callable[[Sequence[bytes]], None]
-"""Called with the processes that something was sent to."""
 Record = TypeVar("Record", bound=Struct)
 """What stands in a small table: ``Queue``, which people name and set; ``Load`` and ``Backlog``, which are counted."""
 
@@ -151,11 +147,8 @@ class Store(Protocol):
     async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
         """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
 
-    def watch(self, due: Hint, done: Hint, told: Told | None = None, named: Named | None = None) -> Hint:
-        """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch.
+    def watch(self, heard: Heard) -> Stop:
+        """Call ``heard`` with news of what this store and others leave to be looked at; the answer stops the watch.
 
-        ``told`` is called in place of ``due`` with the processes that messages were sent to, or that a command took
-        from their owner, where the store knows them and somebody has them in hand; else after ``due``, naming none.
-        ``named`` is called in place of ``due`` and ``done`` where the store knows which processes it is about.
-        It alone is told of published values.
+        News only save looking: they may be late, be lost, or say merely that there is something.
         """

@@ -8,15 +8,12 @@ from __future__ import annotations
 import contextlib
 from binascii import Error, a2b_base64
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 from uuid import UUID
 
 from msgspec import MsgspecError, Struct, json
 
 from perdure.kernel.process import Process
-
-if TYPE_CHECKING:
-    from perdure.store.base import Hint, Told
 
 NAMED = 32
 """So many due processes are named at most: more are claimed in their order, by looking for all of them."""
@@ -43,46 +40,43 @@ class News(Struct, frozen=True, omit_defaults=True, gc=False):
     published: tuple[bytes, ...] = ()
     some_published: bool = False
 
+    @property
+    def any_due(self) -> bool:
+        """Whether a worker has reason to look, for processes that are due or for messages to those it has in hand."""
+        return self.some_due or bool(self.kinds or self.told)
 
-Named: TypeAlias = Callable[[News], None]
-"""Called with news that name what is due or has ended."""
+    @property
+    def any_done(self) -> bool:
+        """Whether whoever waits for the end of a process has reason to look."""
+        return self.some_done or bool(self.ended)
 
 
-class Hearers:
-    """Those who watch one store object; true while there is anybody."""
+_NOTHING = News()
 
-    def __init__(self) -> None:
-        self._all: list[tuple[Hint, Hint, Told | None, Named | None]] = []
+Heard: TypeAlias = Callable[[News], None]
+"""Called with news, which are never empty."""
+Stop: TypeAlias = Callable[[], None]
+"""Ends a watch; may be called again."""
 
-    def __bool__(self) -> bool:
-        return bool(self._all)
 
-    def add(self, due: Hint, done: Hint, told: Told | None = None, named: Named | None = None) -> Hint:
-        """Tell these from now on; the answer stops it."""
-        hearer = (due, done, told, named)
-        self._all.append(hearer)
+class Hearers(list[Heard]):
+    """Those who watch one store object."""
+
+    def add(self, heard: Heard) -> Stop:
+        """Tell this one from now on; the answer stops it."""
+        self.append(heard)
 
         def stop() -> None:
-            with contextlib.suppress(ValueError):
-                self._all.remove(hearer)
+            if heard in self:
+                self.remove(heard)
 
         return stop
 
-    def clear(self) -> None:
-        """Tell nobody any more."""
-        self._all.clear()
-
     def tell(self, news: News) -> None:
-        """Pass on what has changed, to each in as many words as he understands."""
-        for due, done, told, named in tuple(self._all):
-            if news.some_due or (news.kinds and named is None) or (news.told and told is None):
-                due()
-            if told is not None and (news.some_due or news.told):
-                told(() if news.some_due else news.told)
-            if news.some_done or (news.ended and named is None):
-                done()
-            if named is not None and (news.kinds or news.ended or news.published or news.some_published):
-                named(news)
+        """Pass on what has changed, if anything has."""
+        if news != _NOTHING:
+            for heard in tuple(self):
+                heard(news)
 
 
 def of_due(rows: Iterable[Process]) -> News:

@@ -23,9 +23,9 @@ from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.limits import SEARCH_SECONDS
 from perdure.store import postgres_row as row
-from perdure.store.base import Hint, Pruned, Record, Search, Told
+from perdure.store.base import Pruned, Record, Search
 from perdure.store.lineage import Lineage
-from perdure.store.news import Named
+from perdure.store.news import Heard, Stop
 from perdure.store.postgres_batch import (
     commit_alone,
     commit_records,
@@ -308,6 +308,6 @@ class PostgresStore:
         found = await self._writes.row("prune", finished, keys, limit)
         return Pruned(found["processes"], found["forgotten"])
 
-    def watch(self, due: Hint, done: Hint, told: Told | None = None, named: Named | None = None) -> Hint:
-        """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch."""
-        return self._presence.watch(due, done, told, named)
+    def watch(self, heard: Heard) -> Stop:
+        """Call ``heard`` with news of what this store and others leave to be looked at; the answer stops the watch."""
+        return self._presence.watch(heard)

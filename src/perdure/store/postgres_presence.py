@@ -15,8 +15,7 @@ import asyncpg
 
 from perdure.clock import Machine
 from perdure.errors import StoreError
-from perdure.store.base import Hint, Told
-from perdure.store.news import Hearers, Named, News, of_channel
+from perdure.store.news import Heard, Hearers, News, Stop, of_channel
 from perdure.store.postgres_error import translated
 from perdure.store.postgres_link import Backoff, connect, ended
 from perdure.store.postgres_url import Address
@@ -67,9 +66,9 @@ class Presence:
             connection.remove_termination_listener(self._ended)
             await ended(connection)
 
-    def watch(self, due: Hint, done: Hint, told: Told | None = None, named: Named | None = None) -> Hint:
-        """Call ``due``, ``done``, ``told`` and ``named`` as hints arrive; the answer stops it."""
-        return self._hearers.add(due, done, told, named)
+    def watch(self, heard: Heard) -> Stop:
+        """Call ``heard`` with news as they arrive; the answer stops it."""
+        return self._hearers.add(heard)
 
     async def hold(self, worker: bytes) -> bool:
         """Take the lock of an incarnation and keep it over reconnects; false if it cannot be had now."""

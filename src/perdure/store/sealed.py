@@ -25,10 +25,10 @@ from perdure.kernel.process import Process, Status
 from perdure.kernel.unopened import Unopened, first_trouble
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.store import seal
-from perdure.store.base import Hint, Pruned, Search, Store, Told
+from perdure.store.base import Pruned, Search, Store
 from perdure.store.base import Record as SmallRecord
 from perdure.store.blob import Blob, Blobs
-from perdure.store.news import Named
+from perdure.store.news import Heard, Stop
 from perdure.store.opening import Opening
 from perdure.store.seal import Seal
 from perdure.store.sealing import Sealing
@@ -246,9 +246,9 @@ class SealedStore(Store):
         """See Store. These rows hold no payloads."""
         return await self.store.records(table, changes)
 
-    def watch(self, due: Hint, done: Hint, told: Told | None = None, named: Named | None = None) -> Hint:
+    def watch(self, heard: Heard) -> Stop:
         """See Store."""
-        return self.store.watch(due, done, told, named)
+        return self.store.watch(heard)
 
     # -- removing --------------------------------------------------------------------------------------------------
 

@@ -30,8 +30,8 @@ from perdure.store import (
     sqlite_sweep,
     sqlite_worker,
 )
-from perdure.store.base import Hint, Pruned, Record, Search, Told
-from perdure.store.news import Named
+from perdure.store.base import Pruned, Record, Search
+from perdure.store.news import Heard, Stop
 from perdure.store.sqlite_bell import Bell
 from perdure.store.sqlite_clock import SqliteClock
 from perdure.store.sqlite_connection import Connection
@@ -314,9 +314,9 @@ class SqliteStore:
     async def _prune_some(self, ids: Sequence[bytes], before: int, keys: int) -> int:
         return await self._writer.write(lambda transaction: sqlite_sweep.prune(transaction, ids, before, keys))
 
-    def watch(self, due: Hint, done: Hint, told: Told | None = None, named: Named | None = None) -> Hint:
-        """Call ``due`` (work may be due) or ``done`` (something ended) as hints; the answer stops the watch."""
-        return self._watch.add(due, done, told, named)
+    def watch(self, heard: Heard) -> Stop:
+        """Call ``heard`` with news of what this store and others leave to be looked at; the answer stops the watch."""
+        return self._watch.add(heard)
 
     def _tell(self) -> None:
         """Let our own hear what our transactions have left for them."""

@@ -11,8 +11,7 @@ import sqlite3
 from collections.abc import Callable
 
 from perdure.limits import SQLITE_POLL_BUSY_SECONDS, SQLITE_POLL_IDLE_SECONDS, SQLITE_POLL_RUNG_SECONDS
-from perdure.store.base import Hint, Told
-from perdure.store.news import Hearers, Named, News
+from perdure.store.news import Heard, Hearers, News, Stop
 from perdure.store.query import load
 from perdure.store.sqlite_bell import Bell, Ring
 from perdure.store.sqlite_writer import Hints
@@ -22,7 +21,7 @@ _BUSY_LOOKS = 20
 
 
 class Watch:
-    """Calls the hints of one store object: at once for its own changes and for what others ring.
+    """Tells the hearers of one store object: at once for its own changes and for what others ring.
 
     The look is one PRAGMA on a connection kept for it; only when the file has changed is the clock's row read, in
     which every transaction counts its hints. What this store object has counted itself, and what was rung, is left out.
@@ -41,10 +40,10 @@ class Watch:
         self._quiet = 0
         self._rung = False
 
-    def add(self, due: Hint, done: Hint, told: Told | None = None, named: Named | None = None) -> Callable[[], None]:
-        """Begin to call these; the answer stops it."""
+    def add(self, heard: Heard) -> Stop:
+        """Begin to tell this one; the answer stops it."""
         begin = not self._hearers
-        leave = self._hearers.add(due, done, told, named)
+        leave = self._hearers.add(heard)
         if begin:
             self._begin()
 

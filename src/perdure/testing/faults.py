@@ -13,8 +13,8 @@ from perdure.kernel.lease import Claim, ClaimAnswer
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
-from perdure.store.base import Hint, Pruned, Record, Search, Store, Told
-from perdure.store.news import Named
+from perdure.store.base import Pruned, Record, Search, Store
+from perdure.store.news import Heard, Stop
 
 Visit = Callable[[str, Any], Awaitable[None]]
 """Called with the door's name and its argument; may wait, or raise StoreUnavailable."""
@@ -130,9 +130,9 @@ class FaultyStore(Store):
         answer: list[Record] = await self._call("records", table, changes)
         return answer
 
-    def watch(self, due: Hint, done: Hint, told: Told | None = None, named: Named | None = None) -> Hint:
+    def watch(self, heard: Heard) -> Stop:
         """See Store."""
-        return self.store.watch(due, done, told, named)
+        return self.store.watch(heard)
 
 
 async def _pass(name: str, argument: Any) -> None:

@@ -16,6 +16,7 @@ from perdure.kernel.process import Process
 from perdure.kernel.worker import Worker
 from perdure.store.base import Search
 from perdure.store.migrate import pending, steps
+from perdure.store.news import News
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres_schema import queries, script
 
@@ -143,10 +144,10 @@ async def test_two_schemas_in_one_database_do_not_see_each_other(
     url: str, outside: asyncpg.Connection[asyncpg.Record]
 ) -> None:
     one, two = PostgresStore(f"{url}?schema=one"), PostgresStore(f"{url}?schema=two")
-    hints: list[str] = []
+    heard: list[News] = []
     for store in (one, two):
         await store.open()
-    two.watch(lambda: hints.append("due"), lambda: hints.append("done"))
+    two.watch(heard.append)
     process = Process(Machine().new_id(), "order", None, b"[]")
     await one.start([Start(process)])
     assert [row.id for row in await one.search(Search())] == [process.id]
@@ -155,7 +156,7 @@ async def test_two_schemas_in_one_database_do_not_see_each_other(
     assert sorted(row[0] for row in schemas) == ["one", "two"]
     for store in (one, two):
         await store.close()
-    assert hints == []
+    assert heard == []
 
 
 def test_a_step_that_is_not_there_yet_is_pending_and_none_is_when_all_are() -> None:

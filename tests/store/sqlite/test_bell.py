@@ -30,7 +30,7 @@ from perdure.store.sqlite import SqliteStore
 async def main():
     store = SqliteStore(sys.argv[1])
     await store.open()
-    store.watch(lambda: None, lambda: None)
+    store.watch(lambda news: None)
     print(store._bell._name, flush=True)
     await asyncio.Event().wait()
 asyncio.run(main())
@@ -42,20 +42,17 @@ class Neighbour:
 
     def __init__(self, url: str, machine: MovableMachine) -> None:
         self.store = SqliteStore(url, machine=machine)
-        self.heard: asyncio.Queue[str | News] = asyncio.Queue()
+        self.heard: asyncio.Queue[News] = asyncio.Queue()
 
     async def listen(self) -> None:
         """Begin, and look at the file no more by itself."""
         await self.store.open()
-        heard = self.heard
-        self.store.watch(
-            lambda: heard.put_nowait("due"), lambda: heard.put_nowait("done"), None, lambda news: heard.put_nowait(news)
-        )
+        self.store.watch(self.heard.put_nowait)
         timer = self.store._watch._timer
         assert timer is not None
         timer.cancel()
 
-    async def next(self) -> str | News:
+    async def next(self) -> News:
         """What is heard next."""
         async with asyncio.timeout(PATIENCE):
             return await self.heard.get()
@@ -100,7 +97,7 @@ async def test_a_lost_ring_costs_one_look(
     monkeypatch.setattr(store._bell, "_others", lambda: ())
     await trial.started()
     neighbour.look()
-    assert await neighbour.next() == "due"
+    assert (await neighbour.next()).some_due
     neighbour.look()
     assert neighbour.heard.empty()
 
@@ -118,7 +115,7 @@ async def test_whoever_cannot_be_rung_any_more_looks_at_once(neighbour: Neighbou
         store._bell.ring(Ring(News(some_done=True), 0, 1))
     looks = neighbour.store._watch
     heard = [await neighbour.next() for _ in range(FULL + 1)]
-    assert set(heard) == {"done"}
+    assert all(news.some_done for news in heard)
     assert looks._foreign == (0, 0)  # the file says that nobody has counted any hint: it was looked at
     assert looks._timer is not None
     looks._timer.cancel()
@@ -155,7 +152,7 @@ async def test_a_path_too_long_for_a_socket_is_gone_around(tmp_path: Path, machi
     if not neighbour.store._watch._rung:
         pytest.skip("this system has no way around")
     store._bell.ring(Ring(News(some_due=True), 1, 0))
-    assert await neighbour.next() == "due"
+    assert (await neighbour.next()).some_due
     await neighbour.store.close()
     await store.close()
 
@@ -169,7 +166,7 @@ async def test_where_no_bell_can_hang_the_file_is_looked_at_as_often_as_before(
         raise NotImplementedError
 
     monkeypatch.setattr(loop, "add_reader", refuse)
-    stop = store.watch(lambda: None, lambda: None)
+    stop = store.watch(lambda news: None)
     timer = store._watch._timer
     assert timer is not None
     assert timer.when() - loop.time() <= limits.SQLITE_POLL_BUSY_SECONDS
@@ -195,7 +192,7 @@ async def test_a_child_os_process_inherits_no_bell(neighbour: Neighbour, store: 
         os._exit(0 if neighbour.store._bell._ear is None and store._bell._mouth is None else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     store._bell.ring(Ring(News(some_due=True), 1, 0))
-    assert await neighbour.next() == "due"
+    assert (await neighbour.next()).some_due
 
 
 async def test_what_is_not_understood_is_looked_up(trial: Trial, neighbour: Neighbour, file: Path) -> None:
@@ -210,4 +207,4 @@ async def test_what_is_not_understood_is_looked_up(trial: Trial, neighbour: Neig
     assert bell._mouth is not None
     bell._mouth.sendto(b"?", bell._place.of(name))
     bell.close()
-    assert await neighbour.next() == "due"
+    assert (await neighbour.next()).some_due

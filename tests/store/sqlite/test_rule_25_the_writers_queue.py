@@ -15,6 +15,7 @@ from perdure import limits
 from perdure.errors import BadRecord, StoreUnavailable
 from perdure.kernel.commit import Start
 from perdure.kernel.worker import Beat
+from perdure.store.news import News
 from perdure.store.sqlite import SqliteStore
 from perdure.store.sqlite_haste import SWITCH_SECONDS, haste
 from perdure.store.sqlite_writer import Pace, Transaction
@@ -163,7 +164,7 @@ async def test_rule_25_looking_for_others_needs_no_thread_and_backs_off_when_idl
 
     monkeypatch.setattr(loop, "call_later", noting)
     threads = threading.enumerate()
-    stop = store.watch(lambda: None, lambda: None)
+    stop = store.watch(lambda news: None)
     watch = store._watch
     try:
         assert set(threading.enumerate()) <= set(threads)
@@ -181,14 +182,14 @@ async def test_rule_25_looking_for_others_needs_no_thread_and_backs_off_when_idl
 async def test_rule_25_a_store_is_not_woken_by_looking_at_its_own_commits(trial: Trial, store: SqliteStore) -> None:
     worker = await trial.worker()
     rows = [await trial.in_hand(worker) for _ in range(3)]
-    heard: list[str] = []
-    stop = store.watch(lambda: heard.append("due"), lambda: heard.append("done"))
+    heard: list[News] = []
+    stop = store.watch(heard.append)
     await store.commit([going_on(row) for row in rows])
     store._watch._look()
     assert heard == []
     await trial.started()
     store._watch._look()
-    assert heard == ["due"]
+    assert [news.any_due for news in heard] == [True]
     stop()
 
 

@@ -24,17 +24,14 @@ class Listener:
 
     def __init__(self) -> None:
         self.news: asyncio.Queue[News] = asyncio.Queue()
-        self.told: asyncio.Queue[tuple[bytes, ...]] = asyncio.Queue()
 
     async def named(self) -> News:
         """The next news that name something."""
         async with asyncio.timeout(PATIENCE):
-            return await self.news.get()
-
-    async def messaged(self) -> tuple[bytes, ...]:
-        """The processes that something was sent to."""
-        async with asyncio.timeout(PATIENCE):
-            return await self.told.get()
+            while True:
+                news = await self.news.get()
+                if news.kinds or news.ended or news.told:
+                    return news
 
 
 @asynccontextmanager
@@ -43,12 +40,7 @@ async def _listening(trial: Trial) -> AsyncIterator[Listener]:
     store = trial.ground.store()
     await store.open()
     listener = Listener()
-    stop = store.watch(
-        lambda: None,
-        lambda: None,
-        lambda processes: listener.told.put_nowait(tuple(processes)),
-        listener.news.put_nowait,
-    )
+    stop = store.watch(listener.news.put_nowait)
     try:
         yield listener
     finally:
@@ -57,7 +49,7 @@ async def _listening(trial: Trial) -> AsyncIterator[Listener]:
 
 
 class Naming:
-    """``watch`` with ``named``, and claims ``among`` those that were named."""
+    """``watch`` and its news, and claims ``among`` those that were named."""
 
     @pytest.fixture
     def shared_and_hinted(self, ground: Ground) -> None:
@@ -96,7 +88,7 @@ class Naming:
         owned = await trial.in_hand(await trial.worker())
         async with _listening(trial) as listener:
             await trial.send(owned.id)
-            assert await listener.messaged() == (owned.id,)
+            assert await listener.named() == News(told=(owned.id,))
 
     async def test_a_claim_among_some_takes_those_and_no_others(self, trial: Trial) -> None:
         worker = await trial.worker()

@@ -100,7 +100,7 @@ class Showing:
         if elsewhere:
             await store.open()
         heard: asyncio.Queue[News] = asyncio.Queue()
-        stop = store.watch(_nothing, _nothing, None, heard.put_nowait)
+        stop = store.watch(heard.put_nowait)
         try:
             values: dict[str, Any] = {"events": _values(row, "line"), "published": True}
             await trial.commit(released(row, row.created_at, **values) if free else going_on(row, **values))
@@ -113,7 +113,3 @@ class Showing:
             stop()
             if elsewhere:
                 await store.close()
-
-
-def _nothing() -> None:
-    """Somebody else looks after these hints."""

@@ -11,6 +11,7 @@ import pytest
 from perdure.clock import SECOND
 from perdure.kernel.commit import Start
 from perdure.store.base import Store
+from perdure.store.news import News
 from perdure.testing.conformance.ground import Ground
 from perdure.testing.conformance.trial import LEASE, Trial, finished, released
 
@@ -26,13 +27,12 @@ class Ear:
         self.done = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def hear_due(self) -> None:
+    def hear(self, news: News) -> None:
         """Called by the store, from whatever thread."""
-        self._loop.call_soon_threadsafe(self.due.set)
-
-    def hear_done(self) -> None:
-        """Called by the store, from whatever thread."""
-        self._loop.call_soon_threadsafe(self.done.set)
+        if news.any_due:
+            self._loop.call_soon_threadsafe(self.due.set)
+        if news.any_done:
+            self._loop.call_soon_threadsafe(self.done.set)
 
 
 @asynccontextmanager
@@ -42,7 +42,7 @@ async def _listening(trial: Trial, *, elsewhere: bool) -> AsyncIterator[tuple[Ea
     if elsewhere:
         await store.open()
     ear = Ear()
-    stop = store.watch(ear.hear_due, ear.hear_done)
+    stop = store.watch(ear.hear)
     try:
         yield ear, store
     finally:
@@ -103,7 +103,7 @@ class Waking:
     async def test_a_stopped_watch_calls_nobody(self, trial: Trial, elsewhere: bool) -> None:
         async with _listening(trial, elsewhere=elsewhere) as (ear, store):
             deaf = Ear()
-            store.watch(deaf.hear_due, deaf.hear_done)()
+            store.watch(deaf.hear)()
             await trial.store.start([Start(trial.process(), lease=LEASE)])
             await self._waits(ear.due)
             await asyncio.sleep(0)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from perdure.errors import StoreError
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
-from perdure.store.base import Hint, Told
+from perdure.store.news import News
 from perdure.store.sqlite import SqliteStore
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_lane import Lane
@@ -88,7 +88,6 @@ class SimStore(SqliteStore):
         self.life = life
         self.faulty = faulty
         self._server = server
-        self._hearers: list[tuple[Hint, Hint, Told | None]] = []
         super().__init__(
             "sqlite://:memory:", machine=machine, lane=partial(SimLane, self, server), locks=SimLocks(server, life)
         )
@@ -100,28 +99,9 @@ class SimStore(SqliteStore):
         if self in self._server.stores:
             self._server.stores.remove(self)
 
-    def watch(self, due: Hint, done: Hint, told: Told | None = None, *more: Any) -> Hint:
-        """See Store: our own changes as always, those of others when and if the simulator lets us hear of them."""
-        hearer = (due, done, told)
-        self._hearers.append(hearer)
-        stop = super().watch(due, done, told, *more)
-
-        def leave() -> None:
-            if hearer in self._hearers:
-                self._hearers.remove(hearer)
-            stop()
-
-        return leave
-
     def tell(self, some_due: bool, some_done: bool) -> None:
-        """Somebody else has left a hint."""
-        for due, done, told in tuple(self._hearers):
-            if some_due:
-                due()
-                if told is not None:
-                    told(())
-            if some_done:
-                done()
+        """Somebody else has left a hint, and the simulator lets us hear of it now."""
+        self._watch.tell(News(some_due=some_due, some_done=some_done))
 
     async def start(self, starts: Sequence[Start]) -> list[StartAnswer]:
         """See Store."""
