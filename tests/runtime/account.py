@@ -202,6 +202,12 @@ async def events(engine: Engine, id: str, type: EventType) -> list[Event]:
     return [event for event in await engine.history(id) if event.type is type]
 
 
+def awaited(engine: Engine, handle: Any) -> list[str]:
+    """The steps whose answers the code of a process in hand still waits for; the other answers are recorded."""
+    activation = engine.worker.scheduler.hand.get(handle.id_bytes)  # type: ignore[union-attr]
+    return [] if activation is None else [name for name, _ in activation.loop.open]
+
+
 async def cancelled(engine: Engine, handle: Any) -> None:
     """Ask the process to cancel; on SQLite nobody else can write while its step does, so its code is told here."""
     if engine.store.url.startswith("sqlite"):

@@ -13,6 +13,7 @@ from perdure.kernel.policy import Retry
 from perdure.kernel.soundness import unsound
 from perdure.store.base import Search
 from perdure.testing.faults import FaultyStore
+from tests.runtime.conftest import LIMIT
 
 done: list[Any] = []
 gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -87,3 +88,10 @@ async def sound(engine: Engine) -> None:
 
 async def statuses(engine: Engine, kind: str) -> Counter[str]:
     return Counter(str(one.status) for one in await engine.list(Search(kind=kind, limit=1000)))
+
+
+async def until_statuses(engine: Engine, kind: str, **wanted: int) -> None:
+    """Look at the processes of a kind again and again until just so many are of these statuses."""
+    async with asyncio.timeout(LIMIT):
+        while not wanted.items() <= (await statuses(engine, kind)).items():
+            await asyncio.sleep(0)

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from perdure.authoring.step import step
-from perdure.authoring.workflow import workflow
+from perdure.authoring.workflow import Workflow, workflow
+from perdure.engine import Engine
 from perdure.errors import DefinitionError
+from perdure.handle import Handle
 from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
 from perdure.store.base import Search
@@ -51,15 +53,29 @@ async def is_impatient() -> str:
     return await ask_the_bank.options(accept="first", timeout=0.2)()
 
 
-async def test_ipf73_the_first_answer_counts_although_another_worker_has_the_task(opened: Open) -> None:
-    client, _ = await opened(work=True, workflows=[asks_for_the_first], queues=[])
+async def asked_twice(opened: Open, flow: Workflow[[], str]) -> tuple[Engine, Engine, Handle[str]]:
+    """A client, a worker that was taken for dead in its attempt, and a process whose second attempt is another's."""
+    client, _ = await opened(work=True, workflows=[flow], queues=[])
     old, _ = await opened(work=True, workflows=[], queues=["bank"])
-    handle = await client.start(asks_for_the_first)
+    handle = await client.start(flow)
     await until(lambda: len(begun) == 1)
     await opened(work=True, workflows=[], queues=["bank"])
     assert old.worker is not None
     await client.store.retire(old.worker.incarnation.id, None, False)
     await until(lambda: len(begun) == 2)
+    return client, old, handle
+
+
+async def impatient_twice(opened: Open) -> tuple[Engine, Handle[str]]:
+    """A worker, and a process whose first attempt was too slow and has not ended."""
+    engine, _ = await opened(work=True, workflows=[is_impatient], queues=["bank"])
+    handle = await engine.start(is_impatient)
+    await until(lambda: len(begun) == 2)
+    return engine, handle
+
+
+async def test_ipf73_the_first_answer_counts_although_another_worker_has_the_task(opened: Open) -> None:
+    client, _, handle = await asked_twice(opened, asks_for_the_first)
     gates[0].set()
     assert await handle.result(LIMIT) == "answer 0"
     [task] = await client.store.search(Search(kind="@bank"))
@@ -67,14 +83,7 @@ async def test_ipf73_the_first_answer_counts_although_another_worker_has_the_tas
 
 
 async def test_ipf73_without_it_only_the_answer_of_the_attempt_at_work_counts(opened: Open) -> None:
-    client, _ = await opened(work=True, workflows=[asks_for_the_current], queues=[])
-    old, _ = await opened(work=True, workflows=[], queues=["bank"])
-    handle = await client.start(asks_for_the_current)
-    await until(lambda: len(begun) == 1)
-    await opened(work=True, workflows=[], queues=["bank"])
-    assert old.worker is not None
-    await client.store.retire(old.worker.incarnation.id, None, False)
-    await until(lambda: len(begun) == 2)
+    _, old, handle = await asked_twice(opened, asks_for_the_current)
     gates[0].set()
     await until(lambda: old.metrics()["late_results"] + old.metrics()["commits_refused"])
     gates[1].set()
@@ -82,17 +91,13 @@ async def test_ipf73_without_it_only_the_answer_of_the_attempt_at_work_counts(op
 
 
 async def test_ipf73_the_first_answer_of_an_attempt_that_was_too_slow_counts_too(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[is_impatient], queues=["bank"])
-    handle = await engine.start(is_impatient)
-    await until(lambda: len(begun) == 2)
+    _, handle = await impatient_twice(opened)
     gates[0].set()
     assert await handle.result(LIMIT) == "answer 0"
 
 
 async def test_a_late_answer_after_the_end_changes_nothing(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[is_impatient], queues=["bank"])
-    handle = await engine.start(is_impatient)
-    await until(lambda: len(begun) == 2)
+    engine, handle = await impatient_twice(opened)
     gates[1].set()
     assert await handle.result(LIMIT) == "answer 1"
     [task] = await engine.store.search(Search(kind="@bank"))

@@ -11,13 +11,14 @@ from perdure.engine import Engine
 from perdure.errors import ProcessFailed
 from perdure.handle import Handle
 from perdure.kernel.child import depth
+from perdure.kernel.commit import Commit
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
 from perdure.runtime.pace import Pace
 from perdure.store.base import Search
-from perdure.testing.faults import Gate
+from perdure.testing.faults import FaultyStore, Gate
 from tests.runtime.conftest import LIMIT, Open
-from tests.runtime.kin import sound, statuses
+from tests.runtime.kin import sound, statuses, until_statuses
 
 
 @workflow
@@ -30,6 +31,11 @@ async def wide(n: int) -> int:
     return sum(await asyncio.gather(*(leaf.child(one) for one in range(n))))
 
 
+def committed(store: FaultyStore) -> list[Commit]:
+    """All that was asked to be committed by way of this store."""
+    return [commit for name, commits in store.calls if name == "commit" for commit in commits]
+
+
 async def test_f45_thousands_of_children_are_started_by_bounded_commits_and_no_limit_of_histories_stops_them(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -38,7 +44,7 @@ async def test_f45_thousands_of_children_are_started_by_bounded_commits_and_no_l
     engine, store = await opened(work=True, workflows=[wide, leaf])
     handle = await engine.start(wide, 2_000)
     assert await handle.result(LIMIT) == sum(range(2_000))
-    sizes = [len(commit.starts) for name, commits in store.calls if name == "commit" for commit in commits]
+    sizes = [len(commit.starts) for commit in committed(store)]
     assert (max(sizes), sum(sizes)) == (500, 2_000)
     row = await engine.row(handle.id)
     assert (row.status, row.events) == (Status.COMPLETED, 4_001)
@@ -100,9 +106,7 @@ async def resting(n: int) -> int:
 async def bedded(engine: Engine, n: int) -> Handle[int]:
     """A parent whose children are all asleep."""
     handle = await engine.start(resting, n)
-    async with asyncio.timeout(LIMIT):
-        while (await statuses(engine, "rests")).get("running") != n:
-            await asyncio.sleep(0)
+    await until_statuses(engine, "rests", running=n)
     return handle
 
 
@@ -115,18 +119,13 @@ async def test_f45_the_children_of_a_large_family_are_told_in_portions_before_th
     handle = await bedded(engine, 12)
     store.calls.clear()
     await getattr(handle, verb)(who="anna")
-    async with asyncio.timeout(LIMIT):
-        while (await statuses(engine, "rests")).get("cancelled") != 12:
-            await asyncio.sleep(0)
-    commits = [commit for name, commits in store.calls if name == "commit" for commit in commits]
-    assert max(len(commit.sends) for commit in commits) <= 5
+    await until_statuses(engine, "rests", cancelled=12)
+    assert max(len(commit.sends) for commit in committed(store)) <= 5
     if verb == "terminate":
         assert (await engine.row(handle.id)).status is Status.CANCELLED
         assert [event.type for event in (await handle.history())[-2:]] == [EventType.HELD, EventType.TERMINATED]
     else:
-        async with asyncio.timeout(LIMIT):
-            while await statuses(engine, "rests") != {"cancelled": 12, "running": 12}:
-                await asyncio.sleep(0)
+        await until_statuses(engine, "rests", cancelled=12, running=12)
         assert (await engine.row(handle.id)).run == 2
     await engine.close(0)
     looker, _ = await opened()
@@ -147,9 +146,7 @@ async def test_f45_a_command_that_dies_while_it_tells_a_large_family_leaves_it_h
     row = await engine.row(handle.id)
     assert row.status is Status.HELD and b"its 12 children are told first" in (row.error or b"")
     await handle.terminate(who="anna")
-    async with asyncio.timeout(LIMIT):
-        while (await statuses(engine, "rests")).get("cancelled") != 12:
-            await asyncio.sleep(0)
+    await until_statuses(engine, "rests", cancelled=12)
     killed.open.set()
     await sound(engine)
 
@@ -162,9 +159,6 @@ async def test_f45_the_children_of_a_large_family_that_is_over_its_deadline_are_
     handle = await engine.start(resting, 12, deadline=1.0)
     with pytest.raises(ProcessFailed, match="ran over its deadline"):
         await handle.result(LIMIT)
-    async with asyncio.timeout(LIMIT):
-        while (await statuses(engine, "rests")).get("cancelled") != 12:
-            await asyncio.sleep(0)
-    commits = [commit for name, commits in store.calls if name == "commit" for commit in commits]
-    assert max(len(commit.sends) for commit in commits) <= 5
+    await until_statuses(engine, "rests", cancelled=12)
+    assert max(len(commit.sends) for commit in committed(store)) <= 5
     await sound(engine)

@@ -16,7 +16,7 @@ from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
 from perdure.store.base import Search
 from tests.runtime.conftest import LIMIT, Open, until, until_row
-from tests.runtime.kin import sound, statuses
+from tests.runtime.kin import sound, statuses, until_statuses
 
 done: list[str] = []
 keys: dict[str, list[str]] = {}
@@ -152,9 +152,7 @@ async def test_rule_23_a_queued_undo_is_not_asked_for_before_a_cancelled_step_ha
 async def test_rule_23_a_terminate_lists_what_a_queued_undo_has_left_and_asks_its_task_to_end(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[basket], queues=["counter"])
     handle = await engine.start(basket, False)
-    async with asyncio.timeout(LIMIT):
-        while (await statuses(engine, "@back office")).get("running") != 2:
-            await asyncio.sleep(0)
+    await until_statuses(engine, "@back office", running=2)
     await handle.terminate(who="anna")
     with pytest.raises(ProcessCancelled) as error:
         await handle.result(LIMIT)

@@ -33,22 +33,6 @@ from tests.runtime.account import (
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 
-@pytest.fixture
-def account(store_url: str) -> Account:
-    """The table of bookings in each database; nobody has said yet what its steps do beside writing there."""
-    hooks.clear()
-    answers.clear()
-    return Account(store_url)
-
-
-@pytest.fixture
-async def engine(opened: Open, account: Account) -> Engine:
-    """A worker, and the table of bookings."""
-    engine, _ = await opened(work=True, workflows=FLOWS)
-    await account.open()
-    return engine
-
-
 async def test_effect_and_result_are_recorded_together(engine: Engine, account: Account) -> None:
     handle = await engine.start(booking, account.kind, "a")
     assert await handle.result(LIMIT) == "A"
@@ -211,8 +195,8 @@ async def test_while_the_file_is_locked_by_others_no_attempt_is_spent(
 
 
 async def test_a_process_is_started_in_the_transaction_of_a_step(engine: Engine, account: Account) -> None:
-    handle = await engine.start(booking, account.kind, "a")
     hooks["a"] = lambda: engine.within(attempt().connection).start(booking, account.kind, "b", key="b")
+    handle = await engine.start(booking, account.kind, "a")
     assert await handle.result(LIMIT) == "A"
     assert await (await engine.handle(booking, "b")).result(LIMIT) == "B"
     assert await account.booked() == ["a", "b"]

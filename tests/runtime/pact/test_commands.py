@@ -15,6 +15,7 @@ from tests.runtime.account import (
     FLOWS,
     Account,
     answers,
+    awaited,
     booked_and_done,
     booked_beside,
     booking,
@@ -31,22 +32,6 @@ from tests.runtime.account import (
     turned,
 )
 from tests.runtime.conftest import LIMIT, Open, until, until_row
-
-
-@pytest.fixture
-def account(store_url: str) -> Account:
-    """The table of bookings in each database; nobody has said yet what its steps do beside writing there."""
-    hooks.clear()
-    answers.clear()
-    return Account(store_url)
-
-
-@pytest.fixture
-async def engine(opened: Open, account: Account) -> Engine:
-    """A worker, and the table of bookings."""
-    engine, _ = await opened(work=True, workflows=FLOWS)
-    await account.open()
-    return engine
 
 
 async def test_a_step_that_failed_for_good_leaves_nothing_and_its_retry_runs_under_its_old_key(
@@ -136,11 +121,16 @@ async def test_rule_19_a_result_for_other_arguments_breaks_the_process_with_both
     await sound(second, handle.id_bytes)
 
 
+async def second_run(engine: Engine, handle: Any) -> None:
+    """Wait for the end of a process's second run."""
+    await until_row(engine, handle.id, lambda row: row.final and row.run == 2)
+
+
 async def test_a_restart_from_the_step_runs_it_again_under_a_new_key(engine: Engine, account: Account) -> None:
     handle = await engine.start(booking, account.kind, "a")
     assert await handle.result(LIMIT) == "A"
     await handle.restart_from("book")
-    await until_row(engine, handle.id, lambda row: row.final and row.run == 2)
+    await second_run(engine, handle)
     assert await account.booked() == ["a", "a"]
     assert await account.keys() == 2, "its effect is wanted again"
     [ignored] = await events(engine, handle.id, EventType.ANSWER_IGNORED)
@@ -152,7 +142,7 @@ async def test_a_restart_runs_it_again_and_ignores_the_old_result(engine: Engine
     handle = await engine.start(booking, account.kind, "a")
     assert await handle.result(LIMIT) == "A"
     await handle.restart()
-    await until_row(engine, handle.id, lambda row: row.final and row.run == 2)
+    await second_run(engine, handle)
     assert await account.booked() == ["a", "a"]
     assert await account.keys() == 2
     await sound(engine, handle.id_bytes)
@@ -176,7 +166,7 @@ async def test_a_restart_from_a_later_step_keeps_effect_and_result(engine: Engin
     assert await handle.result(LIMIT) == ["A", "once"]
     hooks["b"] = lambda: "twice"
     await handle.restart_from("plainly")
-    await until_row(engine, handle.id, lambda row: row.final and row.run == 2)
+    await second_run(engine, handle)
     assert await handle.result(LIMIT) == ["A", "twice"]
     assert await account.booked() == ["a"]
     await sound(engine, handle.id_bytes)
@@ -185,19 +175,17 @@ async def test_a_restart_from_a_later_step_keeps_effect_and_result(engine: Engin
 async def test_a_restart_keeps_effect_and_result_of_what_ran_beside(engine: Engine, account: Account) -> None:
     later = threading.Event()
 
-    def beside() -> str:
-        asyncio.get_running_loop().call_later(0.2, later.set)
-        return "once"
-
-    hooks["b"] = beside
+    hooks["b"] = lambda: "once"
     hooks["a"] = lambda: later.wait(LIMIT) if account.kind == "sqlite" else turned(later)
     handle = await engine.start(booked_beside, account.kind, "a", "b")
+    await until(lambda: awaited(engine, handle) == ["book"])
+    later.set()
     assert await handle.result(LIMIT) == ["A", "once"]
     done = await events(engine, handle.id, EventType.STEP_COMPLETED)
     assert [event.name for event in done] == ["plainly", "book"]
     hooks["b"] = lambda: "twice"
     await handle.restart_from("plainly")
-    await until_row(engine, handle.id, lambda row: row.final and row.run == 2)
+    await second_run(engine, handle)
     assert await handle.result(LIMIT) == ["A", "twice"]
     assert await account.booked() == ["a"]
     await sound(engine, handle.id_bytes)
