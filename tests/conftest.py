@@ -9,11 +9,20 @@ import pytest
 
 pytest.register_assert_rewrite("perdure.testing.conformance")  # whichever folder of tests is the first to import it
 
+from perdure.runtime import collector  # noqa: E402
 from perdure.testing.postgres import Server  # noqa: E402
 from tests.pooler import Pooler, program  # noqa: E402
 
 NO_FSYNC = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
 """These tests kill no machine; those that crash their server bring one of their own."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _calm_collector() -> Iterator[None]:
+    """A program of tests knows a million objects: its first worker leaves them out, and not each of a thousand anew."""
+    collector.calm()
+    yield
+    collector.restore()
 
 
 @pytest.fixture(scope="session")
