@@ -10,17 +10,21 @@ from msgspec import Struct, json
 
 from perdure.authoring.task import task_of
 from perdure.kernel import undo
+from perdure.kernel.attempt import decode_attempt
 from perdure.kernel.child import begun, is_task, queue_kind
 from perdure.kernel.event import Event, EventType
+from perdure.kernel.failure import Failure
 from perdure.kernel.finding import Finding
-from perdure.kernel.message import Message
+from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
+from perdure.kernel.opening import CONTINUED, opening_of
 from perdure.kernel.process import Process, Status
+from perdure.limits import SUSPECT_DEATHS
 from perdure.store.base import Search, Store
 from tests.simulator.ledger import Ledger
 from tests.simulator.oracle import BY_HAND
 from tests.simulator.play import QUEUE
-from tests.simulator.program import Guard, Kin, Program, Scope, nodes
+from tests.simulator.program import Do, Guard, Kin, Line, Program, Rest, Scope, nodes
 
 STEPS = frozenset({"act", "book", "give_back"})
 ROWS = 10_000
@@ -132,7 +136,77 @@ def attempts_are_counted(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
                 yield f"run {run}: the failed attempts of {':'.join(slot)} are numbered {numbers}"
 
 
-LAWS = (results_have_effects, undone_in_reverse, all_owed_is_undone, attempts_are_counted)
+def retries_wait(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """Between a failed attempt and the next one there is a wait."""
+    for event in evidence.events:
+        if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
+            wait = decode_attempt(event.payload).retry_at - event.at
+            if wait <= 0:
+                yield f"{event.name}:{event.place} failed, and is to be tried again after {wait} microseconds"
+
+
+def keys_name_the_round(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """A step of a new round or a restarted run bears a key of that run, one that is retried the key it had (21)."""
+    if is_task(evidence.row.kind):
+        return
+    id = id_text(evidence.row.id)
+    for run, events in evidence.runs.items():
+        kept = opening_of(events).kept + 1
+        for event in events:
+            slot = event.name, event.place
+            first = _first_asked(evidence, run, slot)
+            if event.type is not EventType.STEP_COMPLETED or first is None or (run > 1 and event.number <= kept):
+                continue
+            keys = {e.key for e in ledger.effects if e.kind == "done" and _fits(e.key, evidence.row, id, event)}
+            if keys and event.name in STEPS and f"{id}/{first}/{event.name}:{event.place}" not in keys:
+                yield f"run {run}: {event.name}:{event.place} was done under {sorted(keys)}, none is of run {first}"
+
+
+def _first_asked(evidence: Evidence, run: int, slot: tuple[str, str]) -> int | None:
+    """The run in which a step was first asked for, if the records tell."""
+    opening = opening_of(evidence.runs[run])
+    if run == 1 or opening.done in ("restarted", CONTINUED):
+        return run
+    before = [e for e in evidence.runs[run - 1] if e.type is EventType.STEP_FAILED]
+    if opening.done == "retried" and before and (before[-1].name, before[-1].place) == slot:
+        return _first_asked(evidence, run - 1, slot)
+    return None
+
+
+def deaths_are_counted(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """Each death with evidence counts, those of suspects apart; what goes on clears the count (rule 13)."""
+    own = list(nodes(program_of(evidence.row).body)) if not is_task(evidence.row.kind) else []
+    plain = bool(own) and all(isinstance(n, Line | Rest) or (isinstance(n, Do) and not n.undo) for n in own)
+    for run, events in evidence.runs.items():
+        answered = True
+        for event in events:
+            if event.type is EventType.STEP_COMPLETED:
+                answered = True
+            elif event.type is EventType.REVIVED and b'"died":true' in (event.payload or b""):
+                told = json.decode(event.payload or b"{}")
+                deaths, alone = told["deaths"], told["alone_deaths"]
+                if not deaths + alone:
+                    yield f"run {run}: its worker died, and event {event.number} counts no death"
+                if alone and deaths < SUSPECT_DEATHS:
+                    yield f"run {run}: {deaths} deaths made it no suspect, and {alone} are counted as if it were one"
+                if plain and answered and deaths + alone > 1:
+                    yield f"run {run}: a step has ended since the death before, and {deaths} + {alone} are counted"
+                answered = False
+
+
+def what_is_left_is_told(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """Who was ended by force says what should have been undone (rule 23)."""
+    last = evidence.events[-1].type if evidence.events else None
+    if last in (EventType.TERMINATED, EventType.EXPIRED):
+        owed, told = undo.listed(undo.owed(evidence.events)), Failure.shown(evidence.row.error or b"{}").owed
+        if owed != told:
+            yield f"it was ended by force and says that {told} was not undone; it was {owed}"
+
+
+LAWS = (
+    results_have_effects, undone_in_reverse, all_owed_is_undone, attempts_are_counted, retries_wait,
+    keys_name_the_round, deaths_are_counted, what_is_left_is_told,
+)  # fmt: skip
 """What must hold of each process by itself."""
 
 
@@ -175,6 +249,34 @@ def _outlives(parent: Evidence, kin: Evidence, event: Event) -> bool:
     return not kin.row.final or kin.row.changed_at > parent.row.changed_at
 
 
+def forced_ends_are_told(everything: Mapping[bytes, Evidence]) -> Iterator[Finding]:
+    """The children of a process that was ended by force, or begun anew, are asked to end (rule 23)."""
+    for evidence in everything.values():
+        for run, events in evidence.runs.items():
+            after = evidence.runs.get(run + 1)
+            ended = events[-1].type in (EventType.TERMINATED, EventType.EXPIRED) if events and not after else False
+            if not (ended or (after and opening_of(after).done == "restarted")):
+                continue
+            answered = {(e.name, e.place) for e in events if e.message is not None}
+            for event in filter(_starts, events):
+                kin = everything.get(begun(event).id_bytes)
+                if kin is None or begun(event).abandoned or (event.name, event.place) in answered:
+                    continue
+                if not any(m.type in (MessageType.CANCEL, MessageType.TERMINATE) for m in kin.messages):
+                    text = f"it was not asked to end, and run {run} of its parent is over"
+                    yield Finding("forced_ends_are_told", kin.row.id, text)
+
+
+def done_for_somebody(everything: Mapping[bytes, Evidence], ledger: Ledger) -> Iterator[Finding]:
+    """Whatever was done, was done for a process that is stored; and no attempt sleeps over its time limit (rule 14)."""
+    ids = {id_text(id): id for id in everything}
+    for effect in ledger.effects:
+        if effect.process not in ids:
+            yield Finding("done_for_somebody", b"", f"{effect.label} was done for {effect.process}, which is not there")
+        elif effect.kind == "overslept":
+            yield Finding("nothing_oversleeps", ids[effect.process], f"nobody has stopped {effect.label}")
+
+
 def exactly_done(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     """Without faults: of what a completed process has, each attempt was made once, and no other."""
     id = id_text(evidence.row.id)
@@ -199,4 +301,4 @@ def findings(everything: Mapping[bytes, Evidence], ledger: Ledger, *, calm: bool
         for law in laws
         for text in law(evidence, ledger)
     ]
-    return [*found, *families(everything)]
+    return [*found, *families(everything), *forced_ends_are_told(everything), *done_for_somebody(everything, ledger)]

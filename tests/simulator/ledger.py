@@ -8,7 +8,10 @@ from msgspec import Struct
 
 
 class Effect(Struct, frozen=True):
-    """One attempt's deed. ``kind`` is ``began``, ``failed``, ``done`` or ``undone``; ``at`` is virtual microseconds."""
+    """One attempt's deed, ``at`` virtual microseconds.
+
+    ``kind`` is ``began``, ``failed``, ``done``, ``undone``, or ``overslept`` if nobody has stopped it in time.
+    """
 
     kind: str
     process: str
@@ -20,17 +23,23 @@ class Effect(Struct, frozen=True):
 
 
 class Ledger:
-    """The effects of one history; ``mended`` holds the processes whose cause of failure somebody has mended."""
+    """The effects of one history; ``mended`` holds the processes whose cause of failure somebody has mended.
+
+    ``seen`` is told of every effect at once.
+    """
 
     def __init__(self, now: Callable[[], int] = lambda: 0, node: Callable[[], str] = lambda: "") -> None:
         self.now = now
         self.node = node
+        self.seen: Callable[[Effect], None] = lambda effect: None
         self.effects: list[Effect] = []
         self.mended: set[str] = set()
 
     def note(self, kind: str, process: str, key: str, label: str, attempt: int) -> None:
         """Write one effect down."""
-        self.effects.append(Effect(kind, process, key, label, attempt, self.node(), self.now()))
+        effect = Effect(kind, process, key, label, attempt, self.node(), self.now())
+        self.effects.append(effect)
+        self.seen(effect)
 
     def of(self, kind: str, key: str) -> Iterator[Effect]:
         """The effects of a kind under one key."""

@@ -52,6 +52,7 @@ class Case(Struct):
     deadline: float | None = None
     facts: Facts = field(default_factory=Facts)
     id: str = ""
+    asks: int = 0
     answers: list[tuple[str, bool]] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
 
@@ -101,7 +102,10 @@ class Person:
         case = self.case
 
         async def ask(engine: Engine) -> None:
+            case.asks += 1
             handle = await engine.start(case.kind, case.program, key=case.key, deadline=case.deadline)
+            if case.asks == 1 and not handle.created:
+                self.saw("VIOLATION the only start that was ever asked for was answered as one of many")
             case.answers.append((handle.id, handle.created))
             case.id = case.id or handle.id
 

@@ -15,9 +15,10 @@ from tests.simulator.chance import one_of
 from tests.simulator.evidence import Evidence
 from tests.simulator.ledger import Desk, Ledger
 from tests.simulator.person import VERBS, Ask, Case, Person, case
-from tests.simulator.play import NEW, VERSIONED, VERSIONS, registry
+from tests.simulator.play import NEW, QUEUE, VERSIONED, VERSIONS, registry
 from tests.simulator.program import FEATURES, Drawing, Taste
 from tests.simulator.settling import Settling, Standstill
+from tests.simulator.witness import Witness
 
 WORKFLOWS = (NEW, *VERSIONED.values())
 DEPLOYMENTS = ("none", "patch", "edition")
@@ -78,6 +79,7 @@ class Scene:
         self.cases = [self._case(number) for number in range(self.plan.processes)]
         self._served = 0
         cluster.registry = self._registry  # type: ignore[method-assign]  # each node's code is that of its start
+        self.ledger.seen = Witness(cluster).saw
         Desk.ledger, Desk.die = self.ledger, cluster.die
 
     def _case(self, number: int) -> Case:
@@ -109,6 +111,7 @@ class Scene:
             tasks.append(cluster.loop.create_task(self._deploy()))
         if self.plan.leap:
             tasks.append(cluster.loop.create_task(self._leap()))
+        tasks.append(cluster.loop.create_task(self._limit()))
         await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
         cluster.heal()
         for task in tasks:
@@ -137,6 +140,23 @@ class Scene:
         await asyncio.sleep(self.plan.seconds * one_of(self.cluster, (0.5, 1.0)))
         self.cluster.wall.jump(LEAP_HOURS * 3600.0)
         self.cluster.note(f"the wall clock leaps by {LEAP_HOURS} hours")
+
+    async def _limit(self) -> None:
+        """Somebody limits the queue, or blocks it for a while."""
+        chance, queues = Apart(self.cluster, "limits"), self.cluster.client.queues
+        way = one_of(chance, ("none", "none", "none", "concurrency", "rate", "block"))
+        if way == "none":
+            return
+        await asyncio.sleep(self.plan.seconds * one_of(chance, (0.0, 0.1, 0.5)))
+        self.cluster.probe("a queue was limited")
+        if way == "block":
+            await queues.block(QUEUE, who="Ann", why="the history wants it")
+            await asyncio.sleep(one_of(chance, (1.0, 10.0)))
+            await queues.unblock(QUEUE, who="Ann", why="the history wants it")
+        elif way == "rate":
+            await queues.limit(QUEUE, rate=1, per=one_of(chance, (0.5, 2.0)), who="Ann", why="the history wants it")
+        else:
+            await queues.limit(QUEUE, concurrency=1 + chance.draw(2), who="Ann", why="the history wants it")
 
     async def _renew(self, node: Node) -> None:
         """Have a node start anew, with the code of today."""
