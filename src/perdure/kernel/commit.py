@@ -98,6 +98,10 @@ class StartVerdict(StrEnum):
     BUSY = "busy"
 
 
+CREATED = StartVerdict.CREATED
+"""The verdict met most, for the same reason."""
+
+
 class StartAnswer(Struct, frozen=True, gc=False):
     """The answer to one start: ``id`` is that of the process that has the key, new or old."""
 

@@ -16,16 +16,21 @@ from perdure.kernel.queue import Queue
 
 
 class Move(Struct, frozen=True):
-    """The row before (None if it was stored by this transaction) and after it, and the events it has appended."""
+    """The row before one transaction and after it, and the events that the transaction has appended."""
 
-    before: Process | None
+    before: Process
     after: Process
     fresh: tuple[Event, ...]
     now: int
 
 
 def unsound_move(before: Process | None, after: Process, fresh: Sequence[Event], now: int) -> list[Finding]:
-    """Every law that one transaction breaks by what it made of a process; ``now`` is the store's time in it."""
+    """Every law that one transaction breaks by what it made of a process; ``now`` is the store's time in it.
+
+    ``before`` is None if the transaction has stored the process: then it has not moved.
+    """
+    if before is None:
+        return []
     move = Move(before, after, tuple(fresh), now)
     return [Finding(law.__name__, after.id, text) for law in LAWS for text in law(move)]
 
@@ -33,8 +38,6 @@ def unsound_move(before: Process | None, after: Process, fresh: Sequence[Event],
 def one_owner(move: Move) -> Iterator[str]:
     """Law 2: tokens never fall, whoever takes a row gets a new one, and only its holder has written (S3, S4)."""
     before, after = move.before, move.after
-    if before is None:
-        return
     if after.token < before.token:
         yield f"its token fell from {before.token} to {after.token}"
     if after.owner is not None and after.owner != before.owner and after.token == before.token:
@@ -49,8 +52,6 @@ def one_owner(move: Move) -> Iterator[str]:
 def one_transaction(move: Move) -> Iterator[str]:
     """Law 3: one transaction writes one commit, with all its events, and none without it (S7)."""
     before, after = move.before, move.after
-    if before is None:
-        return
     if not before.version <= after.version <= before.version + 1:
         yield f"its version went from {before.version} to {after.version} in one transaction"
     if move.fresh and after.version == before.version:
@@ -66,8 +67,6 @@ def one_transaction(move: Move) -> Iterator[str]:
 def history_is_gapless(move: Move) -> Iterator[str]:
     """Law 4: within a run events are only ever added; a run is followed by the next one."""
     before, after = move.before, move.after
-    if before is None:
-        return
     if not before.run <= after.run <= before.run + 1:
         yield f"it went from run {before.run} to run {after.run}"
     if after.run == before.run and after.events != before.events + len(move.fresh):
@@ -77,8 +76,6 @@ def history_is_gapless(move: Move) -> Iterator[str]:
 def accepted_is_kept(move: Move) -> Iterator[str]:
     """Law 8: the count of what was sent never falls, nor within a run that of what was seen."""
     before, after = move.before, move.after
-    if before is None:
-        return
     if after.inbox < before.inbox:
         yield f"its inbox fell from {before.inbox} to {after.inbox}"
     if after.run == before.run and after.seen < before.seen:
@@ -88,8 +85,8 @@ def accepted_is_kept(move: Move) -> Iterator[str]:
 def finished_is_final(move: Move) -> Iterator[str]:
     """Law 10: an ended process is left only into the next run, and every change of status is a legal move (S11)."""
     before, after = move.before, move.after
-    if before is None or before.run != after.run:
-        if before is not None and after.status is not Status.RUNNING:
+    if before.run != after.run:
+        if after.status is not Status.RUNNING:
             yield f"its run {after.run} begins as {after.status}"
         return
     if before.status in FINAL and (after.status, after.events, after.version, after.result, after.error) != (

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from perdure import limits
 from perdure.clock import Machine
 from perdure.errors import StoreRegressed
-from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
+from perdure.kernel.commit import APPLIED, CREATED, Commit, CommitAnswer, Start, StartAnswer
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.store.base import Store
@@ -78,29 +78,21 @@ class Lineage:
 
     def started(self, starts: Sequence[Start], answers: Sequence[StartAnswer]) -> None:
         """Take note of new processes that were accepted."""
-        marks = self._marks
-        for start, answer in zip(starts, answers, strict=True):
-            if answer.verdict is _CREATED:
-                row = start.process
-                marks[row.id] = row.token, row.version, row.owner
-        self._turn()
+        both = zip(starts, answers, strict=True)
+        self._note(start.process for start, answer in both if answer.verdict is CREATED)
 
     def committed(self, commits: Sequence[Commit], answers: Sequence[CommitAnswer]) -> None:
         """Take note of commits that were applied."""
-        marks = self._marks
-        for commit, answer in zip(commits, answers, strict=True):
-            if answer.verdict is _APPLIED:
-                row = commit.after
-                marks[row.id] = row.token, row.version, row.owner
-        self._turn()
+        both = zip(commits, answers, strict=True)
+        self._note(commit.after for commit, answer in both if answer.verdict is APPLIED)
 
     def claimed(self, processes: Iterable[Process]) -> None:
         """Take note of processes that were taken in hand."""
-        self._marks.update({row.id: (row.token, row.version, row.owner) for row in processes})
-        self._turn()
+        self._note(processes)
 
-    def _turn(self) -> None:
-        """Let go of the oldest marks."""
+    def _note(self, processes: Iterable[Process]) -> None:
+        """Keep how far these are, and let go of the oldest marks."""
+        self._marks.update({row.id: (row.token, row.version, row.owner) for row in processes})
         if len(self._marks) > limits.LINEAGE_PROCESSES or self._machine.monotonic() > self._turn_at:
             self._older, self._marks = self._marks, {}
             self._turn_at = self._machine.monotonic() + limits.LINEAGE_SECONDS
@@ -191,9 +183,3 @@ def lineage_of(store: Store) -> Lineage | None:
     while (behind := getattr(store, "store", None)) is not None:
         store = behind
     return getattr(store, "lineage", None)
-
-
-_CREATED, _APPLIED = (
-    StartVerdict.CREATED,
-    Verdict.APPLIED,
-)  # CPython 3.11 makes a call of every look into an enum's class
