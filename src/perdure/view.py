@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from perdure.errors import PerdureError
 from perdure.kernel.failure import Failure
 from perdure.kernel.mover import NO_QUEUES, next_mover
 from perdure.kernel.names import id_text
@@ -59,10 +60,10 @@ def view(process: Process, now: int, workers: dict[bytes, str], queues: Standing
     """The view of a row at a time by the store's clock; ``workers`` names owners, ``queues`` knows of limits."""
 
     def value(raw: bytes | None) -> Any:
-        why = why_unopened(raw)
-        if why is not None:
+        try:
+            return None if raw is None else decode(raw)
+        except PerdureError as why:  # one that is sealed or damaged hides none of the others
             return {"unreadable": str(why)}
-        return None if raw is None else decode(raw)
 
     mover = next_mover(process, now, workers, queues)
     return ProcessView(

@@ -112,5 +112,5 @@ def test_a_step_out_of_time_raises_a_timeout_that_ordinary_code_can_catch() -> N
 
 @pytest.mark.parametrize("raw", [b"", b"null", b"{}", b"[1]", b"\xff", b'{"type":1,"message":"x"}'])
 def test_what_records_no_failure_is_refused_with_what_to_do(raw: bytes) -> None:
-    with pytest.raises(PayloadError, match=r"`perdure history` to see its bytes\.$"):
+    with pytest.raises(PayloadError, match=r"`perdure history` shows its bytes: restore them"):
         Failure.decode(raw)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from msgspec import ValidationError, json
+from msgspec import json
 
 from perdure.authoring.queue import Task, step_named
 from perdure.authoring.turn import receive
@@ -16,6 +16,7 @@ from perdure.kernel.child import is_task, queue_kind
 from perdure.kernel.failure import Failure
 from perdure.kernel.payload import CallShape, encode
 from perdure.kernel.process import Process
+from perdure.kernel.recorded import MALFORMED
 from perdure.kernel.unopened import why_unopened
 from perdure.limits import PAYLOAD_BYTES
 
@@ -113,5 +114,5 @@ def task_of(raw: bytes) -> Task:
     """The task that a payload holds; raises PayloadError."""
     try:
         return _decode(raw)
-    except (ValidationError, ValueError) as error:
+    except MALFORMED as error:
         raise PayloadError(f"the input of a task cannot be read: {error}. Terminate it and ask for it anew.") from error

@@ -30,20 +30,28 @@ def arguments(workflow: Workflow[Any, Any], texts: Sequence[str]) -> list[Any]:
 
 def whole_input(workflow: Workflow[Any, Any], raw: str) -> tuple[list[Any], dict[str, Any]]:
     """A JSON array (arguments by place) or object (by name) as the workflow's arguments."""
-    return workflow.shape.decode(raw.strip().encode())
+    return workflow.shape.decode(typed(raw.strip()))
+
+
+def typed(text: str) -> bytes:
+    """What was typed, as bytes; raises InvalidInput if it was not typed in UTF-8."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{text!r:.80} holds bytes that are no UTF-8; set the terminal to UTF-8") from None
 
 
 def plain(text: str) -> Any:
     """JSON if the text is JSON, otherwise the text itself."""
     try:
-        return decode(text.encode())
+        return decode(typed(text))
     except PayloadError:
         return text
 
 
 def _read(name: str, hint: Any, text: str) -> Any:
     """First as JSON, then as text; where a text is asked for, what was typed is the text."""
-    forms = [text.encode(), msgspec.json.encode(text)]
+    forms = [typed(text), msgspec.json.encode(text)]
     refusals = []
     for raw in reversed(forms) if hint is str else forms:
         try:

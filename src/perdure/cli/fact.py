@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from perdure.cli import text
-from perdure.errors import PerdureError
 from perdure.kernel.attempt import decode_attempt
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.opening import CONTINUED, opening_of
+from perdure.kernel.recorded import MALFORMED
 from perdure.kernel.undo import undoes
 from perdure.kernel.unopened import why_unopened
 from perdure.view import instant
@@ -24,7 +24,7 @@ _CUT = 300
 def what(event: Event) -> str:
     """What happened, and to which step, timer or message."""
     kind = event.type.name.lower().replace("_", " ")
-    return f"{kind}: {event.name}" if event.name and event.name != "timer" else kind
+    return text.cut(f"{kind}: {event.name}", _CUT) if event.name and event.name != "timer" else kind
 
 
 def detail(event: Event, letters: Mapping[int, Message], limit: int = _CUT) -> str:
@@ -32,15 +32,15 @@ def detail(event: Event, letters: Mapping[int, Message], limit: int = _CUT) -> s
     step = undoes(event.place)
     if step is not None:
         verb = "for" if event.type is EventType.UNDO_OWED else "undoes"
-        return f"{verb} {step}  {_detail(event, letters, limit)}".rstrip()
+        return f"{text.cut(f'{verb} {step}', limit)}  {_detail(event, letters, limit)}".rstrip()
     return _detail(event, letters, limit)
 
 
 def _detail(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     try:
-        return _TOLD.get(event.type, _nothing)(event, letters, limit)
-    except (PerdureError, msgspec.MsgspecError, KeyError, TypeError):
-        return text.payload(event.payload, limit)  # another version wrote it: show what is there
+        return text.cut(_TOLD.get(event.type, _nothing)(event, letters, limit), 2 * limit)
+    except Exception:  # another version, or another hand, wrote it: show what is there
+        return text.payload(event.payload, limit)
 
 
 def as_json(event: Event, letters: Mapping[int, Message]) -> dict[str, Any]:
@@ -172,5 +172,5 @@ def _json_or_text(raw: bytes | None) -> Any:
         return {"unreadable": str(why)}
     try:
         return msgspec.json.decode(raw)
-    except msgspec.MsgspecError:
+    except MALFORMED:
         return raw.decode(errors="backslashreplace")

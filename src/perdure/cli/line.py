@@ -7,12 +7,21 @@ from typing import Any
 
 import msgspec
 
+from perdure.kernel.failure import UNSAFE, safe_text
+
+_COMPLAINT_BYTES = 16 * 1024
+
+
+def safe_json(raw: bytes) -> str:
+    """JSON as it may be printed: what could steer a terminal is written as its number, which means the same."""
+    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", raw.decode())
+
 
 def complain(text: str) -> None:
     """Say on the error output, as one line, what went wrong and what to do."""
-    print(f"perdure: {' '.join(text.split())}", file=sys.stderr)
+    print(f"perdure: {safe_text(' '.join(text.split()), _COMPLAINT_BYTES)}", file=sys.stderr)
 
 
 def show_line(value: Any) -> None:
     """Print a value as one line of JSON at once, for a program that reads along."""
-    print(msgspec.json.encode(value).decode(), flush=True)
+    print(safe_json(msgspec.json.encode(value)), flush=True)

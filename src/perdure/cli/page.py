@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 from rich.console import Console, RenderableType
 
+from perdure.cli.line import safe_json
+
 _UNBOUNDED = 10_000
 
 
@@ -26,4 +28,4 @@ def show(*parts: RenderableType) -> None:
 
 def show_json(value: Any) -> None:
     """Print a value as JSON, indented for the eye that looks nevertheless."""
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+    print(safe_json(msgspec.json.format(msgspec.json.encode(value))))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from perdure.engine import Engine
 from perdure.errors import InvalidKey, ProcessNotFound
-from perdure.kernel.names import id_text
+from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.process import Process
 from perdure.store.base import Search
 
@@ -15,9 +13,10 @@ _SEVERAL = 5
 
 async def process_named(engine: Engine, text: str) -> Process:
     """The process with that id, that key, or that ``kind:key``; raises ProcessNotFound, or InvalidKey if several."""
-    if _is_id(text):
-        return await engine.row(text)
-    found = await engine.store.search(Search(key=text, limit=_SEVERAL))
+    id = _id(text)
+    found = [] if id is None else await engine.store.search(Search(ids=(id,)))
+    if not found:  # a key may look like an id
+        found = await engine.store.search(Search(key=text, limit=_SEVERAL))
     kind, colon, key = text.partition(":")
     if colon and not found:
         found = await engine.store.search(Search(kind=kind, key=key, limit=_SEVERAL))
@@ -34,9 +33,8 @@ def reference_to(process: Process) -> str:
     return f"{process.kind} {process.key or id_text(process.id)}"
 
 
-def _is_id(text: str) -> bool:
+def _id(text: str) -> bytes | None:
     try:
-        UUID(text)
-    except ValueError:
-        return False
-    return True
+        return id_bytes(text)
+    except InvalidKey:
+        return None

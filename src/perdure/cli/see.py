@@ -10,6 +10,7 @@ from msgspec import json as msgspec_json
 from msgspec.structs import replace
 
 from perdure.cli import fact, page, table, text
+from perdure.cli.argument import plain
 from perdure.cli.connection import connected
 from perdure.cli.dossier import dossier, letters_of
 from perdure.cli.option import DEFAULT_URL, Json, Reference, Url
@@ -147,7 +148,4 @@ def _attribute(text: str) -> tuple[str, str]:
     name, equals, wanted = text.partition("=")
     if not equals or not name:
         raise InvalidInput(f"{text!r:.80} is no attribute; write name=value")
-    try:
-        return name, msgspec_json.encode(msgspec_json.decode(wanted)).decode()
-    except ValueError:
-        return name, msgspec_json.encode(wanted).decode()
+    return name, msgspec_json.encode(plain(wanted)).decode()

@@ -10,8 +10,10 @@ from msgspec import json as msgspec_json
 
 from perdure.cli import text
 from perdure.cli.connection import connected
+from perdure.cli.line import safe_json
 from perdure.cli.option import DEFAULT_URL, Json, Reference, Url
 from perdure.cli.reference import process_named
+from perdure.limits import NAME_BYTES
 from perdure.stream import Stream
 
 _Switch = Annotated[bool, Parameter(negative="")]
@@ -52,6 +54,6 @@ async def values(
 def _line(stream: Stream[Any], value: Any, *, named: bool, json: bool) -> str:
     if json:
         told = {"run": stream.run, "number": stream.number, "name": stream.name, "value": value}
-        return msgspec_json.encode(told).decode()
-    shown = text.value(value, _VALUE_BYTES)
-    return f"{stream.number}  {stream.name}  {shown}" if named else f"{stream.number}  {shown}"
+        return safe_json(msgspec_json.encode(told))
+    name = f"{text.cut(stream.name or '', NAME_BYTES)}  " if named else ""
+    return f"{stream.number}  {name}{text.value(value, _VALUE_BYTES)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Any
 
@@ -10,9 +11,11 @@ import msgspec
 from perdure.errors import InvalidInput
 from perdure.kernel.failure import Failure, safe_text
 from perdure.kernel.unopened import why_unopened
+from perdure.limits import FARTHEST_SECONDS
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
-_DURATIONS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
+_DURATIONS = {None: 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
+_TYPED = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?) *(ms|s|m|min|h|d)?", re.ASCII)
 VALUE_BYTES = 300
 
 
@@ -77,9 +80,8 @@ def failure(failed: Failure, limit: int = 2_000) -> str:
 
 def seconds_of(text: str) -> float:
     """Seconds from ``90``, ``90s``, ``15m``, ``2h`` or ``7d``; raises InvalidInput."""
-    number = text.strip().rstrip("dhmins ")
-    unit = text.strip()[len(number) :].strip() or "s"
-    try:
-        return float(number) * _DURATIONS[unit]
-    except (ValueError, KeyError):
-        raise InvalidInput(f"{text!r:.40} is no duration; write 90s, 15m, 2h or 7d") from None
+    typed = _TYPED.fullmatch(text.strip())
+    seconds = FARTHEST_SECONDS + 1 if typed is None else float(typed[1]) * _DURATIONS[typed[2]]
+    if seconds > FARTHEST_SECONDS:
+        raise InvalidInput(f"{text!r:.40} is no duration, or too long; write 90s, 15m, 2h or 7d")
+    return seconds

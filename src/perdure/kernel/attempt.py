@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, json
 
 from perdure.kernel.failure import Failure
+from perdure.kernel.recorded import reader
 
 
 class FailedAttempt(Struct, frozen=True, omit_defaults=True):
@@ -23,6 +24,5 @@ class FailedAttempt(Struct, frozen=True, omit_defaults=True):
         return json.encode(self)
 
 
-def decode_attempt(payload: bytes) -> FailedAttempt:
-    """The failed attempt that an event keeps."""
-    return json.decode(payload, type=FailedAttempt)
+decode_attempt = reader(FailedAttempt, "a recorded attempt")
+"""The failed attempt that an event keeps."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec import Struct
 
+from perdure.kernel.recorded import MALFORMED
 from perdure.kernel.worker import Worker
 
 COUNTED = 1_000
@@ -29,6 +30,6 @@ def unoffered(backlogs: Iterable[Backlog], workers: Sequence[Worker]) -> list[Ba
     for worker in workers:
         try:
             offered |= _hosts(worker.hosts)
-        except msgspec.MsgspecError:
+        except MALFORMED:
             continue  # one of another version, which says it in other words
     return [backlog for backlog in backlogs if (backlog.kind, backlog.code) not in offered]

@@ -17,6 +17,7 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
+from perdure.kernel.recorded import reader
 
 QUEUE_MARK = "@"
 """The first letter of the kind of a task: no workflow has a name that begins with it."""
@@ -74,7 +75,7 @@ class Begun(Struct, frozen=True, omit_defaults=True):
         return bytes.fromhex(self.id.replace("-", ""))  # there may be many, and they are written here only
 
 
-_begun = json.Decoder(Begun).decode
+_begun = reader(Begun, "what is recorded of a child")
 
 
 def begun(event: Event) -> Begun:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from msgspec import MsgspecError, Struct, json, to_builtins
+from msgspec import Struct, json, to_builtins
 from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
@@ -17,6 +17,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process, Status
+from perdure.kernel.recorded import MALFORMED
 from perdure.kernel.transition import Sender, forced
 
 _OPEN = frozenset({Status.RUNNING, Status.HELD, Status.BROKEN})
@@ -113,7 +114,7 @@ def until_of(message: Message) -> int | None:
     """When a wish to cancel is enforced, or None if it is not."""
     try:
         return _patience(message.payload).until
-    except MsgspecError:
+    except MALFORMED:
         return None
 
 

@@ -8,13 +8,13 @@ import traceback
 import msgspec
 from msgspec import Struct
 
-from perdure.errors import PayloadError, Permanent, StepError, StepTimeout
-from perdure.kernel.unopened import why_unopened
+from perdure.errors import PerdureError, Permanent, StepError, StepTimeout
+from perdure.kernel.recorded import reader
 from perdure.limits import ERROR_TEXT_BYTES, NAME_BYTES, STACK_TEXT_BYTES
 
 _CUT = "… (cut)"
 # Control characters but line feed and tab, line separators, and marks that turn the direction of text.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -52,18 +52,15 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
     @classmethod
     def decode(cls, raw: bytes) -> Failure:
         """The failure that a payload records; raises PayloadError if it records none."""
-        try:
-            return _decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise why_unopened(raw) or PayloadError(
-                f"a recorded failure cannot be read: {error}. Run `perdure history` to see its bytes."
-            ) from error
+        return _decode(raw)
 
     @classmethod
     def shown(cls, raw: bytes) -> Failure:
-        """The same for people, who are told why of one that cannot be opened."""
-        why = why_unopened(raw)
-        return cls.decode(raw) if why is None else cls(type=type(why).__name__, message=str(why))
+        """The same for people, who are told why of one that cannot be read."""
+        try:
+            return cls.decode(raw)
+        except PerdureError as why:
+            return cls(type=type(why).__name__, message=str(why))
 
     def as_step_error(self, step: str) -> StepError:
         """The error that the workflow gets for the failed step."""
@@ -81,7 +78,7 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Failure).decode
+_decode = reader(Failure, "a recorded failure")
 
 
 def answered(error: BaseException) -> BaseException:
@@ -95,7 +92,7 @@ def safe_text(text: str, limit: int, *, keep_end: bool = False) -> str:
     """``text`` with control characters escaped, in at most ``limit`` bytes of UTF-8."""
     cut = len(text) > limit
     text = text[-limit:] if keep_end else text[:limit]
-    text = _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
+    text = UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
     raw = text.encode()
     if len(raw) <= limit and not cut:
         return text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import json
 from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
@@ -13,6 +12,7 @@ from perdure.kernel.command import Verb, allow, gone_on
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process, Status
+from perdure.kernel.recorded import under_way
 from perdure.kernel.run import kept_before, last_good, refuse_what_was_undone, reopened
 from perdure.kernel.transition import Sender, forced
 
@@ -91,7 +91,7 @@ def _recorded(
 def _open_slot(process: Process, history: Sequence[Event], step: str) -> tuple[str, str]:
     """Name and place of the step, as far as it is known to be without a result; raises IllegalMove."""
     known = {(event.name, event.place) for event in history if event.place and event.type not in _NO_STEPS}
-    known |= {_split(slot) for slot in json.decode(process.progress or b"{}")}
+    known |= {_split(slot) for slot in under_way(process.progress)}
     done = {(event.name, event.place) for event in history if event.type is EventType.STEP_COMPLETED}
     exact = next((slot for slot in known if ":".join(slot) == step), None)
     if exact is None and ":" in step:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct, json
+from msgspec import Struct
 
+from perdure.errors import PerdureError
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.queue import Standing
+from perdure.kernel.recorded import under_way
 
 NO_QUEUES = Standing()
 
@@ -28,7 +30,7 @@ def next_mover(process: Process, now: int, workers: Mapping[bytes, str], queues:
     if process.final:
         return Mover("nobody", f"it has {_ENDED[process.status]}", process.changed_at)
     if process.status in (Status.BROKEN, Status.HELD):
-        why = Failure.decode(process.error).message if process.error is not None else "no reason was recorded"
+        why = Failure.shown(process.error).message if process.error is not None else "no reason was recorded"
         return Mover("person", f"it is {process.status}: {why}", process.changed_at, process.due_at)
     if process.owner is not None:
         return _in_hand(process, now, workers)
@@ -56,8 +58,10 @@ def _in_hand(process: Process, now: int, workers: Mapping[bytes, str]) -> Mover:
     if process.due_at is not None and process.due_at <= now:
         text = f"its worker {name} let the lease lapse; the next worker takes it over"
         return Mover("worker", text, process.changed_at, process.due_at)
-    slots = json.decode(process.progress) if process.progress is not None else ()
-    steps = ", ".join(dict.fromkeys(slot.partition(":")[0] for slot in slots))
+    try:
+        steps = ", ".join(dict.fromkeys(slot.partition(":")[0] for slot in under_way(process.progress)))
+    except PerdureError:
+        steps = "steps that cannot be read"
     text = f"worker {name} has it in hand" + (f", running {steps}" if steps else "")
     return Mover("worker", text, process.changed_at, process.due_at)
 

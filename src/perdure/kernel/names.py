@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from unicodedata import is_normalized
-from uuid import UUID
 
 from perdure.errors import InvalidKey
 from perdure.kernel.plain import shown
 from perdure.limits import KEY_BYTES, NAME_BYTES
+
+_ID = re.compile(r"[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{12}")
 
 
 def check_key(key: str, what: str = "the key") -> str:
@@ -51,7 +53,6 @@ def id_text(id: bytes) -> str:
 
 def id_bytes(text: str) -> bytes:
     """The 16 bytes of an id given as text; raises InvalidKey."""
-    try:
-        return UUID(text).bytes
-    except (ValueError, AttributeError, TypeError):
-        raise InvalidKey(f"{shown(text)} is not a process id. Copy it from `perdure ps`, or use the key.") from None
+    if not isinstance(text, str) or not _ID.fullmatch(text):
+        raise InvalidKey(f"{shown(text)} is not a process id. Copy it from `perdure ps`, or use the key.")
+    return bytes.fromhex(text.replace("-", ""))

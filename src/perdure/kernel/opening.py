@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Raw, Struct, json
 
 from perdure.kernel.event import Event, EventType
+from perdure.kernel.recorded import reader
 
 
 class Opening(Struct, frozen=True, omit_defaults=True):
@@ -57,7 +58,7 @@ def same_beginning(before: Opening) -> dict[str, Any]:
     return {"input": before.input, "letters": before.letters, "seen": before.seen}
 
 
-_decode = json.Decoder(Opening).decode
+_decode = reader(Opening, "what opened this run")
 
 
 def opening_of(history: Sequence[Event]) -> Opening:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from msgspec import DecodeError, Struct, json
+from msgspec import Struct, json
 
 from perdure.kernel.message import Message, MessageType
+from perdure.kernel.recorded import MALFORMED
 
 _STEP = "step"
 
@@ -39,6 +40,6 @@ def origin_of(message: Message) -> Origin | None:
         return None
     try:
         found = _decode(message.sender)
-    except DecodeError:
+    except MALFORMED:
         return None
     return found if found.origin == _STEP else None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct, json
 
 from perdure.kernel.event import Event, EventType
+from perdure.kernel.recorded import reader
 
 
 class Taken(Struct, frozen=True):
@@ -19,7 +20,7 @@ class Taken(Struct, frozen=True):
         return json.encode(self)
 
 
-_decode = json.Decoder(Taken).decode
+_decode = reader(Taken, "a recorded patch")
 
 SAYS_NOTHING_OF_TURNS = frozenset(
     {

@@ -9,6 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 import msgspec
+from msgspec import MsgspecError
 from msgspec.inspect import CustomType, Field, Type, type_info
 
 from perdure.errors import DefinitionError, PayloadError
@@ -48,14 +49,16 @@ def _read(raw: bytes, type: Any, what: str) -> Any:
 def check_strict(raw: bytes, what: str, depth: int = PAYLOAD_DEPTH) -> None:
     """Raise PayloadError if an object in ``raw`` names a key twice or it is nested more than ``depth`` levels."""
     objects = raw.count(b"{")
-    if objects + raw.count(b"[") > depth:
-        try:
+    try:
+        if objects + raw.count(b"[") > depth:
             Walk(len(raw) + 1).plain(_from_json(raw), PAYLOAD_DEPTH - depth)
-        except Refused as refusal:
-            raise PayloadError(refusal.text(what)) from None
-    # Our own JSON, read and written again, is itself; only foreign JSON needs the slow look for twin keys.
-    if objects and _to_json(_from_json(raw)) != raw:
-        json.loads(raw, object_pairs_hook=lambda pairs: _without_twins(pairs, what))
+        # Our own JSON, read and written again, is itself; only foreign JSON needs the slow look for twin keys.
+        if objects and _to_json(_from_json(raw)) != raw:
+            json.loads(raw, object_pairs_hook=lambda pairs: _without_twins(pairs, what))
+    except Refused as refusal:
+        raise PayloadError(refusal.text(what)) from None
+    except (MsgspecError, UnicodeDecodeError, RecursionError) as error:  # in parts that the type has passed over
+        raise PayloadError(f"{what} cannot be read: {error!s:.500}. Correct the value.") from error
 
 
 def _without_twins(pairs: list[tuple[str, Any]], what: str) -> dict[str, Any]:

@@ -10,15 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-import msgspec
 from msgspec import Struct
 
 from perdure.clock import SECOND
+from perdure.errors import PerdureError
 from perdure.kernel.event import DELIVERED, Event, EventType
 from perdure.kernel.finding import Finding
 from perdure.kernel.message import Message
 from perdure.kernel.opening import opening_of
 from perdure.kernel.process import FINAL, Process, Status
+from perdure.kernel.recorded import reader
 from perdure.limits import ALONE_DEATHS
 
 CLOCK_SLACK = SECOND
@@ -63,7 +64,7 @@ class _Evidence(Struct):
     alone_deaths: int = 0
 
 
-_evidence = msgspec.json.Decoder(_Evidence).decode
+_evidence = reader(_Evidence, "the evidence of a death")
 
 
 class Folded(Struct, frozen=True):
@@ -89,14 +90,14 @@ def fold(events: Sequence[Event]) -> Folded:
 def _seen_before(events: Sequence[Event]) -> int:
     try:
         return opening_of(events).seen
-    except msgspec.DecodeError:
+    except PerdureError:
         return 0
 
 
 def _alone_deaths(event: Event) -> int:
     try:
         return _evidence(event.payload or b"{}").alone_deaths
-    except msgspec.DecodeError:
+    except PerdureError:
         return 0
 
 

@@ -8,8 +8,6 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from msgspec import MsgspecError
-
 from perdure import limits
 from perdure.errors import StepCrashed
 from perdure.runtime.cell import Cell
@@ -157,7 +155,7 @@ def said(cell: Cell) -> Said | None:
     """What a cell says next; None when it has died, or when something else has written on the wire."""
     try:
         return cell.hear()
-    except (MsgspecError, ValueError):
+    except ValueError:
         return None
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import json
-
 from perdure.authoring import version
 from perdure.kernel.attempt import decode_attempt
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.opening import Opening, opening_of
 from perdure.kernel.patch import has_passed
+from perdure.kernel.recorded import under_way
 from perdure.kernel.undo import undoes
 from perdure.runtime import patching, publishing, undoing
 from perdure.runtime.activation import Activation, Slot
@@ -62,7 +61,7 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
     activation.attempts = {slot: tried for slot, tried in activation.attempts.items() if slot in loop.open}
     if process.progress is not None:
         still = {f"{name}:{place}" for name, place in loop.open}
-        activation.reported = {step: told for step, told in json.decode(process.progress).items() if step in still}
+        activation.reported = {step: told for step, told in under_way(process.progress).items() if step in still}
     if process.deaths:
         activation.inherited = {(ask.name, ask.place) for ask in activation.asked}
 

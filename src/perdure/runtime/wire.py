@@ -6,7 +6,7 @@ Arguments, results and progress travel as the payloads that they are: no pickle,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Raw, Struct, json
 
@@ -14,7 +14,9 @@ from perdure.authoring.attempt import Attempt
 from perdure.authoring.step import Step
 from perdure.kernel import payload
 from perdure.kernel.failure import Failure
+from perdure.kernel.recorded import MALFORMED
 
+T = TypeVar("T")
 FRAME_BYTES = 32 * 1024 * 1024
 """More than any message can have: a longer one is no message."""
 
@@ -69,7 +71,7 @@ Answer = Done | Failed
 Said = Ready | Begun | Beat | Done | Failed
 
 _encode = json.Encoder().encode
-_order = json.Decoder(Order).decode
+_order: Callable[[bytes], Order] = json.Decoder(Order).decode
 _said: Callable[[bytes], Said] = json.Decoder(Ready | Begun | Beat | Done | Failed).decode
 
 
@@ -104,13 +106,20 @@ def framed(message: Order | Said) -> bytes:
 
 
 def read_order(body: bytes) -> Order:
-    """The order in a frame."""
-    return _order(body)
+    """The order in a frame; raises ValueError if it is none of ours."""
+    return _read(_order, body)
 
 
 def read_said(body: bytes) -> Said:
-    """What a cell says in a frame; raises msgspec.MsgspecError if it is none of ours."""
-    return _said(body)
+    """What a cell says in a frame; raises ValueError if it is none of ours: something else has written on the wire."""
+    return _read(_said, body)
+
+
+def _read(decode: Callable[[bytes], T], body: bytes) -> T:
+    try:
+        return decode(body)
+    except MALFORMED as error:
+        raise ValueError(f"no message: {error}") from error
 
 
 class Frames:

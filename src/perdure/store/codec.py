@@ -198,8 +198,7 @@ class AesGcm:
 
 
 def _note(id: str) -> bytes:
-    note = id.encode()
-    if not 0 < len(note) < 256 or not id.isprintable():
+    if not id.isprintable() or not 0 < len(note := id.encode()) < 256:
         raise DefinitionError("the id of a key is empty, too long or not printable. Use a short name, like 2026a.")
     return note
 

@@ -105,7 +105,7 @@ def of_channel(channel: str, payload: str) -> News:
 
     An empty payload says that there are some, and so does one that cannot be read: it is from another version.
     """
-    with contextlib.suppress(MsgspecError, Error, ValueError):
+    with contextlib.suppress(MsgspecError, Error, ValueError, RecursionError):
         if channel == "due" and payload:
             return _due(payload)
         if channel == "done" and payload:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import asyncpg
+from asyncpg.exceptions import ClientConfigurationError
 
 from perdure.errors import BadRecord, StoreError, StoreFull, StoreReadOnly, StoreTooOld, StoreUnavailable
 
@@ -57,6 +58,8 @@ def translated(error: BaseException, where: str) -> StoreError:
         state = error.sqlstate or ""
         kind, advice = MEANINGS.get(state) or MEANINGS.get(state[:2]) or (StoreError, "look at PostgreSQL's log")
         return kind(f"{where}: {error} (SQLSTATE {state}); {advice}")
+    if isinstance(error, ClientConfigurationError) or type(error) is ValueError:
+        return StoreError(f"{where}: the URL has an option that cannot be used: {error}; mend what stands behind its ?")
     if isinstance(error, (asyncpg.InterfaceError, OverflowError, UnicodeError, TypeError)) and _is_about_a_value(error):
         return BadRecord(f"{where}: a value cannot be sent to PostgreSQL: {error}; mend or leave out the value")
     return StoreUnavailable(f"{where}: PostgreSQL cannot be reached ({error or type(error).__name__}); {_AGAIN}")

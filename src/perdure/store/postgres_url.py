@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote_to_bytes, urlencode, urlsplit
 
 from msgspec import Struct
 
 from perdure.errors import InvalidUrl
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+_BEGINNING = re.compile(r"postgres(ql)?://", re.IGNORECASE)
 _EXAMPLE = "write it as postgresql://user:password@host:5432/database?schema=perdure&pooler=transaction"
 
 
@@ -28,14 +29,19 @@ class Address(Struct, frozen=True):
 def address_of(url: str) -> Address:
     """Take a store's URL apart; InvalidUrl if it cannot be understood."""
     try:
+        if "\0" in unquote_to_bytes(url).decode("utf-8", "replace"):
+            raise ValueError
         parts = urlsplit(url)
         user, at, hosts = parts.netloc.rpartition("@")
         shown = [_shown(host) for host in hosts.split(",")]
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError as error:
-        raise InvalidUrl(f"the store's URL cannot be read ({error}); {_EXAMPLE}") from None
-    if parts.scheme not in ("postgresql", "postgres"):
-        raise InvalidUrl(f"{parts.scheme or 'nothing'}:// is not a PostgreSQL address; {_EXAMPLE}")
+    except ValueError:  # whose text may quote the password
+        raise InvalidUrl(
+            "the store's URL cannot be read: look at its port and brackets, and at signs in the password, which are "
+            f"written as % and two digits; {_EXAMPLE}"
+        ) from None
+    if not _BEGINNING.match(url):
+        raise InvalidUrl(f"the store's URL does not begin with postgresql://; {_EXAMPLE}")
     if not parts.path.strip("/") and not any(name in ("dbname", "database") for name, _ in options):
         raise InvalidUrl(f"the store's URL names no database; {_EXAMPLE}")
     own = {"schema": "perdure", "pooler": ""}
@@ -59,4 +65,5 @@ def address_of(url: str) -> Address:
 def _shown(host: str) -> str:
     """A host and its port for people; ValueError if they cannot be read."""
     parts = urlsplit(f"//{host}")
+    (parts.hostname or "").encode("idna")
     return f"{parts.hostname or 'the local socket'}{f':{parts.port}' if parts.port else ''}"

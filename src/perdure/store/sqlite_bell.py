@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from msgspec import DecodeError, Struct, json
+from msgspec import MsgspecError, Struct, json
 
 from perdure.clock import Machine
 from perdure.store.news import News
@@ -41,6 +41,14 @@ class Ring(Struct, frozen=True, omit_defaults=True, gc=False):
 
 _encode = json.Encoder().encode
 _decode = json.Decoder(Ring).decode
+
+
+def heard_in(raw: bytes) -> Ring | None:
+    """What a ring says; None if it cannot be read: it is from another version, or was cut."""
+    try:
+        return _decode(raw)
+    except (MsgspecError, ValueError, RecursionError):
+        return None
 
 
 class Bell:
@@ -149,14 +157,14 @@ class Bell:
         missed = False
         for n in range(AT_ONCE):
             try:
-                rings.append(_decode(ear.recv(1 << 18)))
+                ring = heard_in(ear.recv(1 << 18))
             except BlockingIOError:
                 break
             except OSError:
                 return
-            except DecodeError:  # from another version
-                missed = True
-            missed = missed or n >= FULL
+            if ring is not None:
+                rings.append(ring)
+            missed = missed or ring is None or n >= FULL
         heard(rings, missed)
 
 

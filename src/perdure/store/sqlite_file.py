@@ -75,14 +75,18 @@ class Standing:
 
 def read_url(url: str) -> SqliteFile:
     """The place that a URL names; raises InvalidUrl."""
+    try:
+        url.encode()
+    except UnicodeEncodeError:
+        raise InvalidUrl(f"{url!r:.200} holds bytes that are no UTF-8; {_SHAPE}") from None
     scheme, mark, rest = url.partition("://")
     if scheme != "sqlite" or not mark:
-        raise InvalidUrl(f"{url!r} is not the URL of a SQLite store; {_SHAPE}")
+        raise InvalidUrl(f"{url!r:.200} is not the URL of a SQLite store; {_SHAPE}")
     if rest in (":memory:", "/:memory:"):
         return SqliteFile(None)
     if "?" in rest or "#" in rest:
-        raise InvalidUrl(f"{url!r} has options, but a SQLite store takes none; {_SHAPE}")
+        raise InvalidUrl(f"{url!r:.200} has options, but a SQLite store takes none; {_SHAPE}")
     path = unquote(rest)
     if not path.startswith("/") or len(path) < 2 or "\0" in path or path.endswith("/"):
-        raise InvalidUrl(f"{url!r} does not name a file; {_SHAPE}")
+        raise InvalidUrl(f"{url!r:.200} does not name a file; {_SHAPE}")
     return SqliteFile(os.path.abspath(path[1:]))

@@ -1,0 +1,1 @@
+"""Fuzzing: every parser and codec fed with bytes that nobody sensible would send."""
