@@ -156,11 +156,16 @@ class Lineage:
         told = [id_text(id) for id in list(self.set_back)[:TOLD]]
         return [*told, "…"] if len(self.set_back) > TOLD else told
 
-    def handled(self, process: bytes) -> None:
-        """A process that was set back is held, or cannot go on by itself: forget what was known of it."""
+    def handled(self, process: bytes, stored: Process | None) -> None:
+        """A process that was set back is held, or cannot go on by itself: ``stored`` is how it is now, None if gone.
+
+        That much is known of it from here on: the next fail-over may lose the very hold.
+        """
         self.set_back.pop(process, None)
         self._marks.pop(process, None)
         self._older.pop(process, None)
+        if stored is not None:
+            self._marks[process] = stored.token, stored.version, stored.owner
         if not self.set_back:
             self._calm.set()
 

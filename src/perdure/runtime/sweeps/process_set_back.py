@@ -47,8 +47,9 @@ async def _held(ward: Ward, lineage: Lineage, ids: Sequence[bytes]) -> int:
     )
     # If we die here or before, those that are not held yet go on when their leases lapse, and nobody is told of them.
     still = {row.id for row in running} - {commit.after.id for commit in written}
+    now_stored = rows | {commit.after.id: commit.after for commit in written}
     done = [id for id in ids if id not in still and (id in rows or not settling)]
     for id in done:
         ward.found(Finding(LAW, id, texts[id]))
-        lineage.handled(id)
+        lineage.handled(id, now_stored.get(id))
     return len(done)

@@ -27,6 +27,8 @@ What a scenario is handed is a :class:`Cluster`:
   node has ``start()``, ``kill()`` (no ``finally`` runs), ``pause()``, ``resume()``, ``terminate()`` (SIGTERM),
   ``alive``, ``await opened()`` (its engine), ``await ended()``, and ``await call(function)``, which runs
   ``await function(engine)`` as part of that OS process: it dies with it, and then raises :class:`NodeKilled`.
+* ``cluster.fail_over(lost)``: the server goes on as a standby that has not got its last commits, if the swarm says that
+  it may lag (``Swarm(lag=3)``); every connection is lost, and the engine does what it does on PostgreSQL.
 * ``await cluster.die()``: called by a step, kills the OS process in which it runs.
 * ``await asyncio.sleep(…)`` and ``asyncio.get_running_loop().time()`` are virtual.
 * ``cluster.heal()`` ends the storm and all faults and starts whoever is dead; ``await cluster.settled()`` waits until
@@ -40,8 +42,9 @@ What a scenario is handed is a :class:`Cluster`:
 
 ``simulate`` answers a :class:`History`: ``violation``, ``choices``, ``log.lines()``, ``digest()``, ``faults``,
 ``probes``, ``seconds``, ``calls``; its ``check()`` raises the violation. ``swarm=Swarm(…)`` sets the weather instead
-of drawing it: ``Swarm()`` is a calm one. Steps must be async: there are no threads. Whatever reaches for the real
-clock, chance, a thread or another OS process ends the history with :class:`Escape`.
+of drawing it: ``Swarm()`` is a calm one. A scenario may draw its own: by a function that is its attribute ``weather``
+and is handed the choices. Steps must be async: there are no threads. Whatever reaches for the real clock, chance, a
+thread or another OS process ends the history with :class:`Escape`.
 """
 
 from perdure.testing.simulator.cluster import Cluster

@@ -14,6 +14,7 @@ from perdure.engine import Engine
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.limits import STEP_TIMEOUT_SECONDS
 from perdure.testing.simulator.choice import Choices
+from perdure.testing.simulator.failover import Loss
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.log import Log
 from perdure.testing.simulator.loop import SimLoop
@@ -118,6 +119,15 @@ class Cluster:
             if node.life is life:
                 node.kill()
                 self.storm.restart(node)
+
+    def fail_over(self, lost: int) -> list[Loss]:
+        """The server fails over to a standby that has not got its last ``lost`` commits: what that set back, who knew.
+
+        The swarm says how far the standby may lag: ``Swarm(lag=…)``. From then on it is law that nobody who saw the old
+        server takes up what another worker knows to be set back, before that has held it.
+        """
+        self.server.fail_over(lost)
+        return self.monitor.fell_back()
 
     async def die(self) -> None:
         """Called by a step: the OS process in which it runs is killed here and now."""

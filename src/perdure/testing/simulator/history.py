@@ -90,7 +90,7 @@ def simulate(
     """
     made = Choices(seed, choices)
     loop = SimLoop(made)
-    weather = swarm or Swarm.drawn(made)
+    weather = swarm or getattr(scenario, "weather", Swarm.drawn)(made)
     cluster = Cluster(loop, weather, None if workflows is None else tuple(workflows))
     violation: Violation | None = None
     wall.build()
@@ -201,6 +201,8 @@ def _bury(loop: SimLoop, cluster: Cluster) -> None:
         loop._timers.clear()
         if cluster.server.connection is not None:
             database.given_back(cluster.server.connection)
+        if cluster.server.standby is not None:
+            cluster.server.standby.close()
         for held in (cluster.engines, cluster.nodes, cluster.server.stores):
             held.clear()  # whoever asks for the history's end must not keep its engines
         vars(cluster).pop("client", None)

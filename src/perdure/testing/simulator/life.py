@@ -44,10 +44,10 @@ class Life:
     """A simulated OS process: ``ready`` is what can run now, in order.
 
     When it is ``dead`` nothing of it runs any more, no clean-up either; while it is ``paused`` (SIGSTOP, or code that
-    blocks) all waits. Its monotonic clock runs at ``rate`` and began at ``start``.
+    blocks) all waits. Its monotonic clock runs at ``rate`` and began at ``start``. ``blows`` counts what has struck it.
     """
 
-    __slots__ = ("dead", "name", "number", "paused", "rate", "ready", "signals", "start")
+    __slots__ = ("blows", "dead", "name", "number", "paused", "rate", "ready", "signals", "start")
 
     def __init__(self, name: str, number: int = 0, rate: float = 1.0, start: float = 0.0) -> None:
         self.name = name
@@ -56,5 +56,6 @@ class Life:
         self.start = start
         self.dead = False
         self.paused = False
+        self.blows = 0
         self.ready: deque[Handle] = deque()
         self.signals: dict[int, Callable[[], object]] = {}

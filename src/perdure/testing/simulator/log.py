@@ -44,6 +44,10 @@ class Log:
             self._owners[after.owner] = life.name
         self._entries.append((self._loop.now, life.name, (door, before, after, fresh)))
 
+    def entries(self) -> Iterator[tuple[float, str, str]]:
+        """What was noted: when, of whom, what; without the transactions."""
+        return ((at, who, entry) for at, who, entry in self._entries if isinstance(entry, str))
+
     def lines(self) -> Iterator[str]:
         """The log in words, a line for each entry."""
         for at, who, entry in self._entries:

@@ -18,6 +18,7 @@ from perdure.kernel.queue import Queue
 from perdure.kernel.soundness import unsound
 from perdure.store import sqlite_record, sqlite_row
 from perdure.store.sqlite_connection import Connection
+from perdure.testing.simulator.failover import Loss, losses, over
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.log import Log
 from perdure.testing.simulator.loop import SimLoop
@@ -48,6 +49,7 @@ class Monitor:
         self.moves = 0
         self.moved_at = 0.0
         self.events: Counter[str] = Counter()
+        self.lost: dict[bytes, Loss] = {}
 
     def written(self, life: Life, door: str) -> None:
         """A piece of work has written something."""
@@ -93,6 +95,11 @@ class Monitor:
         findings += unsound_move(was, process, fresh, now)
         for finding in findings:
             raise self.violation(finding.law, process, finding.text)
+        if id in self.lost:
+            if door == "claim" and self.lost[id].silent(was, process, self.server.session_of(life)):
+                raise self.violation("set_back_is_held", process, "a fail-over set it back, and it was simply taken up")
+            if over(process):
+                del self.lost[id]
         if process.owner is None or (was is not None and was.owner == process.owner):
             return None
         if not self._alive(connection, process.owner):
@@ -119,6 +126,25 @@ class Monitor:
     def violation(self, law: str, process: Process, text: str) -> Violation:
         """A broken law, told of a process by its name in this history."""
         return Violation(law, f"{self.log.called(process)} ({id_text(process.id)}): {text}")
+
+    def fell_back(self) -> list[Loss]:
+        """The server goes on without its last commits: what is known is read anew. What was set back, and who knew."""
+        connection = self.server.connection
+        assert connection is not None
+        before = {id: known.process for id, known in self.known.items()}
+        self.known = {}
+        for (id,) in connection.raw.execute("SELECT id FROM process ORDER BY id").fetchall():
+            process = _row(connection, id)
+            assert process is not None
+            self.known[id] = Known(process, _events(connection, process, 0))
+        there = {id: known.process for id, known in self.known.items()}
+        found = losses(self.server.line, list(before.values()), there, self.server.stores)
+        self.lost |= found
+        self.moved_at = self.loop.now
+        for loss in found.values():
+            told = loss.told(there.get(loss.process.id))
+            self.log.note("world", f"{self.log.called(loss.process)} {told}")
+        return list(found.values())
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

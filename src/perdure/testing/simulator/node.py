@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from perdure.alone import run_alone
 from perdure.engine import Engine
 from perdure.errors import StoreError
+from perdure.testing.simulator.failover import LinealStore
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.machine import SimMachine
 from perdure.testing.simulator.store import SimStore
@@ -95,6 +96,8 @@ class Node:
         cluster = self.cluster
         machine = SimMachine(cluster.loop, life, cluster.wall, self._spawn)
         store = SimStore(cluster.server, life, machine, faulty=self.faulty)
+        if cluster.swarm.lag:
+            store = LinealStore(cluster.server, life, machine, faulty=self.faulty, holds=self.work)
         engine = Engine(
             store.url,
             work=self.work,
@@ -139,6 +142,7 @@ class Node:
         """SIGSTOP, or code that blocks the event loop: nothing here goes on until :meth:`resume`."""
         if self.life is not None and self.alive and not self.life.paused:
             self.life.paused = True
+            self.life.blows += 1
             self.cluster.log.note(self.life.name, "is paused")
 
     def resume(self) -> None:
@@ -152,6 +156,7 @@ class Node:
         if self.life is None or not self.alive:
             return
         self.cluster.log.note(self.life.name, "is asked to stop")
+        self.life.blows += 1
         stop = self.life.signals.get(signal.SIGTERM)
         if stop is None and self.engine is not None:
             stop = self.engine.stop_soon

@@ -17,9 +17,11 @@ from perdure.limits import SQLITE_BUSY_SECONDS
 from perdure.store.sqlite_connection import Connection
 from perdure.testing.simulator import database
 from perdure.testing.simulator.life import Life
+from perdure.testing.simulator.standby import Standby
 from perdure.testing.simulator.swarm import FAULTS, SCALES, Swarm
 
 if TYPE_CHECKING:
+    from perdure.testing.simulator.failover import Session
     from perdure.testing.simulator.log import Log
     from perdure.testing.simulator.loop import SimLoop
     from perdure.testing.simulator.monitor import Monitor
@@ -53,6 +55,9 @@ class Server:
         self.locks: dict[bytes, Life] = {}
         self.lost: set[int] = set()
         self.stores: list[SimStore] = []
+        self.sessions: dict[SimStore, Session] = {}
+        self.line = 1
+        self.standby = Standby(swarm.lag) if swarm.lag else None
         self.connection: Connection | None = None
         self._rates = [swarm.faults.get(fault, 0.0) for fault in FAULTS]
         self._changes = 0
@@ -67,14 +72,38 @@ class Server:
         if self.connection is None:
             self.connection = database.lent(make)
             self._changes = self.connection.raw.total_changes
+            if self.standby is not None:
+                self.standby.keep(self.connection)
         return self.connection
 
     def latency(self) -> float:
         """How long one way takes, in seconds."""
         return self.choices.pick(self.swarm.latencies, "latency") if self.on else SCALES[0][0]
 
+    def fail_over(self, lost: int) -> int:
+        """Go on as a standby that has not got so many commits; every connection is lost. How many it had not got."""
+        if self.standby is None or self.connection is None:
+            raise ValueError("this server has no standby; let the swarm say how far it may lag: Swarm(lag=3)")
+        lost = self.standby.promote(self.connection, lost)
+        self.line += 1
+        self.lost.update(life.number for life in self.locks.values())
+        self.faults["fail-over"] += 1
+        self.log.note("world", f"the server fails over, and the last {lost} commits are gone")
+        return lost
+
+    def session_of(self, life: Life) -> Session | None:
+        """The connection of a life's store, on a server that may fail over."""
+        return next((session for store, session in self.sessions.items() if store.life is life), None)
+
     async def ask(self, store: SimStore, work: Callable[[], Any]) -> Any:
-        """Have a piece of work carried out for a store's life."""
+        """Have a piece of work carried out for a store's life, over a connection of its own."""
+        session = self.sessions.get(store)
+        if session is not None:
+            await session.opened()
+        return await self.carry(store, work)
+
+    async def carry(self, store: SimStore, work: Callable[[], Any]) -> Any:
+        """Have a piece of work carried out; it fails if the server fails over meanwhile."""
         door = DOOR.get()
         fault = self.fate(store, door)
         wait = self.latency()
@@ -86,7 +115,7 @@ class Server:
             elif fault == "busy":
                 wait += SQLITE_BUSY_SECONDS
         answer: asyncio.Future[Any] = self.loop.create_future()
-        self.loop.call_in(self.loop.world, wait, self._arrived, store, door, fault, work, answer)
+        self.loop.call_in(self.loop.world, wait, self._arrived, store, door, fault, work, answer, self.line)
         return await answer
 
     def _drawn(self, store: SimStore, door: str) -> str:
@@ -98,10 +127,13 @@ class Server:
         return "failed before" if fault == "full" and door not in WRITES else fault
 
     def _arrived(
-        self, store: SimStore, door: str, fault: str, work: Callable[[], Any], answer: asyncio.Future[Any]
+        self, store: SimStore, door: str, fault: str, work: Callable[[], Any], answer: asyncio.Future[Any], line: int
     ) -> None:
         life = store.life
         if life.dead and not self.choices.chance(self.swarm.late, "fault"):
+            return
+        if line != self.line:
+            self._answer(answer, None, StoreUnavailable(f"{door}: the server failed over; nothing was done"))
             return
         if fault == "session lost":  # and with it the lock of its incarnation, until it comes back
             self.lost.add(life.number)
@@ -131,9 +163,19 @@ class Server:
     def _answer(self, answer: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
         way = self.latency()
         if way > self.swarm.latencies[0]:
-            self.loop.call_in(self.loop.world, way, _settle, answer, result, error)
+            self.loop.call_in(self.loop.world, way, self._settle, answer, result, error, self.line)
         else:
-            _settle(answer, result, error)
+            self._settle(answer, result, error, self.line)
+
+    def _settle(self, answer: asyncio.Future[Any], result: Any, error: Exception | None, line: int) -> None:
+        if answer.done():
+            return
+        if line != self.line:
+            error = StoreUnavailable("the answer was lost: the server failed over")
+        if error is None:
+            answer.set_result(result)
+        else:
+            answer.set_exception(error)
 
     def _look(self, store: SimStore, door: str) -> None:
         """After each piece of work: if it has written, the laws are checked and others hear of it."""
@@ -142,6 +184,8 @@ class Server:
             return
         if self.monitor is not None:
             self.monitor.written(store.life, door)
+        if self.standby is not None:
+            self.standby.keep(connection)
         hints = connection.one("clock_hints")
         self._changes = connection.raw.total_changes
         before, self._hints = self._hints, hints
@@ -154,12 +198,3 @@ class Server:
             if self.on and self.choices.chance(self.swarm.deaf, "hint"):
                 continue
             self.loop.call_in(other.life, self.latency(), other.tell, due, done)
-
-
-def _settle(answer: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
-    if answer.done():
-        return
-    if error is None:
-        answer.set_result(result)
-    else:
-        answer.set_exception(error)

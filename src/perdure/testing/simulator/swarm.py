@@ -47,6 +47,7 @@ class Swarm:
     ``nodes`` is how many workers there are, ``skew`` how far their monotonic clocks may run apart (0.01: one percent),
     ``conflict`` how often a row is locked by somebody else, ``deaf`` how often a hint gets lost, ``late`` how often
     what a killed node has sent still arrives. Leave the rates out for a history in which nothing goes wrong.
+    The server may fail over (:meth:`Cluster.fail_over`) to a standby that lags so many commits behind as ``lag`` says.
     The storm lasts ``storm_seconds``; calls are slow and fail for four times as long, unless the cluster is healed.
     """
 
@@ -58,6 +59,7 @@ class Swarm:
     deaf: float = 0.0
     late: float = 0.0
     skew: float = 0.0
+    lag: int = 0
     storm_seconds: float = 20.0
     look_seconds: float = 0.5
     pace: Pace = field(default_factory=lambda: Pace(lease_seconds=5.0, beat_seconds=1.0, stop_seconds=2.0))

@@ -1,0 +1,71 @@
+"""Fail-over with loss in virtual time: what was lost is told and held, and nobody silently does it again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from perdure.errors import StoreRegressed
+from perdure.kernel.process import Process, Status
+from perdure.store.lineage import Lineage
+from perdure.testing.simulator import Cluster, History, Swarm, simulate
+from tests.simulator.core_failover import failing_over, payment
+
+
+def history(seed: int) -> History:
+    return simulate(failing_over, seed, workflows=[payment])
+
+
+def test_what_a_fail_over_loses_is_told_and_held_and_all_ends_well_f16() -> None:
+    probes: Counter[str] = Counter()
+    for seed in range(25):
+        probes += history(seed).check().probes
+    assert probes.keys() >= {
+        "a process was set back", "a process that was set back was held", "a process was lost and started again",
+    }  # fmt: skip
+
+
+def test_a_hold_that_the_next_fail_over_loses_is_made_again() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        handle = await cluster.client.start(payment, 0)
+        await until(cluster, lambda row: row.version == 1)
+        for _ in range(2):
+            assert [loss.process.id for loss in cluster.fail_over(2)] == [handle.id_bytes]
+            await until(cluster, lambda row: row.status is Status.HELD)
+        with pytest.raises(StoreRegressed):  # the first who asks is told
+            await cluster.client.row(handle.id_bytes)
+        await cluster.client.resume(handle.id_bytes, who="Ann", why="she has looked")
+        assert await handle.result() == 3
+
+    simulate(scenario, workflows=[payment], swarm=Swarm(lag=2)).check()
+
+
+async def until(cluster: Cluster, holds: Callable[[Process], bool]) -> None:
+    """Wait until it holds of the only process, and not a moment longer."""
+    while not holds(cluster.rows()[0]):
+        await asyncio.sleep(0.001)
+
+
+def test_an_engine_that_compares_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def blind(self: Lineage, connection: object) -> None: ...
+
+    monkeypatch.setattr(Lineage, "_compare", blind)
+    broken = [violation for seed in range(12) if (violation := history(seed).violation)]
+    assert {violation.law for violation in broken} >= {"set_back_is_held"}
+
+
+def test_a_history_with_a_fail_over_is_repeated_by_its_choices() -> None:
+    one = history(30)
+    again = simulate(failing_over, 30, workflows=[payment], choices=one.choices)
+    assert one.digest() == history(30).digest() == again.digest()
+
+
+def test_a_server_without_a_standby_says_what_is_missing() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        with pytest.raises(ValueError, match=r"Swarm\(lag=3\)"):
+            cluster.fail_over(1)
+
+    simulate(scenario, workflows=[payment], swarm=Swarm()).check()
