@@ -61,7 +61,7 @@ class Connection:
         self.raw.execute(f"PRAGMA journal_size_limit = {SQLITE_WAL_BYTES}")
         self.raw.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         self.raw.execute("PRAGMA cache_size = -16384")
-        for view in ("create_packed_process", "create_packed_event", "create_packed_message"):
+        for view in ("create_packed_process", "create_packed_event", "create_packed_message", "create_due_pair"):
             self.raw.execute(self._sql[view])
 
     @property

@@ -36,14 +36,16 @@ SELECT * FROM perdure.send($1, $2, $3, $4, $5, $6, $7)
 SELECT * FROM perdure.send_alone($1, $2, $3, $4, $5, $6, $7)
 
 -- name: claim
-SELECT * FROM perdure.claim($1, $2, $3, $4, $5, $6, $7)
+SELECT s.now, s.next_due_at, s.alive, s.suspects, s.was_owned_by, (s.taken).*
+FROM perdure.claim($1, $2, $3, $4, $5, $6, $7) AS s
 
 -- name: claim_among
 SELECT s.now, s.left_due_at, s.alive, false AS suspects, NULL::uuid AS was_owned_by, (s.taken).*
 FROM perdure.claim_among($1, $2, $3, $4, $5, $6) AS s
 
 -- name: claim_queued
-SELECT * FROM perdure.claim_queued($1, $2, $3, $4, $5, $6, $7)
+SELECT s.now, s.next_due_at, s.alive, s.suspects, s.was_owned_by, (s.taken).*
+FROM perdure.claim_queued($1, $2, $3, $4, $5, $6, $7) AS s
 
 -- name: seize
 SELECT s.now, NULL::bigint AS next_due_at, true AS alive, false AS suspects, s.was_owned_by, (s.taken).*

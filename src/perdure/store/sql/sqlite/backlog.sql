@@ -2,32 +2,6 @@
 -- How many unfinished processes of each kind and version nobody has in hand, each counted up to 1,000: a few seeks for
 -- each kind and version, however many processes there are.
 WITH RECURSIVE
-due (kind, code) AS (
-    SELECT * FROM (
-        SELECT kind, code FROM process INDEXED BY process_due
-        WHERE status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2 ORDER BY kind, code LIMIT 1
-    )
-    UNION ALL
-    SELECT
-        coalesce((
-            SELECT kind FROM process INDEXED BY process_due
-            WHERE status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2
-            AND kind = due.kind AND code > due.code LIMIT 1
-        ), (
-            SELECT kind FROM process INDEXED BY process_due
-            WHERE status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2 AND kind > due.kind ORDER BY kind LIMIT 1
-        )),
-        coalesce((
-            SELECT code FROM process INDEXED BY process_due
-            WHERE status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2
-            AND kind = due.kind AND code > due.code ORDER BY code LIMIT 1
-        ), (
-            SELECT code FROM process INDEXED BY process_due
-            WHERE status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2
-            AND kind > due.kind ORDER BY kind, code LIMIT 1
-        ))
-    FROM due WHERE due.kind IS NOT NULL
-),
 asleep (kind, code) AS (
     SELECT * FROM (
         SELECT kind, code FROM process INDEXED BY process_asleep WHERE reminder = 1 ORDER BY kind, code LIMIT 1
@@ -51,7 +25,7 @@ asleep (kind, code) AS (
     FROM asleep WHERE asleep.kind IS NOT NULL
 ),
 pairs (kind, code) AS (
-    SELECT kind, code FROM due WHERE kind IS NOT NULL
+    SELECT kind, code FROM due_pair
     UNION SELECT kind, code FROM asleep WHERE kind IS NOT NULL
     UNION SELECT kind, code FROM process INDEXED BY process_suspect
     WHERE status = 1 AND owner IS NULL AND reminder = 0 AND deaths >= 2

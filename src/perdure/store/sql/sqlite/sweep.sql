@@ -40,45 +40,18 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 
 -- name: overdue_unhosted
 -- One seek for each kind, code and priority there is; each gives no more rows than are asked for.
-WITH RECURSIVE
+WITH
 longest (due_at) AS (SELECT :now - 60000000),
-pairs (kind, code) AS (
-    SELECT * FROM (
-        SELECT kind, code FROM process INDEXED BY process_due
-        WHERE status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2 ORDER BY kind, code LIMIT 1
-    )
-    UNION ALL
-    SELECT
-        coalesce((
-            SELECT kind FROM process INDEXED BY process_due
-            WHERE status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2
-            AND kind = pairs.kind AND code > pairs.code LIMIT 1
-        ), (
-            SELECT kind FROM process INDEXED BY process_due
-            WHERE status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2
-            AND kind > pairs.kind ORDER BY kind LIMIT 1
-        )),
-        coalesce((
-            SELECT code FROM process INDEXED BY process_due
-            WHERE status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2
-            AND kind = pairs.kind AND code > pairs.code ORDER BY code LIMIT 1
-        ), (
-            SELECT code FROM process INDEXED BY process_due
-            WHERE status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2
-            AND kind > pairs.kind ORDER BY kind, code LIMIT 1
-        ))
-    FROM pairs WHERE pairs.kind IS NOT NULL
-),
 priorities (priority) AS (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
 ends (kind, code, priority, due_at) AS MATERIALIZED (
-    SELECT pairs.kind, pairs.code, priorities.priority, coalesce((
+    SELECT due_pair.kind, due_pair.code, priorities.priority, coalesce((
         SELECT due_at FROM process INDEXED BY process_due
-        WHERE kind = pairs.kind AND code = pairs.code AND priority = priorities.priority
+        WHERE kind = due_pair.kind AND code = due_pair.code AND priority = priorities.priority
         AND due_at <= (SELECT due_at FROM longest)
         AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2
         ORDER BY due_at LIMIT 1 OFFSET max(:most - 1, 0)
     ), (SELECT due_at FROM longest))
-    FROM pairs CROSS JOIN priorities WHERE pairs.kind IS NOT NULL
+    FROM due_pair CROSS JOIN priorities
 ),
 found (due_at, id) AS (
     SELECT process.due_at, process.id FROM ends CROSS JOIN process INDEXED BY process_due

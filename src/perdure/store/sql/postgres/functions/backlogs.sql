@@ -7,17 +7,7 @@ SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    WITH RECURSIVE due AS (
-        (SELECT p.kind, p.code FROM perdure.process p
-         WHERE p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
-         ORDER BY p.kind, p.code LIMIT 1)
-        UNION ALL
-        SELECT n.kind, n.code FROM due CROSS JOIN LATERAL (
-            SELECT p.kind, p.code FROM perdure.process p
-            WHERE p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
-              AND (p.kind, p.code) > (due.kind, due.code)
-            ORDER BY p.kind, p.code LIMIT 1) AS n
-    ), asleep AS (
+    WITH RECURSIVE asleep AS (
         (SELECT p.kind, p.code FROM perdure.process p WHERE p.reminder ORDER BY p.kind, p.code LIMIT 1)
         UNION ALL
         SELECT n.kind, n.code FROM asleep CROSS JOIN LATERAL (
@@ -25,7 +15,7 @@ BEGIN
             WHERE p.reminder AND (p.kind, p.code) > (asleep.kind, asleep.code)
             ORDER BY p.kind, p.code LIMIT 1) AS n
     ), pair AS (
-        SELECT * FROM due UNION SELECT * FROM asleep UNION
+        SELECT d.kind, d.code FROM perdure.due_pair d UNION SELECT * FROM asleep UNION
         SELECT p.kind, p.code FROM perdure.process p
         WHERE p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths >= 2
     )

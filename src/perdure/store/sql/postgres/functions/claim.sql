@@ -1,13 +1,8 @@
--- Take due processes (rules 8, 9, 10, 11). The answer has one row at least; its id is null if nothing was taken.
+-- Take due processes (rules 8, 9, 10, 11). The answer has one row at least; its process is null if nothing was taken.
 CREATE OR REPLACE FUNCTION perdure.claim(
     worker uuid, kinds text[], codes text[], most int, lease bigint, alone boolean, only_id uuid
 ) RETURNS TABLE (
-    now bigint, next_due_at bigint, alive boolean, suspects boolean, was_owned_by uuid,
-    id uuid, kind text, key text, input bytea, status text, run int, version int, token int, owner uuid, due_at bigint,
-    reminder boolean, inbox int, seen int, events int, awaiting text, deaths smallint, alone_deaths smallint,
-    deadline bigint, priority smallint, attributes bytea, state bytea, progress bytea, result bytea, error bytea,
-    parent uuid, code text, created_at bigint, opened_at bigint, changed_at bigint,
-    share text, cost int
+    now bigint, next_due_at bigint, alive boolean, suspects boolean, was_owned_by uuid, taken perdure.process_out
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
@@ -15,7 +10,7 @@ SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan
 #variable_conflict use_column
 DECLARE
     t      timestamptz;
-    taken  uuid[];
+    chosen uuid[];
     owned  uuid[];
     lapsed uuid[];
     next_t timestamptz;
@@ -23,7 +18,7 @@ DECLARE
 BEGIN
     SELECT k.t INTO t FROM perdure.present k;
     IF NOT EXISTS (SELECT FROM perdure.worker w WHERE w.id = worker AND w.ended_at IS NULL) THEN
-        RETURN QUERY SELECT perdure.micros(t), NULL::bigint, false, false, NULL::uuid, (NULL::perdure.process_out).*;
+        RETURN QUERY SELECT perdure.micros(t), NULL::bigint, false, false, NULL::uuid, NULL::perdure.process_out;
         RETURN;
     END IF;
     IF only_id IS NOT NULL THEN
@@ -45,15 +40,15 @@ BEGIN
               ORDER BY c.due_at, c.id LIMIT most) AS l;
         most := most - coalesce(cardinality(lapsed), 0);
         IF alone THEN
-            SELECT array_agg(l.id) INTO taken FROM perdure.claim_suspects(kinds, codes, most, t) AS l(id);
+            SELECT array_agg(l.id) INTO chosen FROM perdure.claim_suspects(kinds, codes, most, t) AS l(id);
         ELSE
-            SELECT array_agg(l.id) INTO taken FROM perdure.claim_due(kinds, codes, most, t) AS l(id);
+            SELECT array_agg(l.id) INTO chosen FROM perdure.claim_due(kinds, codes, most, t) AS l(id);
         END IF;
     END IF;
-    taken := coalesce(lapsed, '{}') || coalesce(taken, '{}');
+    chosen := coalesce(lapsed, '{}') || coalesce(chosen, '{}');
     UPDATE perdure.process p SET owner = worker, token = p.token + 1, due_at = t + lease * interval '1 microsecond',
         reminder = false, opened_at = coalesce(p.opened_at, t), changed_at = t
-    WHERE p.id = ANY (taken);
+    WHERE p.id = ANY (chosen);
     SELECT min(c.due_at) INTO next_t
     FROM unnest(kinds, codes) AS h(kind, code)
     CROSS JOIN generate_series(0, 9) AS y(priority)
@@ -72,10 +67,10 @@ BEGIN
         ORDER BY p.due_at LIMIT 1) AS c;
     RETURN QUERY
     SELECT perdure.micros(t), perdure.micros(CASE WHEN alone THEN next_suspect ELSE next_t END), true,
-           coalesce(next_suspect <= t, false), owned[u.n], v.*
+           coalesce(next_suspect <= t, false), owned[u.n], v.o
     FROM (SELECT) AS always
-    LEFT JOIN (unnest(taken) WITH ORDINALITY AS u(id, n) CROSS JOIN LATERAL (
-        SELECT o.* FROM perdure.process_out o WHERE o.id = u.id LIMIT 1) AS v) ON true
+    LEFT JOIN (unnest(chosen) WITH ORDINALITY AS u(id, n) CROSS JOIN LATERAL (
+        SELECT o, o.priority FROM perdure.process_out o WHERE o.id = u.id LIMIT 1) AS v) ON true
     ORDER BY v.priority, u.n;
 END
 $$;

@@ -4,12 +4,7 @@
 CREATE OR REPLACE FUNCTION perdure.claim_queued(
     worker uuid, kinds text[], codes text[], most int, lease bigint, alone boolean, only_id uuid
 ) RETURNS TABLE (
-    now bigint, next_due_at bigint, alive boolean, suspects boolean, was_owned_by uuid,
-    id uuid, kind text, key text, input bytea, status text, run int, version int, token int, owner uuid, due_at bigint,
-    reminder boolean, inbox int, seen int, events int, awaiting text, deaths smallint, alone_deaths smallint,
-    deadline bigint, priority smallint, attributes bytea, state bytea, progress bytea, result bytea, error bytea,
-    parent uuid, code text, created_at bigint, opened_at bigint, changed_at bigint,
-    share text, cost int
+    now bigint, next_due_at bigint, alive boolean, suspects boolean, was_owned_by uuid, taken perdure.process_out
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
@@ -20,7 +15,7 @@ DECLARE
     parts   int := cardinality(limited);
     t       timestamptz;
     found   record;
-    taken   uuid[] := '{}';
+    chosen  uuid[] := '{}';
     owned   uuid[] := '{}';
     next_t  timestamptz;
     danger  boolean := false;
@@ -36,7 +31,7 @@ BEGIN
                 limited[i], ARRAY(SELECT codes[n] FROM generate_subscripts(kinds, 1) AS n WHERE kinds[n] = '@' || limited[i]),
                 (most + parts - i + (cardinality(others) > 0)::int) / (parts - i + 1 + (cardinality(others) > 0)::int),
                 alone, only_id, t) AS c;
-            taken := taken || found.taken;
+            chosen := chosen || found.taken;
             owned := owned || found.owned;
             next_t := least(next_t, found.next_t);
             danger := danger OR found.suspects;
@@ -44,12 +39,12 @@ BEGIN
         END LOOP;
         UPDATE perdure.process p SET owner = worker, token = p.token + 1, due_at = t + lease * interval '1 microsecond',
             reminder = false, opened_at = coalesce(p.opened_at, t), changed_at = t
-        WHERE p.id = ANY (taken);
+        WHERE p.id = ANY (chosen);
         RETURN QUERY
-        SELECT perdure.micros(t), perdure.micros(next_t), true, danger, owned[u.n], v.*
+        SELECT perdure.micros(t), perdure.micros(next_t), true, danger, owned[u.n], v.o
         FROM (SELECT) AS always
-        LEFT JOIN (unnest(taken) WITH ORDINALITY AS u(id, n) CROSS JOIN LATERAL (
-            SELECT o.* FROM perdure.process_out o WHERE o.id = u.id LIMIT 1) AS v) ON true
+        LEFT JOIN (unnest(chosen) WITH ORDINALITY AS u(id, n) CROSS JOIN LATERAL (
+            SELECT o FROM perdure.process_out o WHERE o.id = u.id LIMIT 1) AS v) ON true
         ORDER BY u.n;
         IF cardinality(others) = 0 THEN
             RETURN;

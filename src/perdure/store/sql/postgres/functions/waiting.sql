@@ -2,18 +2,8 @@
 CREATE OR REPLACE FUNCTION perdure.waiting(since timestamptz, most int) RETURNS SETOF uuid LANGUAGE sql STABLE
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off AS $$
-    WITH RECURSIVE pair AS (
-        (SELECT p.kind, p.code FROM perdure.process p
-         WHERE p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
-         ORDER BY p.kind, p.code LIMIT 1)
-        UNION ALL
-        SELECT n.kind, n.code FROM pair CROSS JOIN LATERAL (
-            SELECT p.kind, p.code FROM perdure.process p
-            WHERE p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
-              AND (p.kind, p.code) > (pair.kind, pair.code)
-            ORDER BY p.kind, p.code LIMIT 1) AS n
-    ), due AS (
-        SELECT c.id, c.due_at FROM pair
+    WITH due AS (
+        SELECT c.id, c.due_at FROM perdure.due_pair AS pair
         CROSS JOIN generate_series(0, 9) AS y(priority)
         CROSS JOIN LATERAL (
             SELECT p.id, p.due_at FROM perdure.process p
