@@ -63,8 +63,6 @@ class TellingStore(FaultyStore):
             for commit, said in zip(argument, answer, strict=True):
                 if said.verdict is Verdict.APPLIED:
                     self._acts.append(Told(commit.after.id, commit.after.token, commit.after.version))
-        elif name == "claim":
-            self._acts += [Told(one.process.id, one.process.token, one.process.version) for one in answer.claimed]
         elif name == "send":
             self._acts += [Told(one.process, inbox=one.number or 0) for one in answer]
         return answer

@@ -37,13 +37,10 @@ async def test_f03_after_a_power_cut_everything_acknowledged_is_there_and_every_
 
 
 async def test_f03_the_cuts_find_what_a_weaker_setting_loses(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_up = Connection._set_up
-
-    def weaker(connection: Connection) -> None:
-        set_up(connection)
+    def weaker(connection: Connection, wanted: bool) -> None:
         connection.raw.execute("PRAGMA synchronous = NORMAL")
 
-    monkeypatch.setattr(Connection, "_set_up", weaker)
+    monkeypatch.setattr(Connection, "sync", weaker)
     assert (await session(60, folder, seed=3, tries=60)).lost
 
 

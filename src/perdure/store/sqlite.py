@@ -177,6 +177,7 @@ class SqliteStore:
             [claim],
             lambda transaction, claims: [sqlite_claim.take(transaction, self._clock, one) for one in claims],
             due=claim.seize,  # whoever had it hears that he has lost it
+            synced=claim.seize,  # a power cut that takes a claim back ends all workers of the file with it
         )
         # If we die here the rows are ours and nobody has them: their leases lapse, and somebody takes them over.
         if not any(row.events or row.inbox for row in taken.rows):
@@ -224,7 +225,9 @@ class SqliteStore:
 
     async def beat(self, beat: Beat) -> BeatAnswer:
         """Record a sign of life and prolong leases; goes first in the writer's queue (rule 25)."""
-        return await self._writer.write(lambda transaction: sqlite_worker.beat(transaction, beat), urgent=True)
+        return await self._writer.write(
+            lambda transaction: sqlite_worker.beat(transaction, beat), urgent=True, synced=False
+        )
 
     async def retire(self, worker: bytes, beats: int | None, died: bool) -> bool:
         """End an incarnation once, if it has beaten no more than ``beats`` times. False: it lives, or had ended."""

@@ -39,6 +39,7 @@ class Connection:
     def __init__(self, file: SqliteFile) -> None:
         self._sql = load("sqlite")
         self.in_memory = file.path is None
+        self._synced = True
         self._sized: dict[tuple[str, int], str] = {}
         self._alone: dict[str, tuple[str, Callable[[Sequence[Any]], Sequence[Any]]]] = {}
         self.raw = sqlite3.connect(
@@ -63,6 +64,12 @@ class Connection:
         self.raw.execute("PRAGMA cache_size = -16384")
         for view in ("create_packed_process", "create_packed_event", "create_packed_message", "create_due_pair"):
             self.raw.execute(self._sql[view])
+
+    def sync(self, wanted: bool) -> None:
+        """Whether the transactions from now on are on disk when they are committed, or with the next that is."""
+        if wanted is not self._synced:
+            self.raw.execute("PRAGMA synchronous = FULL" if wanted else "PRAGMA synchronous = NORMAL")
+            self._synced = wanted
 
     @property
     def in_transaction(self) -> bool:

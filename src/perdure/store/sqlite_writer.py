@@ -71,7 +71,10 @@ Told: TypeAlias = Callable[[Sequence[Any], Sequence[Any], Transaction], News]
 
 
 class _Piece(Struct, frozen=True, gc=False):
-    """What one transaction writes: ``at_once`` first if it is given, ``body`` otherwise or after a Collision."""
+    """What one transaction writes: ``at_once`` first if it is given, ``body`` otherwise or after a Collision.
+
+    Where it is not ``synced`` a power cut may take it back.
+    """
 
     body: Callable[[Transaction], Any]
     at_once: Callable[[Transaction], Any] | None = None
@@ -79,6 +82,7 @@ class _Piece(Struct, frozen=True, gc=False):
     due: bool = False
     done: bool = False
     records: int = 0
+    synced: bool = True
     news: Callable[[Sequence[Any], Transaction], News] | None = None
 
 
@@ -96,9 +100,9 @@ class Writer:
         self._news: deque[News] = deque()
         self._wary = 0
 
-    async def write(self, body: Callable[[Transaction], T], *, urgent: bool = False) -> T:
+    async def write(self, body: Callable[[Transaction], T], *, urgent: bool = False, synced: bool = True) -> T:
         """Run ``body`` in one transaction."""
-        answer: T = await self.lane.run(partial(self._write, _Piece(body)), urgent=urgent)
+        answer: T = await self.lane.run(partial(self._write, _Piece(body, synced=synced)), urgent=urgent)
         return answer
 
     async def write_all(
@@ -110,20 +114,21 @@ class Writer:
         owner: bytes | None = None,
         due: bool = False,
         done: bool = False,
+        synced: bool = True,
         news: Told | None = None,
     ) -> list[T]:
         """Write a batch, in several transactions if it would hold the lock for too long.
 
         ``at_once`` does the same as ``body`` in fewer statements where everything is as usual and ``owner`` is alive;
         it raises Collision where not, and is left out for a while after it did. ``due`` and ``done`` leave hints for
-        the watches of other workers, ``news`` says more.
+        the watches of other workers, ``news`` says more. What is not ``synced`` a power cut may take back.
         """
         answers: list[T] = []
         while len(answers) < len(records):
             part = records[len(answers) : len(answers) + self.pace.records]
             hope = None if at_once is None else partial(_onto, at_once, part)
             said = None if news is None else partial(news, part)
-            piece = _Piece(partial(_onto, body, part), hope, owner, due, done, len(part), said)
+            piece = _Piece(partial(_onto, body, part), hope, owner, due, done, len(part), synced, said)
             answers += await self.lane.run(partial(self._write, piece))
         return answers
 
@@ -181,6 +186,7 @@ class Writer:
     ) -> Any:
         self.hints.due += piece.due
         self.hints.done += piece.done
+        connection.sync(piece.synced)
         try:
             # The clock's row is written first, and with that the write lock is taken.
             transaction = self.patiently(lambda: opened(piece, connection))
