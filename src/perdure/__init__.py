@@ -4,7 +4,7 @@ Everything that an application needs stands here; every error is in :mod:`perdur
 :mod:`perdure.testing`.
 """
 
-from perdure import errors
+from perdure.authoring.call import Call
 from perdure.authoring.publication import publish, set_attributes
 from perdure.authoring.renewal import continue_as_new
 from perdure.authoring.saga import saga
@@ -29,6 +29,7 @@ from perdure.store.base import Search
 
 __all__ = [
     "BlockingEngine",
+    "Call",
     "Engine",
     "Handle",
     "Pace",
@@ -43,7 +44,6 @@ __all__ = [
     "attempt",
     "codec",
     "continue_as_new",
-    "errors",
     "now",
     "offload",
     "patched",

@@ -12,6 +12,7 @@ from perdure import limits, request
 from perdure.answer import asked
 from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import Workflow
+from perdure.calls import Answers, Calls
 from perdure.clock import Machine
 from perdure.errors import (
     InvalidInput,
@@ -34,7 +35,7 @@ from perdure.queues import Queues, standing
 from perdure.request import Reference
 from perdure.results import SETTLED, Results
 from perdure.store.base import Search, Store
-from perdure.stream import Followers, Values
+from perdure.stream import Followers
 from perdure.view import ProcessView, view
 
 Answered = Callable[[Any], None]
@@ -56,7 +57,7 @@ class Doors(Protocol):
         """Have a commit written."""
 
 
-class Client(Values):
+class Client(Calls):
     """Everything that can be asked of processes from outside; works in a web process that runs no work."""
 
     def __init__(self, store: Store, doors: Doors, registry: Registry, machine: Machine) -> None:
@@ -67,6 +68,7 @@ class Client(Values):
         self.results = Results(store, machine)
         self.queues = Queues(store)
         self.followers = Followers(store)
+        self.answers = Answers(store)
         self.eager: Eager = lambda process, workflow, messages: None
         self.in_hand: Callable[[bytes], bool] = lambda id: False
         self.sent: Callable[[SendAnswer], None] = lambda answer: None

@@ -179,13 +179,18 @@ class Commands:
     async def _send(
         self, process: Reference, type: MessageType, name: str, raw: bytes, key: str | None, sender: bytes | None
     ) -> SendVerdict:
-        id = request.reference(process)
+        answer = await self._post(request.reference(process), type, name, raw, key, sender)
+        return answer.verdict
+
+    async def _post(
+        self, id: bytes, type: MessageType, name: str, raw: bytes, key: str | None, sender: bytes | None
+    ) -> SendAnswer:
         message = Message(self.machine.new_id(), id, type, name, raw, key, sender)
         answer: SendAnswer = await asked(self.doors.send, message)
         if answer.verdict is SendVerdict.NOT_FOUND:
             raise ProcessNotFound(f"no process has the id {id_text(id)}; nothing was sent")
         self.sent(answer)
-        return answer.verdict
+        return answer
 
     async def _order(self, process: Reference, decide: Decide, *, read: bool = True) -> None:
         """Read the row and its run, let the kernel decide, write if nobody was quicker; else seize the row first."""

@@ -14,6 +14,8 @@
     ├── KeyConflict            the key is taken by a process that was started with another input
     ├── ProcessNotFound        no process has that id or key
     ├── NothingPublished       the process has published no value of that name (yet)
+    ├── CallRefused            the process has answered a call with an error
+    ├── CallUnanswered         the process has ended, or waits for a person, and has not answered the call
     ├── IllegalMove            the command does not fit the process's status
     ├── ProcessError           what ``result()`` raises when the process did not complete
     │   ├── ProcessFailed      the workflow raised
@@ -40,6 +42,8 @@ from __future__ import annotations
 
 __all__ = [
     "BadRecord",
+    "CallRefused",
+    "CallUnanswered",
     "DefinitionError",
     "HistoryMisfit",
     "IllegalMove",
@@ -120,6 +124,19 @@ class ProcessNotFound(PerdureError, LookupError):
 
 class NothingPublished(PerdureError, LookupError):
     """The process has published no value of that name, or none yet."""
+
+
+class CallRefused(PerdureError):
+    """The process has answered a call with an error: ``type`` names its class, ``detail`` is its text."""
+
+    def __init__(self, message: str, *, type: str = "", detail: str = "") -> None:
+        super().__init__(message)
+        self.type = type
+        self.detail = detail
+
+
+class CallUnanswered(PerdureError):
+    """The process has ended, or cannot go on without a person, and has not answered the call."""
 
 
 class IllegalMove(PerdureError):

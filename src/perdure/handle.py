@@ -20,7 +20,53 @@ NO_DEFAULT: Any = object()
 """Stands for a default that was not given."""
 
 
-class Handle(Generic[Result]):
+class Asked:
+    """What a process shows and answers, by its id."""
+
+    __slots__ = ("_client", "id_bytes")
+
+    def __init__(self, client: Client, id_bytes: bytes) -> None:
+        self._client = client
+        self.id_bytes = id_bytes
+
+    @overload
+    async def value(self, name: str, type: type[T], *, wait: float = 0, default: T = NO_DEFAULT) -> T: ...
+    @overload
+    async def value(self, name: str, type: Any = Any, *, wait: float = 0, default: Any = NO_DEFAULT) -> Any: ...
+    async def value(self, name: str, type: Any = Any, *, wait: float = 0, default: Any = NO_DEFAULT) -> Any:
+        """The value that the process has published last under that name; see :meth:`Client.value`."""
+        return await self._client.value(self.id_bytes, name, type, wait=wait, default=default)
+
+    @overload
+    def values(
+        self, name: str | None, type: type[T], *, after: int = 0, run: int | None = None, follow: bool = True
+    ) -> Stream[T]: ...
+    @overload
+    def values(
+        self, name: str | None = None, type: Any = Any, *, after: int = 0, run: int | None = None, follow: bool = True
+    ) -> Stream[Any]: ...
+    def values(
+        self, name: str | None = None, type: Any = Any, *, after: int = 0, run: int | None = None, follow: bool = True
+    ) -> Stream[Any]:
+        """The values that the process publishes, as they come, until it has ended; see :meth:`Client.values`."""
+        return self._client.values(self.id_bytes, name, type, after=after, run=run, follow=follow)
+
+    @overload
+    async def call(
+        self, name: str, value: object, type: type[T], *, key: str | None = None, timeout: float | None = None
+    ) -> T: ...
+    @overload
+    async def call(
+        self, name: str, value: object = None, type: Any = Any, *, key: str | None = None, timeout: float | None = None
+    ) -> Any: ...
+    async def call(
+        self, name: str, value: object = None, type: Any = Any, *, key: str | None = None, timeout: float | None = None
+    ) -> Any:
+        """Ask the process something and wait for its answer, as ``type``; see :meth:`Client.call`."""
+        return await self._client.call(self.id_bytes, name, value, type, key=key, timeout=timeout)
+
+
+class Handle(Asked, Generic[Result]):
     """What ``start`` answers. ``created`` is false if a process with that key existed already.
 
     ``sent`` says what became of the signal that came with the start, if one did.
@@ -28,14 +74,13 @@ class Handle(Generic[Result]):
     A handle holds no connection and no memory of the process; any number may exist for one process.
     """
 
-    __slots__ = ("_client", "_type", "created", "id_bytes", "key", "kind", "known", "sent")
+    __slots__ = ("_type", "created", "key", "kind", "known", "sent")
 
     def __init__(
         self, client: Client, id_bytes: bytes, kind: str, key: str | None, *, created: bool, result_type: Any = Any
     ) -> None:
-        self._client = client
+        super().__init__(client, id_bytes)
         self._type = result_type
-        self.id_bytes = id_bytes
         self.kind = kind
         self.key = key
         self.created = created
@@ -65,28 +110,6 @@ class Handle(Generic[Result]):
     async def history(self, run: int | None = None, *, after: int = 0, limit: int = 1000) -> Sequence[Event]:
         """Events of a run (default the present one) with numbers above ``after``, at most ``limit``."""
         return await self._client.history(self.id_bytes, run, after=after, limit=limit)
-
-    @overload
-    async def value(self, name: str, type: type[T], *, wait: float = 0, default: T = NO_DEFAULT) -> T: ...
-    @overload
-    async def value(self, name: str, type: Any = Any, *, wait: float = 0, default: Any = NO_DEFAULT) -> Any: ...
-    async def value(self, name: str, type: Any = Any, *, wait: float = 0, default: Any = NO_DEFAULT) -> Any:
-        """The value that the process has published last under that name; see :meth:`Client.value`."""
-        return await self._client.value(self.id_bytes, name, type, wait=wait, default=default)
-
-    @overload
-    def values(
-        self, name: str | None, type: type[T], *, after: int = 0, run: int | None = None, follow: bool = True
-    ) -> Stream[T]: ...
-    @overload
-    def values(
-        self, name: str | None = None, type: Any = Any, *, after: int = 0, run: int | None = None, follow: bool = True
-    ) -> Stream[Any]: ...
-    def values(
-        self, name: str | None = None, type: Any = Any, *, after: int = 0, run: int | None = None, follow: bool = True
-    ) -> Stream[Any]:
-        """The values that the process publishes, as they come, until it has ended; see :meth:`Client.values`."""
-        return self._client.values(self.id_bytes, name, type, after=after, run=run, follow=follow)
 
     async def signal(self, name: str, value: object = None, *, key: str | None = None) -> SendVerdict:
         """Send a signal; ``key`` makes a repeat with the same key count once."""

@@ -31,14 +31,14 @@ Verb = Callable[Concatenate[Holder, P], Coroutine[Any, Any, R]]
 
 def _verb(verb: Verb[Any, P, R]) -> Callable[Concatenate[Any, P], R]:
     """A verb of the client or of a handle as an ordinary call: the same name, parameters, answer and errors."""
-    return wraps(verb)(lambda holder, /, *args, **kwargs: holder.call(verb, *args, **kwargs))
+    return wraps(verb)(lambda holder, /, *args, **kwargs: holder.run(verb, *args, **kwargs))
 
 
 def _verb_for(
     verb: Verb[Client, P, T], held: Callable[[BlockingEngine, T], R]
 ) -> Callable[Concatenate[BlockingEngine, P], R]:
     """The same for a verb that answers a handle, ``held`` here as one that blocks."""
-    return wraps(verb)(lambda engine, /, *args, **kwargs: held(engine, engine.call(verb, *args, **kwargs)))
+    return wraps(verb)(lambda engine, /, *args, **kwargs: held(engine, engine.run(verb, *args, **kwargs)))
 
 
 def _settings_of(engine: Callable[P, Engine]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
@@ -77,7 +77,7 @@ class BlockingStream(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        given = self._engine.call(lambda engine: self._next())
+        given = self._engine.run(lambda engine: self._next())
         if not given:
             raise StopIteration
         return given[0]
@@ -89,7 +89,7 @@ class BlockingStream(Generic[T]):
 
     def close(self) -> None:
         """Follow no more."""
-        self._engine.call(lambda engine: self._stream.aclose())
+        self._engine.run(lambda engine: self._stream.aclose())
 
 
 class BlockingHandle(Generic[Result]):
@@ -104,13 +104,13 @@ class BlockingHandle(Generic[Result]):
     def __repr__(self) -> str:
         return f"<BlockingHandle {self.kind} {self.key or self.id}>"
 
-    def call(self, verb: Verb[Handle[Result], P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def run(self, verb: Verb[Handle[Result], P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a verb of :class:`Handle` on the engine's event loop."""
-        return self._engine.call(lambda engine: verb(self._handle, *args, **kwargs))
+        return self._engine.run(lambda engine: verb(self._handle, *args, **kwargs))
 
     def result(self, timeout: float | None = None) -> Result:
         """Wait for the end and give the result: see :meth:`Handle.result`."""
-        return self._engine.call(lambda engine: self._handle.result(timeout))
+        return self._engine.run(lambda engine: self._handle.result(timeout))
 
     status = _verb(Handle.status)
     history = _verb(Handle.history)
@@ -122,6 +122,7 @@ class BlockingHandle(Generic[Result]):
         return BlockingStream(self._engine, self._handle.values(*args, **kwargs))
 
     signal = _verb(Handle.signal)
+    call = _verb(Handle.call)
     cancel = _verb(Handle.cancel)
     terminate = _verb(Handle.terminate)
     hold = _verb(Handle.hold)
@@ -139,9 +140,9 @@ class BlockingQueues:
     def __init__(self, engine: BlockingEngine) -> None:
         self._engine = engine
 
-    def call(self, verb: Verb[Queues, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def run(self, verb: Verb[Queues, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a verb of :class:`Queues` on the engine's event loop."""
-        return self._engine.call(lambda engine: verb(engine.queues, *args, **kwargs))
+        return self._engine.run(lambda engine: verb(engine.queues, *args, **kwargs))
 
     limit = _verb(Queues.limit)
     block = _verb(Queues.block)
@@ -182,6 +183,7 @@ class BlockingEngine:
     history = _verb(Client.history)
     value = _verb(Client.value)
     signal = _verb(Client.signal)
+    call = _verb(Client.call)
     cancel = _verb(Client.cancel)
     terminate = _verb(Client.terminate)
     hold = _verb(Client.hold)
@@ -201,7 +203,7 @@ class BlockingEngine:
             engine = self._opened()
         return BlockingStream(self, engine.values(*args, **kwargs))
 
-    def call(self, function: Verb[Engine, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def run(self, function: Verb[Engine, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run ``function(engine, …)``, a coroutine function, on the engine's event loop and give its result.
 
         What it raises is raised here; whoever stops waiting (Ctrl-C) cancels it. Raises PerdureError on an event

@@ -11,6 +11,7 @@ from perdure import limits
 from perdure.clock import microseconds
 from perdure.errors import InvalidInput, InvalidKey
 from perdure.kernel.failure import safe_text
+from perdure.kernel.message import call_key
 from perdure.kernel.names import check_key, check_name, id_bytes
 from perdure.kernel.payload import encode, encode_attributes
 from perdure.kernel.plain import shown
@@ -109,6 +110,17 @@ def signal(
     if key is not None:
         check_key(key, "the signal's key")
     raw = encode(value, what=f"the value of signal {name!r}")
+    return name, raw, key, sender(who, why, origin).encode() if who or why else None
+
+
+def call(
+    name: Any, value: object, key: Any, who: Any, why: Any, origin: Any
+) -> tuple[str, bytes, str | None, bytes | None]:
+    """A call's name, payload, key (no signal can have it) and sender; raises InvalidInput, InvalidKey, PayloadError."""
+    check_name(name, "the call's name")
+    if key is not None:
+        key = call_key(name, check_key(key, "the call's key"))
+    raw = encode(value, what=f"the value of call {name!r}")
     return name, raw, key, sender(who, why, origin).encode() if who or why else None
 
 

@@ -274,7 +274,7 @@ class _Tail:
         hint = self._hint
         if self._end is None or (self._end.done() and self._end.result().run < self.run):
             self._end = asyncio.create_task(self._ending())
-            self._end.add_done_callback(partial(_ended, hint))
+            self._end.add_done_callback(partial(ended, hint))
         try:
             async with asyncio.timeout(self._patience):
                 await hint.wait()
@@ -300,7 +300,7 @@ class _Tail:
             self._client.followers.remove(self._id, self._hint)
 
 
-def _ended(hint: asyncio.Event, end: asyncio.Task[Process]) -> None:
+def ended(hint: asyncio.Event, end: asyncio.Task[Process]) -> None:
     """Whoever waits is to look; an error, taken note of here, is for him too, if he still waits."""
     if not end.cancelled():
         end.exception()

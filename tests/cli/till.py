@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from perdure import Retry, attempt, publish, receive, set_state, step, workflow
+from perdure import Call, Retry, attempt, publish, receive, set_state, step, workflow
 
 
 @dataclass
@@ -115,3 +115,13 @@ async def counting(prices: list[int]) -> int:
         total += more
         publish("total", total)
     return total
+
+
+@workflow
+async def counter() -> int:
+    """Tell whoever asks what things cost, until somebody asks for nothing."""
+    asked = 0
+    while (call := await receive("price", Call[str])).value:
+        asked += 1
+        call.answer(ValueError("not for sale") if call.value == "Riga" else {"cents": len(call.value), "asked": asked})
+    return asked

@@ -324,6 +324,7 @@ PLANTED: list[tuple[str, Callable[[], Life]]] = [
     ("result_once", lambda: event(event(busy(), 6, place="1"), 6, type=EventType.STEP_FAILED)),
     ("result_once", lambda: event(busy(), 7, type=EventType.MESSAGE_RECEIVED, message=1)),
     ("result_once", lambda: letter(busy(), 1, consumed_run=None)),
+    ("result_once", lambda: append(append(busy(), EventType.CALL_ANSWERED), EventType.CALL_REFUSED)),
     ("nothing_unheard", lambda: row(ended(Life.idle), inbox=2)),
     ("nothing_unheard", lambda: row(ended(Life.wait), inbox=2)),
     ("no_early_timer", lambda: event(busy(), 5, at=9_999 * SECOND)),
@@ -380,11 +381,11 @@ def test_every_law_of_the_design_has_a_check_under_its_name_and_a_planted_fault(
 
 def test_every_event_either_implies_a_status_or_changes_none() -> None:
     neutral = {
-        EventType.STEP_COMPLETED, EventType.STEP_FAILED, EventType.TIMER_FIRED, EventType.MESSAGE_RECEIVED,
-        EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.ANSWER_IGNORED, EventType.SIGNAL_SENT,
-        EventType.PATCHED,
-        EventType.UNDO_OWED, EventType.PATCHED, EventType.RESULT_KEPT, EventType.SET_BY_HAND, EventType.SKIPPED,
-        EventType.DEADLINE_SET, EventType.PUBLISHED, EventType.ATTRIBUTES_SET,
+            EventType.STEP_COMPLETED, EventType.STEP_FAILED, EventType.TIMER_FIRED, EventType.MESSAGE_RECEIVED,
+            EventType.ATTEMPT_FAILED, EventType.CHILD_STARTED, EventType.ANSWER_IGNORED, EventType.SIGNAL_SENT,
+            EventType.UNDO_OWED, EventType.PATCHED, EventType.RESULT_KEPT, EventType.SET_BY_HAND, EventType.SKIPPED,
+            EventType.DEADLINE_SET, EventType.PUBLISHED, EventType.ATTRIBUTES_SET, EventType.CALL_ANSWERED,
+            EventType.CALL_REFUSED,
     }  # fmt: skip
     assert set(soundness.IMPLIED) | neutral == set(EventType)
     assert not set(soundness.IMPLIED) & neutral

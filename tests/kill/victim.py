@@ -138,7 +138,10 @@ async def main(url: str, orders: dict[str, Any]) -> None:
     pace = Pace(**orders.get("pace", {}))
     hosted = [three_steps, five_pauses, held, poison, *orders.get("modules", [])]
     async with Engine(url, store=store, machine=machine, work=True, workflows=hosted, pace=pace) as engine:
-        if orders.get("start"):
+        if "call" in orders:
+            id, name, value, key = orders["call"]
+            print("answer", json.dumps(await engine.call(id, name, value, key=key)), flush=True)
+        elif orders.get("start"):
             first = tuple(orders["signal"]) if "signal" in orders else None
             args = orders.get("args", [])
             handle = await engine.start(orders["start"], *args, key=orders.get("key"), signal=first)

@@ -66,7 +66,7 @@ def test_ctrl_c_in_a_wait_leaves_nothing_behind(engine: BlockingEngine) -> None:
     with pytest.raises(KeyboardInterrupt):
         handle.result()
     pressing.join()
-    engine.call(until, lambda opened: not waited_for(opened))
+    engine.run(until, lambda opened: not waited_for(opened))
     handle.signal("paid", "Ann")
     assert handle.result(LIMIT) == "receipt A-1 by Ann"
 
@@ -74,7 +74,7 @@ def test_ctrl_c_in_a_wait_leaves_nothing_behind(engine: BlockingEngine) -> None:
 def test_ctrl_c_while_closing_hands_back_what_is_under_way(store_url: str) -> None:
     engine = BlockingEngine(store_url, work=True, pace=Pace(stop_seconds=3600)).open()
     handle = engine.start(shop.lasting)
-    engine.call(until, lambda opened: opened.worker and opened.worker.scheduler.agent._running)
+    engine.run(until, lambda opened: opened.worker and opened.worker.scheduler.agent._running)
     pressing = interrupt_once(engine, lambda opened: opened._draining is not None)
     with pytest.raises(KeyboardInterrupt):
         engine.close()
@@ -95,7 +95,7 @@ def test_whoever_still_waits_is_told_that_the_engine_was_closed(store_url: str) 
 
     with ThreadPoolExecutor(2) as threads:
         waiting = [threads.submit(handle.result), threads.submit(engine.call, never)]
-        engine.call(until, waited_for)
+        engine.run(until, waited_for)
         begun.wait(LIMIT)
         engine.close()
         for one in waiting:
@@ -152,7 +152,7 @@ def test_the_end_of_the_program_closes_it(store_url: str, end: str) -> None:
         return list(await opened.store.workers(ended=True))
 
     with BlockingEngine(store_url) as engine:
-        [worker] = engine.call(workers)
+        [worker] = engine.run(workers)
         assert worker.ended_at is not None and not worker.died
         assert engine.status(engine.handle("lasting", "A-1").id).owner is None
 

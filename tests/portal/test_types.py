@@ -28,13 +28,14 @@ def use(engine: BlockingEngine, handle: BlockingHandle[int]) -> None:
     assert_type(engine.status(handle.id), ProcessView)
     assert_type(handle.status(), ProcessView)
     assert_type(handle.result(1.0), int)
+    assert_type(handle.call("quote", 7), Any)
     assert_type(engine.metrics(), dict[str, float])
-    assert_type(engine.call(buy, 7), list[str])
+    assert_type(engine.run(buy, 7), list[str])
     with BlockingEngine("sqlite:///shop.db", work=True) as opened:
         assert_type(opened, BlockingEngine)
     engine.start("order", key=7)  # type: ignore[arg-type]
     engine.status()  # type: ignore[call-arg]
-    engine.call(buy, "7")  # type: ignore[arg-type]
+    engine.run(buy, "7")  # type: ignore[arg-type]
     handle.cancel(whom="Ann")  # type: ignore[call-arg]
     BlockingEngine("sqlite:///shop.db", wrk=True)  # type: ignore[call-arg]
 """

@@ -127,7 +127,7 @@ def test_threads_that_come_first_at_once_open_it_once(store_url: str) -> None:
         return opened
 
     with ThreadPoolExecutor(8) as threads:
-        opened = list(threads.map(lambda _: engine.call(itself), range(8)))
+        opened = list(threads.map(lambda _: engine.run(itself), range(8)))
     engine.close()
     assert len(set(map(id, opened))) == 1
 
@@ -148,7 +148,7 @@ def test_code_of_ones_own_runs_on_the_engines_event_loop(engine: BlockingEngine)
         return str(await handle.result(LIMIT)), request.get()
 
     request.set("r-1")
-    assert engine.call(buy, "A-1", payer="Ann") == ("receipt A-1 by Ann", "r-1")
+    assert engine.run(buy, "A-1", payer="Ann") == ("receipt A-1 by Ann", "r-1")
 
 
 def test_a_workflows_parameters_may_be_called_as_ours_are(engine: BlockingEngine) -> None:

@@ -11,6 +11,7 @@ from perdure import limits
 from perdure.authoring.presence import current_turn
 from perdure.errors import PayloadTooLarge, WorkflowMisuse
 from perdure.kernel import payload
+from perdure.kernel.event import EventType
 from perdure.kernel.names import check_name
 
 if TYPE_CHECKING:
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
 
 
 class Publication(Struct, frozen=True, gc=False):
-    """One published value: from which place of the code, under which name, what."""
+    """One published value: from which place of the code, under which name, what; or an answer, named by its call."""
 
     place: str
     name: str
     payload: bytes
+    type: EventType = EventType.PUBLISHED
+    digest: bytes | None = None
 
 
 class Publications:
@@ -50,7 +53,8 @@ class Publications:
         if turn != self._turn:
             self._turn, self._count, self._bytes = turn, 0, 0
         count, size = self._count + 1, self._bytes + len(publication.payload)
-        if count > limits.PUBLISHED_RECORDS or (count > 1 and size > limits.BATCH_BYTES):
+        too_many = count > limits.PUBLISHED_RECORDS or (count > 1 and size > limits.BATCH_BYTES)
+        if too_many and publication.type is EventType.PUBLISHED:  # how many calls come is not in the code's hands
             raise PayloadTooLarge(
                 f"a turn publishes at most {limits.PUBLISHED_RECORDS:,} values of {limits.BATCH_BYTES:,} bytes in all, "
                 "since one commit writes them. Put several into one, or await a step in between."
@@ -60,6 +64,11 @@ class Publications:
             self.recorded.remove((publication.name, publication.place))
         else:
             self.fresh.append(publication)
+
+    def plenty(self, turn: int) -> bool:
+        """Whether that turn has shown so much that whatever asks for more should wait for the next one."""
+        most = limits.BATCH_BYTES - limits.INSIDE_PAYLOAD_BYTES
+        return turn == self._turn and (self._count >= limits.PUBLISHED_RECORDS or self._bytes > most)
 
 
 def publish(name: str, value: Any) -> None:

@@ -41,6 +41,6 @@ def renewal_in(error: BaseException | None) -> Renewal | None:
 
 
 def left_over(loop: TurnLoop) -> list[tuple[int, str]]:
-    """Numbers and names of the messages that an ended run has heard and its code has not received."""
-    letters = [(number, box.name) for box in loop.mailboxes.values() for _, number in box.letters]
+    """Numbers and names of the messages that an ended run has heard and its code has not received, or not answered."""
+    letters = [(number, box.name) for box in loop.mailboxes.values() for number in box.left]
     return sorted([*letters, *((number, "") for number in loop.late)])

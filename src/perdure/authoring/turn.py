@@ -61,9 +61,11 @@ async def receive(name: str, type: Any = Any, *, timeout: float | None = None) -
 async def receive(name: str, type: Any = Any, *, timeout: float | None = None) -> Any:
     """The next signal of that name, as ``type``, in the order in which signals were sent.
 
-    Raises TimeoutError if none comes within ``timeout`` seconds, PayloadError if it does not fit the type.
+    ``Call[Quote]`` as type gives what somebody has asked, to be answered; else a call counts as answered when it is
+    received. Raises TimeoutError if none comes within ``timeout`` seconds, PayloadError if a signal does not fit.
     """
-    return await _loop_for("receive").mailbox(check_name(name, "the name of the signal")).take(type, timeout)
+    loop = _loop_for("receive")
+    return await loop.mailbox(check_name(name, "the name of the signal")).take(loop, type, timeout)
 
 
 def tell(process: str, name: str, value: Any = None, *, key: str | None = None) -> None:

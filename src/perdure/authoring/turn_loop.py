@@ -218,9 +218,9 @@ class TurnLoop(BareLoop):
         timer.callback = None
 
     def message(self, type: MessageType, name: str, payload: bytes, number: int = 0) -> None:
-        """Deliver a message: a signal goes to its mailbox, a cancel to what the workflow awaits."""
+        """Deliver a message: a signal or a call goes to its mailbox, a cancel to what the workflow awaits."""
         if type is not MessageType.CANCEL:
-            self.mailbox(name).put((payload, number))
+            self.mailbox(name).put((payload, number, type is MessageType.CALL))
         elif self.root is None or not self.root.cancel():
             self.late += (number,)
             if self.saga is not None:

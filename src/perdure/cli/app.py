@@ -12,6 +12,7 @@ from typing import Any
 from cyclopts import App, CycloptsError
 
 from perdure.cli import command, see, serve, tell
+from perdure.cli.call import call
 from perdure.cli.line import complain
 from perdure.cli.queue import queue
 from perdure.cli.stream import values
@@ -36,6 +37,7 @@ for verb in (
     tree,
     values,
     tell.signal,
+    call,
     tell.cancel,
     tell.terminate,
     command.hold,

@@ -106,7 +106,7 @@ def _received(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     letter = letters.get(event.message or 0)
     if letter is None:
         return f"message {event.message}"
-    content = text.payload(letter.payload, limit) if letter.type is MessageType.SIGNAL else ""
+    content = text.payload(letter.payload, limit) if letter.type in (MessageType.SIGNAL, MessageType.CALL) else ""
     return " ".join(part for part in (content, sender(letter.sender)) if part)
 
 
@@ -154,6 +154,8 @@ _TOLD = {
     EventType.RESULT_KEPT: _answered,
     EventType.PUBLISHED: _answered,
     EventType.ATTRIBUTES_SET: _answered,
+    EventType.CALL_ANSWERED: _answered,
+    EventType.CALL_REFUSED: _failed,
     EventType.SET_BY_HAND: _commanded,
     EventType.SKIPPED: _commanded,
     EventType.DEADLINE_SET: _bounded,

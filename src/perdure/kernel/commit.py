@@ -27,7 +27,7 @@ class Commit(Struct, frozen=True, gc=False):
     ``starts`` are children without keys, ``sends`` messages to others: written with an applied commit or not at all,
     and known by their ids if the commit is sent again. ``BUSY`` if somebody holds the row of a message's target.
     ``attributes_set`` says that the attributes have changed: else their column stays as it is, at no cost.
-    ``published`` says that there are published values among the events: whoever follows them hears of it.
+    ``published`` says that there are published values or answers among the events: whoever waits for them hears of it.
     """
 
     token: int

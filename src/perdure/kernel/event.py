@@ -31,6 +31,8 @@ class EventType(IntEnum):
     DEADLINE_SET = 35
     PUBLISHED = 36
     ATTRIBUTES_SET = 37
+    CALL_ANSWERED = 38
+    CALL_REFUSED = 39
 
     COMPLETED = 40
     FAILED = 41
@@ -44,6 +46,11 @@ DELIVERED = frozenset(
     {EventType.STEP_COMPLETED, EventType.STEP_FAILED, EventType.TIMER_FIRED, EventType.MESSAGE_RECEIVED}
 )
 """Events that open or belong to a turn; the others are evidence for people."""
+
+ANSWERS = frozenset({EventType.CALL_ANSWERED, EventType.CALL_REFUSED})
+"""Events that answer a call. Of several with one name, in several runs, the first one counts."""
+SHOWN = frozenset({EventType.PUBLISHED}) | ANSWERS
+"""Events with what the code shows to others; whoever waits for them hears of them."""
 
 
 class Event(Struct, frozen=True, gc=False):

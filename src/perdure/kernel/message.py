@@ -10,7 +10,8 @@ from msgspec import Struct
 class MessageType(IntEnum):
     """What a message asks of the process that gets it; results, failures and cancellations are a child's answer.
 
-    ``TERMINATE`` is heard by the worker, not by the code: nothing more runs.
+    ``TERMINATE`` is heard by the worker, not by the code: nothing more runs. A ``CALL`` is a signal whose sender waits
+    for an answer.
     """
 
     SIGNAL = 1
@@ -19,6 +20,7 @@ class MessageType(IntEnum):
     FAILURE = 4
     CANCELLED = 5
     TERMINATE = 6
+    CALL = 7
 
 
 class Message(Struct, frozen=True, gc=False):
@@ -39,6 +41,16 @@ class Message(Struct, frozen=True, gc=False):
     at: int = 0
     consumed_run: int | None = None
     consumed_by: int | None = None
+
+
+def call_text(name: str, number: int) -> str:
+    """A call as its answer is named by it: ``quote:7``, its name and its number in the inbox."""
+    return f"{name}:{number}"
+
+
+def call_key(name: str, key: str) -> str:
+    """The de-duplication key of a call: no signal, and no call of another name, can have the same."""
+    return f"{name}\n{key}"
 
 
 class SendVerdict(StrEnum):

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from perdure.clock import SECOND
 from perdure.errors import PerdureError
-from perdure.kernel.event import DELIVERED, Event, EventType
+from perdure.kernel.event import ANSWERS, DELIVERED, Event, EventType
 from perdure.kernel.finding import Finding
 from perdure.kernel.message import Message
 from perdure.kernel.opening import opening_of
@@ -195,6 +195,10 @@ def result_once(record: Record) -> Iterator[str]:
     for place, times in timers.items():
         if times > 1:
             yield f"the timer at {place!r} fired {times} times"
+    answers = Counter(event.name for event in record.events if event.type in ANSWERS)
+    for name, times in answers.items():
+        if times > 1:
+            yield f"the call {name} has {times} answers"
     taken = Counter(event.message for event in record.events if event.message is not None)
     for number, times in taken.items():
         if times > 1:

@@ -1,4 +1,4 @@
-"""Publishing: what a process shows of itself goes into its history and its row, each value once."""
+"""Publishing: what a process shows of itself, or answers, goes into its history and its row, each value once."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from perdure.authoring.publication import publications_of
 from perdure.authoring.task import QueueWork
 from perdure.errors import DefinitionError, PayloadTooLarge
 from perdure.kernel import attributes
-from perdure.kernel.event import EventType
+from perdure.kernel.event import SHOWN, EventType
 
 if TYPE_CHECKING:
     from perdure.kernel.commit import Commit
     from perdure.kernel.event import Event
     from perdure.kernel.process import Process
     from perdure.runtime.activation import Activation
-    from perdure.runtime.agent import Execution
+    from perdure.runtime.execution import Execution
 
 
 def recall(activation: Activation, event: Event) -> None:
-    """A replay has come by a published value: the code will show it again, and it is not to be written again."""
+    """A replay has come by a published value or an answer: the code will show it again; it is written already."""
     publications_of(activation.loop).recorded.add((event.name, event.place))
 
 
@@ -36,7 +36,7 @@ def note(activation: Activation) -> None:
         return
     for one in publications.fresh:
         if (one.name, one.place) not in publications.recorded:
-            activation.note(EventType.PUBLISHED, activation.at, one.payload, name=one.name, place=one.place)
+            activation.note(one.type, activation.at, one.payload, name=one.name, place=one.place, digest=one.digest)
     publications.fresh.clear()
     publications.recorded.clear()
     if publications.untold:
@@ -61,7 +61,7 @@ def shown(activation: Activation, process: Process) -> Process:
 
 def told(commit: Commit, before: Process) -> Commit:
     """The commit, marked with what of it others wait for."""
-    published = any(event.type is EventType.PUBLISHED for event in commit.events)
+    published = any(event.type in SHOWN for event in commit.events)
     return replace(commit, attributes_set=commit.after.attributes != before.attributes, published=published)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from perdure.authoring import version
 from perdure.kernel.attempt import decode_attempt
-from perdure.kernel.event import Event, EventType
+from perdure.kernel.event import SHOWN, Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.opening import Opening, opening_of
 from perdure.kernel.patch import has_passed
@@ -120,7 +120,7 @@ def _recall(
     """Take note of what belongs to no turn."""
     if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
         activation.tried((event.name, event.place), decode_attempt(event.payload))
-    elif event.type is EventType.PUBLISHED:
+    elif event.type in SHOWN:
         publishing.recall(activation, event)
     elif event.type is EventType.RESULT_KEPT:
         kept[event.name, event.place] = event

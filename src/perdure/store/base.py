@@ -131,7 +131,9 @@ class Store(Protocol):
     ) -> list[Event]:
         """Events of one run with numbers above ``after`` (below it, newest first, if ``backward`` and not 0).
 
-        ``types`` and ``names`` narrow if any are given. Published values of one name are found by a seek.
+        ``types`` and ``names`` narrow if any are given. Published values of one name are found by a seek. Of answers to
+        calls (both types, and names) each name's first is told, by a seek too: from that run or a later one, whatever
+        ``after`` and ``backward`` say.
         """
 
     async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:

@@ -55,8 +55,8 @@ class Opening:
         """An event, with the digest that was hidden in it."""
         if event.payload is None:
             return event
-        number = event.number
-        opened = self._open(event.payload, process, lambda: seal.of_event(process, run, number), f"event {number}")
+        what = f"event {event.number}"
+        opened = self._open(event.payload, process, lambda: seal.of_event(process, run, event), what)
         if opened.digest is None:
             return replace(event, payload=opened.plain)
         return replace(event, payload=opened.plain, digest=opened.digest)

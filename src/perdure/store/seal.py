@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from perdure.errors import DefinitionError, UnreadablePayload
 from perdure.kernel.commit import Commit, Start
-from perdure.kernel.event import Event
+from perdure.kernel.event import ANSWERS, Event
 from perdure.kernel.lease import Claimed
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process
@@ -185,9 +185,11 @@ def of_field(name: str, process: bytes) -> bytes:
     return name.encode() + b"\0" + process
 
 
-def of_event(process: bytes, run: int, number: int) -> bytes:
-    """Where an event's payload is kept."""
-    return b"event\0" + process + run.to_bytes(8, "big") + number.to_bytes(8, "big")
+def of_event(process: bytes, run: int, event: Event) -> bytes:
+    """Where an event's payload is kept; an answer belongs to its call, in whichever run it is looked for."""
+    if event.type in ANSWERS:
+        return b"answer\0" + process + event.name.encode()
+    return b"event\0" + process + run.to_bytes(8, "big") + event.number.to_bytes(8, "big")
 
 
 def of_message(message: Message) -> bytes:

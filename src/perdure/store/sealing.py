@@ -85,7 +85,7 @@ class Sealing:
         """An event. A digest tells who can guess arguments that he guessed right: it is hidden with the payload."""
         if event.payload is None:
             return event
-        context = seal.of_event(process, run, event.number)
+        context = seal.of_event(process, run, event)
         digest = event.digest
         if digest is None or not self.seal.hides or not 0 < len(digest) <= LONGEST_DIGEST:
             return replace(event, payload=self._close(process, context, event.payload))

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import DecodeError, json
 from msgspec.structs import replace
 
-from perdure.kernel.event import EventType
+from perdure.kernel.event import ANSWERS, EventType
 from perdure.kernel.process import Process, Status
 from perdure.store import sqlite_row
 from perdure.store.base import Search
@@ -48,6 +48,8 @@ def history_query(backward: bool, types: Sequence[EventType], names: Sequence[st
         return f"read_history{end}", {}
     if len(names) == 1 and list(types) == [EventType.PUBLISHED]:
         return f"read_published{end}", {"name": names[0]}
+    if names and set(types) == ANSWERS:
+        return "read_answers", {"names": json.encode(names).decode()}
     numbers = json.encode([int(type) for type in types]).decode() if types else None
     return f"read_some_history{end}", {"types": numbers, "names": json.encode(names).decode() if names else None}
 

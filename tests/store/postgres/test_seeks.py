@@ -6,6 +6,7 @@ from uuid import UUID
 
 from msgspec import json
 
+from perdure.kernel.event import EventType
 from perdure.testing.conformance import Trial
 from tests.store.ground_postgres import PostgresGround
 
@@ -23,6 +24,13 @@ SLEEPERS = """
     FROM generate_series(1, $1) AS s(n), (SELECT perdure.now()) AS k(t)
 """
 READ = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM perdure.history($1, 1, $2, $3, $4, '{36}', '{rare}')"
+ANSWERS = (EventType.CALL_ANSWERED, EventType.CALL_REFUSED)
+ANSWERED = """
+    INSERT INTO perdure.event (process, at, run, number, turn, token, version, type, place, name, payload)
+    SELECT $1, perdure.now(), 1 + n % 3, n, 0, 1, 1, 38 + n % 2, '', 'ask:' || n, '1'
+    FROM generate_series(1, 20000) AS s(n)
+"""
+FIND = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM perdure.history($1, 1, 0, 100, false, '{38,39}', $2)"
 COUNT = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM perdure.backlogs('{}')"
 
 
@@ -52,6 +60,18 @@ async def test_rule_8_published_values_of_one_name_are_found_by_a_seek_in_a_long
         touched, found = await pages(postgres, READ, id, after, most, backward)
         assert (after, backward, found) == (after, backward, rows)
         assert touched < 40, "it read through what others have published"
+
+
+async def test_rule_8_the_answer_to_a_call_is_found_by_a_seek_in_a_long_history(
+    postgres: PostgresGround, trial: Trial
+) -> None:
+    row = await trial.started()
+    assert await trial.store.history(row.id, 1, types=ANSWERS, names=("ask:1",)) == []
+    await postgres.outside.execute(ANSWERED, UUID(bytes=row.id))
+    for names, rows in (["ask:7"], 1), (["ask:0"], 0), ([f"ask:{n}" for n in range(1, 30)], 29):
+        touched, found = await pages(postgres, FIND, UUID(bytes=row.id), names)
+        assert (names, found) == (names, rows)
+        assert touched < 30 + 10 * len(names), "it read through the answers to other calls"
 
 
 async def test_backlogs_are_counted_by_a_few_seeks_however_many_processes_wait(

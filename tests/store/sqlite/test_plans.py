@@ -80,3 +80,10 @@ def test_published_values_of_one_name_are_found_by_a_seek(connection: Connection
     found, read = (step for step in plan if step.startswith("SEARCH"))
     assert "INDEX event_published (name=? AND process=? AND run=? AND number" in found
     assert "PRIMARY KEY (process=? AND run=? AND number=?)" in read
+
+
+def test_the_first_answer_to_a_call_is_found_by_a_seek(connection: Connection) -> None:
+    plan = _plan(connection, load("sqlite")["read_answers"])
+    read, found = (step for step in plan if step.startswith("SEARCH"))
+    assert "INDEX event_published (name=? AND process=? AND run>?)" in found
+    assert "PRIMARY KEY (process=? AND run=? AND number=?)" in read

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process
@@ -16,6 +17,7 @@ from perdure.testing.conformance.trial import Trial, going_on, released
 from perdure.testing.conformance.waking import PATIENCE
 
 PUBLISHED = EventType.PUBLISHED
+ANSWERS = (EventType.CALL_ANSWERED, EventType.CALL_REFUSED)
 RIGA, ROME = (Search(attributes=(("city", city),)) for city in ('"Riga"', '"Rome"'))
 
 
@@ -24,6 +26,15 @@ def _values(row: Process, *names: str) -> tuple[Event, ...]:
     return tuple(
         Event(number, 0, PUBLISHED, row.created_at, str(number), name, b"%d" % number)
         for number, name in enumerate(names, row.events + 1)
+    )
+
+
+def _answers(row: Process, names: list[str]) -> tuple[Event, ...]:
+    """Answers to the calls of these names, each with its run as payload; the last one is a refusal."""
+    types = [EventType.CALL_ANSWERED] * (len(names) - 1) + [EventType.CALL_REFUSED]
+    return tuple(
+        Event(number, 0, type, row.created_at, "", name, b"%d" % row.run)
+        for number, (type, name) in enumerate(zip(types, names, strict=True), row.events + 1)
     )
 
 
@@ -87,6 +98,21 @@ class Showing:
             assert all(event.payload == b"%d" % event.number for event in told if event.type is PUBLISHED)
         assert await trial.store.history(row.id, 2, **lines) == []
         assert await trial.store.history(trial.ids.new_id(), 1, **lines) == []
+
+    async def test_of_the_answers_to_a_call_the_first_one_is_told_in_whichever_run_it_is(self, trial: Trial) -> None:
+        row = await trial.in_hand(await trial.worker())
+        row = await trial.done(going_on(row, events=_values(row, "ask:1", "ask:2"), published=True))
+        for run, names in ((1, ["ask:1", "ask:3"]), (2, ["ask:3", "ask:4"]), (3, ["ask:1", "ask:4"])):
+            if run > row.run:
+                row = replace(row, run=run, events=0)
+            row = await trial.done(going_on(row, events=_answers(row, names), published=True))
+        wanted = ["ask:1", "ask:2", "ask:3", "ask:4"]
+        for run, first in ((1, {"ask:1": 1, "ask:3": 1, "ask:4": 2}), (3, {"ask:1": 3, "ask:4": 3})):
+            told = await trial.store.history(row.id, run, types=ANSWERS, names=wanted, limit=10)
+            assert {event.name: event.payload for event in told} == {name: b"%d" % of for name, of in first.items()}
+        [one] = await trial.store.history(row.id, 1, types=ANSWERS, names=("ask:4", "ask:9"))
+        assert (one.name, one.type, one.payload) == ("ask:4", EventType.CALL_REFUSED, b"2")
+        assert await trial.store.history(trial.ids.new_id(), 1, types=ANSWERS, names=wanted) == []
 
     @pytest.mark.parametrize("free", [False, True])
     @pytest.mark.parametrize("elsewhere", [False, True])

@@ -118,9 +118,9 @@ CREATE TABLE perdure.event (
     CONSTRAINT result_once PRIMARY KEY (process, run, number),
     CONSTRAINT history_is_gapless CHECK (number >= 1)
 );
--- Published values, for those who read one name of a run. It does not begin with the process, as the primary key does:
--- no plan can take one for the other and read a whole history.
-CREATE INDEX event_published ON perdure.event (name, process, run, number) WHERE type = 36;
+-- Published values and answers to calls, for those who read one name. It does not begin with the process, as the primary
+-- key does: no plan can take one for the other and read a whole history.
+CREATE INDEX event_published ON perdure.event (name, process, run, number) WHERE type IN (36, 38, 39);
 
 CREATE TABLE perdure.message (
     process      uuid NOT NULL,

@@ -109,8 +109,8 @@ CREATE TABLE event (
     CONSTRAINT texts_are_clean CHECK (instr(place, char(0)) = 0 AND instr(name, char(0)) = 0)
 ) STRICT, WITHOUT ROWID;
 
--- Published values, for those who read one name of a run.
-CREATE INDEX event_published ON event (name, process, run, number) WHERE type = 36;
+-- Published values and answers to calls, for those who read one name.
+CREATE INDEX event_published ON event (name, process, run, number) WHERE type IN (36, 38, 39);
 
 CREATE TABLE message (
     process BLOB NOT NULL REFERENCES process (id),

@@ -1,0 +1,58 @@
+"""SIGKILL around the commit that holds an answer: the same key gets the same answer, from a step that counted once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from perdure.engine import Engine
+from perdure.errors import CallUnanswered
+from perdure.kernel.event import ANSWERS
+from tests.kill.crime import LIMIT, Scene, laws_hold, said
+from tests.kill.teller import teller
+
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
+KILL = 9
+POINTS = [("commit", call, side) for call in (1, 2) for side in ("before", "after")]
+"""The commit in which the call was received, then the one with the step's result and the answer."""
+
+
+@pytest.mark.parametrize(("door", "call", "side"), POINTS)
+async def test_row_7_a_worker_killed_around_the_commit_of_an_answer_leaves_one_answer_to_the_key(
+    scene: Scene, door: str, call: int, side: str
+) -> None:
+    doom = {"door": door, "call": call, "side": side, "signal": KILL}
+    child = await scene.victim(start="teller", key="k", modules=["tests.kill.teller"], doom=doom)
+    id = await said(child, "started")
+    async with Engine(scene.url) as client:
+        waiting = asyncio.create_task(client.call(id, "ask", 7, key="first"))
+        assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
+        async with Engine(scene.url, work=True, workflows=[teller]) as survivor:
+            async with asyncio.timeout(LIMIT):
+                # Whoever waited on, whoever asks again, and whoever asks elsewhere.
+                assert await waiting == [7, 1]
+                assert await client.call(id, "ask", 7, key="first") == [7, 1]
+                assert await survivor.call(id, "ask", 7, key="first") == [7, 1]
+                assert await client.call(id, "ask", 8, key="second") == [8, 2]
+                with pytest.raises(CallUnanswered):
+                    await client.call(id, "ask", 0)
+            assert await survivor.result(id, timeout=LIMIT) == 2
+            events = await survivor.history(id)
+            assert [event.name for event in events if event.type in ANSWERS] == ["ask:1", "ask:2"]
+            [row] = await laws_hold(survivor)
+            assert (row.inbox, row.seen) == (3, 3)
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+async def test_a_caller_killed_as_it_asks_may_ask_again_and_is_answered_once(scene: Scene, side: str) -> None:
+    doom = {"door": "send", "call": 1, "side": side, "signal": KILL}
+    async with Engine(scene.url, work=True, workflows=[teller]) as engine:
+        handle = await engine.start(teller, key="k")
+        child = await scene.victim(modules=["tests.kill.teller"], call=[handle.id, "ask", 7, "first"], doom=doom)
+        assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
+        assert await handle.call("ask", 7, key="first", timeout=LIMIT) == [7, 1]
+        await handle.signal("ask", 0)
+        assert await handle.result(LIMIT) == 1
+        [row] = await laws_hold(engine)
+        assert (row.inbox, row.seen) == (2, 2)
