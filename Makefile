@@ -1,6 +1,6 @@
 # make demo   a thousand orders survive a SIGKILL          make test   everything that proves it
 # make check  format, lint, types, floors, house (seconds)   make kill cut failover powercut   real failures, counted
-# make sim    a thousand simulated histories                 make gate   broken engines, hunted by them
+# make sim    a thousand simulated histories                 make crash gate   every call cut; broken engines hunted
 # Needs Python 3.11 or later. What is missing comes from the package registries into .venv.
 
 VENV := .venv
@@ -16,7 +16,7 @@ BENCH_ARGS ?= all
 PROOF_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-install docs postgres sim sim-long gate kill cut failover powercut clean
+.PHONY: help demo test check format bench bench-install docs postgres sim sim-long crash gate kill cut failover powercut clean
 
 help:
 	@sed -n '1,4s/^# //p' Makefile
@@ -33,6 +33,10 @@ sim: $(VENV)/develops
 
 sim-long: $(VENV)/develops
 	@$(BIN)/python -m tests.simulator.campaign COUNT=$(or $(COUNT),50000) CORES=2 FROM=$(or $(FROM),1000000)
+
+# Every call to the store of five scenarios, cut: make crash, make crash ONLY=purchase AT=worker-1:17:after (one, told)
+crash: $(VENV)/develops
+	@$(BIN)/python -m tests.simulator.enumeration CORES=2 PAIRS=$(PAIRS) ONLY=$(ONLY) AT=$(AT)
 
 gate: $(VENV)/develops
 	@$(BIN)/python -m tests.simulator.broken MOST=$(or $(MOST),1000) ONLY="$(ONLY)"

@@ -1,0 +1,121 @@
+"""Crash enumeration, short: whichever call to the store is a node's last, the outcome is the exact one (F01, F02)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulator.broken import DEFECTS
+from tests.simulator.broken.chase import ROOT
+from tests.simulator.broken.defect import plant
+from tests.simulator.enumeration.passage import played
+from tests.simulator.enumeration.plots import PLOTS
+from tests.simulator.enumeration.point import KILLS, SIDES, Point
+from tests.simulator.enumeration.tour import Points, points_at, seconds_after, toured
+
+SHORT = ("purchase", "visit", "voyage")
+LONG = ("errand", "rounds")
+PAIRED = tuple(name for name, plot in PLOTS.items() if plot.pairs)
+PATIENCE_SECONDS = 600
+"""Of one test, on a machine that has much else to do: all of them together take half a minute of a core."""
+LIVES = tuple(side for side in SIDES if side not in KILLS)
+DOORS = {
+    "start",
+    "send",
+    "claim",
+    "commit",
+    "enlist",
+    "beat",
+    "retire",
+    "search",
+    "history",
+    "messages",
+    "workers",
+    "now",
+}
+"""What the five scenarios call of the store, so that nothing is left out of the enumeration unseen."""
+
+
+pytestmark = pytest.mark.timeout(PATIENCE_SECONDS)
+
+
+def kills(name: str, every: int) -> list[Points]:
+    return [(point,) for point in points_at(played(PLOTS[name]).calls, KILLS)[::every]]
+
+
+def sound(name: str, blows: list[Points]) -> None:
+    tally = toured(PLOTS[name], blows)
+    told = [f"{one.law}: {one.text}\nrepeat it: {one.command(name)}" for one in tally.failed]
+    assert told == [] and tally.points + tally.pairs == len(blows)
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_node_may_be_killed_before_and_after_every_call(name: str) -> None:
+    sound(name, kills(name, every=1))
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_node_may_be_killed_at_every_fifth_place_of_a_longer_scenario(name: str) -> None:
+    sound(name, kills(name, every=5))
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_connection_may_be_lost_before_and_after_every_eighth_call(name: str) -> None:
+    sound(name, [(point,) for point in points_at(played(PLOTS[name]).calls[::8], LIVES)])
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_a_second_kill_may_follow_the_first_one_anywhere(name: str) -> None:
+    plot = PLOTS[name]
+    firsts = points_at(played(plot).calls, KILLS)[4::11]
+    sound(name, [pair for first in firsts for pair in seconds_after(plot, first, KILLS, every=17)])
+
+
+def test_every_role_and_door_is_among_what_is_enumerated() -> None:
+    calls = [call for plot in PLOTS.values() for call in played(plot).calls]
+    assert {call.role for call in calls} == {"client", "worker", "supervisor"}
+    assert {call.door for call in calls} >= DOORS
+    assert {call.door for call in calls if call.role == "supervisor"} >= {"workers", "search", "retire"}
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_the_same_blow_gives_the_same_history_to_the_byte(name: str) -> None:
+    point = points_at(played(PLOTS[name]).calls, ("after",))[20]
+    first, second = played(PLOTS[name], [point]), played(PLOTS[name], [point])
+    assert first.history.digest() == second.history.digest() and first.calls == second.calls
+
+
+def test_a_point_is_written_as_it_is_read_and_told_in_the_timeline() -> None:
+    point = Point.read("worker-1:9:after")
+    assert str(point) == "worker-1:9:after"
+    told = played(PLOTS["purchase"], [point]).history.timeline()
+    assert ": died after" in told and "is killed" in told and told.endswith("no law was broken")
+    with pytest.raises(ValueError, match="no side of a call"):
+        Point.read("worker-1:9:sideways")
+
+
+@pytest.mark.parametrize(
+    ("defect", "plot"),
+    [
+        ("what an ended worker held is not freed", "purchase"),
+        ("every attempt of a step has a key of its own", "purchase"),
+    ],
+)
+def test_a_broken_engine_that_seems_sound_without_a_crash_is_noticed(defect: str, plot: str, tmp_path: Path) -> None:
+    """A canary: an enumeration that cannot fail proves nothing."""
+    [broken] = [one for one in DEFECTS if one.name == defect]
+    path = os.pathsep.join((str(plant(broken, tmp_path)), str(ROOT)))
+    hunt = subprocess.run(
+        [sys.executable, "-m", "tests.simulator.enumeration.hunt", plot, "2"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(hunt.stdout)
+    assert found["law"] and len(found["at"]) == 1, "the passage without a blow is sound, and one with a blow is not"
