@@ -43,6 +43,16 @@ class Evidence(Struct):
         """The events of the present run."""
         return self.runs.get(self.row.run, [])
 
+    def marks(self, why: str) -> dict[str, int]:
+        """How often its records say that it was restarted or terminated because of ``why``."""
+        opened = [opening_of(events) for run, events in self.runs.items() if run > 1]
+        ended = [e for events in self.runs.values() for e in events if e.type is EventType.TERMINATED]
+        told = [json.decode(event.payload or b"{}") for event in ended]
+        return {
+            "restart": sum(one.done == "restarted" and one.sender.get("why") == why for one in opened),
+            "terminate": sum(one.get("why") == why and not one.get("asked") for one in told),
+        }
+
 
 async def collected(store: Store) -> dict[bytes, Evidence]:
     """Everything that the store holds, by process."""
@@ -194,6 +204,15 @@ def deaths_are_counted(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
                 answered = False
 
 
+def all_was_heard(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """Whoever ends by itself has heard whatever was sent before (rule 4)."""
+    row, last = evidence.row, evidence.events[-1].type if evidence.events else None
+    if last in (EventType.COMPLETED, EventType.FAILED, EventType.CANCELLED):
+        for message in evidence.messages:
+            if message.number > row.seen and (message.at or row.changed_at) < row.changed_at:
+                yield f"message {message.number} was sent before it ended, and it has heard {row.seen}"
+
+
 def what_is_left_is_told(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     """Who was ended by force says what should have been undone (rule 23)."""
     last = evidence.events[-1].type if evidence.events else None
@@ -205,7 +224,7 @@ def what_is_left_is_told(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
 
 LAWS = (
     results_have_effects, undone_in_reverse, all_owed_is_undone, attempts_are_counted, retries_wait,
-    keys_name_the_round, deaths_are_counted, what_is_left_is_told,
+    keys_name_the_round, deaths_are_counted, all_was_heard, what_is_left_is_told,
 )  # fmt: skip
 """What must hold of each process by itself."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -25,6 +26,8 @@ VERBS = (
     "conflict",
 )  # fmt: skip
 """What a person may do to a process beside starting it; the first is the commonest."""
+WHY = "the history wants it"
+"""Why people do all this."""
 PATIENCE = 40.0
 """Seconds that a person waits for an answer before asking somebody else."""
 
@@ -42,7 +45,10 @@ class Order(Struct, frozen=True):
 
 
 class Case(Struct):
-    """One process of a history: how it is started, what is done to it, and what is known of that."""
+    """One process of a history: how it is started, what is done to it, and what is known of that.
+
+    ``ordered`` counts what people have asked for, by verb, ``told`` what was answered to be done.
+    """
 
     key: str
     kind: str
@@ -55,6 +61,8 @@ class Case(Struct):
     asks: int = 0
     answers: list[tuple[str, bool]] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
+    ordered: Counter[str] = field(default_factory=Counter)
+    told: Counter[str] = field(default_factory=Counter)
 
     @property
     def id_bytes(self) -> bytes:
@@ -133,7 +141,7 @@ class Person:
             self.saw("a command was refused")
 
     async def _obey(self, order: Order) -> None:
-        case, facts, by = self.case, self.case.facts, {"who": "Ann", "why": "the history wants it"}
+        case, facts, by = self.case, self.case.facts, {"who": "Ann", "why": WHY}
         id = case.id_bytes
         match order.verb:
             case "cancel" | "cancel soon":
@@ -147,9 +155,9 @@ class Person:
                 await self._once(lambda engine: engine.resume(id, **by))
             case "terminate":
                 facts.terminated = True
-                await self._once(lambda engine: engine.terminate(id, **by))
+                await self._counted("terminate", lambda engine: engine.terminate(id, **by))
             case "restart":
-                await self._once(lambda engine: engine.restart(id, **by))
+                await self._counted("restart", lambda engine: engine.restart(id, **by))
             case "restart_from" | "set_result" | "skip":
                 await self._once(lambda engine: self._at_a_step(engine, order))
             case "retry":
@@ -163,7 +171,7 @@ class Person:
 
     async def _hold(self, engine: Engine) -> None:
         row = await engine.row(self.case.id_bytes)
-        await engine.hold(self.case.id_bytes, who="Ann", why="the history wants it")
+        await engine.hold(self.case.id_bytes, who="Ann", why=WHY)
         if row.owner is not None:
             self.saw("a process in hand was held")
 
@@ -189,7 +197,7 @@ class Person:
         if not found:
             return
         chosen = found[order.choice % len(found)]
-        step, by = f"{chosen.name}:{chosen.place}", {"who": "Ann", "why": "the history wants it"}
+        step, by = f"{chosen.name}:{chosen.place}", {"who": "Ann", "why": WHY}
         if order.verb == "restart_from":
             await engine.restart_from(self.case.id_bytes, step, **by)
             return
@@ -202,6 +210,11 @@ class Person:
     async def _once(self, ask: Ask) -> None:
         """Ask one engine; whether it has happened may stay unknown."""
         await answered(self.reach(ask))
+
+    async def _counted(self, verb: str, ask: Ask) -> None:
+        """Ask once for what leaves one mark in the records: it was done if we are told so, and never more often."""
+        self.case.ordered[verb] += 1
+        self.case.told[verb] += await answered(self.reach(ask))
 
     async def _insist(self, ask: Ask) -> None:
         """Ask one engine after the other until one has answered."""

@@ -14,7 +14,7 @@ from tests.simulator import evidence, oracle, probes
 from tests.simulator.chance import one_of
 from tests.simulator.evidence import Evidence
 from tests.simulator.ledger import Desk, Ledger
-from tests.simulator.person import VERBS, Ask, Case, Person, case
+from tests.simulator.person import VERBS, WHY, Ask, Case, Person, case
 from tests.simulator.play import NEW, QUEUE, VERSIONED, VERSIONS, registry
 from tests.simulator.program import FEATURES, Drawing, Taste
 from tests.simulator.settling import Settling, Standstill
@@ -79,7 +79,8 @@ class Scene:
         self.cases = [self._case(number) for number in range(self.plan.processes)]
         self._served = 0
         cluster.registry = self._registry  # type: ignore[method-assign]  # each node's code is that of its start
-        self.ledger.seen = Witness(cluster).saw
+        self.witness = Witness(cluster)
+        self.ledger.seen = self.witness.saw
         Desk.ledger, Desk.die = self.ledger, cluster.die
 
     def _case(self, number: int) -> Case:
@@ -150,13 +151,13 @@ class Scene:
         await asyncio.sleep(self.plan.seconds * one_of(chance, (0.0, 0.1, 0.5)))
         self.cluster.probe("a queue was limited")
         if way == "block":
-            await queues.block(QUEUE, who="Ann", why="the history wants it")
+            await queues.block(QUEUE, who="Ann", why=WHY)
             await asyncio.sleep(one_of(chance, (1.0, 10.0)))
-            await queues.unblock(QUEUE, who="Ann", why="the history wants it")
+            await queues.unblock(QUEUE, who="Ann", why=WHY)
         elif way == "rate":
-            await queues.limit(QUEUE, rate=1, per=one_of(chance, (0.5, 2.0)), who="Ann", why="the history wants it")
+            await queues.limit(QUEUE, rate=1, per=one_of(chance, (0.5, 2.0)), who="Ann", why=WHY)
         else:
-            await queues.limit(QUEUE, concurrency=1 + chance.draw(2), who="Ann", why="the history wants it")
+            await queues.limit(QUEUE, concurrency=1 + chance.draw(2), who="Ann", why=WHY)
 
     async def _renew(self, node: Node) -> None:
         """Have a node start anew, with the code of today."""
@@ -180,7 +181,11 @@ class Scene:
     def judge(self, everything: dict[bytes, Evidence]) -> None:
         """Raise Violation for the first thing that must not be; count what has been reached."""
         cluster = self.cluster
-        found = [*self._accepted(everything), *evidence.findings(everything, self.ledger, calm=False)]
+        found = [
+            *self._accepted(everything),
+            *self._carried_out(everything),
+            *evidence.findings(everything, self.ledger, calm=False),
+        ]
         roots = {one.id_bytes: one for one in self.cases if one.id}
         mended = any(one.facts.mended for one in self.cases)
         for id, one in everything.items():
@@ -190,6 +195,7 @@ class Scene:
             old = self.plan.deployment == "patch" and one.row.kind == "play"
             kin = oracle.Facts(calm=False, cancelled=True, mended=mended, old=old)
             found += oracle.judge(one.row, evidence.program_of(one.row), kin if known is None else known.facts)
+        found += self.witness.deaths(everything)
         for finding in found:
             cluster.require(finding.law, False, f"{id_text(finding.subject)}: {finding.text}")
         for name in probes.reached(everything, cluster):
@@ -208,6 +214,18 @@ class Scene:
                 found.append(Finding("accepted_is_kept", b"", text))
             elif sum(created for _, created in one.answers) > 1:
                 found.append(Finding("accepted_is_kept", rows[0].id, "its start was answered as the first one twice"))
+        return found
+
+    def _carried_out(self, everything: dict[bytes, Evidence]) -> list[Finding]:
+        """What was answered to commands: each was carried out, and none more often than somebody has asked for it."""
+        found = []
+        for one in self.cases:
+            evidence = everything.get(one.id_bytes)
+            marks = {"restart": 0, "terminate": 0} if evidence is None else evidence.marks(WHY)
+            for verb, times in marks.items():
+                if not one.told[verb] <= times <= one.ordered[verb]:
+                    text = f"{verb} was asked for {one.ordered[verb]} times, told to be done {one.told[verb]} times"
+                    found.append(Finding("orders_are_carried_out", one.id_bytes, f"{text}, and done {times} times"))
         return found
 
 

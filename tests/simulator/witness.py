@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec import json
 
+from perdure.clock import SECOND
 from perdure.kernel.child import is_task
 from perdure.kernel.event import EventType
+from perdure.kernel.finding import Finding
 from perdure.kernel.names import id_bytes
 from perdure.testing.simulator import Cluster, Violation
-from tests.simulator.evidence import program_of
+from perdure.testing.simulator.life import Life
+from tests.simulator.evidence import Evidence, program_of
 from tests.simulator.ledger import Effect
 from tests.simulator.program import Do, Kin, Line, Node, inside
 
+DECEIVING = ("pause", "block", "clock forward", "clock back")
+"""Blows after which a worker cannot know when its lease is over."""
+LONG = 3600 * SECOND
+"""A lease that is over for longer is one over which the clock has leapt."""
 BY_PEOPLE = frozenset({EventType.SET_BY_HAND, EventType.SKIPPED})
 
 
+class Locks(dict[bytes, Life]):
+    """The locks of incarnations; whose they were is remembered in ``ever``."""
+
+    def __init__(self, locks: Mapping[bytes, Life]) -> None:
+        super().__init__(locks)
+        self.ever = dict(locks)
+
+    def __setitem__(self, worker: bytes, life: Life) -> None:
+        super().__setitem__(worker, life)
+        self.ever[worker] = life
+
+
 class Witness:
-    """Ends a history in which a step begins before the reason for it is stored (law one_transaction)."""
+    """Ends a history in which a step begins before the reason for it is stored, or goes on over the end of a lease."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.locks = cluster.server.locks = Locks(cluster.server.locks)
         self._before: dict[bytes, dict[str, tuple[str, ...]]] = {}
 
     def saw(self, effect: Effect) -> None:
         """An effect has just been noted."""
+        if effect.kind == "done":
+            self._in_time(effect)
         if effect.kind != "began":
             return
         known = self.cluster.monitor.known.get(id_bytes(effect.process))
@@ -45,8 +67,31 @@ class Witness:
             if json.encode(label) not in recorded:
                 self._fail(f"{effect.label} begins, and no result of {label} before it is stored")
 
-    def _fail(self, text: str) -> None:
-        self.cluster.loop.fail(Violation("one_transaction", text))
+    def _in_time(self, effect: Effect) -> None:
+        """Nobody who was neither stopped nor deceived by a clock acts on a lease that is over (R4)."""
+        known = self.cluster.monitor.known.get(id_bytes(effect.process))
+        if known is None or any(self.cluster.storm.blows[blow] for blow in DECEIVING):
+            return
+        row, now = known.process, self.cluster.wall.now()
+        mine = row.owner is not None and self.locks.get(row.owner) is self.cluster.loop.current()
+        if mine and row.due_at is not None and row.due_at < now < row.due_at + LONG:
+            over = (now - row.due_at) / SECOND
+            self._fail(f"{effect.label} was done {over:.3f} s after the lease of its process was over", "one_owner")
+
+    def deaths(self, everything: Mapping[bytes, Evidence]) -> Iterator[Finding]:
+        """Nobody is taken for dead whose lock was never free (rule 12): what says that a worker died has evidence."""
+        if self.cluster.server.faults["session lost"]:
+            return
+        for id, evidence in everything.items():
+            for event in (event for events in evidence.runs.values() for event in events):
+                if event.type is EventType.REVIVED and b'"died":true' in (event.payload or b""):
+                    worker = str(json.decode(event.payload or b"{}")["worker"]).rpartition(" ")[2]
+                    life = self.locks.ever.get(id_bytes(worker))
+                    if life is not None and not life.dead:
+                        yield Finding("deaths_have_evidence", id, f"event {event.number}: {life.name} has not died")
+
+    def _fail(self, text: str, law: str = "one_transaction") -> None:
+        self.cluster.loop.fail(Violation(law, text))
 
 
 def _before(node: Node, prior: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:
