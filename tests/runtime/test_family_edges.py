@@ -247,10 +247,7 @@ async def test_a_task_whose_step_its_worker_does_not_know_is_parked_with_advice_
     till, _ = await opened(work=True, workflows=[], queues=["till"])
     shop, _ = await opened(work=True, workflows=[asks_the_till], queues=[])
     with monkeypatch.context() as ignorant:
-        ignorant.setattr(task, "step_named", lambda name: None)
-        assert till.worker is not None
-        ignorant.setattr(till.worker.scheduler.registry.queues["@till"], "steps", {})
-        ignorant.setattr(till.worker.scheduler.registry.queues["@till"].shape, "steps", {})
+        ignorant.setattr(task, "steps_named", lambda name: [])
         handle = await shop.start(asks_the_till, 7)
         async with asyncio.timeout(LIMIT):
             while await statuses(shop, "@till") != {"broken": 1}:

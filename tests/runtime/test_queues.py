@@ -96,6 +96,33 @@ async def test_ipf63_a_labelled_task_goes_to_a_worker_that_has_the_label(opened:
     assert (engine.metrics()["steps"], other.metrics()["steps"]) == (0, 1)
 
 
+@step(name="stamp", queue="desk")
+async def stamp_red(letter: str) -> str:
+    return f"red {letter}"
+
+
+@step(name="stamp", queue="desk")
+async def stamp_blue(letter: str) -> str:
+    return f"blue {letter}"
+
+
+@step(name="stamp")
+async def stamp_black(letter: str) -> str:
+    return f"black {letter}"
+
+
+@workflow
+async def stamps(letter: str) -> list[str]:
+    black = stamp_black.options(queue="desk")
+    return await asyncio.gather(stamp_red(letter), black(letter), stamp_blue(letter))
+
+
+async def test_steps_of_one_name_that_wait_in_one_queue_are_each_run_as_asked_for(opened: Open) -> None:
+    shop, _ = await opened(work=True, workflows=[stamps], queues=[])
+    await opened(work=True, workflows=[], queues=["desk"])
+    assert await (await shop.start(stamps, "x")).result(LIMIT) == ["red x", "black x", "blue x"]
+
+
 @pytest.mark.parametrize("most", [0, -1, True, 1.5, "2"])
 async def test_a_limit_that_makes_no_sense_is_refused(opened: Open, most: Any) -> None:
     with pytest.raises(InvalidInput, match="whole number from 1"):

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import sys
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from perdure.errors import DefinitionError, InvalidKey
 from perdure.kernel.names import check_name
+
+
+def definition_of(function: FunctionType) -> str:
+    """The module and name of a function, alike in every OS process, also in that which runs the module as a program."""
+    module = function.__module__
+    if module == "__main__":
+        spec = sys.modules[module].__spec__
+        module = Path(function.__code__.co_filename).stem if spec is None else spec.name
+    return f"{module}:{function.__qualname__}"
 
 
 def name_of(function: FunctionType, given: str | None, what: str) -> str:

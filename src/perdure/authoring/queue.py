@@ -33,16 +33,15 @@ def note(step: Step[Any, Any]) -> None:
     _steps[step.name] = [*alive, ref(step)]
 
 
-def step_named(name: str) -> Step[Any, Any] | None:
-    """The step of that name in this program: of several a queued one, and of those the one defined last."""
-    found = [step for known in _steps.get(name, ()) if (step := known()) is not None]
-    return next((step for step in reversed(found) if step.away), found[-1]) if found else None
+def steps_named(name: str) -> list[Step[Any, Any]]:
+    """The steps of that name in this program; of several by one definition the one made last."""
+    found = (step for known in _steps.get(name, ()) if (step := known()) is not None)
+    return list({step.definition: step for step in found}.values())
 
 
 def queued_steps() -> list[Step[Any, Any]]:
-    """Every queued step of this program; of several with one name the one defined last."""
-    found = [step_named(name) for name in _steps]
-    return [step for step in found if step is not None and step.away]
+    """Every queued step of this program."""
+    return [step for name in _steps for step in steps_named(name) if step.away]
 
 
 Accept: TypeAlias = Literal["current", "first"]
@@ -111,7 +110,7 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
 
     ``retry`` and ``timeout`` are what the asking code set in place of the step's own policy. ``undoes`` is the key of
     what it undoes, if it is an undo. ``force`` is false if an attempt at work may outlast the task's total time,
-    ``first`` is true if the first answer of any attempt counts.
+    ``first`` is true if the first answer of any attempt counts. ``definition`` tells steps of one name apart.
     """
 
     step: str
@@ -122,6 +121,7 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     undoes: str | None = None
     force: bool = True
     first: bool = False
+    definition: str = ""
 
 
 _NUMBERS = tuple(field.name for field in fields(Retry) if field.name not in ("on", "never"))
@@ -141,6 +141,7 @@ def task_process(step: Step[Any, Any], id: bytes, ask: Ask[Any], parent: Process
         ask.undoes,
         route.total_force,
         route.accept == "first",
+        step.definition,
     )
     return Process(
         id,

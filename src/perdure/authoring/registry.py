@@ -68,7 +68,7 @@ class Registry:
         name = check_name(queue, "the name of the queue")
         if at_most is not None and (type(at_most) is not int or at_most < 1):
             raise InvalidInput(f"queue {name!r} is to run {shown(at_most)} at once. Give a whole number from 1.")
-        work = self.queues.setdefault(queue_kind(name), QueueWork(name))
+        work = self.queues.setdefault(queue_kind(name), QueueWork(name, self._queued))
         work.at_most = at_most or work.at_most
         return work
 
@@ -82,18 +82,18 @@ class Registry:
             self.queues = {}
             for queue in queues:
                 self.serve(queue, queues[queue] if isinstance(queues, Mapping) else None)
-            for step in queued_steps():
-                if step.routing is not None and (work := self.queues.get(queue_kind(step.routing.queue))):
-                    work.steps.setdefault(step.name, step)
 
-    def _serve_queue_of(self, member: Any) -> None:
+    def _add_queued(self, member: Any) -> None:
         known = self._queued.setdefault(member.name, member)
         if known is not member:
             raise DefinitionError(
                 f"two queued steps are called {member.name!r}: {_where(known)} and {_where(member)}. "
                 "Give one of them another name with @step(name=...)."
             )
-        self.serve(member.routing.queue).steps[member.name] = member
+        self._serve_queue_of(member)
+
+    def _serve_queue_of(self, member: Any) -> None:
+        self.serve(member.routing.queue)
         self._note_source(member.function)
 
     def add(self, member: Workflow[Any, Any] | ModuleType | str) -> None:
@@ -154,7 +154,7 @@ class Registry:
         for workflow in found:
             self._add(workflow)
         for step in queued:
-            self._serve_queue_of(step)
+            self._add_queued(step)
 
     def _add(self, workflow: Workflow[Any, Any]) -> None:
         if workflow.former is not None:

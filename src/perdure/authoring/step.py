@@ -13,7 +13,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from perdure.authoring.ask import Ask, OnParentEnd
 from perdure.authoring.attempt import ATTEMPT, Attempt, attempt
 from perdure.authoring.confinement import confinement
-from perdure.authoring.definition import name_of, plain_function, seconds
+from perdure.authoring.definition import definition_of, name_of, plain_function, seconds
 from perdure.authoring.presence import turns
 from perdure.authoring.queue import Accept, note, routing, task_process, with_numbers
 from perdure.authoring.transaction import joint
@@ -57,6 +57,7 @@ class Step(Generic[P, R]):
     ) -> None:
         self.function = plain_function(function, "step")
         self.name = name_of(self.function, name, "step")
+        self.definition = definition_of(self.function)
         self.routing = routing(
             f"{self}", None, queue=queue, priority=priority, total=total, total_force=total_force, accept=accept,
             cost=cost,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import json
 
-from perdure.authoring.queue import Task, step_named
+from perdure.authoring.queue import Task, steps_named
 from perdure.authoring.turn import receive
 from perdure.authoring.workflow import Workflow
 from perdure.errors import PayloadError, StepError, UnknownKind
@@ -23,6 +24,7 @@ from perdure.limits import PAYLOAD_BYTES
 if TYPE_CHECKING:
     from perdure.authoring.step import Step
 
+log = logging.getLogger("perdure")
 
 LATE_ANSWER = "late answer"
 """The signal by which an attempt that was given up tells its task what it has come to."""
@@ -31,15 +33,14 @@ LATE_ANSWER = "late answer"
 class QueueWork(Workflow[Any, Any]):
     """What a worker that serves a queue does with a task: the workflow of one step, which no program defines."""
 
-    def __init__(self, queue: str) -> None:
+    def __init__(self, queue: str, steps: Mapping[str, Step[Any, Any]]) -> None:
         self.queue = queue
         self.at_most: int | None = None
-        self.steps: dict[str, Step[Any, Any]] = {}
         self.function = perform  # type: ignore[assignment]  # it is never called by its name
         self.name = queue_kind(queue)
         self.version = ""
         self.idle = self.deadline = None
-        self.shape = TaskShape(self.steps)
+        self.shape = TaskShape(steps)
 
     def __repr__(self) -> str:
         return f"<queue {self.queue}>"
@@ -64,28 +65,59 @@ async def perform(step: Any, args: list[Any], kwargs: dict[str, Any], first: boo
 
 
 class TaskShape(CallShape):
-    """How a task's input becomes the call of its step, one of ``steps`` or any other that this program defines."""
+    """How a task's input becomes the call of its step, which this program defines; ``steps`` are preferred by name."""
 
-    def __init__(self, steps: dict[str, Step[Any, Any]]) -> None:
+    def __init__(self, steps: Mapping[str, Step[Any, Any]]) -> None:
         super().__init__(perform)
         self.steps = steps
+        self._taken: set[str] = set()
 
     def decode(self, raw: bytes) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of :func:`perform`; raises UnknownKind if the step is not known here."""
+        """The arguments of :func:`perform`; raises UnknownKind if it cannot be known here which step is meant."""
         task = task_of(raw)
-        step = self.steps.get(task.step) or step_named(task.step)
-        if step is None:
-            raise UnknownKind(
-                f"no step {task.step!r} is known to the worker that serves its queue. Let that worker import the "
-                "module that defines it, then run `perdure retry`."
-            )
+        step = self._step(task)
         here = step.here(None if task.retry is None else dict(task.retry), task.timeout)
         args, kwargs = step.shape.decode(bytes(task.call))
         return [here, args, kwargs, task.first], {}
 
+    def _step(self, task: Task) -> Step[Any, Any]:
+        """The very step that was asked for; else, as it may have been moved, the only one of its name."""
+        known = steps_named(task.step)
+        for step in known:
+            if step.definition == task.definition:
+                return step
+        own = self.steps.get(task.step)
+        if own is None and len(known) != 1:
+            raise UnknownKind(_unknown(task, known))
+        step = own or known[0]
+        if task.definition not in ("", *self._taken):
+            self._taken.add(task.definition)
+            log.warning(
+                "tasks that ask for %s are run by %s, which has that name here. "
+                "If it was not just moved, give one of them another name with @step(name=...)",
+                task.definition,
+                step.definition,
+            )
+        return step
+
     def encode_result(self, value: Any, *, limit: int = PAYLOAD_BYTES) -> bytes:
         """The payload of the step's result, which the step's own shape has checked."""
         return encode(value, limit=limit, what="the result of the step")
+
+
+def _unknown(task: Task, known: list[Step[Any, Any]]) -> str:
+    """Why it cannot be known which step is meant, and what to do."""
+    if not known:
+        return (
+            f"no step {task.step!r} is known to the worker that serves its queue. Let that worker import the "
+            "module that defines it, then run `perdure retry`."
+        )
+    meant = f"is {task.definition}" if task.definition else "was not recorded"
+    return (
+        f"of steps called {task.step!r} the worker that serves its queue knows "
+        f"{' and '.join(step.definition for step in known)}, and the one asked for {meant}. Let that worker import the "
+        "module that defines it, or give one of them another name with @step(name=...); then run `perdure retry`."
+    )
 
 
 def accepts_first(process: Process) -> bool:
