@@ -24,7 +24,7 @@ from perdure.runtime.outbox import Outbox
 
 if TYPE_CHECKING:
     from perdure.authoring.workflow import Workflow
-    from perdure.runtime.agent import Execution
+    from perdure.runtime.execution import Execution
 
 Input = tuple[EventType, Any, bytes | None]
 """What opens a turn: (STEP_COMPLETED or STEP_FAILED, the ask, payload) or (MESSAGE_RECEIVED, the message, None)."""

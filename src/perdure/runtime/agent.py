@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from perdure.authoring.saga import UndoAsk
-from perdure.authoring.step import ATTEMPT, Attempt
+from perdure.authoring.step import ATTEMPT
 from perdure.authoring.turn_loop import Ask
 from perdure.clock import SECOND, Machine, microseconds
 from perdure.errors import StepCrashed
-from perdure.kernel import payload
 from perdure.kernel.attempt import FailedAttempt
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure, answered
 from perdure.kernel.process import Process
-from perdure.runtime import publishing, undoing
 from perdure.runtime.budget import Budgets
 from perdure.runtime.cells import Cells
+from perdure.runtime.execution import Execution
 from perdure.runtime.keeper import HardCall
 from perdure.runtime.relay import Relay
 from perdure.runtime.store_time import StoreTime
@@ -36,7 +35,6 @@ from perdure.telemetry import Telemetry
 if TYPE_CHECKING:
     from perdure.runtime.activation import Activation
     from perdure.runtime.notary import Notary
-    from perdure.store.pact import Pact
 
 log = logging.getLogger("perdure")
 
@@ -45,84 +43,6 @@ _COMPLETED = EventType.STEP_COMPLETED
 PATROLLED_SECONDS = 30.0
 """Deadlines from this length on are looked after by a patrol, shorter ones by a timer of their own."""
 PATROL_SECONDS = 0.5
-
-
-class Execution:
-    """One attempt of one step, under way. After :meth:`stop` or its deadline nothing of it counts."""
-
-    __slots__ = (
-        "activation", "agent", "ask", "attempt", "call", "deadline", "extending", "hard_call", "number", "over",
-        "pact", "since", "started", "task", "timer",
-    )  # fmt: skip
-
-    def __init__(self, agent: Agent, activation: Activation, ask: Ask[Any], number: int, since: int) -> None:
-        self.agent = agent
-        self.activation = activation
-        self.ask = ask
-        self.number = number
-        self.since = since
-        self.over = False
-        self.extending = False
-        self.task: asyncio.Task[None] | None = None
-        self.call: Call | None = None
-        self.hard_call: HardCall | None = None
-        self.pact: Pact | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.started = 0.0
-        self.deadline = float("inf")
-        self.attempt: Attempt | None = None
-
-    def current(self) -> Attempt:
-        """What the step may know about this attempt; made when it asks for it."""
-        if self.attempt is None:
-            activation, ask = self.activation, self.ask
-            key = activation.idempotency_key(ask)
-            self.attempt = Attempt(
-                process=activation.process,
-                step=ask.name,
-                number=self.number,
-                idempotency_key=key,
-                extend=self.extend,
-                left=self.left,
-                last_progress=activation.last_progress(ask),
-                undoes=undoing.key_undone(activation, ask),
-                connection=None if self.pact is None else self.pact.connection,
-                show=partial(publishing.show, self),
-            )
-        return self.attempt
-
-    def stop(self) -> None:
-        """Silence this attempt and cancel it: its process was dropped, or its code wants it no more."""
-        self.over = True
-        self.agent.silence(self)
-
-    def left(self) -> float:
-        """Seconds until the deadline of this attempt."""
-        return self.deadline - self.agent.loop.time()
-
-    def told(self) -> dict[str, Any]:
-        """What the row shows: the attempt's number and time, the seconds it may take (rule 14), what it reported."""
-        attempt = self.attempt
-        reported = self.activation.last_progress(self.ask) if attempt is None else attempt.last_progress
-        timeout = self.ask.step.timeout
-        return {"attempt": self.number, "since": self.since, "timeout": timeout, "reported": reported}
-
-    def extend(self) -> None:
-        """A heartbeat, from whichever thread: the step's time starts again."""
-        if get_ident() == self.agent.thread:
-            self.deadline = self.agent.loop.time() + self.ask.step.timeout
-        elif not self.extending:
-            self.extending = True  # one request at a time, however often a thread beats
-            self.agent.loop.call_soon_threadsafe(self._extend_here)
-
-    def _extend_here(self) -> None:
-        self.extending = False
-        self.extend()
-
-    def heard(self, progress: bytes) -> None:
-        """A heartbeat from a cell, with what the step has reported last."""
-        self.current().last_progress = payload.decode(progress)
-        self.extend()
 
 
 class Agent:

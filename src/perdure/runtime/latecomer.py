@@ -17,8 +17,8 @@ from perdure.kernel.message import Message, MessageType, SendAnswer
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.transition import Sender
-from perdure.runtime.agent import Execution
 from perdure.runtime.committer import Committer
+from perdure.runtime.execution import Execution
 
 log = logging.getLogger("perdure")
 

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from perdure.authoring.ask import Ask
     from perdure.runtime.activation import Activation
-    from perdure.runtime.agent import Agent, Execution
+    from perdure.runtime.agent import Agent
+    from perdure.runtime.execution import Execution
     from perdure.runtime.scheduler import Scheduler
 
 log = logging.getLogger("perdure")

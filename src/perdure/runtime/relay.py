@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.authoring.step import ATTEMPT
 
 if TYPE_CHECKING:
-    from perdure.runtime.agent import Execution
+    from perdure.runtime.execution import Execution
 
 
 class Relay:

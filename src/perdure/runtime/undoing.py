@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from perdure.authoring.ask import Ask
     from perdure.authoring.turn_loop import TurnLoop
     from perdure.runtime.activation import Activation
-    from perdure.runtime.agent import Execution
+    from perdure.runtime.execution import Execution
 
 log = logging.getLogger("perdure")
 
