@@ -9,10 +9,11 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Sequence
 
 from msgspec import json
 
-from perdure.authoring.registry import Registry
+from perdure.authoring.registry import Registry, module_of, workflows_of
 from perdure.engine import Engine
 from perdure.runtime.pace import Pace
 
@@ -41,13 +42,20 @@ async def run_alone(engine: Engine) -> None:
             end.cancel()
 
 
+def hosted(served: tuple[list[str], list[str]], sources: Sequence[str]) -> Registry:
+    """The workflows of these modules, and these queues and labels, though several steps may have one name."""
+    registry = Registry()
+    for source in sources:
+        for workflow in workflows_of(vars(module_of(source)).values()):
+            registry.add(workflow)
+    registry.serve_only(*served)
+    return registry
+
+
 def main() -> None:
     """Read the command line that the runtime wrote, and run."""
     lease, beat, stop = map(float, sys.argv[1].split(","))
-    registry = Registry()
-    for source in sys.argv[3:]:
-        registry.load(source)
-    registry.serve_only(*json.decode(sys.argv[2]))
+    registry = hosted(json.decode(sys.argv[2]), sys.argv[3:])
     pace = Pace(lease, beat, stop_seconds=stop)
     asyncio.run(run_alone(Engine(os.environ["PERDURE_URL"], work=True, registry=registry, pace=pace, alone=True)))
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec import Raw, json
 
+from perdure.alone import hosted
 from perdure.authoring.definition import definition_of
 from perdure.authoring.queue import Task
 from perdure.authoring.registry import Registry
@@ -20,10 +21,15 @@ from perdure.errors import DefinitionError, UnknownKind
 
 BANK = """
 from perdure.authoring.step import step
+from perdure.authoring.workflow import workflow
 
 @step(name="tasks/transfer", queue="bank")
 async def transfer(cents: int) -> int:
     return cents
+
+@workflow(name=__name__)
+async def pay(cents: int) -> int:
+    return await transfer(cents)
 """
 
 
@@ -113,3 +119,16 @@ def test_a_module_that_is_run_as_a_program_defines_the_same_steps_as_when_it_is_
         exec(code, vars(module))  # noqa: S102
         found.append(definition_of(vars(module)["transfer"].function))
     assert found == ["perdure_bank:transfer", "perdure_bank:transfer"]
+
+
+def test_a_suspect_is_run_alone_also_where_several_steps_of_its_program_have_one_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("perdure_one", "perdure_two"):
+        (tmp_path / f"{name}.py").write_text(BANK)
+    monkeypatch.syspath_prepend(tmp_path)
+    registry = hosted((["bank"], []), ["perdure_one", "perdure_two"])
+    assert registry.hosted == (("perdure_one", ""), ("perdure_two", ""), ("@bank", ""))
+    for name in ("perdure_one", "perdure_two"):
+        assert meant(registry, "tasks/transfer", f"{name}:transfer") is sys.modules[name].transfer.function
+        del sys.modules[name]
