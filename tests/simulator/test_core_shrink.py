@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from perdure.clock import Machine
 from perdure.testing.simulator import History, simulate
 from perdure.testing.simulator.choice import Record
@@ -9,8 +11,8 @@ from perdure.testing.simulator.shrink import shrink
 from tests.simulator.core_pairs import naive, pair, ten_pairs
 
 
-def played(seed: int, choices: Record | None = None) -> History:
-    return simulate(naive, seed, workflows=[pair], choices=choices)
+def played(seed: int, choices: Record | None = None, most: int | None = None) -> History:
+    return simulate(naive, seed, workflows=[pair], choices=choices, most=most)
 
 
 def failing() -> History:
@@ -24,7 +26,7 @@ def failing() -> History:
 def test_a_failing_history_shrinks_to_a_few_decisions_within_a_minute() -> None:
     failed = failing()
     began = Machine().monotonic()
-    smallest = shrink(failed, lambda choices: played(failed.seed, choices))
+    smallest = shrink(failed, partial(played, failed.seed))
     assert Machine().monotonic() - began < 60
     assert smallest.decisions <= 20 < failed.decisions
     assert smallest.violation is not None and smallest.violation.law == "called_once"
@@ -37,4 +39,4 @@ def test_a_failing_history_shrinks_to_a_few_decisions_within_a_minute() -> None:
 
 def test_a_sound_history_is_not_shrunk() -> None:
     sound = simulate(ten_pairs, 1, workflows=[pair])
-    assert shrink(sound, lambda choices: sound) is sound
+    assert shrink(sound, lambda choices, most: sound) is sound

@@ -49,8 +49,8 @@ def _progress(tally: Tally) -> None:
 def _one(name: str, seed: int, recorded: str | None, save: str | None) -> int:
     scenario = scenario_of(name)
 
-    def repeat(choices: Record | None) -> History:
-        return simulate(scenario, seed, choices=choices)
+    def repeat(choices: Record | None, most: int | None = None) -> History:
+        return simulate(scenario, seed, choices=choices, most=most)
 
     history = repeat(None if recorded is None else json.decode(Path(recorded).read_bytes(), type=dict[str, list[int]]))
     print(f"{history.digest()}: {history.decisions} decisions, {history.seconds:.1f} virtual seconds")

@@ -81,15 +81,16 @@ def simulate(
     workflows: Iterable[Hosted] | None = None,
     swarm: Swarm | None = None,
     choices: Record | None = None,
+    most: int | None = None,
 ) -> History:
     """Run one history: begin, the scenario, heal, wait until all is settled, check the end.
 
     ``workflows``, or the modules given there, are hosted by every worker (default: all that this program has defined;
     queued steps are served by their module). ``swarm`` is the weather (default: drawn). ``choices`` repeats a recorded
-    history instead of drawing from the seed.
+    history instead of drawing from the seed; after ``most`` calls it is cut short.
     """
     made = Choices(seed, choices)
-    loop = SimLoop(made)
+    loop = SimLoop(made, most)
     weather = swarm or getattr(scenario, "weather", Swarm.drawn)(made)
     cluster = Cluster(loop, weather, None if workflows is None else tuple(workflows))
     violation: Violation | None = None

@@ -22,6 +22,9 @@ from perdure.testing.simulator.violation import Escape, Violation
 MOST_CALLS = 300_000
 """Calls in one instant after which a history counts as one that turns in a circle."""
 
+CUT_SHORT = "cut_short"
+"""What is broken by a history that takes longer than it was given: no law."""
+
 
 class SimTask(asyncio.Task[Any]):
     """A task whose hash is the number of its creation, so that asyncio's sets of tasks iterate alike every time."""
@@ -51,10 +54,10 @@ class SimLoop(_Base):
     """Runs the lives of one history. ``world`` is the life of everything that is not simulated: it cannot be killed.
 
     ``troubles`` are errors that nobody retrieved. What is scheduled for a dead life is kept in ``graveyard`` and
-    never run: its ``finally`` blocks would be a kill that says goodbye.
+    never run: its ``finally`` blocks would be a kill that says goodbye. ``most`` calls are made, then all ends.
     """
 
-    def __init__(self, choices: Choices) -> None:
+    def __init__(self, choices: Choices, most: int | None = None) -> None:
         self.choices = choices
         self.now = 0.0
         self.calls = 0
@@ -64,7 +67,8 @@ class SimLoop(_Base):
         self.troubles: list[dict[str, Any]] = []
         self.failure: BaseException | None = None
         self._numbers = 0
-        self._patience = MOST_CALLS
+        self._most = most or sys.maxsize
+        self._patience = min(MOST_CALLS, self._most)
         self._timers: list[tuple[float, int, Handle]] = []
         self._generators: list[Any] = []
         self._closed = False
@@ -115,7 +119,10 @@ class SimLoop(_Base):
         handle = chosen.ready.popleft()
         self.calls += 1
         if self.calls > self._patience:
-            self.fail(Violation("no_circle", f"{MOST_CALLS:,} calls were made and no time has passed"))
+            if self.calls > self._most:
+                self.fail(Violation(CUT_SHORT, f"{self._most:,} calls were made, and it was to take no more"))
+            else:
+                self.fail(Violation("no_circle", f"{MOST_CALLS:,} calls were made and no time has passed"))
             return
         try:
             handle.context.run(handle.callback, *handle.args)
@@ -138,7 +145,7 @@ class SimLoop(_Base):
                 continue
             if until > self.now:
                 self.now = until
-                self._patience = self.calls + MOST_CALLS
+                self._patience = min(self.calls + MOST_CALLS, self._most)
             handle.life.ready.append(handle)
             if handle.life.paused:
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from typing import TypeAlias
 
@@ -11,22 +11,25 @@ from perdure.testing.simulator.choice import Record
 from perdure.testing.simulator.history import History
 from perdure.testing.simulator.swarm import SCALES
 
-Repeat: TypeAlias = Callable[[Record], History]
-"""Runs the history again with these choices."""
+Repeat: TypeAlias = Callable[[Record, int], History]
+"""Runs the history again with these choices, and cuts it short after so many calls."""
 Place: TypeAlias = tuple[str, int]
 """A decision: what it was for, and the how manieth of these it was."""
 
 SECONDS = 60.0
 FEW = 15
 """So many decisions can be read by people: no more is tried than taking back each of them."""
-FIRST = ("next", "latency", "hint", "skew")
+FIRST = ("next", "latency", "hint", "skew", "sessions")
 """Kinds of decisions that a failure seldom needs: tried to be taken back altogether before all others."""
+LONGER, MORE_CALLS = 1.5, 3_000
+"""How much longer than the shortest one so far a history may take: what does not fail soon fails of something else."""
 
 
 def shrink(failed: History, repeat: Repeat, *, seconds: float = SECONDS) -> History:
     """The history with the fewest decisions found in ``seconds`` that breaks the same law; at worst ``failed`` itself.
 
-    Decisions are set to 0, the boring answer: first all of one kind, then blocks of half the size again and again.
+    Decisions are set to 0, the boring answer: first all of one kind, then blocks of half the size again and again,
+    then two at a time; and to half of what they were, which makes a history short.
     """
     return _Shrinking(failed, repeat, Machine().monotonic() + seconds).run()
 
@@ -36,32 +39,34 @@ class _Shrinking:
         self.best = failed
         self.repeat = repeat
         self.until = until
-        self.tries = 0
+        self._tried: set[frozenset[tuple[str, int, int]]] = set()
 
     def run(self) -> History:
         if self.best.violation is None:
             return self.best
         for scale in range(len(SCALES)):  # every call equally slow is simpler than some of them
             self._keep({**self.best.choices, "scale": [scale], "latency": []})
-        for kind in (*FIRST, *sorted(self.best.choices.keys() - set(FIRST))):
-            self._without([place for place in self._decisions() if place[0] == kind])
-        before = -1
-        while self.best.decisions != before and not self._late():
-            before = self.best.decisions
+        kinds = sorted(self.best.choices.keys() - set(FIRST), key=lambda kind: (-len(self.best.choices[kind]), kind))
+        for kind in (*FIRST, *kinds):
+            self._without(self._decisions([kind]))
+        self._lower(["scenario", "swarm"])
+        size = None
+        while size != _size(self.best) and not self._late():
+            size = _size(self.best)
             self._halve()
-            if self.best.decisions == before and before > FEW:
+            self._lower(self.best.choices)
+            if size == _size(self.best) and self.best.decisions > FEW:
                 self._pairs()
-        self._lower()
         return self.best
 
     def _late(self) -> bool:
         return Machine().monotonic() >= self.until
 
-    def _decisions(self) -> list[Place]:
+    def _decisions(self, kinds: Iterable[str] | None = None) -> list[Place]:
         return [
             (kind, place)
-            for kind in sorted(self.best.choices)
-            for place, choice in enumerate(self.best.choices[kind])
+            for kind in sorted(self.best.choices if kinds is None else kinds)
+            for place, choice in enumerate(self.best.choices.get(kind, ()))
             if choice
         ]
 
@@ -87,12 +92,13 @@ class _Shrinking:
             if self.best is not before or self._late():
                 return
 
-    def _lower(self) -> None:
-        """Make what is left as small as it can be."""
-        for kind, place in self._decisions():
-            chosen = self.best.choices.get(kind, [])
-            if place < len(chosen) and chosen[place] > 1 and not self._late():
-                self._try([(kind, place)], 1)
+    def _lower(self, kinds: Iterable[str]) -> None:
+        """Make what is left smaller: to 1 if that will do, else to half of it."""
+        for kind, place in self._decisions(kinds):
+            for lower in (lambda choice: 1, lambda choice: choice // 2, lambda choice: choice - 1):
+                chosen = self.best.choices.get(kind, [])
+                if place < len(chosen) and chosen[place] > 1 and not self._late():
+                    self._try([(kind, place)], lower(chosen[place]))
 
     def _without(self, places: Sequence[Place]) -> None:
         if places:
@@ -105,9 +111,14 @@ class _Shrinking:
         self._keep(choices)
 
     def _keep(self, choices: Record) -> None:
-        """Keep a history if it breaks the same law with fewer or smaller decisions."""
-        self.tries += 1
-        found = self.repeat(choices)
+        """Keep a history if it breaks the same law with fewer or smaller decisions; none is tried twice."""
+        asked = frozenset(
+            (kind, place, choice) for kind, chosen in choices.items() for place, choice in enumerate(chosen) if choice
+        )
+        if asked in self._tried or self._late():
+            return
+        self._tried.add(asked)
+        found = self.repeat(choices, int(LONGER * self.best.calls) + MORE_CALLS)
         law = None if found.violation is None else found.violation.law
         assert self.best.violation is not None
         if law == self.best.violation.law and _size(found) < _size(self.best):
