@@ -269,6 +269,7 @@ async def test_rule_05_rows_claimed_by_a_lost_answer_are_freed_again(opened: Ope
         assert await handle.result(LIMIT) == "d"
         owned = Search(overdue=Overdue.OWNED, owner=worker.worker.incarnation.id)
         assert await store.search(owned) == []
+        assert worker.telemetry.counters["takeovers"] == 0, "freed at once, and not when its lease lapsed"
     assert lost["claims"] == 1
 
 
