@@ -194,7 +194,8 @@ class Agent:
         policy = execution.ask.step.retry
         if not (error.retries if isinstance(error, Failed) else policy.retries(error)):
             return None
-        now = self.time.now()
+        # The history is ahead of a clock that was set back: a retry follows its failure there too.
+        now = max(self.time.now(), execution.activation.at)
         spent = (now - execution.since) / SECOND
         delay = policy.next_delay(execution.number, spent, self.machine.random())
         return None if delay is None else now + microseconds(delay)
