@@ -14,6 +14,7 @@ from perdure.loop import Loop
 from perdure.runtime.incarnation import Incarnation
 from perdure.runtime.outbox import rests
 from perdure.runtime.scheduler import Scheduler
+from perdure.runtime.takeover import without_the_dead
 from perdure.store.base import Store
 
 BREATH_SECONDS = 0.02
@@ -188,7 +189,7 @@ class Intake:
         if answer.claimed:
             self.claimed_any.set()
         breath = self.scheduler.time.monotonic() + BREATH_SECONDS
-        for claimed in answer.claimed:
+        for claimed in await without_the_dead(self.store, self.scheduler, answer.claimed):
             self.scheduler.adopt(claimed, sent)
             if self.scheduler.time.monotonic() > breath:
                 await asyncio.sleep(0)  # long histories: steps, beats and commits go on meanwhile

@@ -9,6 +9,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.worker import Worker
 from perdure.limits import PROBE_SECONDS
 from perdure.runtime.sweeps import owner_gone
+from perdure.runtime.takeover import died
 from perdure.runtime.ward import Ward
 
 log = logging.getLogger("perdure")
@@ -28,8 +29,8 @@ async def sweep(ward: Ward) -> int:
         silent = _overdue(silent, await ward.store.now())
     ended = 0
     for worker in silent:
-        # A silent worker may still live: its death is not evidenced, so nobody becomes a suspect by it (rule 13).
-        if await ward.store.retire(worker.id, worker.beats, died=False):
+        # A silent worker may still live: only a free lock is evidence of its death (rule 13).
+        if await ward.store.retire(worker.id, worker.beats, died=died(worker)):
             log.warning("worker %s (%s) has fallen silent and was ended", worker.name, id_text(worker.id))
             ended += 1
     if ended:
