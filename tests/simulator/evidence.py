@@ -213,6 +213,16 @@ def all_was_heard(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
                 yield f"message {message.number} was sent before it ended, and it has heard {row.seen}"
 
 
+def times_run_forward(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """The store's time never runs back, whatever the machine's does (rule 15)."""
+    row = evidence.row
+    times = [row.created_at, *(message.at for message in evidence.messages)]
+    if times != sorted(times):
+        yield f"it was created at {times[0]}, and its messages came at {times[1:]}"
+    if row.changed_at < row.created_at:
+        yield f"it was created at {row.created_at}, and was last changed at {row.changed_at}"
+
+
 def what_is_left_is_told(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     """Who was ended by force says what should have been undone (rule 23)."""
     last = evidence.events[-1].type if evidence.events else None
@@ -224,7 +234,7 @@ def what_is_left_is_told(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
 
 LAWS = (
     results_have_effects, undone_in_reverse, all_owed_is_undone, attempts_are_counted, retries_wait,
-    keys_name_the_round, deaths_are_counted, all_was_heard, what_is_left_is_told,
+    keys_name_the_round, deaths_are_counted, all_was_heard, what_is_left_is_told, times_run_forward,
 )  # fmt: skip
 """What must hold of each process by itself."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from perdure.engine import Engine
-from perdure.errors import IllegalMove, KeyConflict, PerdureError
+from perdure.errors import BadRecord, IllegalMove, KeyConflict, PerdureError
 from perdure.kernel import undo
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.names import id_bytes
@@ -230,11 +230,11 @@ def _own(event: Event) -> bool:
 
 
 async def answered(asked: Awaitable[Any]) -> bool:
-    """Whether an answer has come; a refusal by status or key is one too, and is raised."""
+    """Whether an answer has come; a refusal by status or key is one too, and is raised; no record of ours is bad."""
     try:
         async with asyncio.timeout(PATIENCE):
             await asked
-    except (IllegalMove, KeyConflict):
+    except (IllegalMove, KeyConflict, BadRecord):
         raise
     except (PerdureError, TimeoutError, NodeKilled):
         return False

@@ -145,10 +145,11 @@ class Scene:
     async def _limit(self) -> None:
         """Somebody limits the queue, or blocks it for a while."""
         chance, queues = Apart(self.cluster, "limits"), self.cluster.client.queues
-        way = one_of(chance, ("none", "none", "none", "concurrency", "rate", "block"))
+        ways = ("none", "concurrency", "block", "rate") if "queue" in self.plan.taste.features else ("none",)
+        way = one_of(chance, ways)
         if way == "none":
             return
-        await asyncio.sleep(self.plan.seconds * one_of(chance, (0.0, 0.1, 0.5)))
+        await asyncio.sleep(self.plan.seconds * one_of(chance, (0.0, 0.0, 0.1, 0.5)))
         self.cluster.probe("a queue was limited")
         if way == "block":
             await queues.block(QUEUE, who="Ann", why=WHY)
