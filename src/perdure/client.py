@@ -32,6 +32,7 @@ from perdure.kernel.names import check_key, id_text
 from perdure.kernel.payload import decode
 from perdure.kernel.process import Process, Status
 from perdure.queues import Queues, standing
+from perdure.recovery import Recovery
 from perdure.request import Reference
 from perdure.results import SETTLED, Results
 from perdure.store.base import Search, Store
@@ -67,6 +68,7 @@ class Client(Calls):
         self.machine = machine
         self.results = Results(store, machine)
         self.queues = Queues(store)
+        self.recovery = Recovery(store)
         self.followers = Followers(store)
         self.answers = Answers(store)
         self.eager: Eager = lambda process, workflow, messages: None

@@ -20,6 +20,7 @@ from perdure.errors import PerdureError
 from perdure.guest import Blocking, BlockingGuest, blocking_guest
 from perdure.handle import Handle, Result
 from perdure.queues import Queues
+from perdure.recovery import Recovery
 from perdure.stream import Stream
 
 P = ParamSpec("P")
@@ -150,6 +151,21 @@ class BlockingQueues:
     list = _verb(Queues.list)
 
 
+class BlockingRecovery:
+    """What ``recovery`` of a :class:`BlockingEngine` gives: the verbs of :class:`Recovery`, which block."""
+
+    def __init__(self, engine: BlockingEngine) -> None:
+        self._engine = engine
+
+    def run(self, verb: Verb[Recovery, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a verb of :class:`Recovery` on the engine's event loop."""
+        return self._engine.run(lambda engine: verb(engine.recovery, *args, **kwargs))
+
+    state = _verb(Recovery.state)
+    pause = _verb(Recovery.pause)
+    resume = _verb(Recovery.resume)
+
+
 class BlockingEngine:
     """An :class:`Engine` for code without an event loop: the same verbs as ordinary calls, from any number of threads.
 
@@ -172,6 +188,7 @@ class BlockingEngine:
         self._engine: Engine | None = None
         self._ended: Future[None] | None = None
         self.queues = BlockingQueues(self)
+        self.recovery = BlockingRecovery(self)
 
     start = _verb_for(Client.start, lambda engine, handle: BlockingHandle(engine, handle))
     start_many = _verb_for(Client.start_many, lambda engine, handles: [BlockingHandle(engine, one) for one in handles])

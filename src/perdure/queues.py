@@ -16,11 +16,13 @@ from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.names import check_name
 from perdure.kernel.plain import shown
 from perdure.kernel.process import Process, Status
-from perdure.kernel.queue import Load, Queue, Standing
+from perdure.kernel.queue import SWITCH, Load, Queue, Standing
 from perdure.kernel.transition import Sender
 from perdure.store.base import Search, Store
 from perdure.view import instant
 
+Change = Callable[[Queue, Sender], Queue]
+"""What becomes of a queue's row, by whose wish."""
 MOST = 1_000_000_000
 """The largest limit; above it, give none."""
 
@@ -85,25 +87,15 @@ class Queues:
 
     async def block(self, queue: str, *, who: str = "", why: str = "", origin: str = "client") -> QueueView:
         """Let nothing more of the queue begin; what runs goes on. Who blocks it first is the one who is shown."""
-
-        def blocked(old: Queue, sender: Sender) -> Queue:
-            if old.blocked_at is not None:
-                return old
-            return replace(old, blocked_at=old.changed_at, blocked_by=sender.who, blocked_why=sender.why)
-
         return await self._change(queue, blocked, request.sender(who, why, origin))
 
     async def unblock(self, queue: str, *, who: str = "", why: str = "", origin: str = "client") -> QueueView:
         """Let what waits in the queue begin again, within its limits."""
-        return await self._change(
-            queue,
-            lambda old, sender: replace(old, blocked_at=None, blocked_by="", blocked_why=""),
-            request.sender(who, why, origin),
-        )
+        return await self._change(queue, unblocked, request.sender(who, why, origin))
 
     async def list(self) -> builtins.list[QueueView]:
         """Every queue that was set here or in which something waits or runs, by name."""
-        queues = {queue.name: queue for queue in await self.store.records(Queue)}
+        queues = {queue.name: queue for queue in await self.store.records(Queue) if queue.name != SWITCH}
         unfinished = await self.store.count(Search(statuses=(Status.RUNNING,), tasks=True))
         counts = {kind.removeprefix(QUEUE_MARK): number for kind, _, number in unfinished if is_task(kind)}
         loads = await self.store.records(Load)
@@ -112,19 +104,35 @@ class Queues:
             for name in sorted(queues.keys() | counts.keys())
         ]
 
-    async def _change(self, name: str, change: Callable[[Queue, Sender], Queue], sender: Sender) -> QueueView:
-        """Read, change, and write if nobody was quicker; else look again."""
-        check_name(name, "the name of the queue")
-        for _ in range(limits.COMMAND_TRIES):
-            old = next((queue for queue in await self.store.records(Queue) if queue.name == name), Queue(name, 0))
-            now = await self.store.now()
-            said = {"changed_at": now, "who": sender.who, "why": sender.why, "origin": sender.origin}
-            new = change(replace(old, version=old.version + 1, **said), sender)
-            rows = await self.store.records(Queue, [new])
-            stored = next((queue for queue in rows if queue.name == name), None)
-            if stored is not None and replace(stored, next_at=new.next_at, turn=new.turn) == new:
-                return next(view for view in await self.list() if view.name == name)
-        raise IllegalMove(f"queue {name} kept changing meanwhile; nothing was done, try again")
+    async def _change(self, name: str, change: Change, sender: Sender) -> QueueView:
+        await changed(self.store, check_name(name, "the name of the queue"), change, sender)
+        return next(view for view in await self.list() if view.name == name)
+
+
+async def changed(store: Store, name: str, change: Change, sender: Sender) -> Queue:
+    """Read a queue's row, change it, and write it if nobody was quicker; else look again."""
+    for _ in range(limits.COMMAND_TRIES):
+        old = next((queue for queue in await store.records(Queue) if queue.name == name), Queue(name, 0))
+        now = await store.now()
+        said = {"changed_at": now, "who": sender.who, "why": sender.why, "origin": sender.origin}
+        new = change(replace(old, version=old.version + 1, **said), sender)
+        rows = await store.records(Queue, [new])
+        stored = next((queue for queue in rows if queue.name == name), None)
+        if stored is not None and replace(stored, next_at=new.next_at, turn=new.turn) == new:
+            return stored
+    raise IllegalMove(f"queue {name} kept changing meanwhile; nothing was done, try again")
+
+
+def blocked(old: Queue, sender: Sender) -> Queue:
+    """Blocked by whoever asks for it, unless somebody was before him."""
+    if old.blocked_at is not None:
+        return old
+    return replace(old, blocked_at=old.changed_at, blocked_by=sender.who, blocked_why=sender.why)
+
+
+def unblocked(old: Queue, sender: Sender) -> Queue:
+    """Blocked by nobody."""
+    return replace(old, blocked_at=None, blocked_by="", blocked_why="")
 
 
 async def standing(store: Store, rows: Sequence[Process]) -> Standing:

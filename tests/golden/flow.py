@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from perdure import (
+    Call,
     Retry,
     attempt,
     continue_as_new,
@@ -185,3 +186,12 @@ async def published(number: int) -> int:
 @workflow(name="golden/versions", version="2")
 async def versions(number: int) -> int:
     return await double(number)
+
+
+@workflow(name="golden/calls")
+async def calls() -> int:
+    answered = 0
+    while (call := await receive("ask", Call[int])).value:
+        answered += await double(1)
+        call.answer(ValueError("too much") if call.value > 9 else [call.value, answered])
+    return answered

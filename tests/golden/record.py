@@ -6,12 +6,13 @@ import asyncio
 import sys
 import tomllib
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
 
 from perdure.engine import Engine
-from perdure.errors import ProcessError
+from perdure.errors import CallRefused, ProcessError
 from perdure.kernel.process import Process
 from tests.golden import flow
 from tests.golden.page import FOLDER, Page, checked, known
@@ -53,6 +54,16 @@ async def _renewed(engine: Engine) -> str:
     return handle.id
 
 
+async def _calls(engine: Engine) -> str:
+    handle = await engine.start(flow.calls)
+    await handle.call("ask", 1)
+    for wrong in (10, "two"):
+        with suppress(CallRefused):
+            await handle.call("ask", wrong)
+    await handle.signal("ask", 0)
+    return handle.id
+
+
 SCENES: dict[str, Scene] = {
     "sequence": plain(flow.sequence, 3, times=3),
     "chance": plain(flow.chance),
@@ -66,6 +77,7 @@ SCENES: dict[str, Scene] = {
     "undone": plain(flow.undone),
     "patches": plain(flow.patches),
     "renewed": _renewed,
+    "calls": _calls,
     "published": plain(flow.published, 3),
     "versions": plain(flow.versions, 4),
 }

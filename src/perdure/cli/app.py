@@ -15,6 +15,7 @@ from perdure.cli import command, see, serve, tell
 from perdure.cli.call import call
 from perdure.cli.line import complain
 from perdure.cli.queue import queue
+from perdure.cli.recovery import recovery
 from perdure.cli.stream import values
 from perdure.cli.tree import tree
 from perdure.cli.version import version
@@ -48,6 +49,7 @@ for verb in (
     command.set_result,
     command.skip,
     queue,
+    recovery,
     serve.migrate,
     serve.demo,
 ):

@@ -14,6 +14,7 @@ from perdure.cli.argument import plain
 from perdure.cli.connection import connected
 from perdure.cli.dossier import dossier, letters_of
 from perdure.cli.option import DEFAULT_URL, Json, Reference, Url
+from perdure.cli.recovery import warn
 from perdure.cli.reference import process_named
 from perdure.clock import microseconds
 from perdure.engine import Engine
@@ -73,6 +74,7 @@ async def ps(
             before_id=None if before is None else id_bytes(before),
             limit=limit,
         )
+        await warn(engine)
         await _list(engine, search, wide=wide, json=json, now=instant(now))
 
 
@@ -98,6 +100,7 @@ async def _list(engine: Engine, search: Search, *, wide: bool, json: bool, now: 
 async def show(process: Reference, *, json: Json = False, url: Url = DEFAULT_URL) -> None:
     """Show one process: what it waits for, since when and until when, what failed, and what happened last."""
     async with connected(url) as engine:
+        await warn(engine)
         found = await dossier(engine, await process_named(engine, process))
         if json:
             page.show_json(found.as_json())

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from perdure.kernel.child import QUEUE_MARK
 from perdure.kernel.process import Process
 
+SWITCH = " recovery"
+"""The row that is no queue's, for no name begins with a space: while it is blocked, automatic recovery is paused."""
 SHARES_A_LOOK = 50
 """So many shares take part in one look; where there are more, the next look begins behind them."""
 

@@ -31,6 +31,10 @@ _LAST_EVENT = {
 }
 
 
+AUTOMATIC = "automatic"
+"""The origin of what no person has ordered."""
+
+
 class Sender(Struct, frozen=True, omit_defaults=True):
     """Who asks, why, and from where (``client``, ``cli``, ``supervisor``, …): recorded with every command."""
 
@@ -111,7 +115,7 @@ def orphaned(process: Process, *, now: int, died: bool, worker: str, idle_at: in
     suspect = process.deaths >= SUSPECT_DEATHS
     deaths = process.deaths + (died and not suspect)
     alone = process.alone_deaths + (died and suspect)
-    evidence = {"worker": worker, "died": died, "deaths": deaths, "alone_deaths": alone}
+    evidence = {"worker": worker, "died": died, "deaths": deaths, "alone_deaths": alone, "origin": AUTOMATIC}
     revived = Event(process.events + 1, 0, EventType.REVIVED, now, payload=json.encode(evidence))
     freed = replace(process, deaths=deaths, alone_deaths=alone)
     if alone >= ALONE_DEATHS:

@@ -132,7 +132,7 @@ class Scheduler:
             return
         if claimed.was_owned_by is not None:
             self.telemetry.counters["takeovers"] += 1
-            evidence = b'{"worker":"%s","lease":"lapsed"}' % id_text(claimed.was_owned_by).encode()
+            evidence = b'{"worker":"%s","lease":"lapsed","origin":"automatic"}' % id_text(claimed.was_owned_by).encode()
             activation.note(EventType.REVIVED, now, evidence)
         self.telemetry.counters["messages"] += activation.hear(claimed.messages)
         if activation.inputs or activation.loop.due_timers(now):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Sequence
 
@@ -20,7 +21,10 @@ from perdure.runtime.committer import Committer
 from perdure.runtime.incarnation import Incarnation
 from perdure.runtime.store_time import StoreTime
 from perdure.store.base import Store
+from perdure.store.switch import switch
 from perdure.telemetry import Telemetry
+
+log = logging.getLogger("perdure")
 
 
 class Ward:
@@ -57,6 +61,7 @@ class Ward:
         self.steady: Callable[[], bool] = lambda: True
         self._workers: list[Worker] = []
         self._workers_at = -math.inf
+        self._left: set[str] = set()
 
     async def workers(self, seconds: float = 0.0) -> list[Worker]:
         """The incarnations that have not ended, as they were at most so many seconds ago."""
@@ -65,6 +70,19 @@ class Ward:
             self._workers = await self.store.workers()
             self._workers_at = now
         return self._workers
+
+    async def may_recover(self, found: str) -> bool:
+        """Whether what was found may be recovered; while a person has paused that, it is reported and left alone."""
+        row = await switch(self.store)
+        if row.blocked_at is None:
+            self._left.clear()
+            return True
+        if found not in self._left:
+            self._left.add(found)
+            why = row.blocked_why or "(nobody has said why)"
+            by = f"automatic recovery is paused by {row.blocked_by or 'somebody'} because: {why}"
+            log.warning("%s: left alone, since %s. `perdure recovery resume` ends it", found, by)
+        return False
 
     async def _written(self, commit: Commit) -> CommitAnswer:
         letters = beforehand(commit.sends)

@@ -96,6 +96,8 @@ def take(transaction: Transaction, clock: SqliteClock, claim: Claim) -> Taken:
         return _take_among(transaction, claim)
     if claim.only is not None:
         rows = [row for row in _read(connection, [claim.only]) if _may_take(row, claim, now)]
+        if any(row.owner is not None for row in rows) and not claim.seize and sqlite_queue.recovery_paused(connection):
+            rows = []
         rows = rows if claim.seize else _let(transaction, claim, rows)
     else:
         found = look(connection, clock, claim)

@@ -16,7 +16,7 @@ from perdure.kernel import queue as rules
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.lease import Claim
 from perdure.kernel.process import Process
-from perdure.kernel.queue import SHARES_A_LOOK, Queue, Waiting
+from perdure.kernel.queue import SHARES_A_LOOK, SWITCH, Queue, Waiting
 from perdure.limits import BATCH_BYTES
 from perdure.store import sqlite_record
 from perdure.store.sqlite_connection import Connection
@@ -54,6 +54,11 @@ def limited(connection: Connection, claim: Claim) -> list[Queue]:
     if not kinds:
         return []
     return [queue for queue in sqlite_record.read(connection, Queue) if QUEUE_MARK + queue.name in kinds]
+
+
+def recovery_paused(connection: Connection) -> bool:
+    """Whether a person has paused automatic recovery."""
+    return any(row.name == SWITCH and row.blocked_at is not None for row in sqlite_record.read(connection, Queue))
 
 
 def freed(connection: Connection, kinds: set[str]) -> tuple[str, ...]:

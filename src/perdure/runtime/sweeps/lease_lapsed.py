@@ -18,6 +18,8 @@ COUNTER = "leases_lapsed"
 async def sweep(ward: Ward) -> int:
     """Free lapsed rows of kinds not hosted here; the late owner is fenced off by the new token."""
     rows = await ward.store.search(Search(overdue=Overdue.LAPSED, limit=limits.SWEEP_ROWS))
+    if not rows or not await ward.may_recover("lapsed leases"):
+        return 0
     hosted = set(ward.registry.hosted)
     now = ward.time.now()
     freed = await ward.write(

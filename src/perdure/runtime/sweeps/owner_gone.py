@@ -15,7 +15,7 @@ COUNTER = "orphans_freed"
 async def sweep(ward: Ward) -> int:
     """Free up to one batch of orphans; the fence makes two sweeps at once count each death once."""
     rows = await ward.store.search(Search(overdue=Overdue.ORPHANED, limit=limits.SWEEP_ROWS))
-    if not rows:
+    if not rows or not await ward.may_recover("processes of ended workers"):
         return 0
     ended = {worker.id: worker for worker in await ward.store.workers(ended=True)}
     commits = []

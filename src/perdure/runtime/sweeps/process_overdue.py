@@ -29,6 +29,8 @@ COUNTER = "processes_expired"
 async def sweep(ward: Ward) -> int:
     """End up to one batch of overdue processes."""
     rows = await ward.store.search(Search(overdue=Overdue.EXPIRED, limit=limits.SWEEP_ROWS))
+    if not rows or not await ward.may_recover("processes over their deadlines"):
+        return 0
     rows = await _without_those_at_work(ward, rows)
     letters = await ward.store.messages([(row.id, 0) for row in rows if row.inbox])
     commits = []

@@ -33,6 +33,8 @@ async def sweep(ward: Ward, looks: Looks) -> int:
     }
     twice = [worker for worker in free.values() if looks.free.get(worker.id) == worker.beats]
     looks.free = {worker.id: worker.beats for worker in free.values()}
+    if twice and not await ward.may_recover(f"dead workers: {', '.join(worker.name for worker in twice)}"):
+        return 0
     ended = 0
     for worker in twice:
         if await ward.store.retire(worker.id, worker.beats, died=True):

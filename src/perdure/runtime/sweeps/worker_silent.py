@@ -27,6 +27,8 @@ async def sweep(ward: Ward) -> int:
     silent = _overdue(workers, ward.time.now())
     if silent:  # after a clock was set back, the time carried here is ahead of the one by which they beat
         silent = _overdue(silent, await ward.store.now())
+    if silent and not await ward.may_recover(f"silent workers: {', '.join(worker.name for worker in silent)}"):
+        return 0
     ended = 0
     for worker in silent:
         # A silent worker may still live: only a free lock is evidence of its death (rule 13).

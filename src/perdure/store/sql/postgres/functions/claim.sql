@@ -24,7 +24,8 @@ BEGIN
     IF only_id IS NOT NULL THEN
         SELECT array_agg(l.id), array_agg(l.owner) INTO lapsed, owned
         FROM (SELECT p.id, p.owner FROM perdure.process p
-              WHERE p.id = only_id AND p.status = 'running' AND (p.owner IS NULL OR p.due_at <= t)
+              WHERE p.id = only_id AND p.status = 'running'
+                AND (p.owner IS NULL OR (p.due_at <= t AND NOT perdure.recovery_paused()))
                 AND (p.deaths >= 2) = alone
                 AND EXISTS (SELECT FROM unnest(kinds, codes) AS h(kind, code) WHERE h.kind = p.kind AND h.code = p.code)
               LIMIT most FOR NO KEY UPDATE SKIP LOCKED) AS l;
@@ -36,6 +37,7 @@ BEGIN
                   WHERE p.owner = o.owner AND p.due_at <= t AND p.status = 'running' AND (p.deaths >= 2) = alone
                     AND EXISTS (SELECT FROM unnest(kinds, codes) AS h(kind, code)
                                 WHERE h.kind = p.kind AND h.code = p.code)
+                    AND NOT perdure.recovery_paused()
                   ORDER BY p.due_at, p.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED) AS c
               ORDER BY c.due_at, c.id LIMIT most) AS l;
         most := most - coalesce(cardinality(lapsed), 0);

@@ -46,6 +46,7 @@ BEGIN
                   SELECT p.id, p.owner, p.due_at, p.cost FROM perdure.process p
                   WHERE p.owner = o.owner AND p.due_at <= t AND p.status = 'running' AND (p.deaths >= 2) = alone
                     AND p.kind = queued AND p.code = ANY (codes) AND (only_id IS NULL OR p.id = only_id)
+                    AND NOT perdure.recovery_paused()
                   ORDER BY p.due_at, p.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED) AS c
               WHERE locking = 1
               ORDER BY c.due_at, c.id LIMIT most) AS l;
@@ -74,7 +75,8 @@ BEGIN
         lost := EXISTS (
             SELECT FROM perdure.owners() AS o(owner) CROSS JOIN LATERAL (
                 SELECT FROM perdure.process p
-                WHERE p.owner = o.owner AND p.due_at <= t AND p.kind = queued LIMIT 1) AS l);
+                WHERE p.owner = o.owner AND p.due_at <= t AND p.kind = queued AND NOT perdure.recovery_paused()
+                LIMIT 1) AS l);
         IF locking = 1 OR idle OR least(slots, pace) <= 0 THEN
             SELECT * INTO chosen FROM perdure.queue_choice(q, queued, codes, most - cardinality(owned), least(slots, pace),
                                                            alone, only_id, t);
