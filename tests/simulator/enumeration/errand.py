@@ -76,5 +76,5 @@ ERRAND = Plot(
     workers=(lambda: Registry(errand), lambda: Registry(errand)),
     endings=[Ending("errand", Status.CANCELLED, run=2, steps=("draft", "edit"))],
     deeds={"drafted": 1, "edited": 2},
-    seconds=40,
+    seconds=10,
 )

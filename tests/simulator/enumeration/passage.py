@@ -38,7 +38,7 @@ class Passage:
 def played(plot: Plot, points: Sequence[Point] = ()) -> Passage:
     """Play a plot with these blows, in calm weather and with nothing drawn: the same each time."""
     fate = Fate(points)
-    stage = _Stage(plot, fate, 1 + len(points))
+    stage = _Stage(plot, fate, max(1, len(points)))
     swarm = Swarm(nodes=len(plot.workers))
     history = simulate(stage.scenario, swarm=swarm, choices={}, workflows=())
     return Passage(plot, tuple(points), history, fate.calls, stage.rested_at)

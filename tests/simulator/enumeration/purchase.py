@@ -48,6 +48,6 @@ PURCHASE = Plot(
         Ending("purchase", Status.COMPLETED, ANSWER, steps=("take_payment", "send_parcel")),
     ],
     deeds={"took the payment": 1, "sent the parcel": 1},
-    seconds=30,
+    seconds=10,
     pairs=KILLS,
 )

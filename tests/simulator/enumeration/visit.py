@@ -45,6 +45,6 @@ VISIT = Plot(
         Ending("visit", Status.COMPLETED, ANSWER, steps=("guest",)),
     ],
     deeds={"rang": 1},
-    seconds=30,
+    seconds=10,
     pairs=KILLS,
 )

@@ -80,5 +80,5 @@ VOYAGE = Plot(
         "freed the cabin": 1,
         "returned the ticket": 1,
     },
-    seconds=40,
+    seconds=10,
 )
