@@ -9,11 +9,11 @@ import msgspec
 
 from perdure import limits
 from perdure.clock import microseconds
-from perdure.errors import InvalidInput, InvalidKey
+from perdure.errors import InvalidInput, InvalidKey, PayloadError
 from perdure.kernel.failure import safe_text
 from perdure.kernel.message import call_key
 from perdure.kernel.names import check_key, check_name, id_bytes
-from perdure.kernel.payload import encode, encode_attributes
+from perdure.kernel.payload import decode, encode, encode_attributes
 from perdure.kernel.plain import shown
 from perdure.kernel.process import Process
 from perdure.kernel.transition import Sender
@@ -140,4 +140,12 @@ def search(given: Any) -> Search:
     except msgspec.ValidationError as error:
         raise InvalidInput(f"the search cannot be understood: {error}. Correct that field of Search(...).") from None
     rows(found.limit, "the limit of the search")
+    for name, value in found.attributes:
+        try:
+            decode(value.encode())
+        except (PayloadError, UnicodeEncodeError):
+            raise InvalidInput(
+                f"the search asks for the attribute {shown(name)} to be {shown(value)}, which is no JSON. "
+                "Give the JSON text of a value, like '5' or '\"red\"'."
+            ) from None
     return found

@@ -13,7 +13,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.payload import decode
 from perdure.kernel.process import Process, Status
 from perdure.kernel.queue import Standing
-from perdure.kernel.unopened import why_unopened
+from perdure.kernel.recorded import under_way
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -56,6 +56,13 @@ class ProcessView:
     owner: str | None
 
 
+def _progress(raw: bytes | None) -> dict[str, Any] | None:
+    try:
+        return None if raw is None else under_way(raw)
+    except PerdureError:
+        return None
+
+
 def view(process: Process, now: int, workers: dict[bytes, str], queues: Standing = NO_QUEUES) -> ProcessView:
     """The view of a row at a time by the store's clock; ``workers`` names owners, ``queues`` knows of limits."""
 
@@ -86,7 +93,7 @@ def view(process: Process, now: int, workers: dict[bytes, str], queues: Standing
         result=value(process.result),
         error=None if process.error is None else Failure.shown(process.error),
         state=value(process.state),
-        progress=None if why_unopened(process.progress) else value(process.progress),
+        progress=_progress(process.progress),
         attributes=value(process.attributes),
         code=process.code,
         owner=None if process.owner is None else workers.get(process.owner, id_text(process.owner)),

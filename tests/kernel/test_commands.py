@@ -318,7 +318,7 @@ def test_a_step_that_is_not_one_open_step_gets_no_result(step: str, told: str) -
 
 def test_an_open_step_is_known_by_its_place_or_by_its_report() -> None:
     assert by_hand([], "ship:2").events[1].place == "2"
-    assert by_hand([], "ship", progress=b'{"ship:a:3":{}}').events[1].place == "a:3"
+    assert by_hand([], "ship", progress=b'{"ship:.2:3":{}}').events[1].place == ".2:3"
 
 
 def test_a_process_that_has_not_begun_has_no_open_step() -> None:

@@ -18,8 +18,10 @@ from perdure.kernel.attempt import FailedAttempt, decode_attempt
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process, Status
+from perdure.kernel.undo import name_and_place
 from perdure.kernel.unopened import why_unopened
 from perdure.kernel.worker import Worker
+from perdure.limits import NAME_BYTES
 from perdure.queues import standing
 from perdure.view import ProcessView, instant, view
 
@@ -141,7 +143,7 @@ class Dossier:
         grid = table.empty("step", "attempt", "since", "may take", "reported")
         for slot, told in self.view.progress.items():
             grid.add_row(
-                Text(slot.partition(":")[0]),
+                Text(text.cut((name_and_place(slot) or (slot,))[0], NAME_BYTES)),
                 str(told.get("attempt", "")),
                 text.when(instant(told.get("since")), self.now),
                 f"{text.span(told['timeout'])} without a heartbeat" if "timeout" in told else "",

@@ -6,9 +6,10 @@ import sys
 from typing import Any
 
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
 
-from perdure.cli.line import safe_json
+from perdure.cli.line import escaped, safe_json
 
 _UNBOUNDED = 10_000
 
@@ -19,11 +20,22 @@ def console(*, error: bool = False) -> Console:
     return Console(stderr=error, width=None if stream.isatty() else _UNBOUNDED, highlight=False, markup=False)
 
 
+class _Harmless:
+    """A part of a page, of which nothing that is stored can steer the terminal."""
+
+    def __init__(self, part: RenderableType) -> None:
+        self._part = part
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._part, options):
+            yield segment if segment.control else Segment(escaped(segment.text), segment.style)
+
+
 def show(*parts: RenderableType) -> None:
     """Print parts of a page below each other."""
     page = console()
     for part in parts:
-        page.print(part)
+        page.print(_Harmless(part))
 
 
 def show_json(value: Any) -> None:

@@ -16,7 +16,7 @@ from perdure.authoring.workflow import Workflow
 from perdure.cli import page, table, text
 from perdure.cli.argument import arguments, plain, whole_input
 from perdure.cli.connection import ORIGIN, connected, user
-from perdure.cli.line import complain
+from perdure.cli.line import complain, escaped, say
 from perdure.cli.option import DEFAULT_URL, Json, Reference, References, Url, Who, Why
 from perdure.cli.reference import process_named, reference_to
 from perdure.cli.submission import submit
@@ -96,7 +96,7 @@ async def _answer(handle: Handle[Any], *, wait: bool, json: bool) -> None:
     if not json:
         there = "started" if handle.created else "was there already:"
         sent = "" if handle.created or handle.sent is None else f"; {_SENT[handle.sent]}"
-        print(f"{there} {handle.kind} {handle.key or ''}".rstrip(), f"{handle.id}{sent}", flush=True)
+        say(f"{there} {handle.kind} {handle.key or ''}".rstrip() + f" {handle.id}{sent}")
     result = await handle.result() if wait else None
     if json:
         page.show_json(told | ({"result": to_builtins(result)} if wait else {}))
@@ -220,15 +220,15 @@ async def each(
                     raise
                 refused += 1
                 complain(f"{one}: {error}")
-                told.append({"process": one, "error": str(error)})
+                told.append({"process": escaped(one), "error": str(error)})
                 continue
             in_vain = answer == _SENT[SendVerdict.FINISHED]
             refused += in_vain
-            told.append({"process": one, "kind": row.kind, "key": row.key, "answer": answer})
+            told.append({"process": escaped(one), "kind": row.kind, "key": row.key, "answer": answer})
             if in_vain:
                 complain(f"{reference_to(row)}: {answer}")
             elif not json:
-                print(f"{reference_to(row)}: {answer}")
+                say(f"{reference_to(row)}: {answer}")
     if json:
         page.show_json(told)
     return 1 if refused else 0

@@ -11,10 +11,12 @@ from perdure.kernel import child
 from perdure.kernel.command import Verb, allow, gone_on
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
+from perdure.kernel.names import check_name
 from perdure.kernel.process import Process, Status
 from perdure.kernel.recorded import under_way
 from perdure.kernel.run import kept_before, last_good, refuse_what_was_undone, reopened
 from perdure.kernel.transition import Sender, forced
+from perdure.kernel.undo import name_and_place
 
 _SHOWN = 10
 _NO_STEPS = frozenset({EventType.TIMER_FIRED, EventType.SIGNAL_SENT})
@@ -91,11 +93,11 @@ def _recorded(
 def _open_slot(process: Process, history: Sequence[Event], step: str) -> tuple[str, str]:
     """Name and place of the step, as far as it is known to be without a result; raises IllegalMove."""
     known = {(event.name, event.place) for event in history if event.place and event.type not in _NO_STEPS}
-    known |= {_split(slot) for slot in under_way(process.progress)}
+    known |= set(filter(None, map(name_and_place, under_way(process.progress))))
     done = {(event.name, event.place) for event in history if event.type is EventType.STEP_COMPLETED}
     exact = next((slot for slot in known if ":".join(slot) == step), None)
-    if exact is None and ":" in step:
-        exact = _split(step)
+    if exact is None and (named := name_and_place(step)) is not None:
+        exact = check_name(named[0], "the name of the step"), check_name(named[1], "the place of the step")
     open = {slot for slot in known if slot[0] == step} - done if exact is None else {exact}
     if exact in done:
         raise IllegalMove(f"step {step!r} has its result; to have another one, restart from that step")
@@ -107,8 +109,3 @@ def _open_slot(process: Process, history: Sequence[Event], step: str) -> tuple[s
     if any(name == step for name, _ in done):
         raise IllegalMove(f"step {step!r} has its result; to have another one, restart from that step, or name a place")
     raise IllegalMove(f"nothing is known yet of a step {step!r}; name it with its place, like {step}:1 for the first")
-
-
-def _split(slot: str) -> tuple[str, str]:
-    name, _, place = slot.partition(":")
-    return name, place

@@ -12,6 +12,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.queue import Standing
 from perdure.kernel.recorded import under_way
+from perdure.kernel.undo import name_and_place
 
 NO_QUEUES = Standing()
 
@@ -59,11 +60,15 @@ def _in_hand(process: Process, now: int, workers: Mapping[bytes, str]) -> Mover:
         text = f"its worker {name} let the lease lapse; the next worker takes it over"
         return Mover("worker", text, process.changed_at, process.due_at)
     try:
-        steps = ", ".join(dict.fromkeys(slot.partition(":")[0] for slot in under_way(process.progress)))
+        steps = ", ".join(dict.fromkeys(_name(slot) for slot in under_way(process.progress)))
     except PerdureError:
         steps = "steps that cannot be read"
     text = f"worker {name} has it in hand" + (f", running {steps}" if steps else "")
     return Mover("worker", text, process.changed_at, process.due_at)
+
+
+def _name(slot: str) -> str:
+    return (name_and_place(slot) or (slot,))[0]
 
 
 _ENDED = {Status.COMPLETED: "completed", Status.FAILED: "failed", Status.CANCELLED: "been cancelled"}

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from perdure.kernel.event import Event, EventType
 from perdure.limits import UNDO_ROWS
 
 _MARK = "undo/"
+_SLOT = re.compile(r"(.+?):((?:\.[0-9.]+:)?[0-9]+|undo/.+)", re.DOTALL)
 
 
 def undo_place(name: str, place: str) -> str:
     """The place of the undo of the step at a place: it says which step, so its identity outlives a change of order."""
     return f"{_MARK}{name}:{place}"
+
+
+def name_and_place(slot: str) -> tuple[str, str] | None:
+    """Name and place of the step that is written as both (``charge:1``, in a branch ``charge:.2:1``), else None.
+
+    A name may hold colons too.
+    """
+    found = _SLOT.fullmatch(slot)
+    return None if found is None else (found[1], found[2])
 
 
 def undoes(place: str) -> str | None:
