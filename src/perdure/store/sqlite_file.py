@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from errno import EISDIR
 from pathlib import Path
+from threading import Lock
 from urllib.parse import unquote
 
 from msgspec import Struct
@@ -11,6 +13,8 @@ from msgspec import Struct
 from perdure.errors import InvalidUrl, StoreError, StoreTooOld, StoreUnavailable
 
 _SHAPE = "write sqlite:///shop.db, sqlite:////var/lib/shop.db or sqlite://:memory:"
+
+_creating = Lock()
 
 
 class SqliteFile(Struct, frozen=True):
@@ -24,20 +28,31 @@ class SqliteFile(Struct, frozen=True):
         return None if self.path is None else Path(self.path + "-workers")
 
     def prepare(self, *, create: bool) -> None:
-        """Create an empty file that only this user can read, if there is none; raises StoreTooOld if it must not."""
+        """Create an empty file that only this user can read, if there is none; raises StoreTooOld if it must not.
+
+        A file that is there is not opened: to close it would free all locks which SQLite holds on it in this OS process
+        (POSIX), and another OS process could take the log of writes away under those who have it open.
+        """
         if self.path is None:
             return
         if not create and not os.path.exists(self.path):
             raise StoreTooOld(f"there is no database {self.path}; check the URL, or run `perdure migrate` to create it")
         try:
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            with _creating:  # nobody here has it open before it is closed
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            if os.path.isdir(self.path):
+                raise self._unfit(os.strerror(EISDIR)) from None
         except PermissionError:
-            return  # an existing file may still be read; SQLite says by code what it may not do
+            return  # SQLite says by code what it may not do
         except OSError as error:
-            raise StoreError(
-                f"the database {self.path} cannot be opened ({error.strerror}); "
-                "check that its folder exists and that the path names a file"
-            ) from None
+            raise self._unfit(error.strerror) from None
+
+    def _unfit(self, why: str | None) -> StoreError:
+        return StoreError(
+            f"the database {self.path} cannot be opened ({why}); "
+            "check that its folder exists and that the path names a file"
+        )
 
 
 class Standing:
