@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 pytest.register_assert_rewrite("perdure.testing.conformance")  # whichever folder of tests is the first to import it
 
 from perdure.runtime import collector  # noqa: E402
-from perdure.testing.postgres import Server  # noqa: E402
+from perdure.store.postgres import PostgresStore  # noqa: E402
+from perdure.testing.postgres import Server, at_once  # noqa: E402
 from tests.pooler import Pooler, program  # noqa: E402
+from tests.store.ground_postgres import clear  # noqa: E402
 
 NO_FSYNC = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
 """These tests kill no machine; those that crash their server bring one of their own."""
@@ -48,6 +51,27 @@ def postgres_url(shared_server: Server) -> Iterator[str]:
     url = shared_server.fresh_database()
     yield url
     shared_server.execute("postgres", f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def migrated(shared_server: Server) -> str:
+    """The URL of a PostgreSQL database that is migrated already, so that a test only has to empty it."""
+    url = shared_server.fresh_database()
+
+    async def migrate() -> None:
+        store = PostgresStore(url)
+        await store.open()
+        await store.close()
+
+    at_once(migrate)
+    return url
+
+
+@pytest.fixture
+def cleared_url(migrated: str) -> str:
+    """The URL of that database, with nothing in it: to make one anew takes longer than many a test."""
+    at_once(partial(clear, migrated))
+    return migrated
 
 
 @pytest.fixture

@@ -38,6 +38,12 @@ async def engines_on(url: str) -> AsyncIterator[Open]:
 
 
 @pytest.fixture
+def postgres_url(cleared_url: str) -> str:
+    """The URL of a PostgreSQL database as good as new."""
+    return cleared_url
+
+
+@pytest.fixture
 async def opened(store_url: str) -> AsyncIterator[Open]:
     """Opens engines on one database of each kind."""
     async with engines_on(store_url) as open:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from perdure.store.postgres import PostgresStore
 from perdure.testing.conformance import Ground
-from perdure.testing.postgres import Server
 from tests.pooler import Pooler
 from tests.store.ground_postgres import emptied
 from tests.store.ground_sqlite import SqliteGround
@@ -26,20 +23,6 @@ def sqlite_file(tmp_path: Path) -> Ground:
 def sqlite_memory() -> Ground:
     """A SQLite database in memory."""
     return SqliteGround(None)
-
-
-@pytest.fixture(scope="session")
-def migrated(shared_server: Server) -> str:
-    """The URL of a PostgreSQL database that is migrated already, so that each test only has to empty it."""
-    url = shared_server.fresh_database()
-
-    async def migrate() -> None:
-        store = PostgresStore(url)
-        await store.open()
-        await store.close()
-
-    asyncio.run(migrate())
-    return url
 
 
 @pytest.fixture

@@ -21,6 +21,24 @@ DELETE = (
 )
 RESET = "UPDATE perdure.clock SET high_water = '-infinity', fake = perdure.instant($1)"
 LOCK = "SELECT FROM perdure.process WHERE id = ANY ($1) FOR UPDATE"
+LEFT_OPEN = """
+    SELECT pg_terminate_backend(s.pid) FROM pg_stat_activity s
+    WHERE s.datname = current_database() AND s.pid <> pg_backend_pid()
+"""
+LEFT_BESIDE = """
+    SET client_min_messages = warning;
+    DO $$
+    DECLARE
+        one regclass;
+    BEGIN
+        FOR one IN SELECT c.oid FROM pg_class c WHERE c.relkind = 'r' AND c.oid > (
+            SELECT max(p.oid) FROM pg_proc p WHERE p.pronamespace = 'perdure'::regnamespace) LOOP
+            EXECUTE format('DROP TABLE %s CASCADE', one);
+        END LOOP;
+    END
+    $$
+"""
+"""Drops the tables of a test's own: they are younger than what migrating has made."""
 FEW = 300
 """Rows up to which deleting them is quicker than truncating the tables."""
 
@@ -48,14 +66,30 @@ class PostgresGround:
             yield
 
 
+async def empty(outside: asyncpg.Connection, at: int | None = None) -> None:
+    """Take every record out of the database; its clock then stands at that time, or is the server's own."""
+    few = await outside.fetchval(FULL) <= FEW
+    await outside.execute(DELETE if few else TRUNCATE)
+    await outside.execute(RESET, at)
+
+
+async def clear(url: str) -> None:
+    """Make a migrated database as good as new, whatever the test before has left in it and whoever is still there."""
+    outside = await asyncpg.connect(url)
+    try:
+        await outside.execute(LEFT_OPEN)
+        await outside.execute(LEFT_BESIDE)
+        await empty(outside)
+    finally:
+        await outside.close()
+
+
 @asynccontextmanager
 async def emptied(url: str, through: str | None = None) -> AsyncIterator[PostgresGround]:
     """The ground on a migrated database, empty; its stores connect ``through`` another URL if one is given."""
     outside = await asyncpg.connect(url)
     try:
-        few = await outside.fetchval(FULL) <= FEW
-        await outside.execute(DELETE if few else TRUNCATE)
-        await outside.execute(RESET, NOON)
+        await empty(outside, NOON)
         yield PostgresGround(through or url, url, outside)
     finally:
         await outside.close()

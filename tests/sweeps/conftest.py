@@ -7,26 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from perdure.store.postgres import PostgresStore
 from perdure.testing.conformance import Ground
-from perdure.testing.postgres import Server, at_once
 from tests.store.ground_postgres import emptied
 from tests.store.ground_sqlite import SqliteGround
 from tests.sweeps.watch import Watch
-
-
-@pytest.fixture(scope="session")
-def swept_database(shared_server: Server) -> str:
-    """The URL of a PostgreSQL database that is migrated already, so that each test only has to empty it."""
-    url = shared_server.fresh_database()
-
-    async def migrate() -> None:
-        store = PostgresStore(url)
-        await store.open()
-        await store.close()
-
-    at_once(migrate)
-    return url
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -35,7 +19,7 @@ async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     if request.param == "sqlite":
         yield SqliteGround(tmp_path / "perdure.db")
         return
-    async with emptied(request.getfixturevalue("swept_database")) as ground:
+    async with emptied(request.getfixturevalue("migrated")) as ground:
         yield ground
 
 
