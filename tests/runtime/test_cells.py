@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,9 @@ class Fifo:
 
     async def begun(self) -> int:
         """Wait for the number of the cell in which the step runs."""
-        async with asyncio.timeout(LIMIT):
-            while not (said := await asyncio.to_thread(os.read, self.file, 100)):
-                pass  # nobody has opened it yet
-        return int(said)
+        readable, _, _ = await asyncio.to_thread(select.select, [self.file], [], [], LIMIT)
+        assert readable, "nobody has opened it"
+        return int(os.read(self.file, 100))
 
     async def gone(self) -> None:
         """Wait until nobody holds it any more: neither the cell nor what it has started."""
@@ -82,6 +82,7 @@ async def test_arguments_and_results_of_a_hard_step_are_typed_async_or_not(opene
     assert await handle.result(LIMIT) == hard.Parcel("ANVIL+FLUTE", 9301)
 
 
+@on_sqlite
 async def test_a_hard_step_knows_its_attempt_and_its_key_like_any_other(opened: Open) -> None:
     engine = await worker(opened)
     handle = await engine.start(hard.knows, key="A-1")
@@ -101,6 +102,7 @@ async def test_whatever_a_hard_step_says_or_raises_is_told_and_retried_like_that
     assert counted(engine) == {"started": 1, "killed": 0, "crashed": 0}
 
 
+@on_sqlite
 async def test_heartbeats_from_a_cell_start_its_time_anew(opened: Open) -> None:
     engine = await worker(opened)
     assert await (await engine.start(hard.beats)).result(LIMIT) == "alive, True"
@@ -207,6 +209,7 @@ async def test_a_worker_that_stops_leaves_no_cell_behind(opened: Open, fifo: Fif
 # -- crashes -----------------------------------------------------------------------------------------------------------
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     ("how", "told"),
     [("segfault", "was killed by SIGSEGV"), ("kill", "was killed by SIGKILL"), ("exit", "ended with exit code 3")],
@@ -222,6 +225,7 @@ async def test_a_crash_is_a_failed_attempt_that_tells_how_and_its_last_words(ope
     assert counted(engine) == {"started": 3, "killed": 0, "crashed": 2}
 
 
+@on_sqlite
 async def test_a_hard_step_over_its_memory_limit_fails_with_a_text_that_says_so_and_is_retried(opened: Open) -> None:
     engine = await worker(opened)
     handle = await engine.start(hard.greed, 3)
