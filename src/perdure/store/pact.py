@@ -81,6 +81,9 @@ def pacts_of(store: Store, machine: Machine) -> Pacts | None:
 
     if isinstance(store, SealedStore):
         return pacts_of(store.store, machine)
+    if (own := getattr(store, "pacts", None)) is not None:  # a simulated store is no file
+        made: Pacts = own()
+        return made
     if store.url.startswith("sqlite:"):
         from perdure.store.sqlite_pact import SqlitePacts
 

@@ -6,13 +6,16 @@ one is as good: its rows lie in the order of their keys, so nothing of what was 
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable
+from functools import cache
 
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_schema import APPLICATION_ID, migrations, statements
 
 _idle: list[Connection] = []
+_CREATED = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 _NOTED = (("process", "id"), ("event", "process"), ("message", "process"))
 _NOTES = (
     "CREATE TEMP TABLE touched (process BLOB, altered INTEGER)",
@@ -49,6 +52,7 @@ def given_back(connection: Connection) -> None:
     raw = connection.raw
     try:
         raw.rollback()
+        _drop_what_is_not_ours(raw)
         tables = raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY rowid DESC").fetchall()
         for (table,) in tables:  # those that refer to others were made after them
             raw.execute(
@@ -60,6 +64,18 @@ def given_back(connection: Connection) -> None:
         connection.close()
     else:
         _idle.append(connection)
+
+
+def _drop_what_is_not_ours(raw: sqlite3.Connection) -> None:
+    """Drop what a scenario has made there for itself."""
+    found = {table for (table,) in raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    for table in sorted(found - _ours()):
+        raw.execute(f"DROP TABLE {table}")
+
+
+@cache
+def _ours() -> frozenset[str]:
+    return frozenset(name for script in migrations() for name in _CREATED.findall(script))
 
 
 def _emptied(table: str) -> str:

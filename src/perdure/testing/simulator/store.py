@@ -15,8 +15,10 @@ from perdure.store.sqlite import SqliteStore
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_lane import Lane
 from perdure.store.sqlite_lock import IncarnationLocks
+from perdure.store.sqlite_writer import Transaction
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.machine import SimMachine
+from perdure.testing.simulator.pact import SimPacts
 from perdure.testing.simulator.server import DOOR, Server
 
 T = TypeVar("T")
@@ -102,6 +104,18 @@ class SimStore(SqliteStore):
     def tell(self, some_due: bool, some_done: bool) -> None:
         """Somebody else has left a hint, and the simulator lets us hear of it now."""
         self._watch.tell(News(some_due=some_due, some_done=some_done))
+
+    def pacts(self) -> SimPacts:
+        """What makes the transactions of steps here."""
+        return SimPacts(self)
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """Have something read, as every call is."""
+        return await self._read(work)
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        """Have something written, in one transaction."""
+        return await self._writer.write(work)
 
     async def start(self, starts: Sequence[Start]) -> list[StartAnswer]:
         """See Store."""

@@ -1,0 +1,119 @@
+"""Pacts in a history: what a step with a transaction writes is kept in one piece with its result, or not at all.
+
+The one connection of a history cannot hold a transaction open while others work. So what the step writes is gathered,
+and carried out when its result is kept, in one transaction with it: between a step and the store lie the same delays,
+lost answers and deaths as for every other call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from perdure.errors import StoreUnavailable
+from perdure.kernel.message import Message
+from perdure.store import sqlite_send
+from perdure.store.pact import PactAnswer, PactVerdict
+from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite_writer import Transaction
+from perdure.testing.simulator.server import DOOR
+
+if TYPE_CHECKING:
+    from perdure.testing.simulator.store import SimStore
+
+AGAIN_SECONDS = 0.5
+"""How long who does not know whether a commit was done waits before asking once more."""
+
+
+class SimPacts:
+    """Makes pacts on a simulated store. Its steps are async, as on PostgreSQL: there are no threads."""
+
+    kind = "postgres"
+    blocking = False
+
+    def __init__(self, store: SimStore) -> None:
+        self._store = store
+
+    async def take(self) -> SimPact:
+        """A new pact."""
+        return SimPact(self._store)
+
+    async def close(self) -> None:
+        """Nothing is kept."""
+
+
+class SimConnection:
+    """What a step writes by: each statement takes the time of a call, and is carried out when the pact is kept."""
+
+    def __init__(self, store: SimStore) -> None:
+        self._store = store
+        self.written: list[tuple[str, tuple[Any, ...]]] = []
+
+    async def execute(self, statement: str, *given: Any) -> None:
+        """Have a statement of SQLite be part of the transaction; raises StoreUnavailable if it does not arrive."""
+        DOOR.set("statement")
+        await self._store.read(lambda connection: None)
+        self.written.append((statement, given))
+
+
+class SimPact:
+    """What each method promises stands in ``store/pact.py``."""
+
+    def __init__(self, store: SimStore) -> None:
+        self.connection = SimConnection(store)
+        self._store = store
+        self._sealed = False
+        self._abandoned = False
+
+    async def begin(self, process: bytes, id: bytes, patience: float) -> bool:
+        """See Pact."""
+        DOOR.set("begin")
+        return not await self._store.read(partial(_known, process, id))
+
+    def seal(self) -> bool:
+        """See Pact."""
+        self._sealed = not self._abandoned
+        return self._sealed
+
+    def abandon(self) -> bool:
+        """See Pact."""
+        self._abandoned = not self._sealed
+        return self._abandoned
+
+    async def keep(self, message: Message, owner: bytes, token: int) -> PactAnswer:
+        """See Pact."""
+        DOOR.set("keep")
+        try:
+            return await self._store.write(partial(self._kept, message, owner, token))
+        except StoreUnavailable:
+            if not await self._looked(message):
+                raise
+            return PactAnswer(PactVerdict.KNOWN)
+
+    def _kept(self, message: Message, owner: bytes, token: int, transaction: Transaction) -> PactAnswer:
+        connection = transaction.connection
+        if not connection.one("look_at_fence", process=message.process, token=token, owner=owner):
+            transaction.void = True
+            return PactAnswer(PactVerdict.REFUSED)
+        for statement, given in self.connection.written:
+            connection.raw.execute(statement, given)
+        number = sqlite_send.send(transaction, [message])[0].number
+        return PactAnswer(PactVerdict.KEPT, number, transaction.now)
+
+    async def _looked(self, message: Message) -> bool:
+        """Whether a commit without an answer was done."""
+        DOOR.set("begin")
+        while True:
+            try:
+                return await self._store.read(partial(_known, message.process, message.id))
+            except StoreUnavailable:
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    async def end(self) -> None:
+        """See Pact: what was gathered is forgotten."""
+        self.connection.written.clear()
+
+
+def _known(process: bytes, id: bytes, connection: Connection) -> bool:
+    return bool(connection.one("result_is_known", process=process, id=id))
