@@ -16,7 +16,7 @@ BENCH_ARGS ?= all
 PROOF_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-install docs postgres sim sim-long crash gate kill cut failover powercut clean
+.PHONY: help demo test check format bench bench-install docs postgres sim sim-long crash gate kill cut failover powercut fuzz hostile clean
 
 help:
 	@sed -n '1,4s/^# //p' Makefile
@@ -40,6 +40,14 @@ crash: $(VENV)/develops
 
 gate: $(VENV)/develops
 	@$(BIN)/python -m tests.simulator.broken MOST=$(or $(MOST),1000) ONLY="$(ONLY)"
+
+# Every parser and codec, so many seconds each: make fuzz SECONDS=60, make fuzz ONLY=url SEED=4
+fuzz: $(VENV)/develops
+	@$(BIN)/python -m tests.fuzz SECONDS=$(or $(SECONDS),10) ONLY="$(ONLY)" SEED=$(SEED)
+
+# Every hostile string in every field, at the terminal too.
+hostile: $(VENV)/develops postgres
+	@PERDURE_HOSTILE=all $(BIN)/python -m pytest --quiet tests/input/test_hostile_fields.py tests/cli/test_hostile.py
 
 check: $(VENV)/develops
 	@$(BIN)/ruff format --check --quiet . || { echo "make format puts this right" >&2; exit 1; }

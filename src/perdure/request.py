@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from perdure import limits
 from perdure.clock import microseconds
@@ -136,10 +137,14 @@ def search(given: Any) -> Search:
     if given is None:
         return Search()
     try:
-        found = msgspec.convert(given, Search, from_attributes=True, builtin_types=(bytes,))
+        plain = asdict(given) if isinstance(given, Search) else given  # what is a Search already is not looked into
+        found = msgspec.convert(plain, Search, from_attributes=True, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
         raise InvalidInput(f"the search cannot be understood: {error}. Correct that field of Search(...).") from None
     rows(found.limit, "the limit of the search")
+    for at in (found.created_from, found.created_to):
+        if at is not None and abs(at) >= 1 << 63:
+            raise InvalidInput(f"the search asks for the time {shown(at)}. Give microseconds since 1970.")
     for name, value in found.attributes:
         try:
             decode(value.encode())
