@@ -13,6 +13,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from perdure.authoring.closed_loop import ClosedLoop
+from perdure.errors import WorkflowMisuse
 
 if TYPE_CHECKING:
     from perdure.authoring.turn_loop import TurnLoop
@@ -28,6 +29,14 @@ Before = tuple[AbstractEventLoop | None, "asyncio.Task[Any] | None", Any, bool]
 def current_turn(thread: int | None = None) -> TurnLoop | None:
     """The loop whose turn is running in a thread (its ident; by default the calling one), or None."""
     return turns.get(get_ident() if thread is None else thread)
+
+
+def turn_for(verb: str) -> TurnLoop:
+    """The loop whose turn is running in the calling thread; raises WorkflowMisuse if the verb is called elsewhere."""
+    loop = current_turn()
+    if loop is None:
+        raise WorkflowMisuse(f"{verb}() belongs in a workflow, and none is running here. Call it from workflow code.")
+    return loop
 
 
 def turn_running(thread: int) -> bytes | None:

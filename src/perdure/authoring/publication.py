@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from perdure import limits
-from perdure.authoring.presence import current_turn
-from perdure.errors import PayloadTooLarge, WorkflowMisuse
+from perdure.authoring.presence import turn_for
+from perdure.errors import PayloadTooLarge
 from perdure.kernel import payload
 from perdure.kernel.event import EventType
 from perdure.kernel.names import check_name
@@ -77,7 +77,7 @@ def publish(name: str, value: Any) -> None:
     Whoever asks the engine for ``value`` gets the last one, and ``values`` gives them all as they come. Raises
     InvalidKey, PayloadError, WorkflowMisuse.
     """
-    loop = _loop_for("publish")
+    loop = turn_for("publish")
     check_name(name, "the name of the value")
     raw = payload.encode(value, what=f"the published value {name!r}")
     publication = Publication(loop.place(f" publish {name}"), name, raw)
@@ -91,7 +91,7 @@ def set_attributes(values: Mapping[str, Any] | None = None, /, **named: Any) -> 
     The other attributes stay. A search finds the process by them from the commit of this turn on. Raises InvalidKey,
     PayloadError, WorkflowMisuse.
     """
-    loop = _loop_for("set_attributes")
+    loop = turn_for("set_attributes")
     changes = {**(values or {}), **named}
     publications = publications_of(loop)
     together = publications.attributes | changes
@@ -106,10 +106,3 @@ def publications_of(loop: TurnLoop) -> Publications:
     if loop.publications is None:
         loop.publications = Publications()
     return loop.publications
-
-
-def _loop_for(what: str) -> TurnLoop:
-    loop = current_turn()
-    if loop is None:
-        raise WorkflowMisuse(f"{what}() belongs in a workflow, and none is running here. Call it from workflow code.")
-    return loop

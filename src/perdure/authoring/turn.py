@@ -7,10 +7,9 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from uuid import UUID
 
-from perdure.authoring.presence import current_turn
-from perdure.authoring.turn_loop import Post, TurnLoop
+from perdure.authoring.presence import current_turn, turn_for
+from perdure.authoring.turn_loop import Post
 from perdure.clock import Machine
-from perdure.errors import WorkflowMisuse
 from perdure.kernel import payload
 from perdure.kernel.names import check_key, check_name, id_bytes, id_text
 
@@ -22,13 +21,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _machine = Machine()
 
 
-def _loop_for(what: str) -> TurnLoop:
-    loop = current_turn()
-    if loop is None:
-        raise WorkflowMisuse(f"{what}() belongs in a workflow, and none is running here. Call it from workflow code.")
-    return loop
-
-
 def now() -> datetime:
     """The turn's time (UTC), the same at every replay; outside of a workflow the machine's."""
     loop = current_turn()
@@ -37,7 +29,7 @@ def now() -> datetime:
 
 def random() -> Random:
     """The process's own source of chance, the same at every replay."""
-    return _loop_for("random").chance
+    return turn_for("random").chance
 
 
 def uuid() -> UUID:
@@ -51,7 +43,7 @@ def uuid() -> UUID:
 
 def process_id() -> str:
     """The id of the running process, as text."""
-    return id_text(_loop_for("process_id").process_id)
+    return id_text(turn_for("process_id").process_id)
 
 
 @overload
@@ -64,7 +56,7 @@ async def receive(name: str, type: Any = Any, *, timeout: float | None = None) -
     ``Call[Quote]`` as type gives what somebody has asked, to be answered; else a call counts as answered when it is
     received. Raises TimeoutError if none comes within ``timeout`` seconds, PayloadError if a signal does not fit.
     """
-    loop = _loop_for("receive")
+    loop = turn_for("receive")
     return await loop.mailbox(check_name(name, "the name of the signal")).take(loop, type, timeout)
 
 
@@ -74,7 +66,7 @@ def tell(process: str, name: str, value: Any = None, *, key: str | None = None) 
     Nobody waits for it: a process that has ended, or is not there, does not hear it. ``key`` is a de-duplication key
     of the sender's own, unique per receiver. Raises InvalidKey, PayloadError, WorkflowMisuse.
     """
-    loop = _loop_for("tell")
+    loop = turn_for("tell")
     target = id_bytes(process)
     check_name(name, "the name of the signal")
     if key is not None:

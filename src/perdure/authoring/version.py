@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perdure.authoring.presence import current_turn
-from perdure.errors import HistoryMisfit, WorkflowMisuse
+from perdure.authoring.presence import turn_for
+from perdure.errors import HistoryMisfit
 from perdure.kernel.names import check_name
 from perdure.kernel.patch import taken_in
 
@@ -53,9 +53,7 @@ def patched(name: str) -> bool:
     The answer is recorded, so every replay agrees, and it is the same wherever the workflow asks for that name.
     Raises InvalidKey, WorkflowMisuse.
     """
-    loop = current_turn()
-    if loop is None:
-        raise WorkflowMisuse("patched() belongs in a workflow, and none is running here. Call it from workflow code.")
+    loop = turn_for("patched")
     check_name(name, "the name of the patch")
     return patches_of(loop).decide(name, loop.past)
 
