@@ -1,5 +1,5 @@
 # make demo   a thousand orders survive a SIGKILL          make test   everything that proves it
-# make check  format, lint, types, floors, house (seconds)   make kill cut failover powercut   real failures, counted
+# make check  format, lint, types, floors, house (seconds)   make kill cut failover powercut load   real failures, counted
 # make sim    a thousand simulated histories                 make crash gate   every call cut; broken engines hunted
 # Needs Python 3.11 or later. What is missing comes from the package registries into .venv.
 
@@ -16,7 +16,7 @@ BENCH_ARGS ?= all
 PROOF_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-install docs postgres sim sim-long crash gate kill cut failover powercut fuzz hostile clean
+.PHONY: help demo test check format bench bench-install docs postgres sim sim-long crash gate kill cut failover powercut load fuzz hostile clean
 
 help:
 	@sed -n '1,4s/^# //p' Makefile
@@ -78,6 +78,9 @@ failover: $(VENV)/develops postgres
 
 powercut: $(VENV)/develops
 	@$(BIN)/python -m tests.powercut $(PROOF_ARGS)
+
+load: $(VENV)/develops postgres
+	@$(BIN)/python -m tests.load $(PROOF_ARGS)
 
 docs: $(VENV)/develops
 	@$(BIN)/python docs/generate.py

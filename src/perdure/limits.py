@@ -72,12 +72,12 @@ WAITING_BYTES = 256 * 1024 * 1024
 SWEEP_ROWS = 500
 LIST_ROWS = 1_000
 
-# Poison
 # Retries that no success has paid for, of one step by one worker
 RETRY_BUDGET_TRIES = 100
-RETRY_BUDGET_SECONDS = 20.0
+RETRY_BUDGET_SECONDS = 50.0
 RETRY_LOOK_SECONDS = 1.0
 
+# Poison
 SUSPECT_DEATHS = 2
 ALONE_DEATHS = 3
 

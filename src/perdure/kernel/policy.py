@@ -25,7 +25,7 @@ class Retry:
     the first. Retried are the errors of the classes ``on`` (empty means all) that are of no class in ``never``.
 
     ``budget`` bounds the retries that one worker makes of the step while it does not succeed: each costs one, each
-    success earns one back, and time earns the whole in 20 seconds. Without one a retry waits, it is not given up; only
+    success earns one back, and time earns the whole in 50 seconds. Without one a retry waits, it is not given up; only
     ``total`` ends that wait, with an attempt. None is no bound.
     """
 

@@ -1,0 +1,129 @@
+"""A crew of worker OS processes: started, asked for figures, killed, replaced, and none of them left at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.load.program import FOLDER
+
+LIMIT = 600.0
+"""Seconds after which something has failed; nothing waits for this long when all is well."""
+ROOT = Path(__file__).parents[2]
+
+
+class Member:
+    """One worker OS process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def said(self, word: str) -> str:
+        """Read what it prints until a line begins with ``word``; the rest of that line."""
+        assert self._process.stdout is not None
+        async with asyncio.timeout(LIMIT):
+            while raw := await self._process.stdout.readline():
+                first, _, rest = raw.decode().strip().partition(" ")
+                if first == word:
+                    return rest
+        raise AssertionError(f"the worker ended (code {self._process.returncode}) and never said {word!r}")
+
+    def tell(self, word: str) -> None:
+        """Write a line to it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{word}\n".encode())
+
+    async def figures(self) -> dict[str, Any]:
+        """What it has counted so far."""
+        self.tell("figures")
+        found: dict[str, Any] = json.loads(await self.said("figures"))
+        return found
+
+    @property
+    def alive(self) -> bool:
+        return self._process.returncode is None
+
+    def resident(self) -> int:
+        """Bytes of memory that it has."""
+        return resident(self._process.pid)
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        if self.alive:
+            self._process.kill()
+        await self._process.wait()
+
+    async def stop(self) -> None:
+        """Have it stop in its own time, and wait for it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await asyncio.wait_for(self._process.wait(), LIMIT)
+
+
+class Crew:
+    """The workers on one database."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.folder = folder
+        self.members: list[Member] = []
+
+    async def start(self, **orders: Any) -> Member:
+        """Start a worker; it may not be ready yet. Its orders are those of ``worker.main``."""
+        path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+        environment = {**os.environ, "PYTHONPATH": path, FOLDER: str(self.folder)}
+        with open(self.folder / "workers.log", "ab") as log:
+            member = Member(
+                await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "tests.load.worker", self.url, json.dumps(orders),
+                    stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
+                    env=environment, cwd=ROOT, limit=1 << 24,
+                )
+            )  # fmt: skip
+        self.members.append(member)
+        return member
+
+    async def ready(self, many: int = 1, **orders: Any) -> list[Member]:
+        """Start so many workers; they work when this returns."""
+        members = [await self.start(**orders) for _ in range(many)]
+        for member in members:
+            await member.said("ready")
+        return members
+
+    async def metrics(self) -> Counter[str]:
+        """The sum of what the living have counted."""
+        total: Counter[str] = Counter()
+        for member in self.members:
+            if member.alive:
+                total.update((await member.figures())["metrics"])
+        return total
+
+    async def asked(self) -> int:
+        """How many calls to the store the living have made."""
+        found = [sum((await member.figures())["asked"].values()) for member in self.members if member.alive]
+        return sum(found)
+
+
+@asynccontextmanager
+async def crew_on(url: str, folder: Path) -> AsyncIterator[Crew]:
+    """A crew of nobody yet; whoever still works at the end is killed."""
+    crew = Crew(url, folder)
+    os.environ[FOLDER] = str(folder)
+    try:
+        yield crew
+    finally:
+        for member in crew.members:
+            await member.kill()
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that an OS process has (Linux)."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith("VmRSS:")).split()[1])

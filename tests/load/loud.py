@@ -1,0 +1,127 @@
+"""One process that is loud: ten thousand messages to it; or one that kills whoever takes it in hand."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from perdure.engine import Engine
+from perdure.handle import Handle
+from perdure.kernel.process import Status
+from tests.load.crew import LIMIT, Crew, crew_on
+from tests.load.others import others
+from tests.load.program import healthy, hot, marks, poison
+from tests.load.verdict import Verdict, part
+
+WORKERS = 2
+BASELINE_SECONDS = 15.0
+TIMES_BASELINE = 2.0
+SENT_AT_ONCE = 100
+MOST_DEATHS = 5
+LEAST_THROUGHPUT = 0.8
+LANES = 40
+
+
+async def sent(handle: Handle[int], messages: int) -> None:
+    """Send them in their order, as fast as they are taken; those that go together keep their order."""
+    for begin in range(0, messages, SENT_AT_ONCE):
+        portion = range(begin, min(begin + SENT_AT_ONCE, messages))
+        await asyncio.gather(*(handle.signal("number", n) for n in portion))
+
+
+async def heard(engine: Engine, handle: Handle[int], messages: int) -> str:
+    """It has heard each once and in order, or it would not have come to its end; its row says the same."""
+    assert await handle.result(LIMIT) == messages
+    row = await engine.row(handle.id)
+    assert row.inbox == row.seen == messages
+    assert row.events == messages + 1, "one event for each message, and the end"
+    return f"{messages:,} messages to one process, each heard once and in order"
+
+
+async def hot_process(url: str, folder: Path, messages: int) -> Verdict:
+    """The long form: what others feel of it."""
+    verdict = Verdict("hot process")
+    async with crew_on(url, folder) as crew, Engine(url) as client, Engine(url) as sender:
+        await crew.ready(WORKERS)
+        async with others(client) as before:
+            await asyncio.sleep(BASELINE_SECONDS)
+        handle = await sender.start(hot, messages)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        async with others(client) as meanwhile:
+            await sent(handle, messages)
+            verdict.note(await heard(sender, handle, messages))
+        verdict.note(f"in {loop.time() - begun:.1f} s")
+    base, loud = part(before.whole), part(meanwhile.whole)
+    verdict.bound(
+        f"p99 of {len(meanwhile.whole):,} others {loud * 1e3:.0f} ms, before {base * 1e3:.0f} ms: times",
+        loud / base, TIMES_BASELINE,
+    )  # fmt: skip
+    return verdict
+
+
+async def hot_counted(url: str, folder: Path, messages: int) -> str:
+    """The short form: others that are started meanwhile end while the loud one is still at it."""
+    async with crew_on(url, folder) as crew, Engine(url) as client:
+        await crew.ready()
+        handle = await client.start(hot, messages)
+        await sent(handle, messages // 2)
+        async with others(client) as small:
+            await sent(handle, 0)
+        assert len(small.whole) == small.started
+        assert (await client.row(handle.id)).status is Status.RUNNING
+        for n in range(messages // 2, messages):
+            await handle.signal("number", n)
+        return await heard(client, handle, messages)
+
+
+async def poisoned(url: str, folder: Path, processes: int) -> Verdict:
+    """The healthy ones by themselves, then with a poisonous one among them; workers that die are replaced."""
+    verdict = Verdict(f"poison among {processes:,} healthy ones")
+    async with crew_on(url, folder) as crew, Engine(url) as client:
+        await crew.ready(WORKERS)
+        alone = await _healthy(client, processes)
+        replacing = asyncio.create_task(_replaced(crew))
+        deadly = asyncio.create_task(_poison(client))
+        meanwhile = await _healthy(client, processes)
+        await deadly
+        replacing.cancel()
+        row = await client.row(deadly.result().id)
+        assert row.status is Status.BROKEN
+        verdict.note(f"it is parked: {(await client.status(row.id)).waiting[:90]}")
+        verdict.bound("workers that died of it", marks("deaths"), MOST_DEATHS)
+        verdict.note(
+            f"all {processes:,} healthy ones finished, {alone:.0f} a second without it, {meanwhile:.0f} with it"
+        )
+        verdict.bound("slower by", alone / meanwhile, 1 / LEAST_THROUGHPUT)
+    return verdict
+
+
+async def _healthy(client: Engine, processes: int) -> float:
+    """Run so many, some at once; how many a second."""
+    loop, left = asyncio.get_running_loop(), iter(range(processes))
+    begun = loop.time()
+
+    async def lane() -> None:
+        for n in left:
+            assert await (await client.start(healthy, n)).result(LIMIT) == n
+
+    await asyncio.gather(*(lane() for _ in range(LANES)))
+    return processes / (loop.time() - begun)
+
+
+async def _poison(client: Engine) -> Handle[None]:
+    handle = await client.start(poison)
+    async with asyncio.timeout(LIMIT):
+        while (await client.row(handle.id)).status is Status.RUNNING:
+            await asyncio.sleep(0.1)
+    return handle
+
+
+async def _replaced(crew: Crew) -> None:
+    """Start a worker for each that died."""
+    while True:
+        for member in [member for member in crew.members if not member.alive]:
+            crew.members.remove(member)
+            await crew.ready()
+        await asyncio.sleep(0.1)

@@ -1,0 +1,100 @@
+"""Very many due at one instant: they are taken up at once, each once, while new ones come in as before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+from perdure.clock import SECOND
+from perdure.engine import Engine
+from perdure.kernel.process import Process, Status
+from perdure.store.base import Search
+from tests.load.crew import LIMIT, Crew, crew_on
+from tests.load.others import others
+from tests.load.program import late
+from tests.load.verdict import Verdict, part
+
+WORKERS = 2
+FIRST_SECONDS = 1.0
+TIMES_BASELINE = 5.0
+QUIET_SECONDS = 10.0
+CALLS_EACH = 0.5
+"""A process that is overdue costs two rows of claims and commits, never two calls: they come in batches."""
+
+
+async def rows(engine: Engine) -> list[Process]:
+    """All that wait for the moment, or have waited."""
+    found: list[Process] = []
+    while portion := await engine.store.search(
+        Search(kind="late", limit=1000, before_id=found[-1].id if found else None)
+    ):
+        found += portion
+    return found
+
+
+async def waiting(engine: Engine, crew: Crew, processes: int, moment: float) -> None:
+    """Start them and wait until all are in nobody's hands; if the moment comes before that, it was too soon."""
+    for begin in range(0, processes, 5_000):
+        await engine.start_many(late, [(moment,)] * min(5_000, processes - begin))
+    async with asyncio.timeout(LIMIT):
+        while (await crew.metrics())["claims"] < processes:
+            await asyncio.sleep(0.5)
+        while any(row.owner for row in await rows(engine)):
+            await asyncio.sleep(0.5)
+    assert await engine.store.now() < moment * SECOND, "the moment came while they were still being started"
+
+
+async def overdue(url: str, folder: Path, processes: int, lead: float) -> Verdict:
+    """Wait for the moment, ``lead`` seconds away, with workers that sleep; then look at what they do."""
+    verdict = Verdict(f"{processes:,} due at one instant")
+    async with crew_on(url, folder) as crew, Engine(url) as client:
+        await crew.ready(WORKERS)
+        moment = await client.store.now() / SECOND + lead
+        await waiting(client, crew, processes, moment)
+        async with others(client) as before:
+            await asyncio.sleep(max(5.0, moment - await client.store.now() / SECOND - 3.0))
+        claimed = (await crew.metrics())["claims"]
+        async with others(client) as meanwhile:
+            await _all_ended(client, crew, processes)
+        ended = await rows(client)
+        firsts = [(row.changed_at - moment * SECOND) / SECOND for row in ended]
+        await asyncio.sleep(2.0)
+        calls = await crew.asked()
+        await asyncio.sleep(QUIET_SECONDS)
+        quiet = (await crew.asked() - calls) / QUIET_SECONDS
+        again = (await crew.metrics())["claims"] - claimed - processes
+    assert {row.status for row in ended} == {Status.COMPLETED}
+    assert len(ended) == processes
+    verdict.note(f"all ended {max(firsts):.1f} s after it, {again:,} claimed beside them")
+    verdict.bound("the first ended after seconds", min(firsts), FIRST_SECONDS)
+    base, loud = part(before.intake), part(meanwhile.intake)
+    verdict.bound(
+        f"p99 of {len(meanwhile.intake):,} starts meanwhile {loud * 1e3:.0f} ms, before {base * 1e3:.0f} ms: times",
+        loud / base, TIMES_BASELINE,
+    )  # fmt: skip
+    verdict.bound("calls to the store a second afterwards", quiet, 20.0)
+    return verdict
+
+
+async def _all_ended(client: Engine, crew: Crew, processes: int) -> None:
+    async with asyncio.timeout(LIMIT):
+        while (await client.count()).get("late", {}).get("completed", 0) < processes:
+            await asyncio.sleep(0.25)
+
+
+async def counted(url: str, folder: Path, processes: int) -> Counter[str]:
+    """The short form, without a clock: they become due while nobody works, then one worker comes."""
+    async with crew_on(url, folder) as crew, Engine(url) as client:
+        await client.start_many(late, [(0.0,)] * processes)  # a moment long past, and nobody has looked yet
+        [worker] = await crew.ready()
+        new = await client.start_many(late, [(0.0,)] * 10)
+        for handle in new:
+            await handle.result(LIMIT)
+        async with asyncio.timeout(LIMIT):
+            while (await client.count())["late"].get("completed", 0) < processes + 10:
+                await asyncio.sleep(0.05)
+        found = await worker.figures()
+    calls = found["asked"]
+    assert found["metrics"]["claims"] == found["metrics"]["completed"] == processes + 10, "each was claimed once"
+    return Counter(calls)

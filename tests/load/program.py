@@ -1,0 +1,114 @@
+"""What the load consists of: processes with every way to wait, and those that make trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+from perdure import Retry, now, receive, step, workflow
+
+FOLDER = "PERDURE_LOAD_FOLDER"
+"""Where the marks lie that steps leave; the workers are told of it by their environment."""
+
+
+def folder() -> Path:
+    return Path(os.environ[FOLDER])
+
+
+def mark(name: str) -> None:
+    """Add a byte to a file, so that its size counts the calls of all OS processes, killed ones included."""
+    with open(folder() / name, "ab", buffering=0) as file:
+        file.write(b".")
+
+
+def marks(name: str) -> int:
+    file = folder() / name
+    return file.stat().st_size if file.exists() else 0
+
+
+@step(retry=Retry.NONE)
+async def plus_one(n: int) -> int:
+    return n + 1
+
+
+@step(retry=Retry.NONE, queue="load")
+async def plus_two(n: int) -> int:
+    return n + 2
+
+
+@workflow
+async def part(n: int) -> int:
+    return await plus_one(n)
+
+
+@workflow
+async def whole(n: int) -> int:
+    """A step, a timer, a queued step and a child: the input and four more."""
+    n = await plus_one(n)
+    await asyncio.sleep(0.05)
+    n = await plus_two(n)
+    return await part.child(n)
+
+
+@workflow
+async def quick(n: int) -> int:
+    return await plus_one(n)
+
+
+@workflow
+async def late(moment: float) -> None:
+    """Wait for a moment, in seconds since 1970, that is the same for very many."""
+    await asyncio.sleep(moment - now().timestamp())
+
+
+@workflow
+async def hot(messages: int) -> int:
+    """Hear numbers, each of which must be the next."""
+    for expected in range(messages):
+        heard = await receive("number", int)
+        if heard != expected:
+            raise ValueError(f"{heard} came when {expected} was to come")
+    return messages
+
+
+@step(retry=Retry.NONE)
+async def pause(n: int) -> int:
+    await asyncio.sleep(0.1)
+    return n
+
+
+@workflow
+async def healthy(n: int) -> int:
+    for _ in range(5):
+        await pause(n)
+    return n
+
+
+@step(retry=Retry.NONE)
+async def deadly() -> None:
+    mark("deaths")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@workflow
+async def poison() -> None:
+    await deadly()
+
+
+@step(retry=Retry(attempts=9, first=0.1))
+async def depend(n: int) -> int:
+    """Ask somebody who is down until there is a file called "up"."""
+    mark("calls")
+    if not (folder() / "up").exists():
+        raise ConnectionError("nobody answers")
+    return n
+
+
+@workflow
+async def depending(n: int) -> int:
+    return await depend(n)
+
+
+HOSTED = [part, whole, quick, late, hot, healthy, poison, depending]

@@ -1,0 +1,180 @@
+"""The soak: a steady load with workers killed all the while; nothing is lost, and nothing grows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from statistics import mean
+
+import asyncpg
+
+from perdure.engine import Engine
+from tests.load.crew import LIMIT, Crew, crew_on, resident
+from tests.load.program import whole
+from tests.load.verdict import Verdict
+from tests.transactions.caller import address
+
+WORKERS = 3
+AT_ONCE = 20
+FEW = 10
+PACE = {"retention_seconds": 5.0, "lease_seconds": 6.0, "beat_seconds": 1.0}
+SAMPLE_SECONDS = 2.0
+MEMORY_GROWTH = 1.05
+SIZE_GROWTH = 1.25
+SLACK_BYTES = 2 * 1024 * 1024
+
+TABLES = (
+    "SELECT count(*) FROM {schema}process",
+    "SELECT count(*) FROM {schema}event",
+    "SELECT count(*) FROM {schema}worker",
+)
+
+Pause = Callable[[], Awaitable[object]]
+
+
+async def sizes(url: str) -> dict[str, float]:
+    """Bytes of the log of writes and of all tables, and rows of the tables that could grow."""
+    if url.startswith("sqlite:"):
+        return await asyncio.to_thread(_sizes_of_file, url.removeprefix("sqlite:///"))
+    connection = await asyncpg.connect(address(url), statement_cache_size=0)
+    try:
+        wal = await connection.fetchval("SELECT sum(size)::bigint FROM pg_ls_waldir()")
+        tables = await connection.fetchval(
+            "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c"
+            " JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = 'perdure' AND relkind = 'r'"
+        )
+        rows = [await connection.fetchval(one.format(schema="perdure.")) for one in TABLES]
+    finally:
+        await connection.close()
+    return dict(zip(("wal", "tables", "processes", "events", "workers"), (wal, tables, *rows), strict=True))
+
+
+def _sizes_of_file(path: str) -> dict[str, float]:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)) as connection:
+        pages, free, size = (
+            connection.execute(f"PRAGMA {what}").fetchone()[0] for what in ("page_count", "freelist_count", "page_size")
+        )
+        rows = [connection.execute(one.format(schema="")).fetchone()[0] for one in TABLES]
+    wal = Path(f"{path}-wal")
+    written = wal.stat().st_size if wal.exists() else 0
+    return dict(
+        zip(("wal", "tables", "processes", "events", "workers"), (written, (pages - free) * size, *rows), strict=True)
+    )
+
+
+class Soak:
+    """Lanes that each start a process, wait for its result and start the next; and a killer among the workers."""
+
+    def __init__(self, engine: Engine, crew: Crew) -> None:
+        self.engine = engine
+        self.crew = crew
+        self.started = 0
+        self.finished = 0
+        self.kills = 0
+        self.samples: list[dict[str, float]] = []
+        self._stopping = False
+        self._grown = asyncio.Event()
+
+    async def lane(self) -> None:
+        while not self._stopping:
+            self.started += 1
+            n = self.started
+            handle = await self.engine.start(whole, n)
+            assert await handle.result(LIMIT) == n + 4
+            self.finished += 1
+            self._grown.set()
+
+    async def grown(self, processes: int) -> None:
+        """Wait until so many more have finished."""
+        wanted = self.finished + processes
+        async with asyncio.timeout(LIMIT):
+            while self.finished < wanted and not self._stopping:
+                self._grown.clear()
+                await self._grown.wait()
+
+    async def kill(self, pause: Pause) -> None:
+        """Kill the workers in turn, except the first, whose memory tells something; each has its successor."""
+        while True:
+            await pause()
+            if self._stopping:
+                break
+            victim = self.crew.members.pop(1)
+            await victim.kill()
+            self.kills += 1
+            await self.crew.ready(pace=PACE)
+
+    async def sample(self) -> None:
+        """Measure everything again and again."""
+        while not self._stopping:
+            found = await sizes(self.engine.store.url)
+            found |= {"client": resident(os.getpid()), "worker": self.crew.members[0].resident()}
+            self.samples.append(found)
+            await asyncio.sleep(SAMPLE_SECONDS)
+
+    def stop(self) -> None:
+        """Start nothing more; what is under way comes to its end."""
+        self._stopping = True
+        self._grown.set()
+
+
+async def soak(url: str, folder: Path, minutes: float, seed: int) -> Verdict:
+    """The long form: what is measured in the last third of the time is compared with the third before."""
+    chance = random.Random(seed)
+    verdict = Verdict(f"soak of {minutes:g} minutes")
+
+    async def few_seconds() -> None:
+        await asyncio.sleep(chance.uniform(2.0, 6.0))
+
+    made = await _soaked(url, folder, few_seconds, lambda soak: asyncio.sleep(minutes * 60), WORKERS, AT_ONCE)
+    verdict.note(f"{made.started:,} processes started and all finished, {made.kills} workers killed")
+    third = len(made.samples) // 3
+    before, last = made.samples[third : 2 * third], made.samples[-third:]
+    for name in ("client", "worker"):
+        was, now = (mean(sample[name] for sample in samples) for samples in (before, last))
+        verdict.bound(
+            f"MiB of the {name}, {was / 2**20:.1f} then", now / 2**20, (was * MEMORY_GROWTH + SLACK_BYTES) / 2**20
+        )
+    for name in ("wal", "tables"):
+        was, now = (max(sample[name] for sample in samples) for samples in (before, last))
+        verdict.bound(
+            f"MiB of the {name}, {was / 2**20:.1f} then", now / 2**20, (was * SIZE_GROWTH + SLACK_BYTES) / 2**20
+        )
+    for name in ("processes", "events", "workers"):
+        was, now = (max(sample[name] for sample in samples) for samples in (before, last))
+        verdict.bound(f"rows of {name}, {was:,.0f} then", now, was * SIZE_GROWTH + 100)
+    return verdict
+
+
+async def kills_under_load(url: str, folder: Path, kills: int) -> str:
+    """The short form: so many kills, each when some more have finished."""
+
+    async def enough(soak: Soak) -> None:
+        while soak.kills < kills:
+            await soak.grown(1)
+
+    soak = await _soaked(url, folder, None, enough, 2, FEW)
+    assert soak.finished == soak.started
+    assert soak.kills >= kills
+    assert soak.samples[0].keys() == soak.samples[-1].keys()
+    return f"{soak.kills} kills, {soak.finished:,} processes, nothing lost"
+
+
+async def _soaked(
+    url: str, folder: Path, pause: Pause | None, enough: Callable[[Soak], Awaitable[object]], workers: int, at_once: int
+) -> Soak:
+    async with crew_on(url, folder) as crew, Engine(url) as client:
+        await crew.ready(workers, pace=PACE)
+        made = Soak(client, crew)
+        lanes = [asyncio.create_task(made.lane()) for _ in range(at_once)]
+        killer = asyncio.create_task(made.kill(pause or (lambda: made.grown(at_once))))
+        sampler = asyncio.create_task(made.sample())
+        ended = asyncio.ensure_future(enough(made))
+        await asyncio.wait([ended, killer, sampler, *lanes], return_when=asyncio.FIRST_COMPLETED)
+        made.stop()
+        await asyncio.gather(ended, killer, sampler, *lanes)
+        return made

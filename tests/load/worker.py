@@ -1,0 +1,67 @@
+"""A worker under load, an OS process of its own: opens engines, counts what they ask of the store, obeys on its input.
+
+Arguments: the URL and a JSON object: ``engines`` (how many, default 1), ``pace``, ``wait`` (open them only at a "go").
+It understands "figures", which it prints as JSON; at the end of its input it stops, so it never outlives its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections import Counter, deque
+from contextlib import AsyncExitStack
+from typing import Any
+
+from perdure.clock import Machine
+from perdure.engine import Engine
+from perdure.runtime.pace import Pace
+from perdure.store.open import store_for
+from perdure.testing.faults import FaultyStore
+from tests.load.program import HOSTED
+
+asked: Counter[str] = Counter()
+by_second: Counter[int] = Counter()
+
+
+async def count(door: str, argument: Any) -> None:
+    """Count a call to the store, by its door and by the second of the machine's monotonic clock."""
+    asked[door] += 1
+    by_second[int(time.monotonic())] += 1
+
+
+def engine(url: str, pace: Pace) -> Engine:
+    machine = Machine()
+    store = FaultyStore(store_for(url, machine))
+    store.calls = deque(maxlen=0)  # type: ignore[assignment]  # they are only counted
+    store.before = count
+    return Engine(url, store=store, machine=machine, work=True, workflows=HOSTED, queues=["load"], pace=pace)
+
+
+def figures(engines: list[Engine]) -> dict[str, Any]:
+    total: Counter[str] = Counter()
+    for one in engines:
+        total.update(one.metrics())
+    return {"metrics": total, "asked": asked, "by_second": by_second}
+
+
+async def main(url: str, orders: dict[str, Any]) -> None:
+    """Work until the input ends."""
+    said = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(said), sys.stdin)
+    if orders.get("wait"):
+        print("here", flush=True)
+        await said.readline()
+    pace = Pace(**orders.get("pace", {}))
+    engines = [engine(url, pace) for _ in range(orders.get("engines", 1))]
+    async with AsyncExitStack() as open:
+        await asyncio.gather(*(open.enter_async_context(one) for one in engines))
+        print("ready", os.getpid(), flush=True)
+        while await said.readline():
+            print("figures", json.dumps(figures(engines)), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], json.loads(sys.argv[2])))
