@@ -104,6 +104,7 @@ def test_a_point_is_written_as_it_is_read_and_told_in_the_timeline() -> None:
     [
         ("what an ended worker held is not freed", "purchase"),
         ("every attempt of a step has a key of its own", "purchase"),
+        ("children are started anew when another worker goes on", "voyage"),
     ],
 )
 def test_a_broken_engine_that_seems_sound_without_a_crash_is_noticed(defect: str, plot: str, tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ def test_a_broken_engine_that_seems_sound_without_a_crash_is_noticed(defect: str
     [broken] = [one for one in DEFECTS if one.name == defect]
     path = os.pathsep.join((str(plant(broken, tmp_path)), str(ROOT)))
     hunt = subprocess.run(
-        [sys.executable, "-m", "tests.simulator.enumeration.hunt", plot, "2"],
+        [sys.executable, "-m", "tests.simulator.enumeration.hunt", plot, "3"],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,

@@ -81,7 +81,10 @@ def toured(plot: Plot, blows: Iterable[Points]) -> Tally:
 
 
 def hunted(plot: Plot, sides: Sequence[str], every: int = 1) -> Failed | None:
-    """The first passage in which something is broken; one without a blow is the first of all."""
+    """The first passage in which something is broken; one without a blow is the first of all.
+
+    ``every`` takes each so manieth point: an odd number, or all are on the same side.
+    """
     clean = played(plot)
     for points in [(), *((point,) for point in points_at(clean.calls, sides)[::every])]:
         broken = played(plot, points).history.violation

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from perdure import Permanent, ProcessFailed, Retry, Status, step, workflow
 from perdure.authoring.registry import Registry
 from perdure.engine import Engine
@@ -27,6 +29,7 @@ async def free_cabin(ship: str, result: str | None) -> None:
 
 @step(queue=CABINS, undo=free_cabin)
 async def book_cabin(ship: str) -> str:
+    await asyncio.sleep(0.6)  # longer than it takes to find out that a worker is dead, and to replay
     return str(deed("booked a cabin", f"cabin on {ship}"))
 
 
