@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct, field
 
 from perdure.engine import Engine
-from perdure.errors import BadRecord, IllegalMove, KeyConflict, PerdureError
+from perdure.errors import BadRecord, CallUnanswered, IllegalMove, KeyConflict, PerdureError
 from perdure.kernel import undo
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.names import id_bytes
@@ -120,7 +121,7 @@ class Person:
         await self._insist(ask)
 
     async def _tell(self) -> None:
-        """Send every signal that the program hears, in order, each under a key of its own."""
+        """Send every signal that the program hears, in order, under keys of their own; every second one is a call."""
         heard = {n.name: n for n in nodes(self.case.program.body, children=False) if isinstance(n, Hear)}
         for node in heard.values():
             if node.timeout is not None or not node.name.startswith("letter"):
@@ -131,7 +132,12 @@ class Person:
                 async def send(engine: Engine, name: str = node.name, text: str = text, key: str = key) -> None:
                     await engine.signal(self.case.id_bytes, name, text, key=key)
 
-                await self._insist(send)
+                async def call(engine: Engine, name: str = node.name, text: str = text, key: str = key) -> None:
+                    with suppress(CallUnanswered, TimeoutError):  # it was sent: who ends has heard it, or does not care
+                        if await engine.call(self.case.id_bytes, name, text, key=key, timeout=1.0) is not None:
+                            self.saw("VIOLATION a call was answered by what nobody has said")
+
+                await self._insist(send if number % 2 else call)
 
     async def obey(self, order: Order) -> None:
         """Carry out one order; what the process's status does not allow is no matter."""
