@@ -15,7 +15,7 @@ from perdure.view import instant
 
 @dataclass(frozen=True, slots=True)
 class RecoveryView:
-    """Whether automatic recovery is paused, since when, by whom and why; and of the last change who, why, from where."""
+    """Whether automatic recovery is paused, since when, by whom, why; and of the last change who, why, from where."""
 
     paused_at: datetime | None
     paused_by: str

@@ -24,7 +24,7 @@ async def state(*, json: Json = False, url: Url = DEFAULT_URL) -> None:
 
 @recovery.command
 async def pause(*, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL) -> None:
-    """Have no worker ended, no lease taken over and nothing overdue forced, until it is resumed; ordinary work goes on."""
+    """Have no worker ended, no lease taken over, nothing overdue forced until it is resumed; ordinary work goes on."""
     async with connected(url) as engine:
         await _show(engine, await engine.recovery.pause(who=who or user(), why=why, origin=ORIGIN), json=json)
 
