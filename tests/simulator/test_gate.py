@@ -17,6 +17,9 @@ QUICK = (
     "received messages are not marked as received",
     "a message to a free process does not make it due",
     "a key that is taken is answered with the id of a process that does not exist",
+    "what an ended worker held is not freed",
+    "a new run carries the keys of the run before",
+    "a cancelled process ends as completed",
 )
 """Defects that the first few histories notice, of every chapter: the others take minutes, and ``make gate``."""
 MOST = 10
