@@ -92,7 +92,7 @@ class Server:
         return lost
 
     def session_of(self, life: Life) -> Session | None:
-        """The connection of a life's store, of the last one if it had to open several, on a server that may fail over."""
+        """The connection of a life's last store (it may have opened several), on a server that may fail over."""
         return next((session for store, session in reversed(self.sessions.items()) if store.life is life), None)
 
     async def ask(self, store: SimStore, work: Callable[[], Any]) -> Any:
