@@ -23,6 +23,7 @@ from perdure.store.base import Search
 Reference = bytes | str
 """A process: its id as bytes or as text."""
 
+_NUL = b"\\u0000"
 _ROWS_AT_MOST = 100 * limits.LIST_ROWS
 
 
@@ -147,10 +148,12 @@ def search(given: Any) -> Search:
             raise InvalidInput(f"the search asks for the time {shown(at)}. Give microseconds since 1970.")
     for name, value in found.attributes:
         try:
-            decode(value.encode())
+            wanted = encode(decode(value.encode()))
         except (PayloadError, UnicodeEncodeError):
+            wanted = _NUL
+        if _NUL in wanted.replace(b"\\\\", b""):
             raise InvalidInput(
-                f"the search asks for the attribute {shown(name)} to be {shown(value)}, which is no JSON. "
+                f"the search asks for the attribute {shown(name)} to be {shown(value)}, which is no JSON or holds a NUL. "
                 "Give the JSON text of a value, like '5' or '\"red\"'."
-            ) from None
+            )
     return found

@@ -85,7 +85,7 @@ def test_x4_nothing_that_is_stored_steers_the_terminal(sqlite_terminal: Terminal
         said = sqlite_terminal(*words, "--json")
         check(said, json=True)
         assert len(said.json) >= FEWEST
-    for id in ids[:: len(ids) // (len(ids) if WHOLE else 8)]:
+    for id in ids[:: len(ids) // (100 if WHOLE else 8)]:
         for words in (["show", id], ["history", id], ["tree", id], ["values", id]):
             check(sqlite_terminal(*words))
             check(sqlite_terminal(*words, "--json"))
