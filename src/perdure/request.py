@@ -153,7 +153,7 @@ def search(given: Any) -> Search:
             wanted = _NUL
         if _NUL in wanted.replace(b"\\\\", b""):
             raise InvalidInput(
-                f"the search asks for the attribute {shown(name)} to be {shown(value)}, which is no JSON or holds a NUL. "
+                f"the search wants the attribute {shown(name)} to be {shown(value)}, which is no JSON, or has a NUL. "
                 "Give the JSON text of a value, like '5' or '\"red\"'."
             )
     return found
