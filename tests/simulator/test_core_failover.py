@@ -28,6 +28,10 @@ def test_what_a_fail_over_loses_is_told_and_held_and_all_ends_well_f16() -> None
     }  # fmt: skip
 
 
+def test_a_claim_waits_although_another_connection_has_met_the_new_server_first() -> None:
+    history(6095).check()
+
+
 def test_a_hold_that_the_next_fail_over_loses_is_made_again() -> None:
     async def scenario(cluster: Cluster) -> None:
         handle = await cluster.client.start(payment, 0)

@@ -182,6 +182,14 @@ class Lineage:
             if self._calm.is_set():
                 self._calm_at = 0.0
 
+    def check(self) -> None:
+        """At the moment at which a claim is sent: raises StoreRegressed if another line was met since it had waited.
+
+        It may have been met by another connection than the one by which the claim goes.
+        """
+        if self._calm_at:
+            raise StoreRegressed("the database has failed over; claims wait until what was set back is held")
+
 
 def lineage_of(store: Store) -> Lineage | None:
     """The lineage of the store behind all that stands before it, if it has one."""

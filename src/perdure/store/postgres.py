@@ -167,20 +167,11 @@ class PostgresStore:
         queued = any(map(is_task, kinds))
         if claim.seize:
             rows = await self._writes.rows("seize", claim.worker, claim.only, claim.lease)
-        elif claim.among:
-            among = list(claim.among)
-            rows = await self._writes.rows("claim_among", claim.worker, kinds, codes, claim.limit, claim.lease, among)
         else:
-            rows = await self._writes.rows(
-                "claim_queued" if queued else "claim",
-                claim.worker,
-                kinds,
-                codes,
-                claim.limit,
-                claim.lease,
-                claim.alone,
-                claim.only,
-            )
+            name = "claim_among" if claim.among else "claim_queued" if queued else "claim"
+            which = (list(claim.among),) if claim.among else (claim.alone, claim.only)
+            asked = claim.worker, kinds, codes, claim.limit, claim.lease
+            rows = await self._writes.rows(name, *asked, *which, check=self.lineage.check)
         now, next_due_at, alive, suspects = rows[0][:4] if len(rows) == 1 else row.claim_head(rows)
         taken = [(one[4], row.process_of(one[5:])) for one in rows if one[5] is not None]
         if queued:

@@ -104,10 +104,11 @@ class Backoff:
 
 
 class Request(NamedTuple):
-    """A statement that waits for its turn, and the future that gets its rows."""
+    """A statement that waits for its turn, and the future that gets its rows; ``check`` may refuse it at the last."""
 
     sql: str
     given: tuple[Any, ...]
+    check: Callable[[], None] | None
     answer: asyncio.Future[list[asyncpg.Record]]
 
 
@@ -132,9 +133,12 @@ class Link:
         self._watch: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def rows(self, name: str, *given: Any) -> list[asyncpg.Record]:
-        """The rows that a named query answers. StoreUnavailable: what became of a write is unknown."""
-        request = Request(self._queries[name], given, asyncio.get_running_loop().create_future())
+    async def rows(self, name: str, *given: Any, check: Callable[[], None] | None = None) -> list[asyncpg.Record]:
+        """The rows that a named query answers. StoreUnavailable: what became of a write is unknown.
+
+        ``check`` is called just before the statement is sent, on whichever connection, and raises if it must not be.
+        """
+        request = Request(self._queries[name], given, check, asyncio.get_running_loop().create_future())
         self._requests.append(request)
         if not self._busy:
             self._busy = True
@@ -175,9 +179,9 @@ class Link:
     async def _serve(self) -> None:
         """Send what has been asked for, one after the other, until there is nothing left."""
         while self._requests:
-            sql, given, answer = self._requests.popleft()
+            sql, given, check, answer = self._requests.popleft()
             try:
-                found = await self._tried(sql, given)
+                found = await self._tried(sql, given, check)
             except Exception as error:
                 if not answer.done():
                     answer.set_exception(translated(error, self._address.shown))
@@ -189,7 +193,7 @@ class Link:
         self._busy = False
         self._quiet.set()
 
-    async def _tried(self, sql: str, given: tuple[Any, ...]) -> list[asyncpg.Record]:
+    async def _tried(self, sql: str, given: tuple[Any, ...], check: Callable[[], None] | None) -> list[asyncpg.Record]:
         """The answer to a statement, sent again while it clashes with other transactions."""
         left = CLASH_RETRIES
         while True:
@@ -197,6 +201,8 @@ class Link:
             if connection is None or connection.is_closed():
                 # In a task, since the driver connects under timeouts, which need one.
                 connection = await asyncio.ensure_future(self._connected())
+            if check is not None:
+                check()
             self._asked()
             try:
                 found: list[asyncpg.Record] = await connection.fetch(sql, *given)

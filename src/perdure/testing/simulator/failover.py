@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from perdure.testing.simulator.server import Server
 
 CLUSTER = 1
+CLAIMING: ContextVar[bool] = ContextVar("claiming", default=False)
+"""Whether what a store is asked now is a claim that has waited until all was settled."""
 _QUERIES = {"lineage": "lineage", "marks": "marks"}
 
 
@@ -44,6 +47,8 @@ class Session:
                     await self._store.lineage.met(self)
                     self._line = line
                     self.first = self.first or line
+        if CLAIMING.get():
+            self._store.lineage.check()
 
     async def fetchrow(self, query: str) -> tuple[int, int, int]:
         """Which line of history the server is on."""
@@ -96,7 +101,11 @@ class LinealStore(SimStore):
         """See Store: a worker waits until all that was set back is held."""
         if not claim.seize:
             await self.lineage.settled()
-        answer = await super().claim(claim)
+            CLAIMING.set(True)
+        try:
+            answer = await super().claim(claim)
+        finally:
+            CLAIMING.set(False)
         self.lineage.claimed(one.process for one in answer.claimed)
         self._note(one.process for one in answer.claimed)
         return answer
