@@ -97,10 +97,11 @@ def finished_is_final(move: Move) -> Iterator[str]:
         yield f"it went from {before.status} to {after.status}"
 
 
-def over_limit(queue: Queue, running: Sequence[Process], now: int) -> Iterator[str]:
+def over_limit(queue: Queue, running: Sequence[Process], now: int, *, lapsed: bool = False) -> Iterator[str]:
     """What breaks a queue's limits after a transaction in which a task of it was taken (S14).
 
-    ``running`` are its tasks that have an owner. Nothing is taken above a limit that was lowered meanwhile.
+    ``running`` are its tasks that have an owner. Nothing is taken above a limit that was lowered meanwhile. Where a
+    ``lapsed`` one was taken over it has kept its place, and may have been charged to the rate before its time.
     """
     sums: dict[str | None, int] = {}
     for task in running:
@@ -112,7 +113,7 @@ def over_limit(queue: Queue, running: Sequence[Process], now: int) -> Iterator[s
     for share, weight in sums.items():
         if queue.share_concurrency is not None and weight > queue.share_concurrency:
             yield f"{weight} of share {share!r} run at once, {queue.share_concurrency} may"
-    if queue.rate is not None and queue.next_at > now + queue.per:
+    if queue.rate is not None and queue.next_at > now + queue.per and not lapsed:
         yield f"more has begun than {queue.rate} in {queue.per} microseconds"
 
 

@@ -64,12 +64,14 @@ class Monitor:
         try:
             taken = {self._touched(connection, life, door, process, altered) for process, altered in touched}
             if taken != {None}:
-                self._taken(connection, {kind for kind in taken if kind is not None})
+                self._taken(connection, {one for one in taken if one is not None})
         except Violation as violation:
             self.loop.fail(violation)
 
-    def _touched(self, connection: Connection, life: Life, door: str, id: bytes, altered: int) -> str | None:
-        """Check one process; the answer is its kind if somebody has taken it."""
+    def _touched(
+        self, connection: Connection, life: Life, door: str, id: bytes, altered: int
+    ) -> tuple[str, bool] | None:
+        """Check one process; if somebody has taken it the answer is its kind, and whether he took it over."""
         before = self.known.get(id)
         process = _row(connection, id)
         if process is None:
@@ -104,15 +106,16 @@ class Monitor:
             return None
         if not self._alive(connection, process.owner):
             raise self.violation("one_owner", process, "it was taken by an incarnation that has ended")
-        return process.kind
+        return process.kind, was is not None and was.owner is not None
 
     def _alive(self, connection: Connection, worker: bytes) -> bool:
         asked = connection.raw.execute("SELECT ended_at IS NULL FROM worker WHERE id = ?", (worker,)).fetchone()
         return asked is None or bool(asked[0])  # a command that takes a row for a moment is no worker
 
-    def _taken(self, connection: Connection, kinds: set[str]) -> None:
-        """Tasks of these kinds were taken: their queues keep their limits."""
-        if not any(kind.startswith(QUEUE_MARK) for kind in kinds):
+    def _taken(self, connection: Connection, taken: set[tuple[str, bool]]) -> None:
+        """Processes of these kinds were taken, or taken over: if they are tasks, their queues keep their limits."""
+        kinds = {kind for kind, _ in taken if kind.startswith(QUEUE_MARK)}
+        if not kinds:
             return
         now = connection.one("clock_mark")[0]
         for queue in sqlite_record.read(connection, Queue):
@@ -120,7 +123,7 @@ class Monitor:
             if kind in kinds:
                 owned = (known.process for known in self.known.values())
                 running = [process for process in owned if process.kind == kind and process.owner is not None]
-                for text in over_limit(queue, running, now):
+                for text in over_limit(queue, running, now, lapsed=(kind, True) in taken):
                     raise Violation("limits_are_kept", f"queue {queue.name}: {text}")
 
     def violation(self, law: str, process: Process, text: str) -> Violation:
