@@ -60,11 +60,11 @@ def test_start_reads_what_was_typed_as_the_workflow_annotates_it(
         ([SALE], "missing a required argument: 'order'"),
         ([SALE, "A", "--input", "[]"], "the arguments were given twice"),
         ([SALE, "--input", "nonsense"], "JSON is malformed"),
-        (["tests.cli.till", "A"], "tests.cli.till defines 8 workflows; name one: tests.cli.till:sale"),
+        (["tests.cli.till", "A"], "tests.cli.till defines 9 workflows; name one: tests.cli.till:sale"),
         (["tests.cli.till:sail", "A"], "Did you mean 'sale'?"),
         (["tests.cli.nowhere", "A"], "there is no module 'tests.cli.nowhere'"),
         ([SALE, "A", "--key", ""], "the key is empty"),
-        ([SALE, "A", "--deadline", "soon"], "'soon' is no duration; write 90s, 15m, 2h or 7d"),
+        ([SALE, "A", "--deadline", "soon"], "'soon' is no duration, or too long; write 90s, 15m, 2h or 7d"),
     ],
 )
 def test_start_refuses_what_does_not_fit_and_says_why(

@@ -94,7 +94,7 @@ def test_whoever_still_waits_is_told_that_the_engine_was_closed(store_url: str) 
         await asyncio.Event().wait()
 
     with ThreadPoolExecutor(2) as threads:
-        waiting = [threads.submit(handle.result), threads.submit(engine.call, never)]
+        waiting = [threads.submit(handle.result), threads.submit(engine.run, never)]
         engine.run(until, waited_for)
         begun.wait(LIMIT)
         engine.close()
