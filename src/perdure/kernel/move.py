@@ -100,20 +100,22 @@ def finished_is_final(move: Move) -> Iterator[str]:
 def over_limit(queue: Queue, running: Sequence[Process], now: int, *, lapsed: bool = False) -> Iterator[str]:
     """What breaks a queue's limits after a transaction in which a task of it was taken (S14).
 
-    ``running`` are its tasks that have an owner. Nothing is taken above a limit that was lowered meanwhile. Where a
-    ``lapsed`` one was taken over it has kept its place, and may have been charged to the rate before its time.
+    ``running`` are its tasks that have an owner. Nothing is taken above a limit that was lowered meanwhile; but where a
+    ``lapsed`` one was taken over it has kept its place, also above such a limit, and may be charged before its time.
     """
+    if queue.blocked_at is not None:
+        yield "a task was taken although the queue is blocked"
+    if lapsed:
+        return
     sums: dict[str | None, int] = {}
     for task in running:
         sums[task.share] = sums.get(task.share, 0) + queue.weight(task.cost)
-    if queue.blocked_at is not None:
-        yield "a task was taken although the queue is blocked"
     if queue.concurrency is not None and sum(sums.values()) > queue.concurrency:
         yield f"{sum(sums.values())} run at once, {queue.concurrency} may"
     for share, weight in sums.items():
         if queue.share_concurrency is not None and weight > queue.share_concurrency:
             yield f"{weight} of share {share!r} run at once, {queue.share_concurrency} may"
-    if queue.rate is not None and queue.next_at > now + queue.per and not lapsed:
+    if queue.rate is not None and queue.next_at > now + queue.per:
         yield f"more has begun than {queue.rate} in {queue.per} microseconds"
 
 
