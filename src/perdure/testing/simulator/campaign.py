@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -114,4 +115,5 @@ def _explored(scenario: str, seeds: Iterable[int]) -> Tally:
     tally = Tally()
     for seed in seeds:
         tally.add(simulate(played, seed))
+    gc.collect()  # each history looks after what is its own, not after what became of the one before it
     return tally
