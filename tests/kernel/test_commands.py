@@ -281,6 +281,11 @@ def test_a_result_by_hand_is_a_turn_of_its_own_after_who_has_set_it() -> None:
     assert commit.after.run == 1 and commit.events[1].digest is None
 
 
+def test_law_no_early_timer_a_result_by_hand_is_no_older_than_the_first_turn_where_the_clock_was_set_back() -> None:
+    commit = by_hand(HISTORY[:2], "charge", opened_at=NOW + 1_000)
+    assert commit.events[1].at == NOW + 1_000
+
+
 def test_a_failed_step_gets_its_result_in_a_new_run_in_place_of_its_failure() -> None:
     commit = by_hand(lived(Status.FAILED), "charge", Status.FAILED)
     assert [one.type for one in commit.events] == [E.RUN_OPENED, E.STEP_COMPLETED, E.SET_BY_HAND, E.STEP_COMPLETED]

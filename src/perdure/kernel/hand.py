@@ -77,7 +77,7 @@ def _recorded(
     name, place = slot
     number = commit.after.events
     turn = max((event.turn for event in history), default=0) + 1
-    at = max(now, *(event.at for event in history if event.turn), 0)
+    at = max(now, commit.after.opened_at or 0, *(event.at for event in history if event.turn))
     type = EventType.SKIPPED if skipped else EventType.SET_BY_HAND
     events: tuple[Event, ...] = (
         Event(number + 1, 0, type, now, place, name, sender.encode()),
