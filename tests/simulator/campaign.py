@@ -50,7 +50,7 @@ def main(words: Sequence[str]) -> int:
         print(f"never reached: {name}")
     for one in tally.failed[:10]:
         print(f"repeat it: make sim SEED={one.seed}")
-    return int(bool(tally.failed) or (count >= LONG and bool(left)))
+    return int(bool(tally.failed) or (tally.histories >= LONG and bool(left)))
 
 
 def _progress(tally: Tally) -> None:

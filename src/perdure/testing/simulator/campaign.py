@@ -7,6 +7,7 @@ import importlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
@@ -88,13 +89,17 @@ def scenario_of(name: str) -> Scenario:
 def explore(
     scenario: str, seeds: Sequence[int], *, cores: int = 1, told: Callable[[Tally], None] = lambda tally: None
 ) -> Tally:
-    """Run a history for each seed; ``scenario`` is ``module:function``. ``told`` hears how far it is."""
+    """Run a history for each seed; ``scenario`` is ``module:function``. ``told`` hears how far it is.
+
+    Whoever interrupts it (Ctrl-C) gets what has been tallied until then.
+    """
     tally = Tally()
     began = Machine().monotonic()
-    for part in _parts(scenario, seeds, cores):
-        tally.merge(part)
-        tally.took = Machine().monotonic() - began
-        told(tally)
+    with suppress(KeyboardInterrupt):
+        for part in _parts(scenario, seeds, cores):
+            tally.merge(part)
+            tally.took = Machine().monotonic() - began
+            told(tally)
     tally.failed.sort(key=lambda one: one.seed)
     return tally
 
@@ -106,8 +111,11 @@ def _parts(scenario: str, seeds: Sequence[int], cores: int) -> Iterator[Tally]:
             yield _explored(scenario, portion)
         return
     with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
-        for future in [pool.submit(_explored, scenario, portion) for portion in portions]:
-            yield future.result()
+        try:
+            for future in [pool.submit(_explored, scenario, portion) for portion in portions]:
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # whoever stops in the middle waits for no more than what is begun
 
 
 def _explored(scenario: str, seeds: Iterable[int]) -> Tally:
