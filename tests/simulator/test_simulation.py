@@ -30,6 +30,10 @@ def test_whatever_happens_to_a_cluster_no_law_is_broken(first: int) -> None:
         simulate(scene, seed).check()
 
 
+def test_where_the_clock_stands_still_since_it_was_set_back_nobody_asks_a_thousand_times_a_second() -> None:
+    simulate(scene, 2_004_103, most=60_000).check()
+
+
 @pytest.mark.parametrize("seed", [3, 17, 2026])
 def test_the_same_seed_gives_the_same_history(seed: int) -> None:
     one, other = simulate(scene, seed), simulate(scene, seed)

@@ -165,13 +165,17 @@ class Intake:
             self.loop.wake()
 
     def _until(self, answers: Sequence[ClaimAnswer]) -> float:
-        """Seconds until the next look. What is due and was not given to us is locked by somebody: ask ever less."""
+        """Seconds until the next look. What is due and was not given to us is locked by somebody: ask ever less.
+
+        So do we where the time has come by our clock, and not by the store's: that one was set back, and stands still.
+        """
+        expected, waited = self._next, self.scheduler.time.monotonic() >= self._look_at
         self._next = min((one.next_due_at for one in answers if one.next_due_at is not None), default=None)
         if self._next is None:
             return limits.POLL_SECONDS
         wait = (self._next - self.scheduler.time.now()) / 1_000_000
-        claimed = any(one.claimed for one in answers)
-        self._in_vain = self._in_vain + 1 if wait <= 0 and not claimed else 0
+        early = wait <= 0 or (waited and self._next == expected)
+        self._in_vain = self._in_vain + 1 if early and not any(one.claimed for one in answers) else 0
         return min(limits.POLL_SECONDS, max(wait, 0.001 * 2.0 ** min(self._in_vain, 10)))
 
     async def claim(
