@@ -50,7 +50,7 @@ async def asks_for_the_current() -> str:
 
 @workflow
 async def is_impatient() -> str:
-    return await ask_the_bank.options(accept="first", timeout=0.2)()
+    return await ask_the_bank.options(accept="first", timeout=0.2, retry=Retry(attempts=50, first=0.001))()
 
 
 async def asked_twice(opened: Open, flow: Workflow[[], str]) -> tuple[Engine, Engine, Handle[str]]:
