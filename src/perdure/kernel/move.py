@@ -100,8 +100,8 @@ def finished_is_final(move: Move) -> Iterator[str]:
 def over_limit(queue: Queue, running: Sequence[Process], now: int, *, lapsed: bool = False) -> Iterator[str]:
     """What breaks a queue's limits after a transaction in which a task of it was taken (S14).
 
-    ``running`` are its tasks that have an owner. Nothing is taken above a limit that was lowered meanwhile; but where a
-    ``lapsed`` one was taken over it has kept its place, also above such a limit, and may be charged before its time.
+    ``running`` are its tasks that have an owner. Nothing is taken above a limit that was lowered meanwhile; but where
+    only ``lapsed`` ones were taken over they have kept their places, and may be charged before their time.
     """
     if queue.blocked_at is not None:
         yield "a task was taken although the queue is blocked"

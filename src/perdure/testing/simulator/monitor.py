@@ -123,7 +123,7 @@ class Monitor:
             if kind in kinds:
                 owned = (known.process for known in self.known.values())
                 running = [process for process in owned if process.kind == kind and process.owner is not None]
-                for text in over_limit(queue, running, now, lapsed=(kind, True) in taken):
+                for text in over_limit(queue, running, now, lapsed=(kind, False) not in taken):
                     raise Violation("limits_are_kept", f"queue {queue.name}: {text}")
 
     def violation(self, law: str, process: Process, text: str) -> Violation:
