@@ -10,6 +10,7 @@ import pytest
 
 from perdure.engine import Engine
 from perdure.errors import ProcessBroken, ProcessCancelled, ProcessFailed
+from perdure.handle import Handle
 from perdure.kernel.event import EventType
 from tests.runtime.account import (
     FLOWS,
@@ -160,16 +161,21 @@ async def test_a_retry_after_a_later_failure_keeps_effect_and_result(engine: Eng
     await sound(engine, handle.id_bytes)
 
 
-async def test_a_restart_from_a_later_step_keeps_effect_and_result(engine: Engine, account: Account) -> None:
-    hooks["b"] = lambda: "once"
-    handle = await engine.start(booked_and_done, account.kind, "a", "b")
-    assert await handle.result(LIMIT) == ["A", "once"]
+async def kept_by_a_restart(engine: Engine, account: Account, handle: Handle[Any]) -> None:
+    """Restarted from its other step, the process has what was booked before, and books it no second time."""
     hooks["b"] = lambda: "twice"
     await handle.restart_from("plainly")
     await second_run(engine, handle)
     assert await handle.result(LIMIT) == ["A", "twice"]
     assert await account.booked() == ["a"]
     await sound(engine, handle.id_bytes)
+
+
+async def test_a_restart_from_a_later_step_keeps_effect_and_result(engine: Engine, account: Account) -> None:
+    hooks["b"] = lambda: "once"
+    handle = await engine.start(booked_and_done, account.kind, "a", "b")
+    assert await handle.result(LIMIT) == ["A", "once"]
+    await kept_by_a_restart(engine, account, handle)
 
 
 async def test_a_restart_keeps_effect_and_result_of_what_ran_beside(engine: Engine, account: Account) -> None:
@@ -183,12 +189,7 @@ async def test_a_restart_keeps_effect_and_result_of_what_ran_beside(engine: Engi
     assert await handle.result(LIMIT) == ["A", "once"]
     done = await events(engine, handle.id, EventType.STEP_COMPLETED)
     assert [event.name for event in done] == ["plainly", "book"]
-    hooks["b"] = lambda: "twice"
-    await handle.restart_from("plainly")
-    await second_run(engine, handle)
-    assert await handle.result(LIMIT) == ["A", "twice"]
-    assert await account.booked() == ["a"]
-    await sound(engine, handle.id_bytes)
+    await kept_by_a_restart(engine, account, handle)
 
 
 async def test_a_result_by_hand_takes_the_place_of_one_that_never_came(engine: Engine, account: Account) -> None:
