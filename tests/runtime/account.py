@@ -14,12 +14,14 @@ from inspect import isawaitable
 from typing import Any
 
 import asyncpg
+import pytest
 
 from perdure.authoring.saga import saga
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import receive, workflow
 from perdure.engine import Engine
 from perdure.errors import StepError
+from perdure.handle import Handle
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.policy import Retry
 from perdure.kernel.soundness import unsound
@@ -233,6 +235,16 @@ async def lingering(seen: list[str]) -> None:
 async def turned(event: threading.Event) -> None:
     """Let the event loop turn until the event has come."""
     await until(event.is_set)
+
+
+async def booked_unheard(engine: Engine, patch: pytest.MonkeyPatch, flow: Any, *args: Any) -> Handle[Any]:
+    """Start a process, and wait until its step has booked, which its worker does not hear."""
+    told = asyncio.Event()
+    patch.setattr(engine.worker.scheduler.agent.notary, "_tell", lambda *_: told.set())  # type: ignore[union-attr]
+    patch.setattr(engine.worker.inbox, "_read", deaf)  # type: ignore[union-attr]
+    handle = await engine.start(flow, *args)
+    await told.wait()
+    return handle
 
 
 async def deaf(activations: Any) -> None:

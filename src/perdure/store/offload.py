@@ -101,7 +101,7 @@ class Folder:
                 with _locked(home, fcntl.LOCK_SH):
                     _write(home, name, blob)
                     return
-            except FileNotFoundError:  # the folder was empty for a moment, and was removed
+            except (FileNotFoundError, FileExistsError):  # removed, being empty; the latter: between mkdir's two looks
                 if last == 1:
                     raise
 

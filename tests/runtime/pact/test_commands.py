@@ -19,10 +19,10 @@ from tests.runtime.account import (
     awaited,
     booked_and_done,
     booked_beside,
+    booked_unheard,
     booking,
     cancelled,
     changing,
-    deaf,
     events,
     fail,
     fail_once,
@@ -104,11 +104,7 @@ async def test_rule_19_a_result_for_other_arguments_breaks_the_process_with_both
 ) -> None:
     first, _ = await opened(work=True, workflows=FLOWS)
     await account.open()
-    told = asyncio.Event()
-    monkeypatch.setattr(first.worker.scheduler.agent.notary, "_tell", lambda *_: told.set())  # type: ignore[union-attr]
-    monkeypatch.setattr(first.worker.inbox, "_read", deaf)  # type: ignore[union-attr]
-    handle = await first.start(changing, account.kind, "a")
-    await told.wait()
+    handle = await booked_unheard(first, monkeypatch, changing, account.kind, "a")
     await first.close(0)
     answers["changed"] = "b"
     second, _ = await opened(work=True, workflows=FLOWS)

@@ -20,8 +20,8 @@ from tests.runtime.account import (
     FLOWS,
     Account,
     answers,
+    booked_unheard,
     booking,
-    deaf,
     events,
     fail_once,
     hooks,
@@ -120,11 +120,7 @@ async def test_a_result_that_nobody_has_heard_is_not_asked_for_again(
 ) -> None:
     first, _ = await opened(work=True, workflows=FLOWS)
     await account.open()
-    told = asyncio.Event()
-    monkeypatch.setattr(first.worker.scheduler.agent.notary, "_tell", lambda *_: told.set())  # type: ignore[union-attr]
-    monkeypatch.setattr(first.worker.inbox, "_read", deaf)  # type: ignore[union-attr]
-    handle = await first.start(booking, account.kind, "a")
-    await told.wait()
+    handle = await booked_unheard(first, monkeypatch, booking, account.kind, "a")
     assert await account.booked() == ["a"]
     assert await events(first, handle.id, EventType.STEP_COMPLETED) == []
     await first.close(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -107,6 +108,22 @@ async def test_puts_and_deletes_at_once_leave_every_blob_that_was_put_last(folde
     await asyncio.gather(*(put_and_look(f"{n:02}") for n in range(4)), *(folder.delete(ID, ["00"]) for _ in range(30)))
     await asyncio.gather(*(folder.put(ID, f"{n:02}", NOISE) for n in range(4)))
     assert len(files(folder)) == 4
+
+
+async def test_a_folder_removed_while_it_is_made_is_made_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    await folder.put(ID, "aa", NOISE)
+    look = Path.is_dir
+
+    def removed_meanwhile(self: Path) -> bool:
+        if self.name == ID.hex():  # ``mkdir`` found it there, and looks whether it is a folder
+            monkeypatch.setattr(Path, "is_dir", look)
+            shutil.rmtree(self)
+        return look(self)
+
+    monkeypatch.setattr(Path, "is_dir", removed_meanwhile)
+    await folder.put(ID, "bb", NOISE)
+    assert Path.is_dir is look
+    assert await folder.get(ID, "bb") == NOISE
 
 
 async def test_processes_are_looked_at_in_order_a_few_at_a_time(folder: Folder) -> None:
