@@ -212,6 +212,18 @@ def deaths_are_counted(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
                 answered = False
 
 
+def deaths_are_forgotten(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """Whoever has come to its end by itself has ended all that was under way when its worker died (rule 13).
+
+    Where a message came meanwhile the end may have had to read first, and then the count of the row stays.
+    """
+    row, heard = evidence.row, False
+    for event in evidence.events:
+        heard = event.type is not EventType.REVIVED and (heard or event.message is not None)
+    if row.status is Status.COMPLETED and not heard and (row.deaths or row.alone_deaths):
+        yield f"it has completed, and {row.deaths} + {row.alone_deaths} deaths are still counted"
+
+
 def all_was_heard(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     """Whoever ends by itself has heard whatever was sent before (rule 4)."""
     row, last = evidence.row, evidence.events[-1].type if evidence.events else None
@@ -242,7 +254,8 @@ def what_is_left_is_told(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
 
 LAWS = (
     results_have_effects, undone_in_reverse, all_owed_is_undone, attempts_are_counted, retries_wait,
-    keys_name_the_round, deaths_are_counted, all_was_heard, what_is_left_is_told, times_run_forward,
+    keys_name_the_round, deaths_are_counted, deaths_are_forgotten, all_was_heard, what_is_left_is_told,
+    times_run_forward,
 )  # fmt: skip
 """What must hold of each process by itself."""
 

@@ -196,7 +196,6 @@ class Scene:
             old = self.plan.deployment == "patch" and one.row.kind == "play"
             kin = oracle.Facts(calm=False, cancelled=True, mended=mended, old=old)
             found += oracle.judge(one.row, evidence.program_of(one.row), kin if known is None else known.facts)
-        found += self.witness.deaths(everything)
         for finding in found:
             cluster.require(finding.law, False, f"{id_text(finding.subject)}: {finding.text}")
         for name in probes.reached(everything, cluster):

@@ -8,17 +8,17 @@ from msgspec import json
 
 from perdure.clock import SECOND
 from perdure.kernel.child import is_task
-from perdure.kernel.event import EventType
-from perdure.kernel.finding import Finding
-from perdure.kernel.names import id_bytes
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.names import id_bytes, id_text
+from perdure.kernel.process import Process
 from perdure.testing.simulator import Cluster, Violation
 from perdure.testing.simulator.life import Life
-from tests.simulator.evidence import Evidence, program_of
+from tests.simulator.evidence import program_of
 from tests.simulator.ledger import Effect
 from tests.simulator.program import Do, Kin, Line, Node, inside
 
-DECEIVING = ("pause", "block", "clock forward", "clock back")
-"""Blows after which a worker cannot know when its lease is over."""
+DECEIVING = ("clock forward", "clock back")
+"""Blows after which no worker can know when its lease is over."""
 LONG = 3600 * SECOND
 """A lease that is over for longer is one over which the clock has leapt."""
 BY_PEOPLE = frozenset({EventType.SET_BY_HAND, EventType.SKIPPED})
@@ -42,6 +42,7 @@ class Witness:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.locks = cluster.server.locks = Locks(cluster.server.locks)
+        self.cluster.monitor.noted = self._died
         self._before: dict[bytes, dict[str, tuple[str, ...]]] = {}
 
     def saw(self, effect: Effect) -> None:
@@ -69,26 +70,25 @@ class Witness:
 
     def _in_time(self, effect: Effect) -> None:
         """Nobody who was neither stopped nor deceived by a clock acts on a lease that is over (R4)."""
-        known = self.cluster.monitor.known.get(id_bytes(effect.process))
-        if known is None or any(self.cluster.storm.blows[blow] for blow in DECEIVING):
+        life = self.cluster.loop.current()
+        if life.blows or any(self.cluster.storm.blows[blow] for blow in DECEIVING):
             return
-        row, now = known.process, self.cluster.wall.now()
-        mine = row.owner is not None and self.locks.get(row.owner) is self.cluster.loop.current()
-        if mine and row.due_at is not None and row.due_at < now < row.due_at + LONG:
-            over = (now - row.due_at) / SECOND
+        leases = self.cluster.monitor.leases.get(id_bytes(effect.process), {})
+        mine = [end for owner, end in leases.items() if self.locks.ever.get(owner) is life]
+        now = self.cluster.wall.now()
+        if mine and max(mine) < now < max(mine) + LONG:
+            over = (now - max(mine)) / SECOND
             self._fail(f"{effect.label} was done {over:.3f} s after the lease of its process was over", "one_owner")
 
-    def deaths(self, everything: Mapping[bytes, Evidence]) -> Iterator[Finding]:
+    def _died(self, process: Process, event: Event) -> None:
         """Nobody is taken for dead whose lock was never free (rule 12): what says that a worker died has evidence."""
-        if self.cluster.server.faults["session lost"]:
-            return
-        for id, evidence in everything.items():
-            for event in (event for events in evidence.runs.values() for event in events):
-                if event.type is EventType.REVIVED and b'"died":true' in (event.payload or b""):
-                    worker = str(json.decode(event.payload or b"{}")["worker"]).rpartition(" ")[2]
-                    life = self.locks.ever.get(id_bytes(worker))
-                    if life is not None and not life.dead:
-                        yield Finding("deaths_have_evidence", id, f"event {event.number}: {life.name} has not died")
+        if event.type is EventType.REVIVED and b'"died":true' in (event.payload or b""):
+            worker = str(json.decode(event.payload or b"{}")["worker"]).rpartition(" ")[2]
+            life = self.locks.ever.get(id_bytes(worker))
+            if life is not None and not life.dead and not self.cluster.server.faults["session lost"]:
+                self._fail(
+                    f"event {event.number} of {id_text(process.id)}: {life.name} has not died", "deaths_have_evidence"
+                )
 
     def _fail(self, text: str, law: str = "one_transaction") -> None:
         self.cluster.loop.fail(Violation(law, text))

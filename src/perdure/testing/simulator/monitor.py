@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure.kernel.child import QUEUE_MARK
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.event import Event
 from perdure.kernel.message import Message
 from perdure.kernel.move import over_limit, unsound_move
@@ -18,6 +20,7 @@ from perdure.kernel.queue import Queue
 from perdure.kernel.soundness import unsound
 from perdure.store import sqlite_record, sqlite_row
 from perdure.store.sqlite_connection import Connection
+from perdure.testing.simulator.charge import Charges
 from perdure.testing.simulator.failover import Loss, losses, over
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.log import Log
@@ -37,7 +40,11 @@ class Known(Struct):
 
 
 class Monitor:
-    """Holds every process as the last transaction left it. A broken law ends the history at that transaction."""
+    """Holds every process as the last transaction left it. A broken law ends the history at that transaction.
+
+    ``leases`` is how long each owner that a process ever had was given it, by the store's clock. ``noted`` is told of
+    every event as it is appended.
+    """
 
     def __init__(self, loop: SimLoop, server: Server, wall: WallClock, log: Log) -> None:
         self.loop = loop
@@ -50,6 +57,9 @@ class Monitor:
         self.moved_at = 0.0
         self.events: Counter[str] = Counter()
         self.lost: dict[bytes, Loss] = {}
+        self.leases: dict[bytes, dict[bytes, int]] = {}
+        self.noted: Callable[[Process, Event], None] = lambda process, event: None
+        self._charges = Charges()
 
     def written(self, life: Life, door: str) -> None:
         """A piece of work has written something."""
@@ -62,16 +72,15 @@ class Monitor:
         connection.raw.execute("DELETE FROM touched")
         connection.raw.commit()
         try:
-            taken = {self._touched(connection, life, door, process, altered) for process, altered in touched}
-            if taken != {None}:
-                self._taken(connection, {one for one in taken if one is not None})
+            taken = [self._touched(connection, life, door, process, altered) for process, altered in touched]
+            self._taken(connection, [one for one in taken if one is not None])
         except Violation as violation:
             self.loop.fail(violation)
 
     def _touched(
         self, connection: Connection, life: Life, door: str, id: bytes, altered: int
-    ) -> tuple[str, bool] | None:
-        """Check one process; if somebody has taken it the answer is its kind, and whether he took it over."""
+    ) -> tuple[Process, bool] | None:
+        """Check one process; if a worker has taken it the answer is the row, and whether it was taken over."""
         before = self.known.get(id)
         process = _row(connection, id)
         if process is None:
@@ -89,6 +98,7 @@ class Monitor:
         self.log.change(life, door, was, process, fresh)
         for event in fresh:
             self.events[event.type.name.lower()] += 1
+            self.noted(process, event)
         if was is None or was.version != process.version or fresh:
             self.moves += 1
             self.moved_at = self.loop.now
@@ -102,29 +112,55 @@ class Monitor:
                 raise self.violation("set_back_is_held", process, "a fail-over set it back, and it was simply taken up")
             if over(process):
                 del self.lost[id]
-        if process.owner is None or (was is not None and was.owner == process.owner):
+        if process.owner is None:
             return None
-        if not self._alive(connection, process.owner):
+        if process.due_at is not None:
+            self.leases.setdefault(id, {})[process.owner] = process.due_at
+        if was is not None and was.owner == process.owner:
+            return None
+        asked = connection.raw.execute("SELECT ended_at FROM worker WHERE id = ?", (process.owner,)).fetchone()
+        if asked is None:
+            return None  # a command that takes a row for a moment is no worker
+        if asked[0] is not None:
             raise self.violation("one_owner", process, "it was taken by an incarnation that has ended")
-        return process.kind, was is not None and was.owner is not None
+        return process, was is not None and was.owner is not None
 
-    def _alive(self, connection: Connection, worker: bytes) -> bool:
-        asked = connection.raw.execute("SELECT ended_at IS NULL FROM worker WHERE id = ?", (worker,)).fetchone()
-        return asked is None or bool(asked[0])  # a command that takes a row for a moment is no worker
-
-    def _taken(self, connection: Connection, taken: set[tuple[str, bool]]) -> None:
-        """Processes of these kinds were taken, or taken over: if they are tasks, their queues keep their limits."""
-        kinds = {kind for kind, _ in taken if kind.startswith(QUEUE_MARK)}
-        if not kinds:
+    def _taken(self, connection: Connection, taken: Sequence[tuple[Process, bool]]) -> None:
+        """These were taken, or taken over: if they are tasks, their queues keep their limits."""
+        fresh: dict[str, list[Process]] = {}
+        for process, over_taken in taken:
+            if process.kind.startswith(QUEUE_MARK):
+                fresh.setdefault(process.kind, []).extend(() if over_taken else (process,))
+        if not fresh:
             return
         now = connection.one("clock_mark")[0]
         for queue in sqlite_record.read(connection, Queue):
             kind = QUEUE_MARK + queue.name
-            if kind in kinds:
+            if kind in fresh:
                 owned = (known.process for known in self.known.values())
                 running = [process for process in owned if process.kind == kind and process.owner is not None]
-                for text in over_limit(queue, running, now, lapsed=(kind, False) not in taken):
+                for text in over_limit(queue, running, now, lapsed=not fresh[kind]):
                     raise Violation("limits_are_kept", f"queue {queue.name}: {text}")
+                for text in self._charges.taken(queue, fresh[kind], now):
+                    raise Violation("limits_are_kept", f"queue {queue.name}: {text}")
+
+    def answered_starts(self, starts: Sequence[Start], answers: Sequence[StartAnswer]) -> None:
+        """A store was answered: whoever has a key himself is not told that it is somebody else's."""
+        for start, answer in zip(starts, answers, strict=True):
+            if answer.id == start.process.id and answer.verdict in (StartVerdict.EXISTS, StartVerdict.CONFLICT):
+                text = f"its own start was answered {answer.verdict}, as if it were another one"
+                self.loop.fail(self.violation("answers_are_true", start.process, text))
+
+    def answered_commits(self, commits: Sequence[Commit], answers: Sequence[CommitAnswer]) -> None:
+        """A store was answered: no commit that is refused is written down (rule 5)."""
+        for commit, answer in zip(commits, answers, strict=True):
+            if answer.verdict is not Verdict.REFUSED or not commit.events:
+                continue
+            after, known = commit.after, self.known.get(commit.after.id)
+            first = replace(commit.events[0], token=after.token, version=after.version)
+            if known is not None and known.process.run == after.run and first in known.events:
+                text = f"the commit with its event {first.number} was refused, and is there"
+                self.loop.fail(self.violation("answers_are_true", known.process, text))
 
     def violation(self, law: str, process: Process, text: str) -> Violation:
         """A broken law, told of a process by its name in this history."""

@@ -121,7 +121,10 @@ class SimStore(SqliteStore):
         """See Store."""
         DOOR.set("start")
         here, locked = self._unlocked(starts)
-        answers = iter(await super().start(here))
+        answered = await super().start(here)
+        if self._server.monitor is not None:
+            self._server.monitor.answered_starts(here, answered)
+        answers = iter(answered)
         return [
             StartAnswer(StartVerdict.BUSY, one.process.id) if number in locked else next(answers)
             for number, one in enumerate(starts)
@@ -141,7 +144,10 @@ class SimStore(SqliteStore):
         """See Store."""
         DOOR.set("commit")
         here, locked = self._unlocked(commits)
-        answers = iter(await super().commit(here))
+        answered = await super().commit(here)
+        if self._server.monitor is not None:
+            self._server.monitor.answered_commits(here, answered)
+        answers = iter(answered)
         return [CommitAnswer(Verdict.BUSY) if number in locked else next(answers) for number in range(len(commits))]
 
     def _unlocked(self, records: Sequence[Record]) -> tuple[Sequence[Record], set[int]]:
