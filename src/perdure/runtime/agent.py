@@ -89,7 +89,12 @@ class Agent:
         else:
             execution = Execution(self, activation, ask, tried.attempt + 1, tried.since)
         activation.in_flight[slot] = execution
-        self._call(execution)
+        step = ask.step
+        if step.is_async and not (step.away or step.transaction or type(ask) is UndoAsk):  # as most are
+            self.began(execution)
+            self._relay.put(execution)
+        else:
+            self._call(execution)
 
     def _delay(self, activation: Activation, ask: Ask[Any], tried: FailedAttempt) -> float:
         """Seconds until the next attempt may begin, by what its failure has planned and by the step's budget."""
@@ -172,7 +177,8 @@ class Agent:
         if activation.gone:
             return
         if error is None:
-            self.succeeded(ask)
+            if self._budgets:
+                self.succeeded(ask)
             self.answered(activation, _COMPLETED, ask, result)
             return
         self.telemetry.counters["step_failures"] += 1
@@ -186,8 +192,7 @@ class Agent:
 
     def succeeded(self, ask: Ask[Any]) -> None:
         """An attempt has brought a result: that pays for a retry of its step."""
-        if self._budgets:
-            self._budgets.earned(ask.step)
+        self._budgets.earned(ask.step)
 
     def _retry_at(self, execution: Execution, error: BaseException | Failed) -> int | None:
         """When the next attempt may begin, or None if the policy gives up."""

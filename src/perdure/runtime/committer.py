@@ -251,15 +251,17 @@ def _take(queue: deque[tuple[Record, Answered]]) -> tuple[list[tuple[Record, Ans
     batch: list[tuple[Record, Answered]] = []
     taken: set[bytes] = set()
     left: list[tuple[Record, Answered]] = []
+    most, largest = limits.BATCH_RECORDS, limits.BATCH_BYTES
     size = 0
-    while queue and len(batch) < limits.BATCH_RECORDS and size < limits.BATCH_BYTES:
+    while queue and len(batch) < most and size < largest:
         entry = queue.popleft()
         record = entry[0]
-        if isinstance(record, Commit):
-            if record.after.id in taken:
+        if record.__class__ is Commit:
+            id = record.after.id
+            if id in taken:
                 left.append(entry)
                 continue
-            taken.add(record.after.id)
+            taken.add(id)
         size += _bytes(record)
         batch.append(entry)
     queue.extendleft(reversed(left))
@@ -267,8 +269,13 @@ def _take(queue: deque[tuple[Record, Answered]]) -> tuple[list[tuple[Record, Ans
 
 
 def _bytes(record: Start | Commit | Message) -> int:
-    if isinstance(record, Commit):
-        size = len(record.after.result or b"") + len(record.after.state or b"")
+    if record.__class__ is Commit:
+        after = record.after
+        size = 0
+        if after.result is not None:
+            size += len(after.result)
+        if after.state is not None:
+            size += len(after.state)
         if record.starts or record.sends:
             size += sum(len(start.process.input) for start in record.starts)
             size += sum(len(sent.payload) for sent in record.sends)

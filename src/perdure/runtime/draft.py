@@ -27,7 +27,9 @@ def drafted(scheduler: Scheduler, activation: Activation, outcome: Outcome, *, i
         process = replace(process, progress=activation.progress())
     if activation.until is not None:
         process = replace(process, deadline=sooner(process.deadline, activation.until))
-    process = publishing.shown(activation, process)
+    shows = activation.loop.publications is not None
+    if shows:
+        process = publishing.shown(activation, process)
     starts: tuple[Start, ...] = ()
     sends: tuple[Message, ...] = ()
     if activation.outbox is not None and not inward:
@@ -46,7 +48,7 @@ def drafted(scheduler: Scheduler, activation: Activation, outcome: Outcome, *, i
         starts=starts,
         sends=sends,
     )
-    if activation.loop.publications is not None:
+    if shows:
         commit = publishing.told(commit, activation.process)
     activation.handed_over(commit, cleared=cleared)
     return commit

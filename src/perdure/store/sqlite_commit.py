@@ -134,8 +134,9 @@ class _Batch:
             self._offered += (id, commit.offered)
         for number, event_number in commit.consumed:
             self._consumed += (id, number, after.run, event_number)
-        self._starts += commit.starts
-        self._sends += commit.sends
+        if commit.starts or commit.sends:
+            self._starts += commit.starts
+            self._sends += commit.sends
         if commit.published:
             self._transaction.published = True
 

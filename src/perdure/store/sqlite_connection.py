@@ -28,7 +28,8 @@ NOTHING = -0.5
 """What is handed over for NULL."""
 
 CHECKPOINT_PAGES = 4_000
-_SIZES = tuple(1 << power for power in range(11))
+_SIZES = tuple(sorted({*(1 << power for power in range(11)), *(3 << power for power in range(9))}))
+"""How many rows a statement may have: 1, 2, 3, 4, 6, 8, 12, 16, … 1,024. A batch is filled up to the next of them."""
 _TABLE_OF_ROWS = re.compile(r"\s+FROM /\* rows \*/ \(VALUES\s+/\* each \*/[^/]*/\* end \*/\s*\)")
 _COLUMN = re.compile(r"\bcolumn(\d+)\b")
 

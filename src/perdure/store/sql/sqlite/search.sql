@@ -37,7 +37,8 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
     SELECT e.head, e.body FROM (
         SELECT number FROM event INDEXED BY event_published
-        WHERE type IN (36, 38, 39) AND type = 36 AND name = :name AND process = :process AND run = :run AND number > :start
+        WHERE type >= 36 AND type <= 39 AND type <> 37 AND type = 36 AND name = :name
+        AND process = :process AND run = :run AND number > :start
         ORDER BY number LIMIT :most
     ) AS found
     CROSS JOIN packed_event AS e ON e.process = :process AND e.run = :run AND e.number = found.number
@@ -48,7 +49,8 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
     SELECT e.head, e.body FROM (
         SELECT number FROM event INDEXED BY event_published
-        WHERE type IN (36, 38, 39) AND type = 36 AND name = :name AND process = :process AND run = :run AND number < :start
+        WHERE type >= 36 AND type <= 39 AND type <> 37 AND type = 36 AND name = :name
+        AND process = :process AND run = :run AND number < :start
         ORDER BY number DESC LIMIT :most
     ) AS found
     CROSS JOIN packed_event AS e ON e.process = :process AND e.run = :run AND e.number = found.number
@@ -61,7 +63,8 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
     SELECT e.head, e.body FROM json_each(:names) AS wanted
     CROSS JOIN packed_event AS e ON e.process = :process AND (e.run, e.number) = (
         SELECT run, number FROM event INDEXED BY event_published
-        WHERE type IN (36, 38, 39) AND type >= 38 AND name = wanted.value AND process = :process AND run >= :run
+        WHERE type >= 36 AND type <= 39 AND type <> 37 AND type >= 38 AND name = wanted.value
+        AND process = :process AND run >= :run
         ORDER BY run, number LIMIT 1
     )
     ORDER BY wanted.key LIMIT :most
