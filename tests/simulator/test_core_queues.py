@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from perdure.kernel.move import over_limit
 from perdure.kernel.process import Process
 from perdure.kernel.queue import Queue
 from perdure.testing.simulator import simulate
+from perdure.testing.simulator.charge import Charges
 from tests.simulator import core_queues
 
 
@@ -29,3 +31,11 @@ def test_what_is_over_a_limit_is_told() -> None:
         Queue("bank", rate=1, per=1000, next_at=5000),
     ):
         assert list(over_limit(queue, [task(1), task(2)], 0)), queue
+
+
+def test_what_begins_before_its_rate_lets_it_is_told_whatever_the_row_of_the_queue_says() -> None:
+    charges, bank = Charges(), Queue("bank", rate=2, per=1000)
+    assert not list(charges.taken(bank, [task(1), task(2)], 0))
+    assert not list(charges.taken(bank, [task(3)], 500))
+    assert list(charges.taken(bank, [task(4)], 999))
+    assert not list(charges.taken(replace(bank, version=2), [task(5)], 999))

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 
 class WallClock:
-    """The wall clock of the simulated server: virtual time, and the jumps that were made."""
+    """The wall clock of the simulated server: virtual time, and the jumps that were made.
+
+    It is ``steady`` until the first of these.
+    """
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
         self._jumped = 0
         self._farthest = 0
+        self.steady = True
 
     def now(self) -> int:
         """Microseconds since 1970."""
@@ -32,6 +36,7 @@ class WallClock:
 
     def jump(self, seconds: float) -> None:
         """Set it forward, or back."""
+        self.steady = False
         self._jumped += microseconds(seconds)
         self._farthest = max(self._farthest, self._jumped)
 
