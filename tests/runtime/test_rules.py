@@ -273,6 +273,22 @@ async def test_rule_05_rows_claimed_by_a_lost_answer_are_freed_again(opened: Ope
     assert lost["claims"] == 1
 
 
+async def test_f14_a_claim_that_is_answered_after_its_lease_begins_nothing(opened: Open) -> None:
+    client, _ = await opened()
+    handle = await client.start(one, "e")
+    machine, slow = Machine(), Gate("claim")
+    store = FaultyStore(store_for(client.store.url, machine))
+    store.after = slow
+    pace = Pace(lease_seconds=0.5, beat_seconds=0.05)
+    async with Engine(client.store.url, store=store, machine=machine, work=True, workflows=[one], pace=pace) as worker:
+        await slow.reached.wait()
+        over = machine.monotonic() + 0.5
+        await until(lambda: machine.monotonic() > over)
+        slow.open.set()
+        assert await handle.result(LIMIT) == "e"
+        assert (worker.metrics()["leases_lost"], what_was_done()) == (1, ["e"])
+
+
 # -- rule 21 and 22 ---------------------------------------------------------------------------
 
 bank = {"open": False}

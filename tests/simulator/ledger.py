@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from contextlib import contextmanager
 
 from msgspec import Struct
 
@@ -10,7 +12,9 @@ from msgspec import Struct
 class Effect(Struct, frozen=True):
     """One attempt's deed, ``at`` virtual microseconds.
 
-    ``kind`` is ``began``, ``failed``, ``done``, ``undone``, or ``overslept`` if nobody has stopped it in time.
+    ``kind`` is ``began``, ``failed``, ``done``, ``undoing``, ``undone``, ``late`` if it was told to stop and went on,
+    ``surplus`` if its policy allows no such attempt, or ``overslept`` if nobody has stopped it in time. An undo begins
+    ``beside`` its step if that is under way there yet.
     """
 
     kind: str
@@ -20,26 +24,45 @@ class Effect(Struct, frozen=True):
     attempt: int
     node: str
     at: int
+    beside: bool = False
 
 
 class Ledger:
     """The effects of one history; ``mended`` holds the processes whose cause of failure somebody has mended.
 
-    ``seen`` is told of every effect at once.
+    ``seen`` is told of every effect at once, ``under_way`` are the attempts that run, by the OS process ``life``.
     """
 
-    def __init__(self, now: Callable[[], int] = lambda: 0, node: Callable[[], str] = lambda: "") -> None:
+    def __init__(
+        self,
+        now: Callable[[], int] = lambda: 0,
+        node: Callable[[], str] = lambda: "",
+        life: Callable[[], Hashable] = lambda: None,
+    ) -> None:
         self.now = now
         self.node = node
+        self.life = life
+        self.under_way: Counter[Hashable] = Counter()
         self.seen: Callable[[Effect], None] = lambda effect: None
         self.effects: list[Effect] = []
         self.mended: set[str] = set()
 
     def note(self, kind: str, process: str, key: str, label: str, attempt: int) -> None:
         """Write one effect down."""
-        effect = Effect(kind, process, key, label, attempt, self.node(), self.now())
+        beside = kind == "undoing" and self.under_way[self.life(), process, label] > 0
+        effect = Effect(kind, process, key, label, attempt, self.node(), self.now(), beside)
         self.effects.append(effect)
         self.seen(effect)
+
+    @contextmanager
+    def running(self, process: str, label: str) -> Iterator[None]:
+        """An attempt runs for as long as this lasts."""
+        slot = self.life(), process, label
+        self.under_way[slot] += 1
+        try:
+            yield
+        finally:
+            self.under_way[slot] -= 1
 
     def of(self, kind: str, key: str) -> Iterator[Effect]:
         """The effects of a kind under one key."""

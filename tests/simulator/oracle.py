@@ -85,7 +85,7 @@ def endings(node: Node, facts: Facts) -> Endings:
             return endings(part, facts)
         case Guard(part, cleanup):
             return endings(Line([part, cleanup]), facts)
-        case Way(_, old, new):
+        case Way(old=old, new=new):
             ways = [endings(way, facts) for way in ((old, new) if facts.old else (new,))]
             return Endings(any(end.value for end in ways), any(end.error for end in ways))
     raise TypeError(f"no program has a {node!r}")
@@ -159,7 +159,7 @@ def _misfits(node: Node, value: Any, facts: Facts) -> Iterator[str]:
         case ((Scope(part) | Guard(part)), _):
             yield from _misfits(part, value, facts)
             return
-        case Way(_, old, new), [("old" | "new") as way, one] if way == "new" or facts.old:
+        case Way(old=old, new=new), [("old" | "new") as way, one] if way == "new" or facts.old:
             yield from _misfits(old if way == "old" else new, one, facts)
             return
     yield f"{value!r:.200} is no value of {node!r:.300}"
@@ -174,7 +174,7 @@ def _heard(node: Node, value: Any, name: str) -> list[str]:
             return [text for part, one in zip(parts, value, strict=True) for text in _heard(part, one, name)]
         case ((Within(part) | Attempted(part)), [_, one]):
             return _heard(part, one, name)
-        case Way(_, old, new), [way, one]:
+        case Way(old=old, new=new), [way, one]:
             return _heard(old if way == "old" else new, one, name)
         case ((Scope(part) | Guard(part)), _):
             return _heard(part, value, name)

@@ -15,6 +15,7 @@ from perdure.errors import BadRecord, CallUnanswered, IllegalMove, KeyConflict, 
 from perdure.kernel import undo
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.names import id_bytes
+from perdure.kernel.process import Process, Status
 from perdure.testing.simulator import NodeKilled
 from tests.simulator.chance import Chance, one_in, one_of
 from tests.simulator.ledger import Ledger
@@ -31,6 +32,7 @@ WHY = "the history wants it"
 """Why people do all this."""
 PATIENCE = 40.0
 """Seconds that a person waits for an answer before asking somebody else."""
+RESTING_LOOKS = 15
 
 Ask = Callable[[Engine], Awaitable[Any]]
 Reach = Callable[[Ask], Awaitable[Any]]
@@ -169,11 +171,26 @@ class Person:
             case "retry":
                 self.ledger.mended.add(case.id)
                 facts.mended = True
+                if order.choice % 2:
+                    await self._resting()
                 await self._once(lambda engine: engine.retry(id, **by))
             case "duplicate":
                 await self.start()
             case "conflict":
                 await self._once(self._conflict)
+
+    async def _resting(self) -> None:
+        """Wait for a while until nothing moves any more: only then is there something to be tried again."""
+
+        async def look(engine: Engine) -> None:
+            rows.append(await engine.row(self.case.id_bytes))
+
+        rows: list[Process] = []
+        for _ in range(RESTING_LOOKS):
+            await self._once(look)
+            if rows and rows[-1].status is not Status.RUNNING:
+                return
+            await asyncio.sleep(1.0)
 
     async def _hold(self, engine: Engine) -> None:
         row = await engine.row(self.case.id_bytes)

@@ -50,6 +50,8 @@ SPARE_ATTEMPTS = 8
 """Attempts beyond those that are to fail: a worker that stands still may let one run over its timeout."""
 QUEUE = "far"
 HANG_SECONDS = 1.0
+STUBBORN_SECONDS = 0.3
+"""How long who is told to stop goes on."""
 VERSIONS = ("1", "2")
 
 
@@ -68,6 +70,7 @@ CAUGHT = (StepError, ProcessFailed, ProcessCancelled, Fallen, ExceptionGroup)
 async def give_back(do: Do, result: str | None) -> None:
     """Take back what a step has done, if it has."""
     here = attempt()
+    Desk.ledger.note("undoing", here.process, here.idempotency_key, do.label, here.number)
     spoiled = Desk.ledger.mended.isdisjoint((here.process,)) and (here.number <= do.undo_fails or do.undo_fatal)
     if spoiled:
         Desk.ledger.note("failed", here.process, here.idempotency_key, do.label, here.number)
@@ -76,8 +79,15 @@ async def give_back(do: Do, result: str | None) -> None:
 
 
 async def _deed(do: Do) -> str | None:
+    with Desk.ledger.running(attempt().process, do.label):
+        return await _done(do)
+
+
+async def _done(do: Do) -> str | None:
     here, ledger = attempt(), Desk.ledger
     ledger.note("began", here.process, here.idempotency_key, do.label, here.number)
+    if here.number > attempts(do):
+        ledger.note("surplus", here.process, here.idempotency_key, do.label, here.number)
     mended = here.process in ledger.mended
     if Desk.die is not None and not mended and len(list(ledger.of("began", here.idempotency_key))) <= do.deadly:
         await Desk.die()
@@ -90,12 +100,15 @@ async def _deed(do: Do) -> str | None:
     except asyncio.CancelledError:
         if not do.stubborn:
             raise
+        await asyncio.sleep(STUBBORN_SECONDS)
+        ledger.note("late", here.process, here.idempotency_key, do.label, here.number)
+        return do.label
     if here.number <= do.fails + do.hangs:
         ledger.note("failed", here.process, here.idempotency_key, do.label, here.number)
         raise ConnectionError(f"{do.label} does not answer yet")
     if do.fatal and not mended:
         ledger.note("failed", here.process, here.idempotency_key, do.label, here.number)
-        raise Permanent(f"{do.label} cannot be done")
+        raise (ConnectionError if do.spends else Permanent)(f"{do.label} cannot be done")
     ledger.note("done", here.process, here.idempotency_key, do.label, here.number)
     return do.label
 
@@ -112,9 +125,14 @@ async def book(do: Do) -> str | None:
     return await _deed(do)
 
 
+def attempts(do: Do) -> int:
+    """How many attempts its policy allows."""
+    return do.fails + do.hangs + 1 + (0 if do.spends else SPARE_ATTEMPTS)
+
+
 def _set(do: Do) -> Any:
     """The step with the settings of this place."""
-    retry = Retry(attempts=do.fails + do.hangs + 1 + SPARE_ATTEMPTS, first=0.2, cap=5.0)
+    retry = Retry(attempts=attempts(do), first=0.2, cap=5.0)
     timeout = do.seconds + HANG_SECONDS if do.hangs else None
     return (book if do.undo else act).options(retry=retry, timeout=timeout, queue=QUEUE if do.queue else None)
 
@@ -171,8 +189,8 @@ class Stage:
                     return await self.perform(part)
                 finally:
                     await self.perform(cleanup)
-            case Way(name, old, new):
-                if not self.old and patched(name):
+            case Way(name, old, new, careless):
+                if not self.old and (careless or patched(name)):
                     return ["new", await self.perform(new)]
                 return ["old", await self.perform(old)]
         raise PerdureError(f"no program has a {node!r}")

@@ -12,6 +12,7 @@ from tests.simulator.chance import Chance, one_in, one_of
 class Do(Struct, frozen=True, tag="do"):
     """One step. Its first ``fails`` attempts fail, then it succeeds, or fails for good if it is ``fatal``.
 
+    A fatal one fails by what no attempt can cure, or, if it ``spends`` them, because it has none left.
     ``hangs`` lets its first attempt run over its timeout. An ``undo`` may fail so often too, at last or for good.
     So many attempts as it is ``deadly`` kill their worker, if it is one that can be killed here. Who is ``stubborn``
     goes on when it is told to stop, and answers all the same.
@@ -28,6 +29,7 @@ class Do(Struct, frozen=True, tag="do"):
     undo_fatal: bool = False
     deadly: int = 0
     stubborn: bool = False
+    spends: bool = False
 
 
 class Rest(Struct, frozen=True, tag="rest"):
@@ -106,11 +108,15 @@ class Fall(Struct, frozen=True, tag="fall"):
 
 
 class Way(Struct, frozen=True, tag="way"):
-    """A change of the code that asks ``patched``: old code knows only the old way."""
+    """A change of the code that asks ``patched``: old code knows only the old way.
+
+    A ``careless`` one does not ask: who has come by here before the change, and is replayed after it, cannot go on.
+    """
 
     name: str
     old: Node
     new: Node
+    careless: bool = False
 
 
 Node = Do | Rest | Line | Fork | Within | Hear | Say | Kin | Attempted | Scope | Guard | Fall | Way
@@ -187,11 +193,12 @@ class Drawing:
     def _do(self, pace: float) -> Do:
         drawn = self.chance
         undo = self._has("undo") and one_in(drawn, 2)
+        fatal = self._has("fatal") and one_in(drawn, 8)
         return Do(
             label=self._label(),
             seconds=self._seconds(pace),
             fails=drawn.draw(3) if self._has("fails") and pace == 1.0 and one_in(drawn, 3) else 0,
-            fatal=self._has("fatal") and one_in(drawn, 8),
+            fatal=fatal,
             hangs=self._has("hangs") and pace == 1.0 and one_in(drawn, 8),
             queue=self._has("queue") and one_in(drawn, 3),
             undo=undo,
@@ -199,6 +206,7 @@ class Drawing:
             undo_fatal=undo and self._has("undo fatal") and one_in(drawn, 12),
             deadly=one_of(drawn, (1, 3, 6)) if self._has("deadly") and one_in(drawn, 12) else 0,
             stubborn=self._has("stubborn") and one_in(drawn, 6),
+            spends=fatal and self._has("fails") and one_in(drawn, 2),
         )
 
     def _rest(self, depth: int, pace: float) -> Rest:
@@ -214,6 +222,11 @@ class Drawing:
 
     def _way(self, depth: int, pace: float) -> Way:
         name = self._label()
+        if one_in(
+            self.chance, 3
+        ):  # what was asked for and not answered is in neither way: no undo of it is owed for ever
+            old = [Do(self._label(), self._seconds(pace)) for _ in range(1 + self.chance.draw(2))]
+            return Way(name, Line(old), Do(self._label(), self._seconds(pace)), careless=True)
         return Way(name, self._do(pace), self._do(pace))
 
     def _fork(self, depth: int, pace: float) -> Fork:
@@ -235,8 +248,14 @@ class Drawing:
     def _attempted(self, depth: int, pace: float) -> Attempted:
         return Attempted(self._line(depth - 1, pace))
 
-    def _scope(self, depth: int, pace: float) -> Scope:
-        return Scope(self._line(depth - 1, pace), sequential=self.chance.draw(2) == 1)
+    def _scope(self, depth: int, pace: float) -> Node:
+        sequential = self.chance.draw(2) == 1
+        if self._has("undo") and self._has("fork") and one_in(self.chance, 2):  # it is left while a step is under way
+            seconds, stubborn = 3.0 * self.taste.scale * pace, self._has("stubborn")
+            slow = Do(self._label(), seconds, undo=True, stubborn=stubborn)
+            parts: list[Node] = [slow, Line([self._do(pace), Fall(self._label())])]
+            return Attempted(Scope(Fork(parts, group=self.chance.draw(2) == 1), sequential))
+        return Scope(self._line(depth - 1, pace), sequential)
 
     def _guard(self, depth: int, pace: float) -> Guard:
         return Guard(self._line(depth - 1, pace), Do(self._label(), self._seconds(pace)))
@@ -244,7 +263,8 @@ class Drawing:
     def _told(self, depth: int, pace: float) -> Node:
         """A child tells its parent something, and the parent hears it."""
         name = f"told {self._label()}"
-        return Attempted(Line([Kin(Line([self._do(pace), Say(name)])), Hear(name)]))
+        after = [self._do(pace)] if one_in(self.chance, 2) else []
+        return Attempted(Line([Kin(Line([self._do(pace), Say(name), *after])), Hear(name)]))
 
 
 def nodes(node: Node, *, children: bool = True) -> Iterator[Node]:
@@ -264,6 +284,6 @@ def inside(node: Node) -> list[Node]:
             return [part]
         case Guard(part, cleanup):
             return [part, cleanup]
-        case Way(_, old, new):
+        case Way(old=old, new=new):
             return [old, new]
     return []

@@ -10,7 +10,7 @@ from perdure.authoring.registry import Registry
 from perdure.kernel.finding import Finding
 from perdure.kernel.names import id_text
 from perdure.testing.simulator import Cluster, Node
-from tests.simulator import evidence, oracle, probes
+from tests.simulator import continuity, evidence, oracle, probes
 from tests.simulator.chance import one_of
 from tests.simulator.evidence import Evidence
 from tests.simulator.ledger import Desk, Ledger
@@ -74,7 +74,8 @@ class Scene:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.plan = Plan.drawn(cluster)
-        self.ledger = Ledger(lambda: int(cluster.loop.now * 1_000_000), lambda: cluster.loop.current().name)
+        loop = cluster.loop
+        self.ledger = Ledger(lambda: int(loop.now * 1_000_000), lambda: loop.current().name, loop.current)
         self.upgraded = self.plan.deployment == "none"
         self.cases = [self._case(number) for number in range(self.plan.processes)]
         self._served = 0
@@ -186,6 +187,7 @@ class Scene:
             *self._accepted(everything),
             *self._carried_out(everything),
             *evidence.findings(everything, self.ledger, calm=False),
+            *continuity.findings(everything, self.ledger),
         ]
         roots = {one.id_bytes: one for one in self.cases if one.id}
         mended = any(one.facts.mended for one in self.cases)

@@ -9,7 +9,7 @@ import pytest
 
 from perdure import Engine, Handle
 from perdure.kernel.names import id_text
-from tests.simulator import evidence, oracle
+from tests.simulator import continuity, evidence, oracle
 from tests.simulator.chance import Boring, Seeded
 from tests.simulator.ledger import Desk, Ledger
 from tests.simulator.play import letter, registry
@@ -59,7 +59,7 @@ async def test_without_faults_every_program_comes_to_its_one_right_end(store_url
             await asyncio.gather(*(handle.result() for handle in handles), return_exceptions=True)
             await Settling([], lambda ask: ask(engine), ledger, evidence.KINDS).settle()
         everything = await evidence.collected(engine.store)
-    found = list(evidence.findings(everything, ledger, calm=True))
+    found = [*evidence.findings(everything, ledger, calm=True), *continuity.findings(everything, ledger)]
     for handle, program in zip(handles, programs, strict=True):
         found += oracle.judge(everything[handle.id_bytes].row, program, oracle.Facts())
     assert [f"{finding.law}: {id_text(finding.subject)}: {finding.text}" for finding in found] == []

@@ -15,6 +15,7 @@ from perdure.testing.simulator import Cluster, Violation
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.store import SimStore
 from tests.simulator.evidence import program_of
+from tests.simulator.hearing import Hearing
 from tests.simulator.ledger import Effect
 from tests.simulator.program import Do, Kin, Line, Node, inside
 
@@ -42,12 +43,14 @@ class Witness:
         self.cluster = cluster
         self.locks = cluster.server.locks = Locks(cluster.server.locks)
         self.cluster.monitor.noted = self._died
+        self.hearing = Hearing(cluster)
         self._before: dict[bytes, dict[str, tuple[str, ...]]] = {}
 
     def saw(self, effect: Effect) -> None:
         """An effect has just been noted."""
         if self.cluster.wall.steady:  # else nobody can know when a lease is over
             self._in_time(effect)
+        self.hearing.saw(effect)
         if effect.kind != "began":
             return
         known = self.cluster.monitor.known.get(id_bytes(effect.process))

@@ -28,7 +28,14 @@ def spared(activation: Activation) -> bool:
 
 
 def too_late(scheduler: Scheduler, activation: Activation) -> bool:
-    """Let go at once of a process that was claimed after its deadline: its code is not run any more."""
+    """Let go at once of a process that was claimed after its deadline, or so slowly that its lease is over by now.
+
+    Its code is not run any more: nobody acts on a lease that he may have lost (R4).
+    """
+    if activation.lease_end <= scheduler.time.monotonic():
+        scheduler.telemetry.count("leases_lost")
+        scheduler.drop(activation)  # whoever claims it next waits for no end of our lease
+        return True
     if not passed(activation, scheduler.time.now()):
         return False
     if activation.process.inbox > activation.process.seen:  # handed back it would be due now: claimed again, for ever

@@ -31,6 +31,8 @@ DOOR: ContextVar[str] = ContextVar("perdure simulated door", default="read")
 """The method of the store that is being called."""
 WRITES = frozenset({"start", "send", "claim", "commit", "enlist", "beat", "retire", "prune", "records", "keep"})
 SLOW_SECONDS = (1.0, 4.0, 12.0)
+DOOR_RATE = 0.3
+"""How often the door that loses many answers loses one."""
 _KINDS = tuple(FAULTS)
 
 
@@ -38,6 +40,7 @@ class Server:
     """Carries out calls. ``on`` says whether there are faults, ``kill`` ends a life; ``faults`` counts what happened.
 
     ``fate`` says which fault a call of a store through a door meets: put another function there to choose it yourself.
+    ``told`` hears of every answer that a life gets through a door, with what it had asked.
     ``locks`` are the incarnations that hold a lock, with their lives: a dead life's lock is free, and that of one
     whose session was ``lost`` until its next call, as on a server that ties locks to sessions.
     """
@@ -50,12 +53,14 @@ class Server:
         self.on = True
         self.kill: Callable[[Life], None] = loop.kill
         self.fate: Callable[[SimStore, str], str] = self._drawn
+        self.told: Callable[[Life, str, tuple[Any, ...], Any], None] = lambda life, door, asked, answer: None
         self.monitor: Monitor | None = None
         self.faults: Counter[str] = Counter()
         self.locks: dict[bytes, Life] = {}
         self.lost: set[int] = set()
         self.stores: list[SimStore] = []
         self.sessions: dict[SimStore, Session] = {}
+        self._cuts: dict[int, tuple[float, bool]] = {}
         self.line = 1
         self.standby = Standby(swarm.lag) if swarm.lag else None
         self.connection: Connection | None = None
@@ -79,6 +84,11 @@ class Server:
     def latency(self) -> float:
         """How long one way takes, in seconds."""
         return self.choices.pick(self.swarm.latencies, "latency") if self.on else SCALES[0][0]
+
+    def cut(self, life: Life, seconds: float, *, hangs: bool) -> None:
+        """For so long what a life asks waits until that is over, or fails at once."""
+        self._cuts[life.number] = (self.loop.now + seconds, hangs)
+        self.log.note(life.name, f"is cut off from the store for {seconds:g} s: calls {'hang' if hangs else 'fail'}")
 
     def fail_over(self, lost: int) -> int:
         """Go on as a standby that has not got so many commits; every connection is lost. How many it had not got."""
@@ -114,6 +124,12 @@ class Server:
                 wait += self.choices.pick(SLOW_SECONDS, "fault")
             elif fault == "busy":
                 wait += SQLITE_BUSY_SECONDS
+        if self._cuts and self.on:
+            until, hangs = self._cuts.get(store.life.number, (0.0, True))
+            if hangs:
+                wait += max(until - self.loop.now, 0.0)
+            elif until > self.loop.now:
+                fault = "failed before"
         answer: asyncio.Future[Any] = self.loop.create_future()
         self.loop.call_in(self.loop.world, wait, self._arrived, store, door, fault, work, answer, self.line)
         return await answer
@@ -124,6 +140,8 @@ class Server:
             return ""
         kind = self.choices.weigh(self._rates, "fault")
         fault = _KINDS[kind - 1] if kind else ""
+        if not kind and door == self.swarm.door and self.choices.chance(DOOR_RATE, "door"):
+            fault = "failed after"
         return "failed before" if fault == "full" and door not in WRITES else fault
 
     def _arrived(

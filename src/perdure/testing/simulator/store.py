@@ -125,10 +125,12 @@ class SimStore(SqliteStore):
         if self._server.monitor is not None:
             self._server.monitor.answered_starts(here, answered)
         answers = iter(answered)
-        return [
+        told = [
             StartAnswer(StartVerdict.BUSY, one.process.id) if number in locked else next(answers)
             for number, one in enumerate(starts)
         ]
+        self._server.told(self.life, "start", (starts,), told)
+        return told
 
     async def send(self, messages: Sequence[Message]) -> list[SendAnswer]:
         """See Store."""
@@ -148,7 +150,9 @@ class SimStore(SqliteStore):
         if self._server.monitor is not None:
             self._server.monitor.answered_commits(here, answered)
         answers = iter(answered)
-        return [CommitAnswer(Verdict.BUSY) if number in locked else next(answers) for number in range(len(commits))]
+        told = [CommitAnswer(Verdict.BUSY) if number in locked else next(answers) for number in range(len(commits))]
+        self._server.told(self.life, "commit", (commits,), told)
+        return told
 
     def _unlocked(self, records: Sequence[Record]) -> tuple[Sequence[Record], set[int]]:
         """The records whose rows nobody else has locked, and the places of the others."""
@@ -167,7 +171,9 @@ def _named(name: str) -> Any:
 
     async def door(self: SimStore, *args: Any, **kwargs: Any) -> Any:
         DOOR.set(name)
-        return await real(self, *args, **kwargs)
+        answer = await real(self, *args, **kwargs)
+        self._server.told(self.life, name, args, answer)
+        return answer
 
     door.__name__ = name
     door.__doc__ = "See Store."

@@ -1,0 +1,153 @@
+"""Continuity: what must hold where a process goes on elsewhere, with other code, or in a new run (rules 17 to 23)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import json
+
+from perdure.kernel.child import is_task
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.failure import Failure
+from perdure.kernel.finding import Finding
+from perdure.kernel.message import MessageType
+from perdure.kernel.names import id_text
+from perdure.kernel.opening import CONTINUED, opening_of
+from perdure.kernel.process import Status
+from tests.simulator.evidence import STEPS, Evidence, program_of
+from tests.simulator.ledger import Ledger
+from tests.simulator.program import Attempted, Do, Fork, Guard, Line, Node, Scope, Way, Within, nodes
+
+AGAIN = "restarted at "
+_BY_PEOPLE = frozenset({EventType.SET_BY_HAND, EventType.SKIPPED})
+_ASKED = frozenset({EventType.ATTEMPT_FAILED, EventType.STEP_COMPLETED, EventType.STEP_FAILED})
+
+
+def keys_are_kept(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """A step that goes on in a new run keeps its key, one that a person has begun again there has a new one (21)."""
+    id = id_text(evidence.row.id)
+    for run, events in evidence.runs.items():
+        answered = _by_hand(events)
+        for event in events[opening_of(events).kept + 1 if run > 1 else len(events) :]:
+            slot = event.name, event.place
+            if event.type is not EventType.STEP_COMPLETED or event.name not in STEPS or slot in answered:
+                continue
+            first = _first_asked(evidence, run, slot)
+            done = {e.key for e in ledger.effects if e.kind == "done" and e.key.startswith(f"{id}/")}
+            keys = {key for key in done if key.split("/", 2)[2] == f"{event.name}:{event.place}"}
+            if first is not None and keys and f"{id}/{first}/{event.name}:{event.place}" not in keys:
+                yield f"run {run}: {event.name}:{event.place} was done under {sorted(keys)}, none is of run {first}"
+
+
+def _first_asked(evidence: Evidence, run: int, slot: tuple[str, str]) -> int | None:
+    """The run in which a step was first asked for, if the records of a run that keeps others tell."""
+    opening = opening_of(evidence.runs[run])
+    if run == 1 or opening.done in ("restarted", CONTINUED, f"{AGAIN}{slot[0]}:{slot[1]}"):
+        return run
+    kept = evidence.runs[run][1 : opening.kept + 1]
+    before = [event for event in evidence.runs[run - 1] if event.type is EventType.STEP_FAILED]
+    again = opening.done == "retried" and before and (before[-1].name, before[-1].place) == slot
+    if again or any((event.name, event.place) == slot and event.type in _ASKED for event in kept):
+        return _first_asked(evidence, run - 1, slot)
+    return None
+
+
+def signals_are_sent_once(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """What the code says once is sent once, whoever goes on with it (result_once)."""
+    for run, events in evidence.runs.items():
+        sent = Counter(event.place for event in events if event.type is EventType.SIGNAL_SENT)
+        for place, times in sent.items():
+            if times > 1:
+                yield f"run {run}: the signal at {place} was sent {times} times"
+
+
+def old_wishes_are_void(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """A run that was begun again is not cancelled by what was sent before it (21)."""
+    messages = {message.number: message for message in evidence.messages}
+    for run, events in evidence.runs.items():
+        if run == 1 or not opening_of(events).done.startswith("restarted"):
+            continue
+        for event in events[opening_of(events).kept + 1 :]:
+            if event.type is EventType.MESSAGE_RECEIVED and event.message is not None:
+                wish = messages[event.message]
+                if wish.type is MessageType.CANCEL and wish.at < events[0].at:
+                    yield f"run {run}: the wish to cancel in message {event.message} was meant for an earlier run"
+
+
+def what_fits_goes_on(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """Nobody who took no changed way, and no result by hand, is said not to fit the code (19)."""
+    if is_task(evidence.row.kind) or any(isinstance(n, Way) and n.careless for n in _own(evidence)):
+        return
+    for run, events in evidence.runs.items():
+        changed = any(event.type is EventType.PATCHED for event in events) or _by_hand(events)
+        for event in events if not changed else ():
+            if event.type is EventType.BROKEN and Failure.shown(event.payload or b"{}").type == "HistoryMisfit":
+                yield f"run {run}: {Failure.shown(event.payload or b'').message:.400}"
+
+
+def one_way_is_gone(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """Who says at the end that it went one way has results of no other way in the history of that run (19)."""
+    if is_task(evidence.row.kind) or evidence.row.status is not Status.COMPLETED:
+        return
+    results = {event.payload for event in evidence.events if event.type is EventType.STEP_COMPLETED}
+    value = json.decode(evidence.row.result or b"null")[-1]
+    for label in _left_aside(program_of(evidence.row).body, value):
+        if json.encode(label) in results:
+            yield f"it has gone the other way, and its history has a result of {label}"
+
+
+def _left_aside(node: Node, value: Any) -> Iterator[str]:
+    """The steps of the ways that were not gone, as far as a value tells."""
+    match node, value:
+        case Way(old=old, new=new), [way, one]:
+            gone, other = (old, new) if way == "old" else (new, old)
+            yield from (part.label for part in nodes(other, children=False) if isinstance(part, Do))
+            yield from _left_aside(gone, one)
+        case ((Line(parts) | Fork(parts)), list()) if len(value) == len(parts):
+            for part, one in zip(parts, value, strict=True):
+                yield from _left_aside(part, one)
+        case ((Within(part) | Attempted(part)), [("in time" | "good"), one]):
+            yield from _left_aside(part, one)
+        case ((Scope(part) | Guard(part)), _):
+            yield from _left_aside(part, value)
+
+
+def _by_hand(events: Sequence[Event]) -> set[tuple[str, str]]:
+    """The steps of a run that a person has answered."""
+    return {(event.name, event.place) for event in events if event.type in _BY_PEOPLE}
+
+
+def _own(evidence: Evidence) -> Iterator[Node]:
+    return nodes(program_of(evidence.row).body, children=False)
+
+
+LAWS = (keys_are_kept, signals_are_sent_once, old_wishes_are_void, what_fits_goes_on, one_way_is_gone)
+
+
+def attempts_end(everything: Mapping[bytes, Evidence], ledger: Ledger) -> Iterator[Finding]:
+    """No step is tried more often than its policy allows (S15)."""
+    for effect in ledger.effects:
+        if effect.kind == "surplus":
+            yield Finding(
+                "attempts_end", b"", f"{effect.label} has no attempt left, and is tried for the {effect.attempt}. time"
+            )
+
+
+def undo_waits(everything: Mapping[bytes, Evidence], ledger: Ledger) -> Iterator[Finding]:
+    """No undo begins where its own step is still under way (23)."""
+    for effect in ledger.effects:
+        if effect.beside:
+            yield Finding("undo_waits", b"", f"the undo of {effect.label} began beside it, on {effect.node}")
+
+
+def findings(everything: Mapping[bytes, Evidence], ledger: Ledger) -> Sequence[Finding]:
+    """All that is wrong with how processes went on."""
+    found = [
+        Finding(law.__name__, id, text)
+        for id, evidence in everything.items()
+        for law in LAWS
+        for text in law(evidence, ledger)
+    ]
+    return [*found, *attempts_end(everything, ledger), *undo_waits(everything, ledger)]
