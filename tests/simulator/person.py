@@ -81,6 +81,8 @@ def case(chance: Chance, key: str, kind: str, program: Program, verbs: frozenset
         for _ in range(1 + chance.draw(3)):
             after = one_of(chance, (0.0, 0.02, 0.1, 0.3, 1.0)) * seconds
             made.orders.append(Order(one_of(chance, known), after, chance.draw(4)))
+    if "retry" in verbs and one_in(chance, 3):  # whatever has failed by then is given another chance
+        made.orders.append(Order("retry", 0.0, 1))
     if "deadline" in verbs and one_in(chance, 8):
         made.deadline = one_of(chance, (1.0, 0.1)) * seconds
         made.facts.expiring = True
