@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from perdure.errors import StoreError
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_error import lost, translated
+from perdure.store.sqlite_haste import haste
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -48,6 +49,7 @@ class Lane:
             self._thread.start()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         (self._urgent if urgent else self._usual).append((work, future))
+        haste.begin()
         self._wake.put(True)
         return await future
 
@@ -72,6 +74,7 @@ class Lane:
                 result = self._do(work)
             except BaseException as error:
                 failure = error
+            haste.end()
             # If we die here the work is done and nobody was told: every door of the store may be asked again.
             _tell(future, result, failure)
             del work, future, result, failure

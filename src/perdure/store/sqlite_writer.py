@@ -18,7 +18,6 @@ from perdure.store.sqlite_bell import Bell, Ring
 from perdure.store.sqlite_clock import SqliteClock
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_error import busy
-from perdure.store.sqlite_haste import haste
 from perdure.store.sqlite_lane import Lane
 
 T = TypeVar("T")
@@ -133,10 +132,6 @@ class Writer:
         return answers
 
     def _write(self, piece: _Piece, connection: Connection) -> Any:
-        with haste:
-            return self._written(piece, connection)
-
-    def _written(self, piece: _Piece, connection: Connection) -> Any:
         if piece.at_once is not None:
             if self._wary:
                 self._wary -= 1
