@@ -9,6 +9,9 @@ from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
 
+APART = frozenset({"cut", "door"})
+"""Kinds of draws that come from a generator of their own: those that came later move nothing of what was there."""
+
 Record: TypeAlias = Mapping[str, Sequence[int]]
 """The draws of a history in their order, apart by what they were for."""
 
@@ -26,12 +29,13 @@ class Choices:
         self.made: defaultdict[str, list[int]] = defaultdict(list)
         self._recorded = recorded
         self._random = random.Random(seed).random
+        self._apart = random.Random(f"apart from {seed}").random
 
     def draw(self, options: int, kind: str = "scenario") -> int:
         """A number from 0 up to but not including ``options``; ``kind`` says what it is for."""
         if options <= 1:
             return 0
-        drawn = int(self._random() * options) if self._recorded is None else min(self._next(kind), options - 1)
+        drawn = int(self._next_random(kind) * options) if self._recorded is None else min(self._next(kind), options - 1)
         self.made[kind].append(drawn)
         return drawn
 
@@ -39,7 +43,7 @@ class Choices:
         """True with that probability (0 to 1); false is the boring answer."""
         if probability <= 0:
             return False
-        drawn = int(self._random() < probability) if self._recorded is None else min(self._next(kind), 1)
+        drawn = int(self._next_random(kind) < probability) if self._recorded is None else min(self._next(kind), 1)
         self.made[kind].append(drawn)
         return drawn == 1
 
@@ -63,6 +67,9 @@ class Choices:
     def pick(self, options: Sequence[T], kind: str = "scenario") -> T:
         """One of the options; the first is the boring one."""
         return options[self.draw(len(options), kind)]
+
+    def _next_random(self, kind: str) -> float:
+        return self._apart() if kind in APART else self._random()
 
     def _next(self, kind: str) -> int:
         assert self._recorded is not None

@@ -31,8 +31,6 @@ DOOR: ContextVar[str] = ContextVar("perdure simulated door", default="read")
 """The method of the store that is being called."""
 WRITES = frozenset({"start", "send", "claim", "commit", "enlist", "beat", "retire", "prune", "records", "keep"})
 SLOW_SECONDS = (1.0, 4.0, 12.0)
-DOOR_RATE = 0.3
-"""How often the door that loses many answers loses one."""
 _KINDS = tuple(FAULTS)
 
 
@@ -140,8 +138,9 @@ class Server:
             return ""
         kind = self.choices.weigh(self._rates, "fault")
         fault = _KINDS[kind - 1] if kind else ""
-        if not kind and door == self.swarm.door and self.choices.chance(DOOR_RATE, "door"):
-            fault = "failed after"
+        weak, weakness, rate = self.swarm.door
+        if not kind and door == weak and self.choices.chance(rate, "door"):
+            fault = weakness
         return "failed before" if fault == "full" and door not in WRITES else fault
 
     def _arrived(

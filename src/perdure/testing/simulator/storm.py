@@ -16,6 +16,7 @@ PAUSES = (0.3, 2.0, 8.0, 40.0)
 BLOCKS = (0.05, 0.5, 4.0)
 RESTARTS = (0.2, 1.0, 6.0)
 JUMPS = (0.5, 5.0, 60.0)
+CUTS = (2.0, 8.0, 20.0)
 FAULTS_LAST = 4
 """How many times as long as the storm the calls to the store may be slow and fail."""
 _KINDS = tuple(BLOWS)
@@ -28,6 +29,7 @@ class Storm:
         self._cluster = cluster
         self._over = False
         self._task: asyncio.Task[None] | None = None
+        self._cutting: asyncio.Task[None] | None = None
         self.blows: Counter[str] = Counter()
 
     def begin(self) -> None:
@@ -37,6 +39,8 @@ class Storm:
         loop.call_in(loop.world, FAULTS_LAST * swarm.storm_seconds, self._cluster.server.calm)
         if any(swarm.blows.values()):
             self._task = loop.create_task(self._rage())
+        if swarm.cut:
+            self._cutting = loop.create_task(self._cut())
 
     def end(self) -> None:
         """It is over."""
@@ -61,6 +65,18 @@ class Storm:
                     kind = cluster.choices.weigh(rates, "blow")
                     if kind:
                         self._strike(_KINDS[kind - 1], node)
+
+    async def _cut(self) -> None:
+        """Cut nodes off from the store, and only from it: what they ask waits until that is over, or fails."""
+        cluster, choices = self._cluster, self._cluster.choices
+        until = cluster.loop.now + cluster.swarm.storm_seconds
+        while cluster.loop.now < until and not self._over:
+            await asyncio.sleep(cluster.swarm.look_seconds)
+            for node in list(cluster.nodes):
+                if node.faulty and node.life is not None and node.alive and choices.chance(cluster.swarm.cut, "cut"):
+                    self.blows["cut"] += 1
+                    hangs = choices.pick((True, False), "cut")
+                    cluster.server.cut(node.life, choices.pick(CUTS, "cut"), hangs=hangs)
 
     async def _stop(self, node: Node) -> None:
         """Ask a node to stop, and start it again some time after it has."""

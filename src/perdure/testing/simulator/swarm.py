@@ -28,6 +28,18 @@ BLOWS = {
 }
 """What the storm may do to a node, or to the clock, at each of its looks, and the rates of which one is drawn."""
 
+CUT = (0.0, 0.0, 0.02)
+"""How often the storm cuts a node off from the store, at each of its looks: rates of which one is drawn."""
+DOORS = (
+    *[("", "", 0.0)] * 5,
+    ("start", "failed after", 0.3),
+    ("send", "failed after", 0.3),
+    ("commit", "failed after", 0.3),
+    ("claim", "failed after", 0.3),
+    ("beat", "failed before", 0.9),
+)
+"""A door of the store that fails more often than all others, with what its calls meet and how often; or none."""
+
 SCALES = (
     (0.0005,),
     (0.0005, 0.004),
@@ -45,6 +57,7 @@ class Swarm:
     """The weather of one history. Rates are probabilities: of ``faults`` per call, of ``blows`` per look of the storm.
 
     ``nodes`` is how many workers there are, ``skew`` how far their monotonic clocks may run apart (0.01: one percent),
+    ``cut`` how often a node is cut off from the store for a while, ``door`` which door of the store fails most often,
     ``conflict`` how often a row is locked by somebody else, ``deaf`` how often a hint gets lost, ``late`` how often
     what a killed node has sent still arrives. Leave the rates out for a history in which nothing goes wrong.
     The server may fail over (:meth:`Cluster.fail_over`) to a standby that lags so many commits behind as ``lag`` says.
@@ -55,6 +68,8 @@ class Swarm:
     latencies: tuple[float, ...] = SCALES[0]
     faults: dict[str, float] = field(default_factory=dict)
     blows: dict[str, float] = field(default_factory=dict)
+    cut: float = 0.0
+    door: tuple[str, str, float] = DOORS[0]
     conflict: float = 0.0
     deaf: float = 0.0
     late: float = 0.0
@@ -72,6 +87,8 @@ class Swarm:
             latencies=choices.pick(SCALES, "scale"),
             faults={fault: choices.pick(rates, _kind(fault)) for fault, rates in FAULTS.items()},
             blows={blow: choices.pick(rates, "swarm") for blow, rates in BLOWS.items()},
+            cut=choices.pick(CUT, "cut"),
+            door=choices.pick(DOORS, "door"),
             conflict=choices.pick((0.0, 0.02, 0.2), "swarm"),
             deaf=choices.pick((0.0, 0.1, 1.0), "swarm"),
             late=choices.pick((0.0, 0.5), "swarm"),
