@@ -289,6 +289,19 @@ async def test_f14_a_claim_that_is_answered_after_its_lease_begins_nothing(opene
         assert (worker.metrics()["leases_lost"], what_was_done()) == (1, ["e"])
 
 
+async def test_f14_a_start_that_is_answered_after_its_lease_begins_nothing_before_it_is_claimed(opened: Open) -> None:
+    slow = Gate("start")
+    engine, store = await opened(work=True, workflows=[one], pace=Pace(lease_seconds=0.5, beat_seconds=0.05))
+    store.after = slow
+    starting = asyncio.create_task(engine.start(one, "f"))
+    await slow.reached.wait()
+    over = engine.machine.monotonic() + 0.5
+    await until(lambda: engine.machine.monotonic() > over)
+    slow.open.set()
+    assert await (await starting).result(LIMIT) == "f"
+    assert (engine.metrics()["leases_lost"], what_was_done()) == (1, ["f"])
+
+
 # -- rule 21 and 22 ---------------------------------------------------------------------------
 
 bank = {"open": False}

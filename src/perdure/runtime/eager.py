@@ -16,7 +16,7 @@ from perdure.kernel.commit import Start, StartAnswer, StartVerdict
 from perdure.kernel.message import Message
 from perdure.kernel.outcome import STILL_BUSY
 from perdure.kernel.process import Process
-from perdure.runtime import standing
+from perdure.runtime import expiry, standing
 from perdure.runtime.activation import Activation
 from perdure.runtime.draft import drafted
 
@@ -92,7 +92,8 @@ class EagerStart:
             scheduler.telemetry.counters["turns"] += 1
             scheduler.hand[activation.process.id] = activation
             activation.lease_end = scheduler.committer.sent + scheduler.lease_seconds
-            scheduler.applied(activation, commit, answer.inbox)
+            if commit.after.owner is None or not expiry.lapsed(scheduler, activation):
+                scheduler.applied(activation, commit, answer.inbox)
         else:
             # Somebody else has the key, or nothing could be stored: what the turn did in memory is void.
             activation.drop()

@@ -27,14 +27,18 @@ def spared(activation: Activation) -> bool:
     return bool(activation.in_flight) and activation.until is None and may_end_late(activation.process)
 
 
-def too_late(scheduler: Scheduler, activation: Activation) -> bool:
-    """Let go at once of a process that was claimed after its deadline, or so slowly that its lease is over by now.
+def lapsed(scheduler: Scheduler, activation: Activation) -> bool:
+    """Let go of a process if we hear so late that it is ours that its lease is over: nobody acts on that (R4)."""
+    if activation.lease_end > scheduler.time.monotonic():
+        return False
+    scheduler.telemetry.count("leases_lost")
+    scheduler.drop(activation)  # it is due: whoever claims it next has nothing to wait for
+    return True
 
-    Its code is not run any more: nobody acts on a lease that he may have lost (R4).
-    """
-    if activation.lease_end <= scheduler.time.monotonic():
-        scheduler.telemetry.count("leases_lost")
-        scheduler.drop(activation)  # whoever claims it next waits for no end of our lease
+
+def too_late(scheduler: Scheduler, activation: Activation) -> bool:
+    """Let go at once of a process that was claimed after its deadline, or too slowly: its code is not run any more."""
+    if lapsed(scheduler, activation):
         return True
     if not passed(activation, scheduler.time.now()):
         return False
