@@ -88,30 +88,33 @@ def what_fits_goes_on(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
 
 
 def one_way_is_gone(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
-    """Who says at the end that it went one way has results of no other way in the history of that run (19)."""
+    """Who says at the end which way it went has that way on record, and no result of the other one (19)."""
     if is_task(evidence.row.kind) or evidence.row.status is not Status.COMPLETED:
         return
     results = {event.payload for event in evidence.events if event.type is EventType.STEP_COMPLETED}
+    taken = {event.name for event in evidence.events if event.type is EventType.PATCHED}
     value = json.decode(evidence.row.result or b"null")[-1]
-    for label in _left_aside(program_of(evidence.row).body, value):
-        if json.encode(label) in results:
-            yield f"it has gone the other way, and its history has a result of {label}"
+    for way, gone in _ways(program_of(evidence.row).body, value):
+        for other in nodes(way.new if gone == "old" else way.old, children=False):
+            if isinstance(other, Do) and json.encode(other.label) in results:
+                yield f"it has gone the {gone} way at {way.name}, and its history has a result of {other.label}"
+        if not way.careless and (gone == "new") != (way.name in taken):
+            yield f"it has gone the {gone} way at {way.name}, and its history says otherwise"
 
 
-def _left_aside(node: Node, value: Any) -> Iterator[str]:
-    """The steps of the ways that were not gone, as far as a value tells."""
+def _ways(node: Node, value: Any) -> Iterator[tuple[Way, str]]:
+    """The changes of the code that it came by, and which way it went there, as far as a value tells."""
     match node, value:
-        case Way(old=old, new=new), [way, one]:
-            gone, other = (old, new) if way == "old" else (new, old)
-            yield from (part.label for part in nodes(other, children=False) if isinstance(part, Do))
-            yield from _left_aside(gone, one)
+        case Way(old=old, new=new), [("old" | "new") as gone, one]:
+            yield node, gone
+            yield from _ways(new if gone == "new" else old, one)
         case ((Line(parts) | Fork(parts)), list()) if len(value) == len(parts):
             for part, one in zip(parts, value, strict=True):
-                yield from _left_aside(part, one)
+                yield from _ways(part, one)
         case ((Within(part) | Attempted(part)), [("in time" | "good"), one]):
-            yield from _left_aside(part, one)
+            yield from _ways(part, one)
         case ((Scope(part) | Guard(part)), _):
-            yield from _left_aside(part, value)
+            yield from _ways(part, value)
 
 
 def _by_hand(events: Sequence[Event]) -> set[tuple[str, str]]:

@@ -20,6 +20,8 @@ QUICK = (
     "what an ended worker held is not freed",
     "a new run carries the keys of the run before",
     "a cancelled process ends as completed",
+    "a signal is sent anew when another worker goes on",
+    "outputs are released before unheard messages have had their turn",
 )
 """Defects that the first few histories notice, of every chapter: the others take minutes, and ``make gate``."""
 MOST = 20
