@@ -24,13 +24,13 @@ from perdure.errors import (
     StoreUnavailable,
 )
 from perdure.handle import Handle
-from perdure.kernel.commit import Commit, Start, StartAnswer, StartVerdict
+from perdure.kernel.commit import CREATED, Commit, Start, StartAnswer, StartVerdict
 from perdure.kernel.event import Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.names import check_key, id_text
 from perdure.kernel.payload import decode
-from perdure.kernel.process import Process, Status
+from perdure.kernel.process import COMPLETED, Process, Status
 from perdure.queues import Queues, standing
 from perdure.recovery import Recovery
 from perdure.request import Reference
@@ -171,14 +171,14 @@ class Client(Calls):
         return answer
 
     def _handle(self, workflow: Workflow[Any, Any], process: Process, answer: StartAnswer) -> Handle[Any]:
-        if answer.verdict is StartVerdict.CONFLICT:
+        created = answer.verdict is CREATED
+        if not created and answer.verdict is StartVerdict.CONFLICT:
             raise KeyConflict(
                 f"the key {process.key!r} of kind {process.kind!r} belongs to process {id_text(answer.id)}, "
                 "which was started with another input; use another key, or the same input"
             )
-        if answer.verdict is StartVerdict.REFUSED:
+        if not created and answer.verdict is StartVerdict.REFUSED:
             raise StoreUnavailable("this worker was just ended by others; nothing was started, try again")
-        created = answer.verdict is StartVerdict.CREATED
         return Handle(
             self, answer.id, process.kind, process.key, created=created, result_type=workflow.shape.result_type
         )
@@ -218,7 +218,7 @@ class Client(Calls):
         else:
             async with asyncio.timeout(limit):
                 ended = await self.results.wait(id, here=self.in_hand(id))
-        if ended.status is Status.COMPLETED:
+        if ended.status is COMPLETED:
             return decode(ended.result or b"null", type)
         failure = Failure(type="Unknown", message="") if ended.error is None else Failure.shown(ended.error)
         error = {Status.FAILED: ProcessFailed, Status.CANCELLED: ProcessCancelled}.get(ended.status, ProcessBroken)

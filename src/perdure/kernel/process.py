@@ -19,8 +19,8 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
 
-RUNNING = Status.RUNNING
-"""The status met most: CPython 3.11 makes a call of every look into an enum's class."""
+RUNNING, COMPLETED = Status.RUNNING, Status.COMPLETED
+"""The statuses met most: CPython 3.11 makes a call of every look into an enum's class."""
 
 FINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
 

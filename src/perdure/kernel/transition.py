@@ -19,7 +19,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
 from perdure.kernel.outcome import Outcome
-from perdure.kernel.process import FINAL, MOVES, RUNNING, Process, Status
+from perdure.kernel.process import COMPLETED, FINAL, MOVES, RUNNING, Process, Status
 from perdure.limits import ALONE_DEATHS, SUSPECT_DEATHS
 
 _LAST_EVENT = {
@@ -71,7 +71,7 @@ def turn(
     written = tuple(events)
     if status is not RUNNING:
         number = process.events + len(written) + 1
-        payload = None if status is Status.COMPLETED else outcome.error
+        payload = None if status is COMPLETED else outcome.error
         written += (Event(number, 0, _LAST_EVENT[status], now, payload=payload),)
     busy = outcome.busy and status is RUNNING
     due_at, reminder = _next_look(status, busy, outcome.wake_at, idle_at)

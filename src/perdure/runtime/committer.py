@@ -29,6 +29,9 @@ Record = TypeVar("Record", Start, Commit, Message)
 Answered = Callable[[Any], None]
 """Called with the record's answer, or with the exception if it can never be applied."""
 
+Waiting = tuple[Record, Answered, int]
+"""A record that waits to be written, who is to be answered, and how many bytes it has."""
+
 
 class Committer:
     """Batches starts, commits and sends into as few transactions as there is time for.
@@ -42,9 +45,9 @@ class Committer:
         self.telemetry = telemetry
         self.heard: Callable[[int, float], None] = lambda now, sent: None
         self.sent = 0.0
-        self._starts: deque[tuple[Start, Answered]] = deque()
-        self._commits: deque[tuple[Commit, Answered]] = deque()
-        self._sends: deque[tuple[Message, Answered]] = deque()
+        self._starts: deque[Waiting[Start]] = deque()
+        self._commits: deque[Waiting[Commit]] = deque()
+        self._sends: deque[Waiting[Message]] = deque()
         self._aside: dict[int, Callable[[], None]] = {}
         self._turns_aside = 0
         self._held = 0  # bytes of the starts and sends that wait
@@ -89,25 +92,26 @@ class Committer:
     def commit(self, commit: Commit, answered: Answered) -> None:
         """Have a commit written; ``answered`` gets its CommitAnswer, or BadRecord if the database refuses it."""
         if not self._refused(answered):
-            self._commits.append((commit, answered))
+            self._commits.append((commit, answered, _bytes(commit)))
             if self._waiting is not None:
                 self._wake()
 
     def start(self, start: Start, answered: Answered) -> None:
         """Have a new process stored; ``answered`` gets its StartAnswer, or Overloaded, or BadRecord."""
-        if not self._refused(answered) and self._has_room(start, answered):
-            self._starts.append((start, answered))
+        size = _bytes(start)
+        if not self._refused(answered) and self._has_room(size, answered):
+            self._starts.append((start, answered, size))
             self._wake()
 
     def send(self, message: Message, answered: Answered) -> None:
         """Have a message sent; ``answered`` gets its SendAnswer, or Overloaded, or BadRecord."""
-        if not self._refused(answered) and self._has_room(message, answered):
-            self._sends.append((message, answered))
+        size = len(message.payload)
+        if not self._refused(answered) and self._has_room(size, answered):
+            self._sends.append((message, answered, size))
             self._wake()
 
-    def _has_room(self, record: Start | Message, answered: Answered) -> bool:
-        """Whether one more start or send may wait; it is told Overloaded if not."""
-        size = _bytes(record)
+    def _has_room(self, size: int, answered: Answered) -> bool:
+        """Whether one more start or send of so many bytes may wait; it is told Overloaded if not."""
         fits = self._held + size <= limits.WAITING_BYTES or not self._held
         if fits and len(self._starts) + len(self._sends) < limits.WAITING_RECORDS:
             self._held += size
@@ -134,7 +138,7 @@ class Committer:
             await self._write(self._sends, self.store.send)
 
     async def _write(
-        self, queue: deque[tuple[Record, Answered]], door: Callable[[Sequence[Record]], Awaitable[list[Any]]]
+        self, queue: deque[Waiting[Record]], door: Callable[[Sequence[Record]], Awaitable[list[Any]]]
     ) -> None:
         if not queue:
             return
@@ -143,18 +147,18 @@ class Committer:
             self._held -= size
         self.sent = self.machine.monotonic()
         try:
-            answers = await self._resolved([record for record, _ in batch], door)
+            answers = await self._resolved([entry[0] for entry in batch], door)
         except StoreError as error:
             answers = [error] * len(batch)
         except asyncio.CancelledError:
-            for _, answered in batch:
-                _tell(answered, _closed())
+            for entry in batch:
+                _tell(entry[1], _closed())
             raise
         except Exception as error:  # a defect of a store must not end the committer: everything waits for it
             log.exception("the store failed in a way it must not; please report it")
             answers = [StoreError(f"{type(error).__name__}: {error}; see the log")] * len(batch)
-        again: list[tuple[Record, Answered]] = []
-        early: list[tuple[Record, Answered]] = []
+        again: list[Waiting[Record]] = []
+        early: list[Waiting[Record]] = []
         due_in = limits.POLL_SECONDS
         for entry, answer in zip(batch, answers, strict=True):
             if (answer.__class__ is CommitAnswer and answer.verdict is APPLIED) or not _set_aside(answer):
@@ -204,9 +208,7 @@ class Committer:
         if answers and answers[0].now:
             self.heard(answers[0].now, sent)
 
-    def _later(
-        self, queue: deque[tuple[Record, Answered]], again: list[tuple[Record, Answered]], seconds: float = 0.0
-    ) -> None:
+    def _later(self, queue: deque[Waiting[Record]], again: list[Waiting[Record]], seconds: float = 0.0) -> None:
         """Put records back after a moment: their rows are locked by somebody, or their timers are not due yet."""
         self.telemetry.count("commits_busy", len(again))
 
@@ -216,7 +218,7 @@ class Committer:
         def put_back() -> None:
             if self._aside.pop(turn, None) is not None:
                 queue.extend(again)
-                self._held += sum(_bytes(record) for record, _ in again if not isinstance(record, Commit))
+                self._held += sum(entry[2] for entry in again if not isinstance(entry[0], Commit))
                 self._wake()
 
         self._aside[turn] = put_back
@@ -246,11 +248,11 @@ def _set_aside(answer: Any) -> bool:
 _START_BUSY = StartVerdict.BUSY  # CPython 3.11 makes a call of every look into an enum's class
 
 
-def _take(queue: deque[tuple[Record, Answered]]) -> tuple[list[tuple[Record, Answered]], int]:
+def _take(queue: deque[Waiting[Record]]) -> tuple[list[Waiting[Record]], int]:
     """Up to 1,000 records and 8 MiB, in order, at most one commit per process (rules 2 and 6); and how many bytes."""
-    batch: list[tuple[Record, Answered]] = []
+    batch: list[Waiting[Record]] = []
     taken: set[bytes] = set()
-    left: list[tuple[Record, Answered]] = []
+    left: list[Waiting[Record]] = []
     most, largest = limits.BATCH_RECORDS, limits.BATCH_BYTES
     size = 0
     while queue and len(batch) < most and size < largest:
@@ -262,16 +264,21 @@ def _take(queue: deque[tuple[Record, Answered]]) -> tuple[list[tuple[Record, Ans
                 left.append(entry)
                 continue
             taken.add(id)
-        size += _bytes(record)
+        size += entry[2]
         batch.append(entry)
     queue.extendleft(reversed(left))
     return batch, size
 
 
-def _bytes(record: Start | Commit | Message) -> int:
-    if record.__class__ is Commit:
+def _bytes(record: Start | Commit) -> int:
+    """How much there is of what may be long. Every step comes by here: what is mostly empty is not added up."""
+    size = 0
+    if isinstance(record, Start):
+        size = len(record.process.input)
+        if record.messages:
+            size += sum(len(sent.payload) for sent in record.messages)
+    else:
         after = record.after
-        size = 0
         if after.result is not None:
             size += len(after.result)
         if after.state is not None:
@@ -279,10 +286,6 @@ def _bytes(record: Start | Commit | Message) -> int:
         if record.starts or record.sends:
             size += sum(len(start.process.input) for start in record.starts)
             size += sum(len(sent.payload) for sent in record.sends)
-    elif isinstance(record, Start):
-        size = len(record.process.input) + sum(len(sent.payload) for sent in record.messages)
-    else:
-        return len(record.payload)
     for event in record.events:
         if event.payload is not None:
             size += len(event.payload)

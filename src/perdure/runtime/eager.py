@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from perdure.authoring.turn_loop import TurnLoop
 from perdure.authoring.workflow import Workflow
 from perdure.errors import StoreError
-from perdure.kernel.commit import Start, StartAnswer, StartVerdict
+from perdure.kernel.commit import CREATED, Start, StartAnswer
 from perdure.kernel.message import Message
 from perdure.kernel.outcome import STILL_BUSY
 from perdure.kernel.process import Process
@@ -87,7 +87,7 @@ class EagerStart:
         scheduler = self.scheduler
         commit, activation.commit = activation.commit, None
         self._tell(activation, answer)
-        if isinstance(answer, StartAnswer) and answer.verdict is StartVerdict.CREATED and commit is not None:
+        if isinstance(answer, StartAnswer) and answer.verdict is CREATED and commit is not None:
             scheduler.telemetry.counters["starts"] += 1
             scheduler.telemetry.counters["turns"] += 1
             scheduler.hand[activation.process.id] = activation

@@ -6,7 +6,7 @@ from perdure import limits
 from perdure.clock import microseconds
 from perdure.kernel.failure import Failure
 from perdure.kernel.outcome import STILL_BUSY, Outcome
-from perdure.kernel.process import Status
+from perdure.kernel.process import COMPLETED, Status
 from perdure.runtime import undoing
 from perdure.runtime.activation import Activation
 from perdure.runtime.store_time import StoreTime
@@ -56,4 +56,4 @@ def _ending(activation: Activation) -> Outcome:
     except ValueError as error:
         told = undoing.compensated(loop, Failure.of(error))
         return Outcome(Status.FAILED, state=loop.state, error=told.encode())
-    return Outcome(Status.COMPLETED, state=loop.state, result=result)
+    return Outcome(COMPLETED, state=loop.state, result=result)

@@ -79,12 +79,12 @@ class Lineage:
     def started(self, starts: Sequence[Start], answers: Sequence[StartAnswer]) -> None:
         """Take note of new processes that were accepted."""
         both = zip(starts, answers, strict=True)
-        self._note(start.process for start, answer in both if answer.verdict is CREATED)
+        self._note([start.process for start, answer in both if answer.verdict is CREATED])
 
     def committed(self, commits: Sequence[Commit], answers: Sequence[CommitAnswer]) -> None:
         """Take note of commits that were applied."""
         both = zip(commits, answers, strict=True)
-        self._note(commit.after for commit, answer in both if answer.verdict is APPLIED)
+        self._note([commit.after for commit, answer in both if answer.verdict is APPLIED])
 
     def claimed(self, processes: Iterable[Process]) -> None:
         """Take note of processes that were taken in hand."""

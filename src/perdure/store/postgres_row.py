@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 from msgspec import json
 
-from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
+from perdure.kernel.commit import APPLIED, CREATED, Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.process import Process, Status
@@ -25,7 +25,7 @@ MESSAGE_TYPES: Mapping[int, MessageType] = {int(type): type for type in MessageT
 def start_answers(starts: Sequence[Start], row: asyncpg.Record) -> list[StartAnswer]:
     """What became of each start."""
     now = row["now"]
-    answers = [StartAnswer(StartVerdict.CREATED, start.process.id, len(start.messages), now) for start in starts]
+    answers = [StartAnswer(CREATED, start.process.id, len(start.messages), now) for start in starts]
     if row["odd"] is not None:
         for place, verdict, id, inbox in zip(row["odd"], row["verdicts"], row["ids"], row["inboxes"], strict=True):
             answers[place - 1] = StartAnswer(StartVerdict(verdict), id, inbox, now)
@@ -37,7 +37,7 @@ def commit_answers(commits: Sequence[Commit], row: asyncpg.Record) -> list[Commi
     now, inboxes = row["now"], row["inboxes"]
     answers = [CommitAnswer(Verdict.APPLIED, 0, now)] * len(commits)
     if inboxes is not None:
-        answers = [CommitAnswer(Verdict.APPLIED, inbox, now) for inbox in inboxes]
+        answers = [CommitAnswer(APPLIED, inbox, now) for inbox in inboxes]
     if row["odd"] is not None:
         for place, verdict in zip(row["odd"], row["verdicts"], strict=True):
             answers[place - 1] = CommitAnswer(VERDICTS[verdict], answers[place - 1].inbox, now)

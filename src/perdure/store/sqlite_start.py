@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, json
 
 from perdure.errors import BadRecord
-from perdure.kernel.commit import Start, StartAnswer, StartVerdict
+from perdure.kernel.commit import CREATED, Start, StartAnswer, StartVerdict
 from perdure.store import sqlite_send
 from perdure.store.sqlite_connection import NOTHING
 from perdure.store.sqlite_row import EVENT_CELLS, PROCESS_CELLS, event_cells, process_cells
@@ -36,7 +36,7 @@ def start_at_once(transaction: Transaction, starts: Sequence[Start]) -> list[Sta
     _insert_events(transaction, starts)
     _send(transaction, starts)
     now = transaction.now
-    return [StartAnswer(StartVerdict.CREATED, start.process.id, len(start.messages), now) for start in starts]
+    return [StartAnswer(CREATED, start.process.id, len(start.messages), now) for start in starts]
 
 
 def start(transaction: Transaction, starts: Sequence[Start]) -> list[StartAnswer]:
