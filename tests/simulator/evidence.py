@@ -213,14 +213,9 @@ def deaths_are_counted(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
 
 
 def deaths_are_forgotten(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
-    """Whoever has come to its end by itself has ended all that was under way when its worker died (rule 13).
-
-    Where a message came meanwhile the end may have had to read first, and then the count of the row stays.
-    """
-    row, heard = evidence.row, False
-    for event in evidence.events:
-        heard = event.type is not EventType.REVIVED and (heard or event.message is not None)
-    if row.status is Status.COMPLETED and not heard and (row.deaths or row.alone_deaths):
+    """Whoever has come to its end by itself has ended all that was under way when its worker died (rule 13)."""
+    row = evidence.row
+    if row.status is Status.COMPLETED and (row.deaths or row.alone_deaths):
         yield f"it has completed, and {row.deaths} + {row.alone_deaths} deaths are still counted"
 
 

@@ -80,8 +80,6 @@ class Witness:
         left = (max(mine) - self.cluster.wall.now()) / SECOND
         if effect.kind == "done" and left < 0 and not life.blows:
             self._fail(f"{effect.label} was done {-left:.3f} s after the lease of its process was over", "one_owner")
-        if self.cluster.server.faults["locked row"]:
-            return  # what was done unheard, and set aside when it was sent again, is reckoned from its last sending
         believed, swarm = self._believed(life, id), self.cluster.swarm
         if believed > left + swarm.skew * swarm.pace.lease_seconds + MOMENT_SECONDS:
             text = f"{effect.label}: its worker believes in a lease of {believed:.3f} s more, and has {left:.3f} s"

@@ -331,6 +331,8 @@ class Activation:
         """A finishing commit was answered "read first": its events are unwritten again, without the ending."""
         if self.outbox is not None:
             self.outbox.restore(commit)
+        if commit.after.deaths < self.process.deaths:
+            self.inherited = set()  # what was in flight at those deaths has been recorded, but is not written yet
         self.events = list(commit.events[:-1])
         self.consumed = commit.consumed
         self.not_before = commit.not_before

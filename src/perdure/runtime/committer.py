@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from perdure import limits
@@ -45,6 +46,7 @@ class Committer:
         self.telemetry = telemetry
         self.heard: Callable[[int, float], None] = lambda now, sent: None
         self.sent = 0.0
+        self._in_doubt = False  # whether the batch that is being written was sent before, with an unknown outcome
         self._starts: deque[Waiting[Start]] = deque()
         self._commits: deque[Waiting[Commit]] = deque()
         self._sends: deque[Waiting[Message]] = deque()
@@ -145,7 +147,7 @@ class Committer:
         batch, size = _take(queue)
         if not isinstance(batch[0][0], Commit):
             self._held -= size
-        self.sent = self.machine.monotonic()
+        self.sent, self._in_doubt = self.machine.monotonic(), False
         try:
             answers = await self._resolved([entry[0] for entry in batch], door)
         except StoreError as error:
@@ -169,6 +171,8 @@ class Committer:
             else:
                 again.append(entry)
         if again:
+            if self._in_doubt:
+                again = [(record, partial(self._as_of, self.sent, answered), size) for record, answered, size in again]
             self._later(queue, again)
         if early:  # the store's clock stands still since it was set back: asking without a pause would not move it
             self.telemetry.count("commits_early", len(early))
@@ -185,6 +189,7 @@ class Committer:
                 answers = await door(records)
             except StoreUnavailable as error:
                 # If we die here the batch is applied or not; its processes are claimed and replayed either way.
+                self._in_doubt = True
                 self.telemetry.count("commits_resent")
                 self.telemetry.count("store_errors")
                 if self._closing:
@@ -203,6 +208,14 @@ class Committer:
             self.telemetry.took(door.__name__, self.machine.monotonic() - sent)
             self._hear(answers, sent)
             return answers
+
+    def _as_of(self, sent: float, answered: Answered, answer: Any) -> None:
+        """Give an answer as that of an earlier sending, which may be what was applied: its lease runs from then."""
+        last, self.sent = self.sent, min(self.sent, sent)
+        try:
+            answered(answer)
+        finally:
+            self.sent = last
 
     def _hear(self, answers: Sequence[CommitAnswer | StartAnswer | SendAnswer], sent: float) -> None:
         if answers and answers[0].now:
