@@ -12,8 +12,9 @@ from perdure.authoring.workflow import receive, workflow
 from perdure.clock import Machine
 from perdure.engine import Engine
 from perdure.errors import ProcessCancelled
+from perdure.kernel.commit import Start
 from perdure.kernel.policy import Retry
-from perdure.kernel.process import Status
+from perdure.kernel.process import Process, Status
 from perdure.runtime.pace import Pace
 from perdure.store.base import Overdue, Search
 from perdure.store.open import store_for
@@ -227,6 +228,26 @@ async def test_rule_14_no_lease_is_renewed_past_the_process_deadline(opened: Ope
     with pytest.raises(Exception, match="deadline"):
         await handle.result(LIMIT)
     assert (await handle.status()).status is Status.FAILED
+
+
+@workflow
+async def ends_at_once() -> str:
+    return "done"
+
+
+async def test_rule_13_an_end_that_must_read_first_forgets_the_deaths_all_the_same(opened: Open) -> None:
+    client, other = await opened()
+    _, store = await opened(work=True, workflows=[ends_at_once])
+    gate = store.before = Gate("commit")
+    row = Process(Machine().new_id(), "ends_at_once", None, b"[]", deaths=1)
+    await other.start([Start(row)])
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    await client.signal(row.id, "late", 1)
+    gate.open.set()
+    assert await client.result(row.id, timeout=LIMIT) == "done"
+    types = [event.type.name for event in await client.history(row.id)]
+    assert types == ["MESSAGE_RECEIVED", "COMPLETED"]
+    assert (await client.row(row.id)).deaths == 0
 
 
 # -- the store away ---------------------------------------------------------------------------
