@@ -247,5 +247,5 @@ async def booked_unheard(engine: Engine, patch: pytest.MonkeyPatch, flow: Any, *
     return handle
 
 
-async def deaf(activations: Any) -> None:
+async def deaf(activations: Any, waiting: Any) -> None:
     """Reads no message for anybody."""

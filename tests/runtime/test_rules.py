@@ -139,6 +139,32 @@ async def test_rule_18_an_unseen_cancel_opens_the_next_turn_before_outputs_are_r
     assert what_was_done() == ["first"]
 
 
+@workflow
+async def cancellable_later() -> str:
+    await waiting("first")
+    await note("second")
+    return "never"
+
+
+async def test_rule_18_a_read_that_began_before_it_was_told_releases_no_outputs(opened: Open) -> None:
+    gates["first"] = asyncio.Event()
+    engine, store = await opened(work=True, workflows=[cancellable_later])
+    handle = await engine.start(cancellable_later)
+    await until(lambda: what_was_done() == ["first"])
+    gate = store.after = Gate("messages", lambda wants: handle.id_bytes in dict(wants))
+    assert engine.worker is not None
+    engine.worker.inbox.look(handle.id_bytes)
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    teller, _ = await opened()
+    await teller.cancel(handle.id_bytes, who="anna")
+    gates["first"].set()
+    await until(lambda: engine.worker.scheduler.hand[handle.id_bytes].unheard)  # type: ignore[union-attr]
+    gate.open.set()
+    with pytest.raises(ProcessCancelled):
+        await handle.result(LIMIT)
+    assert what_was_done() == ["first"]
+
+
 # -- rule 11, 12, 14 --------------------------------------------------------------------------
 
 gates: dict[str, asyncio.Event] = {}

@@ -66,7 +66,7 @@ class InboxReader:
         ]
         began = self.scheduler.time.monotonic()
         try:
-            news = await self._read([*wanted, *heard])
+            news = await self._read([*wanted, *heard], known)
         except BaseException:
             self._wanted = wanted + self._wanted
             self._named |= named
@@ -81,8 +81,8 @@ class InboxReader:
         # The hint may have been for one of those left out, and newer than its last commit: look a moment later.
         return TOLD_SECONDS if (hinted or named) and len(heard) < len(others) else limits.POLL_SECONDS
 
-    async def _read(self, activations: Sequence[Activation]) -> set[bytes]:
-        """Read, and hand over; answers who had something new."""
+    async def _read(self, activations: Sequence[Activation], waiting: set[int]) -> set[bytes]:
+        """Read, and hand over; answers who had something new. ``waiting`` are the numbers of those who wait for it."""
         news: set[bytes] = set()
         for first in range(0, len(activations), limits.BATCH_RECORDS):
             some = activations[first : first + limits.BATCH_RECORDS]
@@ -92,7 +92,8 @@ class InboxReader:
                 found.setdefault(message.process, []).append(message)
             for activation in some:
                 mine = found.get(activation.process.id, [])
-                if activation.unheard or mine:
-                    self.scheduler.heard(activation, mine)
+                wanted = id(activation) in waiting
+                if wanted or mine:
+                    self.scheduler.heard(activation, mine, wanted=wanted)
             news.update(found)
         return news

@@ -288,9 +288,13 @@ class Scheduler:
         activation.unheard = True
         self.unheard(activation)
 
-    def heard(self, activation: Activation, messages: Sequence[Message]) -> None:
-        """The messages that a process had not heard have been read: they open its next turn."""
-        activation.unheard = False
+    def heard(self, activation: Activation, messages: Sequence[Message], *, wanted: bool = False) -> None:
+        """Messages that a process had not heard have been read: they open its next turn.
+
+        ``wanted`` says that they are all that it waits for. A read that began before it was told may lack some.
+        """
+        if wanted:
+            activation.unheard = False
         if activation.gone:
             return
         if trouble := first_trouble(message.payload for message in messages):
