@@ -11,7 +11,7 @@ from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import receive, workflow
 from perdure.clock import Machine
 from perdure.engine import Engine
-from perdure.errors import ProcessCancelled
+from perdure.errors import ProcessCancelled, ProcessFailed
 from perdure.kernel.commit import Start
 from perdure.kernel.policy import Retry
 from perdure.kernel.process import Process, Status
@@ -274,6 +274,17 @@ async def test_rule_13_an_end_that_must_read_first_forgets_the_deaths_all_the_sa
     types = [event.type.name for event in await client.history(row.id)]
     assert types == ["MESSAGE_RECEIVED", "COMPLETED"]
     assert (await client.row(row.id)).deaths == 0
+
+
+async def test_a_process_over_its_deadline_with_an_unheard_message_is_not_claimed_again_and_again(opened: Open) -> None:
+    client, other = await opened()
+    row = Process(Machine().new_id(), "waits", None, b'["x"]', deadline=await other.now() + 1)
+    await other.start([Start(row)])
+    await client.signal(row.id, "late", 1)
+    engine, _ = await opened(work=True, workflows=[waits])
+    with pytest.raises(ProcessFailed, match="Expired|deadline"):
+        await client.result(row.id, timeout=LIMIT)
+    assert engine.metrics()["claims"] <= 2
 
 
 # -- the store away ---------------------------------------------------------------------------
