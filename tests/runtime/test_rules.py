@@ -11,10 +11,9 @@ from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import receive, workflow
 from perdure.clock import Machine
 from perdure.engine import Engine
-from perdure.errors import ProcessCancelled, ProcessFailed
-from perdure.kernel.commit import Start
+from perdure.errors import ProcessCancelled
 from perdure.kernel.policy import Retry
-from perdure.kernel.process import Process, Status
+from perdure.kernel.process import Status
 from perdure.runtime.pace import Pace
 from perdure.store.base import Overdue, Search
 from perdure.store.open import store_for
@@ -84,7 +83,7 @@ async def test_rule_16_step_one_is_released_only_after_the_insert_that_holds_the
     assert not [name for name, _ in store.calls if name == "claim" and handle.id_bytes in engine.worker.scheduler.hand]
 
 
-# -- rule 17 and 18 ---------------------------------------------------------------------------
+# -- rule 17 ---------------------------------------------------------------------------
 
 
 @step(retry=Retry.NONE)
@@ -117,52 +116,6 @@ async def test_rule_17_when_a_commit_is_refused_every_later_turn_goes_with_it(op
     await until(lambda: not engine.metrics()["in_hand"])
     assert engine.metrics()["commits_refused"] == 1
     assert [what for what in what_was_done() if what.startswith(("after", "end"))] == []
-
-
-@workflow
-async def cancellable() -> str:
-    await note("first")
-    await note("second")
-    return "never"
-
-
-async def test_rule_18_an_unseen_cancel_opens_the_next_turn_before_outputs_are_released(opened: Open) -> None:
-    engine, store = await opened(work=True, workflows=[cancellable])
-    gate = store.before = Gate("commit")
-    handle = await engine.start(cancellable)
-    await asyncio.wait_for(gate.reached.wait(), LIMIT)
-    teller, _ = await opened()
-    await teller.cancel(handle.id_bytes, who="anna")
-    gate.open.set()
-    with pytest.raises(ProcessCancelled):
-        await handle.result(LIMIT)
-    assert what_was_done() == ["first"]
-
-
-@workflow
-async def cancellable_later() -> str:
-    await waiting("first")
-    await note("second")
-    return "never"
-
-
-async def test_rule_18_a_read_that_began_before_it_was_told_releases_no_outputs(opened: Open) -> None:
-    gates["first"] = asyncio.Event()
-    engine, store = await opened(work=True, workflows=[cancellable_later])
-    handle = await engine.start(cancellable_later)
-    await until(lambda: what_was_done() == ["first"])
-    gate = store.after = Gate("messages", lambda wants: handle.id_bytes in dict(wants))
-    assert engine.worker is not None
-    engine.worker.inbox.look(handle.id_bytes)
-    await asyncio.wait_for(gate.reached.wait(), LIMIT)
-    teller, _ = await opened()
-    await teller.cancel(handle.id_bytes, who="anna")
-    gates["first"].set()
-    await until(lambda: engine.worker.scheduler.hand[handle.id_bytes].unheard)  # type: ignore[union-attr]
-    gate.open.set()
-    with pytest.raises(ProcessCancelled):
-        await handle.result(LIMIT)
-    assert what_was_done() == ["first"]
 
 
 # -- rule 11, 12, 14 --------------------------------------------------------------------------
@@ -254,37 +207,6 @@ async def test_rule_14_no_lease_is_renewed_past_the_process_deadline(opened: Ope
     with pytest.raises(Exception, match="deadline"):
         await handle.result(LIMIT)
     assert (await handle.status()).status is Status.FAILED
-
-
-@workflow
-async def ends_at_once() -> str:
-    return "done"
-
-
-async def test_rule_13_an_end_that_must_read_first_forgets_the_deaths_all_the_same(opened: Open) -> None:
-    client, other = await opened()
-    _, store = await opened(work=True, workflows=[ends_at_once])
-    gate = store.before = Gate("commit")
-    row = Process(Machine().new_id(), "ends_at_once", None, b"[]", deaths=1)
-    await other.start([Start(row)])
-    await asyncio.wait_for(gate.reached.wait(), LIMIT)
-    await client.signal(row.id, "late", 1)
-    gate.open.set()
-    assert await client.result(row.id, timeout=LIMIT) == "done"
-    types = [event.type.name for event in await client.history(row.id)]
-    assert types == ["MESSAGE_RECEIVED", "COMPLETED"]
-    assert (await client.row(row.id)).deaths == 0
-
-
-async def test_a_process_over_its_deadline_with_an_unheard_message_is_not_claimed_again_and_again(opened: Open) -> None:
-    client, other = await opened()
-    row = Process(Machine().new_id(), "waits", None, b'["x"]', deadline=await other.now() + 1)
-    await other.start([Start(row)])
-    await client.signal(row.id, "late", 1)
-    engine, _ = await opened(work=True, workflows=[waits])
-    with pytest.raises(ProcessFailed, match="Expired|deadline"):
-        await client.result(row.id, timeout=LIMIT)
-    assert engine.metrics()["claims"] <= 2
 
 
 # -- the store away ---------------------------------------------------------------------------

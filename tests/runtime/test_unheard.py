@@ -1,0 +1,115 @@
+"""Messages that a process has not heard yet: what they hold up, and what must not be forgotten or begun meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from perdure.authoring.step import step
+from perdure.authoring.workflow import workflow
+from perdure.clock import Machine
+from perdure.errors import ProcessCancelled, ProcessFailed
+from perdure.kernel.commit import Start
+from perdure.kernel.policy import Retry
+from perdure.kernel.process import Process
+from perdure.testing.faults import Gate
+from tests.runtime.conftest import LIMIT, Open, until
+
+done: list[str] = []
+gates: dict[str, asyncio.Event] = {}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done() -> None:
+    done.clear()
+
+
+@step(retry=Retry.NONE)
+async def note(what: str) -> str:
+    done.append(what)
+    return what
+
+
+@step(retry=Retry.NONE, timeout=600)
+async def waiting(name: str) -> str:
+    done.append(name)
+    await gates[name].wait()
+    return name
+
+
+@workflow
+async def cancellable() -> str:
+    await note("first")
+    await note("second")
+    return "never"
+
+
+async def test_rule_18_an_unseen_cancel_opens_the_next_turn_before_outputs_are_released(opened: Open) -> None:
+    engine, store = await opened(work=True, workflows=[cancellable])
+    gate = store.before = Gate("commit")
+    handle = await engine.start(cancellable)
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    teller, _ = await opened()
+    await teller.cancel(handle.id_bytes, who="anna")
+    gate.open.set()
+    with pytest.raises(ProcessCancelled):
+        await handle.result(LIMIT)
+    assert done == ["first"]
+
+
+@workflow
+async def cancellable_later() -> str:
+    await waiting("first")
+    await note("second")
+    return "never"
+
+
+async def test_rule_18_a_read_that_began_before_it_was_told_releases_no_outputs(opened: Open) -> None:
+    gates["first"] = asyncio.Event()
+    engine, store = await opened(work=True, workflows=[cancellable_later])
+    handle = await engine.start(cancellable_later)
+    await until(lambda: done == ["first"])
+    gate = store.after = Gate("messages", lambda wants: handle.id_bytes in dict(wants))
+    assert engine.worker is not None
+    engine.worker.inbox.look(handle.id_bytes)
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    teller, _ = await opened()
+    await teller.cancel(handle.id_bytes, who="anna")
+    gates["first"].set()
+    await until(lambda: engine.worker.scheduler.hand[handle.id_bytes].unheard)  # type: ignore[union-attr]
+    gate.open.set()
+    with pytest.raises(ProcessCancelled):
+        await handle.result(LIMIT)
+    assert done == ["first"]
+
+
+@workflow
+async def ends_at_once() -> str:
+    return "done"
+
+
+async def test_rule_13_an_end_that_must_read_first_forgets_the_deaths_all_the_same(opened: Open) -> None:
+    client, other = await opened()
+    _, store = await opened(work=True, workflows=[ends_at_once])
+    gate = store.before = Gate("commit")
+    row = Process(Machine().new_id(), "ends_at_once", None, b"[]", deaths=1)
+    await other.start([Start(row)])
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    await client.signal(row.id, "late", 1)
+    gate.open.set()
+    assert await client.result(row.id, timeout=LIMIT) == "done"
+    types = [event.type.name for event in await client.history(row.id)]
+    assert types == ["MESSAGE_RECEIVED", "COMPLETED"]
+    assert (await client.row(row.id)).deaths == 0
+
+
+async def test_a_process_over_its_deadline_with_an_unheard_message_is_not_claimed_again_and_again(opened: Open) -> None:
+    client, other = await opened()
+    row = Process(Machine().new_id(), "ends_at_once", None, b"[]", deadline=await other.now() + 1)
+    await other.start([Start(row)])
+    await client.signal(row.id, "late", 1)
+    engine, _ = await opened(work=True, workflows=[ends_at_once])
+    with pytest.raises(ProcessFailed, match="deadline"):
+        await client.result(row.id, timeout=LIMIT)
+    assert engine.metrics()["claims"] <= 2
