@@ -172,13 +172,8 @@ class Client(Calls):
 
     def _handle(self, workflow: Workflow[Any, Any], process: Process, answer: StartAnswer) -> Handle[Any]:
         created = answer.verdict is CREATED
-        if not created and answer.verdict is StartVerdict.CONFLICT:
-            raise KeyConflict(
-                f"the key {process.key!r} of kind {process.kind!r} belongs to process {id_text(answer.id)}, "
-                "which was started with another input; use another key, or the same input"
-            )
-        if not created and answer.verdict is StartVerdict.REFUSED:
-            raise StoreUnavailable("this worker was just ended by others; nothing was started, try again")
+        if not created:
+            _check_existing(process, answer)
         return Handle(
             self, answer.id, process.kind, process.key, created=created, result_type=workflow.shape.result_type
         )
@@ -275,3 +270,14 @@ class Client(Calls):
         """Send a signal with a value; it waits in the inbox until the process receives it. A person is recorded."""
         signal = request.signal(name, value, key, who, why, origin)
         return await self._send(process, MessageType.SIGNAL, *signal)
+
+
+def _check_existing(process: Process, answer: StartAnswer) -> None:
+    """Raise what has kept a start from being stored, unless a process with the same key and input exists already."""
+    if answer.verdict is StartVerdict.CONFLICT:
+        raise KeyConflict(
+            f"the key {process.key!r} of kind {process.kind!r} belongs to process {id_text(answer.id)}, "
+            "which was started with another input; use another key, or the same input"
+        )
+    if answer.verdict is StartVerdict.REFUSED:
+        raise StoreUnavailable("this worker was just ended by others; nothing was started, try again")

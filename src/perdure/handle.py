@@ -79,8 +79,7 @@ class Handle(Asked, Generic[Result]):
     def __init__(
         self, client: Client, id_bytes: bytes, kind: str, key: str | None, *, created: bool, result_type: Any = Any
     ) -> None:
-        self._client = client
-        self.id_bytes = id_bytes
+        super().__init__(client, id_bytes)
         self._type = result_type
         self.kind = kind
         self.key = key

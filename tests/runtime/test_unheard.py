@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.clock import Machine
 from perdure.errors import ProcessCancelled, ProcessFailed
+from perdure.handle import Handle
 from perdure.kernel.commit import Start
 from perdure.kernel.policy import Retry
 from perdure.kernel.process import Process
@@ -40,48 +42,49 @@ async def waiting(name: str) -> str:
 
 @workflow
 async def cancellable() -> str:
-    await note("first")
-    await note("second")
-    return "never"
-
-
-async def test_rule_18_an_unseen_cancel_opens_the_next_turn_before_outputs_are_released(opened: Open) -> None:
-    engine, store = await opened(work=True, workflows=[cancellable])
-    gate = store.before = Gate("commit")
-    handle = await engine.start(cancellable)
-    await asyncio.wait_for(gate.reached.wait(), LIMIT)
-    teller, _ = await opened()
-    await teller.cancel(handle.id_bytes, who="anna")
-    gate.open.set()
-    with pytest.raises(ProcessCancelled):
-        await handle.result(LIMIT)
-    assert done == ["first"]
-
-
-@workflow
-async def cancellable_later() -> str:
     await waiting("first")
     await note("second")
     return "never"
 
 
+async def cancelled_before_the_second(opened: Open, handle: Handle[Any]) -> None:
+    """Somebody else asks the process to cancel, while its worker does not hear."""
+    teller, _ = await opened()
+    await teller.cancel(handle.id_bytes, who="anna")
+    gates["first"].set()
+
+
+async def ends_after_the_first(handle: Handle[Any]) -> None:
+    with pytest.raises(ProcessCancelled):
+        await handle.result(LIMIT)
+    assert done == ["first"]
+
+
+async def test_rule_18_an_unseen_cancel_opens_the_next_turn_before_outputs_are_released(opened: Open) -> None:
+    gates["first"] = asyncio.Event()
+    gates["first"].set()
+    engine, store = await opened(work=True, workflows=[cancellable])
+    gate = store.before = Gate("commit")
+    handle = await engine.start(cancellable)
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    await cancelled_before_the_second(opened, handle)
+    gate.open.set()
+    await ends_after_the_first(handle)
+
+
 async def test_rule_18_a_read_that_began_before_it_was_told_releases_no_outputs(opened: Open) -> None:
     gates["first"] = asyncio.Event()
-    engine, store = await opened(work=True, workflows=[cancellable_later])
-    handle = await engine.start(cancellable_later)
+    engine, store = await opened(work=True, workflows=[cancellable])
+    handle = await engine.start(cancellable)
     await until(lambda: done == ["first"])
     gate = store.after = Gate("messages", lambda wants: handle.id_bytes in dict(wants))
     assert engine.worker is not None
     engine.worker.inbox.look(handle.id_bytes)
     await asyncio.wait_for(gate.reached.wait(), LIMIT)
-    teller, _ = await opened()
-    await teller.cancel(handle.id_bytes, who="anna")
-    gates["first"].set()
+    await cancelled_before_the_second(opened, handle)
     await until(lambda: engine.worker.scheduler.hand[handle.id_bytes].unheard)  # type: ignore[union-attr]
     gate.open.set()
-    with pytest.raises(ProcessCancelled):
-        await handle.result(LIMIT)
-    assert done == ["first"]
+    await ends_after_the_first(handle)
 
 
 @workflow

@@ -9,19 +9,18 @@ from typing import Any
 from msgspec import json
 
 from perdure.kernel.child import is_task
-from perdure.kernel.event import Event, EventType
+from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.finding import Finding
 from perdure.kernel.message import MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.opening import CONTINUED, opening_of
 from perdure.kernel.process import Status
-from tests.simulator.evidence import STEPS, Evidence, program_of
+from tests.simulator.evidence import STEPS, Evidence, by_hand, program_of
 from tests.simulator.ledger import Ledger
 from tests.simulator.program import Attempted, Do, Fork, Guard, Line, Node, Scope, Way, Within, nodes
 
 AGAIN = "restarted at "
-_BY_PEOPLE = frozenset({EventType.SET_BY_HAND, EventType.SKIPPED})
 _ASKED = frozenset({EventType.ATTEMPT_FAILED, EventType.STEP_COMPLETED, EventType.STEP_FAILED})
 
 
@@ -29,7 +28,7 @@ def keys_are_kept(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     """A step that goes on in a new run keeps its key, one that a person has begun again there has a new one (21)."""
     id = id_text(evidence.row.id)
     for run, events in evidence.runs.items():
-        answered = _by_hand(events)
+        answered = by_hand(events)
         for event in events[opening_of(events).kept + 1 if run > 1 else len(events) :]:
             slot = event.name, event.place
             if event.type is not EventType.STEP_COMPLETED or event.name not in STEPS or slot in answered:
@@ -81,7 +80,7 @@ def what_fits_goes_on(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     if is_task(evidence.row.kind) or any(isinstance(n, Way) and n.careless for n in _own(evidence)):
         return
     for run, events in evidence.runs.items():
-        changed = any(event.type is EventType.PATCHED for event in events) or _by_hand(events)
+        changed = any(event.type is EventType.PATCHED for event in events) or by_hand(events)
         for event in events if not changed else ():
             if event.type is EventType.BROKEN and Failure.shown(event.payload or b"{}").type == "HistoryMisfit":
                 yield f"run {run}: {Failure.shown(event.payload or b'').message:.400}"
@@ -118,11 +117,6 @@ def _ways(node: Node, value: Any) -> Iterator[tuple[Way, str]]:
             yield from _ways(part, one)
         case ((Scope(part) | Guard(part)), _):
             yield from _ways(part, value)
-
-
-def _by_hand(events: Sequence[Event]) -> set[tuple[str, str]]:
-    """The steps of a run that a person has answered."""
-    return {(event.name, event.place) for event in events if event.type in _BY_PEOPLE}
 
 
 def _own(evidence: Evidence) -> Iterator[Node]:

@@ -75,11 +75,11 @@ def results_have_effects(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     """A recorded result of a step was really given by an attempt under its key, and is what that attempt gave."""
     id = id_text(evidence.row.id)
     for run, events in evidence.runs.items():
-        by_hand = _by_hand(events)
+        given = by_hand(events)
         for event in events:
             if event.type is not EventType.STEP_COMPLETED or event.name not in STEPS or event.message is not None:
                 continue
-            by_people = (event.name, event.place) in by_hand or event.payload in (b"null", json.encode(BY_HAND))
+            by_people = (event.name, event.place) in given or event.payload in (b"null", json.encode(BY_HAND))
             if by_people and undo.undoes(event.place) is None:
                 continue
             kind = "undone" if undo.undoes(event.place) else "done"
@@ -162,20 +162,20 @@ def keys_name_the_round(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     id = id_text(evidence.row.id)
     for run, events in evidence.runs.items():
         kept = opening_of(events).kept + 1
-        by_hand = _by_hand(events)
+        given = by_hand(events)
         for event in events:
             slot = event.name, event.place
             first = _first_asked(evidence, run, slot)
             if event.type is not EventType.STEP_COMPLETED or first is None or (run > 1 and event.number <= kept):
                 continue
-            if slot in by_hand:  # nobody has done it in this run; in another one it may have been done
+            if slot in given:  # nobody has done it in this run; in another one it may have been done
                 continue
             keys = {e.key for e in ledger.effects if e.kind == "done" and _fits(e.key, evidence.row, id, event)}
             if keys and event.name in STEPS and f"{id}/{first}/{event.name}:{event.place}" not in keys:
                 yield f"run {run}: {event.name}:{event.place} was done under {sorted(keys)}, none is of run {first}"
 
 
-def _by_hand(events: Sequence[Event]) -> set[tuple[str, str]]:
+def by_hand(events: Sequence[Event]) -> set[tuple[str, str]]:
     """The steps of a run that a person has answered."""
     return {(e.name, e.place) for e in events if e.type in (EventType.SET_BY_HAND, EventType.SKIPPED)}
 

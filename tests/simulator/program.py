@@ -222,9 +222,8 @@ class Drawing:
 
     def _way(self, depth: int, pace: float) -> Way:
         name = self._label()
-        if one_in(
-            self.chance, 3
-        ):  # what was asked for and not answered is in neither way: no undo of it is owed for ever
+        if one_in(self.chance, 3):
+            # What was asked for and not answered is in neither way: no undo of it is owed for ever.
             old = [Do(self._label(), self._seconds(pace)) for _ in range(1 + self.chance.draw(2))]
             return Way(name, Line(old), Do(self._label(), self._seconds(pace)), careless=True)
         return Way(name, self._do(pace), self._do(pace))
