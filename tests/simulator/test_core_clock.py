@@ -53,6 +53,20 @@ async def an_hour_forward(cluster: Cluster) -> None:
     assert [await handle.result() for handle in handles] == ["awake"] * 5
 
 
+async def a_minute(cluster: Cluster) -> None:
+    loop = asyncio.get_running_loop()
+    handle = await cluster.client.start(nap, 60.5)
+    began = loop.time()
+    await handle.result()
+    late = loop.time() - began - 60.5
+    cluster.require("no_late_timer", late < 0.05, f"the timer of a minute was {late:.3f} s late")
+
+
+def test_a_timer_of_a_minute_is_no_later_than_one_of_a_second() -> None:
+    for seed in range(5):
+        simulate(a_minute, seed, workflows=[nap], swarm=Swarm()).check()
+
+
 def test_timers_ring_when_the_clock_jumps_forward() -> None:
     for seed in range(5):
         assert simulate(an_hour_forward, seed, workflows=[nap], swarm=Swarm()).check().seconds < 30

@@ -47,6 +47,7 @@ class Intake:
         self.claimed_any = asyncio.Event()
         self.unsure = False
         self._next: int | None = None
+        self._awaited: int | None = None  # the due time at which the next look is made, if it is not made before
         self._in_vain = 0
         self._named: dict[bytes, None] = {}
         self._asking: tuple[bytes, ...] = ()
@@ -169,13 +170,16 @@ class Intake:
 
         So do we where the time has come by our clock, and not by the store's: that one was set back, and stands still.
         """
-        expected, waited = self._next, self.scheduler.time.monotonic() >= self._look_at
+        awaited = self._awaited if self.scheduler.time.monotonic() >= self._look_at else None
         self._next = min((one.next_due_at for one in answers if one.next_due_at is not None), default=None)
+        self._awaited = None
         if self._next is None:
             return limits.POLL_SECONDS
         wait = (self._next - self.scheduler.time.now()) / 1_000_000
-        early = wait <= 0 or (waited and self._next == expected)
+        early = wait <= 0 or self._next == awaited
         self._in_vain = self._in_vain + 1 if early and not any(one.claimed for one in answers) else 0
+        if wait < limits.POLL_SECONDS:
+            self._awaited = self._next
         return min(limits.POLL_SECONDS, max(wait, 0.001 * 2.0 ** min(self._in_vain, 10)))
 
     async def claim(
