@@ -11,7 +11,7 @@ from perdure.authoring.step import step
 from perdure.authoring.version import patched
 from perdure.authoring.workflow import Workflow, receive, workflow
 from perdure.engine import Engine
-from perdure.errors import ProcessBroken
+from perdure.errors import ProcessBroken, ProcessCancelled
 from perdure.handle import Handle
 from perdure.kernel.event import EventType
 from perdure.kernel.policy import Retry
@@ -242,6 +242,46 @@ async def test_rule_19_a_child_that_was_started_for_other_arguments_is_not_taken
     engine, _ = await opened(work=True, workflows=[here], queues=["slow"])
     with pytest.raises(ProcessBroken, match=r"a start of step 'act' at place 1 for other arguments.*as it is now"):
         await engine.result(handle.id, timeout=LIMIT)
+
+
+@step(retry=Retry.NONE)
+async def give_back(deed: str) -> None:
+    done.append(f"{deed} given back")
+
+
+@step(retry=Retry.NONE, undo=give_back)
+async def book(deed: str) -> None:
+    done.append(deed)
+    await asyncio.Event().wait()
+
+
+async def test_rule_19_what_another_code_owes_to_undo_is_not_forgotten_by_code_that_does_not_know_of_it(
+    opened: Open,
+) -> None:
+    @workflow(name="subscription")
+    async def unaware() -> None:
+        await receive("go")
+
+    @workflow(name="subscription")
+    async def aware() -> None:
+        if patched("seat"):
+            await book("seat")
+        await receive("go")
+
+    engine, _ = await opened(work=True, workflows=[aware])
+    handle = await engine.start(aware)
+    await until(lambda: bool(done))
+    await engine.close(0)
+    engine, _ = await opened(work=True, workflows=[unaware])
+    await engine.cancel(handle.id)
+    with pytest.raises(ProcessBroken, match="that 'give_back' is owed for step book:1, but the code asked for no such"):
+        await engine.result(handle.id, timeout=LIMIT)
+    await engine.close()
+    engine, _ = await opened(work=True, workflows=[aware])
+    await engine.retry(handle.id)
+    with pytest.raises(ProcessCancelled, match="compensated: book:1"):
+        await engine.result(handle.id, timeout=LIMIT)
+    assert done[0] == "seat" and done[-1] == "seat given back"
 
 
 # -- versions ---------------------------------------------------------------------------------------------------------

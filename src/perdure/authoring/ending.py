@@ -59,9 +59,10 @@ def _finish(loop: TurnLoop) -> None:
     root, loop.root = loop.root, None  # the root knows its loop: without this cut only the collector could free both
     if root is None or root.cancelled():
         loop.cancelled = True
+    elif (error := root.exception()) is not None:
+        _note_end(loop, error)
     else:
-        _note_end(loop, root.exception())
-        loop.result = None if loop.error or loop.renewal is not None else root.result()
+        loop.result = root.result()
     if loop.open:
         _drop_unawaited(loop)
     if loop.tasks:
@@ -74,7 +75,7 @@ def _finish(loop: TurnLoop) -> None:
         loop.troubles.clear()
 
 
-def _note_end(loop: TurnLoop, error: BaseException | None) -> None:
+def _note_end(loop: TurnLoop, error: BaseException) -> None:
     renewal = renewal_in(error)
     if renewal is None:
         loop.error = error

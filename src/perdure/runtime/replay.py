@@ -47,6 +47,7 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
     patching.note_taken(activation)
     publishing.note(activation)
     activation.turns = turn
+    undoing.check(loop, events)
     undoing.note_owed(activation, events)
     loop.asks.clear()
     loop.dropped.clear()

@@ -12,12 +12,13 @@ from msgspec.structs import replace
 from perdure import limits
 from perdure.authoring.saga import UndoAsk
 from perdure.authoring.task import QueueWork, task_of
+from perdure.errors import HistoryMisfit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure, safe_text
 from perdure.kernel.names import id_text
 from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import Status
-from perdure.kernel.undo import listed
+from perdure.kernel.undo import listed, undoes
 
 if TYPE_CHECKING:
     from perdure.authoring.ask import Ask
@@ -41,6 +42,17 @@ def note_owed(activation: Activation, history: Iterable[Event] = ()) -> None:
         if (name, place) not in known:
             activation.note(EventType.UNDO_OWED, activation.at, None, name=name, place=place)
     saga.fresh.clear()
+
+
+def check(loop: TurnLoop, history: Iterable[Event]) -> None:
+    """Raise HistoryMisfit if an undo is owed by the history and not by the code: nobody would make it (rule 19)."""
+    owed = set() if loop.saga is None else {one.slot for one in loop.saga.fresh}
+    for event in history:
+        if event.type is EventType.UNDO_OWED and (event.name, event.place) not in owed:
+            raise HistoryMisfit(
+                f"that {event.name!r} is owed for step {undoes(event.place)}",
+                "asked for no such step, or for one without that undo",
+            )
 
 
 def compensated(loop: TurnLoop, failure: Failure) -> Failure:
