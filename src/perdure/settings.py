@@ -29,7 +29,7 @@ def sealing() -> tuple[Sequence[Codec], Offload | None]:
     codecs, offload = getattr(module, "codecs", None), getattr(module, "offload", None)
     if codecs is None and offload is None:
         raise DefinitionError(f"{SEAL} names {name!r}, which defines neither `codecs` nor `offload`. Define one there.")
-    return tuple(codecs or ()), offload
+    return codecs or (), offload
 
 
 def _module(name: str) -> ModuleType:

@@ -48,7 +48,15 @@ def test_start_work_show_and_history_open_what_the_environment_says(
 
 @pytest.mark.parametrize(
     ("source", "told"),
-    [("x = 1", "neither"), ("1/0", "ZeroDivisionError"), (None, "does not import"), ("codecs = []", "")],
+    [
+        ("x = 1", "neither"),
+        ("1/0", "ZeroDivisionError"),
+        (None, "does not import"),
+        ("codecs = []", ""),
+        ("from perdure import codec\ncodecs = codec.Zstd()", "Give a list of them"),
+        ("codecs = [7]", "7 is no codec: it lacks name, hides"),
+        ("offload = 'folder'", "'folder' is no offload: it lacks above"),
+    ],
 )
 def test_a_module_of_codecs_that_is_none_is_refused_with_what_to_do(
     sqlite_terminal: Terminal, seal: Path, source: str | None, told: str
@@ -77,5 +85,7 @@ def test_the_limit_of_a_payload_can_be_raised_only_with_an_offload(sqlite_url: s
         )  # fmt: skip
 
     assert "PayloadTooLarge" in run().stderr
+    for odd in ("abc", "-1", "0", "1e9", "٣", "9" * 30):
+        assert f"PERDURE_PAYLOAD_BYTES is {odd!r}. Give a whole number" in run(PERDURE_PAYLOAD_BYTES=odd).stderr
     assert "Give the engine an offload" in run(PERDURE_PAYLOAD_BYTES="8000000", PERDURE_SEAL="").stderr
     assert run(PERDURE_PAYLOAD_BYTES="8000000").stdout == "2000000\n"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from perdure import limits
 from perdure.clock import Machine
 from perdure.errors import DefinitionError, InvalidUrl
+from perdure.kernel.plain import shown
 from perdure.store.base import Store
 from perdure.store.codec import Codec
 from perdure.store.offload import Offload
+
+_CODEC = ("name", "hides", "required", "seal", "open", "former")
+_OFFLOAD = ("above", "grace", "put", "get", "old", "delete")
 
 
 def store_for(url: str, machine: Machine) -> Store:
@@ -36,6 +40,12 @@ def sealed(store: Store, codecs: Sequence[Codec], offload: Offload | None) -> St
             f"PERDURE_PAYLOAD_BYTES allows {limits.PAYLOAD_BYTES:,} bytes, more than a database should keep in a row "
             f"({limits.INSIDE_PAYLOAD_BYTES:,}). Give the engine an offload, or take it back."
         )
+    if not isinstance(codecs, list | tuple):
+        raise DefinitionError(f"the codecs are {shown(codecs)}. Give a list of them, also of one.")
+    for one in codecs:
+        _check(one, _CODEC, "codec")
+    if offload is not None:
+        _check(offload, _OFFLOAD, "offload")
     if not codecs and offload is None:
         return store
     from perdure.store.blob import Blobs
@@ -43,3 +53,8 @@ def sealed(store: Store, codecs: Sequence[Codec], offload: Offload | None) -> St
     from perdure.store.sealed import SealedStore
 
     return SealedStore(store, Seal(codecs), None if offload is None else Blobs(offload))
+
+
+def _check(given: object, parts: Iterable[str], noun: str) -> None:
+    if missing := [part for part in parts if not hasattr(given, part)]:
+        raise DefinitionError(f"{shown(given)} is no {noun}: it lacks {', '.join(missing)}. See perdure.{noun}.")
