@@ -22,9 +22,14 @@ LONG = 5_000
 
 
 class Kept(Struct):
-    """A history that once failed: by which law, what it was, and the choices that repeat it."""
+    """A history that once failed: by which law, what it was, and the choices that repeat it.
+
+    ``defect`` is the broken engine of the gate that still shows it: choices mean something else once programs are drawn
+    in another way, and would then prove nothing.
+    """
 
     law: str
+    defect: str
     story: str
     choices: Record
     seed: int = 0

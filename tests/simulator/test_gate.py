@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import json
 
 from tests.simulator.broken import CANARY, DEFECTS, page
-from tests.simulator.broken.chase import ROOT, Found, chased
+from tests.simulator.broken.chase import ROOT, Found, chased, repeated
 from tests.simulator.broken.defect import Defect, misfits, plant
 from tests.simulator.broken.journal import Journal
+from tests.simulator.campaign import Kept
+from tests.simulator.test_simulation import SEEDS
 
 QUICK = (
     "a claim does not make a new token",
@@ -69,6 +72,13 @@ def test_the_page_says_which_engine_was_noticed_and_which_got_away() -> None:
 
 def test_the_canary_is_noticed_at_once() -> None:
     assert chased(CANARY, first=0, most=MOST).law
+
+
+@pytest.mark.parametrize("kept", sorted(SEEDS.glob("*.json")), ids=lambda path: path.stem)
+def test_a_case_that_is_kept_still_shows_what_it_is_kept_for(kept: Path) -> None:
+    case = json.decode(kept.read_bytes(), type=Kept)
+    [defect] = [defect for defect in DEFECTS if defect.name == case.defect]
+    assert repeated(defect, kept).law == case.law
 
 
 @pytest.mark.parametrize("name", QUICK)

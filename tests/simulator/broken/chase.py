@@ -33,10 +33,19 @@ class Found(Struct):
 
 def chased(defect: Defect, first: int, most: int) -> Found:
     """Hunt one defect with so many histories; raises RuntimeError if its engine does not even run."""
+    return _hunted(defect, str(first), str(most))
+
+
+def repeated(defect: Defect, kept: Path) -> Found:
+    """Play a kept case on the engine with that defect; raises RuntimeError as :func:`chased` does."""
+    return _hunted(defect, str(kept))
+
+
+def _hunted(defect: Defect, *words: str) -> Found:
     with tempfile.TemporaryDirectory() as folder:
         path = os.pathsep.join((str(plant(defect, Path(folder))), str(ROOT)))
         hunt = subprocess.run(
-            [sys.executable, "-m", "tests.simulator.broken.hunt", str(first), str(most)],
+            [sys.executable, "-m", "tests.simulator.broken.hunt", *words],
             env={**os.environ, "PYTHONPATH": path},
             cwd=folder,
             capture_output=True,

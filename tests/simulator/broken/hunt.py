@@ -6,8 +6,12 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
+
+import msgspec
 
 from perdure.testing.simulator import simulate
+from tests.simulator.campaign import Kept
 from tests.simulator.scene import WORKFLOWS, scene
 
 PATIENCE_SECONDS = 60.0
@@ -30,5 +34,13 @@ def hunt(first: int, most: int) -> dict[str, object]:
     return {"histories": most, "seed": None, "law": ""}
 
 
+def repeat(file: str) -> dict[str, object]:
+    """The law that the choices of a kept case break, if they do."""
+    kept = msgspec.json.decode(Path(file).read_bytes(), type=Kept)
+    history = simulate(scene, kept.seed, choices=kept.choices, workflows=WORKFLOWS)
+    law = "" if history.violation is None else history.violation.law
+    return {"histories": 1, "seed": kept.seed, "law": law}
+
+
 if __name__ == "__main__":
-    print(json.dumps(hunt(int(sys.argv[1]), int(sys.argv[2]))))
+    print(json.dumps(repeat(sys.argv[1]) if len(sys.argv) == 2 else hunt(int(sys.argv[1]), int(sys.argv[2]))))
