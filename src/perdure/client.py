@@ -99,10 +99,12 @@ class Client(Calls):
         """
         flow = self.registry.find(workflow)
         process = self._fresh(flow, args, kwargs, key, deadline, attributes)
-        messages = self._first_messages(process, signal)
-        answer = await self._begin(process, flow, messages)
+        message = None if signal is None else self._first_message(process, signal)
+        if process.deadline is not None:
+            (process,) = await self._dated([process])
+        answer = await self._begin(process, flow, () if message is None else (message,))
         handle = self._handle(flow, process, answer)
-        for message in messages:
+        if message is not None:
             handle.sent = SendVerdict.DELIVERED if handle.created else await self._forward(message, handle)
         return handle
 
@@ -122,7 +124,9 @@ class Client(Calls):
         fresh = [self._fresh(flow, args, {}, key, None, None) for args, key in zip(every, names, strict=True)]
         answers: list[StartAnswer] = []
         for portion in request.portions(fresh):
-            answers += await asyncio.gather(*(self._begin(process, flow) for process in portion))
+            if flow.deadline is not None:
+                portion = await self._dated(portion)
+            answers += await asyncio.gather(*(self._begin(process, flow, ()) for process in portion))
         return [self._handle(flow, process, answer) for process, answer in zip(fresh, answers, strict=True)]
 
     def _fresh(
@@ -147,11 +151,8 @@ class Client(Calls):
             attributes=request.attributes(attributes),
         )
 
-    def _first_messages(self, process: Process, signal: FirstSignal | None) -> tuple[Message, ...]:
-        first = request.first_signal(signal)
-        if first is None:
-            return ()
-        return (Message(self.machine.new_id(), process.id, MessageType.SIGNAL, *first),)
+    def _first_message(self, process: Process, signal: FirstSignal) -> Message:
+        return Message(self.machine.new_id(), process.id, MessageType.SIGNAL, *request.first_signal(signal))
 
     async def _forward(self, message: Message, handle: Handle[Any]) -> SendVerdict:
         """Send what was to come with a start to the process that has the key: nothing else is to be written then."""
@@ -159,16 +160,16 @@ class Client(Calls):
         self.sent(answer)
         return answer.verdict
 
-    async def _begin(
-        self, process: Process, workflow: Workflow[Any, Any], messages: tuple[Message, ...] = ()
-    ) -> StartAnswer:
-        if process.deadline is not None:
-            process = replace(process, deadline=await self.store.now() + process.deadline)
+    async def _dated(self, fresh: Sequence[Process]) -> list[Process]:
+        """The same with their deadlines as times of the store, of which only it knows what they are."""
+        now = await self.store.now()
+        return [replace(one, deadline=None if one.deadline is None else now + one.deadline) for one in fresh]
+
+    def _begin(
+        self, process: Process, workflow: Workflow[Any, Any], messages: tuple[Message, ...]
+    ) -> asyncio.Future[StartAnswer]:
         eager = self.eager(process, workflow, messages)
-        if eager is not None:
-            return await eager
-        answer: StartAnswer = await asked(self.doors.start, Start(process, messages=messages))
-        return answer
+        return asked(self.doors.start, Start(process, messages=messages)) if eager is None else eager
 
     def _handle(self, workflow: Workflow[Any, Any], process: Process, answer: StartAnswer) -> Handle[Any]:
         created = answer.verdict is CREATED
@@ -203,16 +204,18 @@ class Client(Calls):
         """
         id = request.reference(process)
         limit = request.timeout(timeout)
-        here = self.in_hand(id)
+        ended, here = None, self.in_hand(id)
         polls = limit is not None and limit < limits.POLL_SECONDS  # wants an answer now, if there is one
-        ended = await self.row(id) if not here and (polls or not known) else None
+        if not here and (polls or not known):
+            ended = await self.row(id)
+            here = self.in_hand(id)
         if ended is not None and ended.status in SETTLED:
             pass
         elif limit is None:
-            ended = await self.results.wait(id, here=self.in_hand(id))
+            ended = await self.results.wait(id, here=here)
         else:
             async with asyncio.timeout(limit):
-                ended = await self.results.wait(id, here=self.in_hand(id))
+                ended = await self.results.wait(id, here=here)
         if ended.status is COMPLETED:
             return decode(ended.result or b"null", type)
         failure = Failure(type="Unknown", message="") if ended.error is None else Failure.shown(ended.error)

@@ -66,10 +66,10 @@ class Guest:
         """Start a process with the caller's commit: see :meth:`Client.start`."""
         flow = self._client.registry.find(workflow)
         process = self._client._fresh(flow, args, kwargs, key, deadline, attributes)
-        messages = self._client._first_messages(process, signal)
+        message = None if signal is None else self._client._first_message(process, signal)
         handle = self._client._handle(flow, process, await self._door.start(Start(process)))
         handle.known = False
-        for message in messages:
+        if message is not None:
             handle.sent = (await self._door.send(replace(message, process=handle.id_bytes))).verdict
         return handle
 

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import os
 
+from perdure.errors import InvalidInput
+
+
+def _set(name: str, default: int) -> int:
+    """What the environment says instead of a default; raises InvalidInput."""
+    given = os.environ.get(name) or str(default)
+    if not (given.isascii() and given.isdigit() and len(given) < 19 and int(given)):
+        raise InvalidInput(f"{name} is {given[:100]!r}. Give a whole number above 0, or take it back.")
+    return int(given)
+
+
 # Payloads and names (refused at the door, alike on every store)
 INSIDE_PAYLOAD_BYTES = 2 * 1024 * 1024
-PAYLOAD_BYTES = int(os.environ.get("PERDURE_PAYLOAD_BYTES") or INSIDE_PAYLOAD_BYTES)
+PAYLOAD_BYTES = _set("PERDURE_PAYLOAD_BYTES", INSIDE_PAYLOAD_BYTES)
 OFFLOAD_ABOVE_BYTES = 128 * 1024
 OFFLOAD_GRACE_SECONDS = 24 * 3600.0
 PUT_OFF_SECONDS = 5.0
@@ -99,7 +110,7 @@ RECONNECT_FIRST_SECONDS = 0.05
 RECONNECT_CAP_SECONDS = 2.0
 
 # What is known of a database after a fail-over
-LINEAGE_PROCESSES = 20_000
+LINEAGE_RECORDS = 40_000
 LINEAGE_SECONDS = 3600.0
 LINEAGE_GRACE_SECONDS = 5.0
 

@@ -94,10 +94,8 @@ def sender(who: Any, why: Any, origin: Any) -> Sender:
     )
 
 
-def first_signal(given: Any) -> tuple[str, bytes, str | None, bytes | None] | None:
+def first_signal(given: Any) -> tuple[str, bytes, str | None, bytes | None]:
     """The signal that comes with a start: its name, payload, key and (no) sender; raises InvalidInput."""
-    if given is None:
-        return None
     if not isinstance(given, tuple) or not 2 <= len(given) <= 3:
         raise InvalidInput(f'signal= is {shown(given)}. Give name and value, ("paid", 1299), and a key as the third.')
     name, value, *key = given

@@ -341,12 +341,14 @@ class Activation:
     def drop(self) -> None:
         """Let go: steps are cancelled, the code's memory is evicted; nothing that it does now counts (rule 20)."""
         self.gone = True
-        for execution in list(self.in_flight.values()):
-            execution.stop()
-        self.in_flight.clear()
-        for retry in self.retries.values():
-            retry.cancel()
-        self.retries = NOTHING
+        if self.in_flight:
+            for execution in list(self.in_flight.values()):
+                execution.stop()
+            self.in_flight.clear()
+        if self.retries:
+            for retry in self.retries.values():
+                retry.cancel()
+            self.retries = NOTHING
         if self.alarm is not None:
             self.alarm[1].cancel()
         self.loop.evict()

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from perdure import limits
 from perdure.clock import SECOND, Machine
 from perdure.errors import BadRecord, Overloaded, StoreError, StoreUnavailable
-from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
 from perdure.store.base import Store
 from perdure.telemetry import Telemetry
@@ -84,39 +84,40 @@ class Committer:
             while queue:
                 _tell(queue.popleft()[1], _closed())
 
-    def _refused(self, answered: Answered) -> bool:
-        """Whether it is too late, or too early, to write anything."""
-        if self._task is not None:
-            return False
-        _tell(answered, StoreError("the engine is not open; use it inside `async with Engine(...)`"))
-        return True
-
     def commit(self, commit: Commit, answered: Answered) -> None:
         """Have a commit written; ``answered`` gets its CommitAnswer, or BadRecord if the database refuses it."""
-        if not self._refused(answered):
-            self._commits.append((commit, answered, _bytes(commit)))
-            if self._waiting is not None:
-                self._wake()
+        if self._task is None:
+            _tell(answered, _not_open())
+            return
+        self._commits.append((commit, answered, _bytes(commit)))
+        if self._waiting is not None:
+            self._wake()
 
     def start(self, start: Start, answered: Answered) -> None:
         """Have a new process stored; ``answered`` gets its StartAnswer, or Overloaded, or BadRecord."""
         size = _bytes(start)
-        if not self._refused(answered) and self._has_room(size, answered):
+        if self._has_room(size, answered):
             self._starts.append((start, answered, size))
-            self._wake()
+            if self._waiting is not None:
+                self._wake()
 
     def send(self, message: Message, answered: Answered) -> None:
         """Have a message sent; ``answered`` gets its SendAnswer, or Overloaded, or BadRecord."""
         size = len(message.payload)
-        if not self._refused(answered) and self._has_room(size, answered):
+        if self._has_room(size, answered):
             self._sends.append((message, answered, size))
-            self._wake()
+            if self._waiting is not None:
+                self._wake()
 
     def _has_room(self, size: int, answered: Answered) -> bool:
-        """Whether one more start or send of so many bytes may wait; it is told Overloaded if not."""
-        fits = self._held + size <= limits.WAITING_BYTES or not self._held
+        """Whether one more start or send of so many bytes may wait; it is told Overloaded, or why else, if not."""
+        if self._task is None:
+            _tell(answered, _not_open())
+            return False
+        held = self._held + size
+        fits = held <= limits.WAITING_BYTES or held == size
         if fits and len(self._starts) + len(self._sends) < limits.WAITING_RECORDS:
-            self._held += size
+            self._held = held
             return True
         self.telemetry.count("overloaded")
         _tell(answered, Overloaded("more waits for the store than this engine keeps; slow down and try again later"))
@@ -163,7 +164,7 @@ class Committer:
         early: list[Waiting[Record]] = []
         due_in = limits.POLL_SECONDS
         for entry, answer in zip(batch, answers, strict=True):
-            if (answer.__class__ is CommitAnswer and answer.verdict is APPLIED) or not _set_aside(answer):
+            if getattr(answer, "verdict", None) not in _SET_ASIDE:  # an error has none
                 _tell(entry[1], answer)
             elif isinstance(entry[0], Commit) and answer.verdict is Verdict.EARLY:
                 early.append(entry)
@@ -238,6 +239,10 @@ class Committer:
         asyncio.get_running_loop().call_later(seconds + 0.005 + 0.01 * self.machine.random(), put_back)
 
 
+def _not_open() -> StoreError:
+    return StoreError("the engine is not open; use it inside `async with Engine(...)`")
+
+
 def _closed() -> StoreUnavailable:
     return StoreUnavailable("the engine was closed before it was known whether this was written; ask another engine")
 
@@ -250,15 +255,8 @@ def _tell(answered: Answered, answer: Any) -> None:
         log.exception("an answer could not be taken; please report it")
 
 
-def _set_aside(answer: Any) -> bool:
-    if isinstance(answer, StartAnswer):
-        return answer.verdict is _START_BUSY
-    if isinstance(answer, CommitAnswer):
-        return answer.verdict is Verdict.BUSY or answer.verdict is Verdict.EARLY
-    return isinstance(answer, SendAnswer) and answer.verdict is SendVerdict.BUSY
-
-
-_START_BUSY = StartVerdict.BUSY  # CPython 3.11 makes a call of every look into an enum's class
+_SET_ASIDE = frozenset({StartVerdict.BUSY, Verdict.BUSY, Verdict.EARLY, SendVerdict.BUSY})
+"""What is tried again. A text of one enum equals the same text of another."""
 
 
 def _take(queue: deque[Waiting[Record]]) -> tuple[list[Waiting[Record]], int]:

@@ -58,7 +58,7 @@ class EagerStart:
     def open(self, activation: Activation) -> None:
         """Run the first turn, and hand in the insert that carries it."""
         scheduler = self.scheduler
-        messages = self._messages.pop(activation.process.id, ())
+        messages = self._messages.pop(activation.process.id, ()) if self._messages else ()
         try:
             activation.begin(activation.process.created_at)
             activation.gather()
@@ -87,9 +87,10 @@ class EagerStart:
         scheduler = self.scheduler
         commit, activation.commit = activation.commit, None
         self._tell(activation, answer)
+        counters = scheduler.telemetry.counters
         if isinstance(answer, StartAnswer) and answer.verdict is CREATED and commit is not None:
-            scheduler.telemetry.counters["starts"] += 1
-            scheduler.telemetry.counters["turns"] += 1
+            counters["starts"] += 1
+            counters["turns"] += 1
             scheduler.hand[activation.process.id] = activation
             activation.lease_end = scheduler.committer.sent + scheduler.lease_seconds
             if commit.after.owner is None or not expiry.lapsed(scheduler, activation):
@@ -98,7 +99,7 @@ class EagerStart:
             # Somebody else has the key, or nothing could be stored: what the turn did in memory is void.
             activation.drop()
             if isinstance(answer, StartAnswer):
-                scheduler.telemetry.counters["starts_existing"] += 1
+                counters["starts_existing"] += 1
 
     def _tell(self, activation: Activation, answer: Any) -> None:
         """Answer whoever started the process."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from math import inf
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ class Execution:
         self.pact: Pact | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.started = 0.0
-        self.deadline = float("inf")
+        self.deadline = inf
         self.attempt: Attempt | None = None
 
     def current(self) -> Attempt:

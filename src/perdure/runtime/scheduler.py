@@ -200,7 +200,7 @@ class Scheduler:
         if activation.releasing:
             self._release(activation)
         loop = activation.loop
-        written = _all_written(activation) and not loop.finished and loop.state == activation.process.state
+        written = not loop.finished and _all_written(activation) and loop.state == activation.process.state
         if written and activation.asked:
             activation.expect()
             self._release(activation)

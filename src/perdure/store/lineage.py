@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from perdure import limits
@@ -57,18 +59,28 @@ class Mark(NamedTuple):
         return self[:2] == stored[:2] and self.owner != stored.owner
 
 
+Noted = tuple[bytes, int, int, bytes | None]
+"""A process's id and its mark, in one: a hundred thousand are made in a second."""
+
+_mark: Callable[[Process], Noted] = attrgetter("id", "token", "version", "owner")
+
+GONE = Mark(-1, -1, None)
+"""It was lost and told of: there is nothing more of it to lose."""
+
+
 class Lineage:
     """What one store object knows of its database, and what it found to be set back, with the reason.
 
-    Marks are kept of so many processes and for so long as ``limits`` says, up to twice of both.
+    So many marks are kept and for so long as ``limits`` says, up to twice of both. They stand in the order in which
+    they were made, since every answer adds to them and only a fail-over looks one up.
     """
 
     def __init__(self, machine: Machine, queries: Mapping[str, str]) -> None:
         self.set_back: dict[bytes, str] = {}
         self._machine = machine
         self._queries = queries
-        self._marks: dict[bytes, tuple[int, int, bytes | None]] = {}  # a Mark takes five times as long to make
-        self._older: dict[bytes, tuple[int, int, bytes | None]] = {}
+        self._marks: list[Noted] = []
+        self._older: list[Noted] = []
         self._turn_at = 0.0
         self._known: Identity | None = None
         self._calm_at = 0.0
@@ -79,22 +91,22 @@ class Lineage:
     def started(self, starts: Sequence[Start], answers: Sequence[StartAnswer]) -> None:
         """Take note of new processes that were accepted."""
         both = zip(starts, answers, strict=True)
-        self._note([start.process for start, answer in both if answer.verdict is CREATED])
+        self._note([_mark(start.process) for start, answer in both if answer.verdict is CREATED])
 
     def committed(self, commits: Sequence[Commit], answers: Sequence[CommitAnswer]) -> None:
         """Take note of commits that were applied."""
         both = zip(commits, answers, strict=True)
-        self._note([commit.after for commit, answer in both if answer.verdict is APPLIED])
+        self._note([_mark(commit.after) for commit, answer in both if answer.verdict is APPLIED])
 
     def claimed(self, processes: Iterable[Process]) -> None:
         """Take note of processes that were taken in hand."""
-        self._note(processes)
+        self._note(map(_mark, processes))
 
-    def _note(self, processes: Iterable[Process]) -> None:
+    def _note(self, marks: Iterable[Noted]) -> None:
         """Keep how far these are, and let go of the oldest marks."""
-        self._marks.update({row.id: (row.token, row.version, row.owner) for row in processes})
-        if len(self._marks) > limits.LINEAGE_PROCESSES or self._machine.monotonic() > self._turn_at:
-            self._older, self._marks = self._marks, {}
+        self._marks += marks
+        if len(self._marks) > limits.LINEAGE_RECORDS or self._machine.monotonic() > self._turn_at:
+            self._older, self._marks = self._marks, []
             self._turn_at = self._machine.monotonic() + limits.LINEAGE_SECONDS
 
     # -- what is there -----------------------------------------------------------------------------------------------
@@ -132,13 +144,15 @@ class Lineage:
 
     async def _compare(self, connection: Any) -> None:
         """Find what stands behind what was answered; that it is so is known from here on, whatever becomes of us."""
-        marks = {id: Mark(*mark) for id, mark in (self._older | self._marks).items()}
+        marks = {one[0]: Mark(*one[1:]) for one in chain(self._older, self._marks)}
         stored: dict[bytes, Mark] = {}
         wanted = list(marks)
         for place in range(0, len(wanted), limits.LIST_ROWS):
             part = wanted[place : place + limits.LIST_ROWS]
             stored.update((one[0], Mark(*one[1:])) for one in await connection.fetch(self._queries["marks"], part))
         for id, mark in marks.items():
+            if mark == GONE:
+                continue
             if id not in stored:
                 self.set_back[id] = "a fail-over has lost it, although it was accepted; start it again if it must be"
             elif mark.ahead_of(stored[id]):
@@ -162,10 +176,7 @@ class Lineage:
         That much is known of it from here on: the next fail-over may lose the very hold.
         """
         self.set_back.pop(process, None)
-        self._marks.pop(process, None)
-        self._older.pop(process, None)
-        if stored is not None:
-            self._marks[process] = stored.token, stored.version, stored.owner
+        self._marks.append((process, *(GONE if stored is None else (stored.token, stored.version, stored.owner))))
         if not self.set_back:
             self._calm.set()
 

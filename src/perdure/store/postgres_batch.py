@@ -24,6 +24,7 @@ _START_DEFAULTS = (Status.RUNNING, 1, False, 0, 0, 0, None, 4, None, None, None,
 _commit_rare = attrgetter("reminder", "deaths", "alone_deaths", "deadline", "priority", "state", "progress", "error")
 _COMMIT_DEFAULTS = (False, 0, 0, None, 4, None, None, None)
 
+_messages = attrgetter("messages")
 id_of = attrgetter("after.id")
 
 
@@ -138,8 +139,8 @@ def outward_records(commits: Sequence[Commit]) -> tuple[Any, ...]:
 
 
 def first_messages(starts: Sequence[Start]) -> list[tuple[Any, ...]] | None:
-    """The last argument of the query ``start_telling``."""
-    return _letters(start.messages for start in starts)
+    """The last argument of the query ``start_telling``; None if no start brings any."""
+    return _letters(map(_messages, starts)) if any(map(_messages, starts)) else None
 
 
 def _letters(sent: Iterable[Sequence[Message]]) -> list[tuple[Any, ...]] | None:
