@@ -34,7 +34,7 @@ def main() -> int:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("what", nargs="*", default=["all"], help="w1 … w13, all (the default), install, report")
+    parser.add_argument("what", nargs="*", default=["all"], help="w1 … w14, all (the default), install, report")
     parser.add_argument("--peers", default="", help="contestants, by commas: " + ", ".join(contestant.ALL))
     parser.add_argument("--runs", type=int, default=3, help="alternated rounds; the report shows medians")
     parser.add_argument("--scale", type=float, default=1.0, help="make every run this much smaller or larger")

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from bench import contestant, limit
 from bench.contestant import ROOT, Contestant
 from bench.database import Cluster
 from bench.seat import DriverFailed, Seat
+from bench.slow_disk import NoSlowDisk, slowed
 from bench.workload import Workload
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -31,7 +33,13 @@ def hold(workload: Workload, names: Sequence[str], runs: int, scale: float = 1.0
     for who in [one for one in takers if not one.installed]:
         print(f"  {who.name} is not installed (python -m bench install): left out")
         takers.remove(who)
-    with Cluster(workload.settings) as cluster:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(slowed(workload.sync_ms))
+        except NoSlowDisk as missing:
+            print(f"  {missing}: left out")
+            return
+        cluster = stack.enter_context(Cluster(workload.settings))
         for turn in range(runs):
             load = _others()
             if load > BUSY:

@@ -14,6 +14,7 @@ from bench.seat import Seat
 
 Measurement = dict[str, Any]
 W5_LEAD_SECONDS = 12.0
+SLOW_SYNC_MS = 1.0
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Workload:
     figures: tuple[Figure, ...]
     measure: Callable[[Contestant, Cluster, int], Measurement]
     settings: tuple[str, ...] = ()
+    sync_ms: float = 0.0  # how much longer than the disk's own a sync takes
 
 
 def _simple(role: str, **asked: Any) -> Callable[[Contestant, Cluster, int], Measurement]:
@@ -223,6 +225,13 @@ ALL = {
                 Figure("ratio", "× few", 2),
             ),
             _flooded,
+        ),
+        Workload(
+            "w14",
+            f"queued steps as in W11, each sync of the disk {SLOW_SYNC_MS:g} ms longer",
+            (Figure("tasks_per_s", "tasks/s"), *LATENCY),
+            _queued,
+            sync_ms=SLOW_SYNC_MS,
         ),
     )
 }
