@@ -249,13 +249,14 @@ class Commands:
         return await self._written(replace(commit, sends=without_orders(commit.sends)))
 
     async def _written(self, commit: Commit) -> bool:
+        sent = self.machine.monotonic()
         answer: CommitAnswer = await asked(self.doors.commit, commit)
         if answer.verdict is not Verdict.APPLIED:
             return False
         if commit.after.token != commit.token:
             self.taken(commit.after.id)
         if commit.after.final:
-            self.results.ended(commit.after)
+            self.results.ended(commit.after, sent)
         return True
 
 

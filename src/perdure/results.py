@@ -17,13 +17,17 @@ from perdure.store.news import TAIL
 
 
 class Results:
-    """Waiters by process id. Ends committed here are told at once; others are looked up, many in one query."""
+    """Waiters by process id. Ends committed here are told at once; others are looked up, many in one query.
+
+    Each has the time at which it began to wait. What was asked of the store before that does not count for it: between
+    asking and answer somebody may have had the process retried, and waits for what comes of that.
+    """
 
     def __init__(self, store: Store, machine: Machine) -> None:
         self.store = store
         self.machine = machine
         self.loop = Loop("results", self._tick)
-        self._waiters: dict[bytes, list[asyncio.Future[Process]]] = {}
+        self._waiters: dict[bytes, dict[asyncio.Future[Process], float]] = {}
         self.outer: asyncio.AbstractEventLoop | None = None
         self._away: dict[bytes, None] = {}
         self._tails: dict[bytes, bytes] = {}
@@ -41,32 +45,40 @@ class Results:
         if self.outer is None:
             raise PerdureError("the engine is not open: use `async with Engine(...) as engine`")
         future: asyncio.Future[Process] = self.outer.create_future()
-        self._waiters.setdefault(id, []).append(future)
+        self._waiters.setdefault(id, {})[future] = self.machine.monotonic()
         if not here:
             self._miss_from_here(id)
             self.hint()
         try:
             return await future
         finally:
-            waiters = self._waiters.get(id, [])
-            if future in waiters:
-                waiters.remove(future)
-                if not waiters:
-                    del self._waiters[id]
-                    self._leave(id)
+            waiters = self._waiters.get(id, {})
+            if waiters.pop(future, None) is not None and not waiters:
+                del self._waiters[id]
+                self._leave(id)
 
     def open(self) -> None:
         """Begin to look, on the running event loop."""
         self.outer = asyncio.get_running_loop()
         self.loop.start()
 
-    def ended(self, process: Process) -> None:
-        """A process has ended (or is broken): tell those who wait for it."""
+    def ended(self, process: Process, asked: float) -> None:
+        """A process has ended (or is broken), says a store ``asked`` at that time: tell those who waited then."""
         if self._away:
             self._leave(process.id)
-        for future in self._waiters.pop(process.id, ()):
-            if not future.done():
+        waiters = self._waiters.pop(process.id, None)
+        if waiters is None:
+            return
+        later = False
+        for future, since in waiters.items():
+            if since >= asked:
+                later = True
+            elif not future.done():
                 future.set_result(process)
+        if later:
+            self._waiters[process.id] = {future: since for future, since in waiters.items() if since >= asked}
+            self._miss_from_here(process.id)
+            self.hint()
 
     def parted(self, id: bytes) -> None:
         """A process has left our hands without an end: whoever waits for it is told by looking from now on."""
@@ -123,8 +135,9 @@ class Results:
         ids = tuple(islice(self._named, limits.LIST_ROWS))
         for id in ids:
             del self._named[id]
+        asked = self.machine.monotonic()
         for process in await self.store.search(Search(ids=ids, statuses=SETTLED, limit=len(ids))):
-            self.ended(process)
+            self.ended(process, asked)
         return 0.0 if self._named else max(0.0, self._look_at - self.machine.monotonic())
 
     async def _look(self) -> float:
@@ -134,10 +147,11 @@ class Results:
         looked = 0
         while looked < len(self._away):
             ids = tuple(islice(self._away, limits.LIST_ROWS))
+            asked = self.machine.monotonic()
             found = await self.store.search(Search(ids=ids, statuses=SETTLED, limit=len(ids)))
             for process in found:
-                self.ended(process)
-            looked += len(ids) - len(found)
+                self.ended(process, asked)
+            looked += sum(id in self._away for id in ids)
             self._to_the_end(ids)
             if hinted and len(found) < len(ids) / 2:
                 break  # those who have waited longest end first; the others are looked at by a later hint, or the poll

@@ -244,6 +244,36 @@ async def test_rule_19_a_child_that_was_started_for_other_arguments_is_not_taken
         await engine.result(handle.id, timeout=LIMIT)
 
 
+@pytest.mark.parametrize("lost", ["child", "task"])
+async def test_rule_19_a_child_under_way_is_not_forgotten_by_code_that_does_not_ask_for_it(
+    opened: Open, lost: str
+) -> None:
+    @workflow
+    async def parcel() -> str:
+        return await receive("delivered", str)
+
+    @workflow(name="subscription")
+    async def unaware() -> str:
+        return await receive("go", str)
+
+    @workflow(name="subscription")
+    async def aware() -> str:
+        if patched("gift"):
+            sent = parcel.child() if lost == "child" else act.options(queue="nobody")("gift")
+            await receive("go")
+            return await sent
+        return await receive("go", str)
+
+    engine, _ = await opened(work=True, workflows=[aware, parcel])
+    handle = await engine.start(aware)
+    await until_row(engine, handle.id, lambda row: row.owner is None and row.events == 2)
+    await engine.close()
+    engine, _ = await opened(work=True, workflows=[unaware, parcel])
+    await engine.signal(handle.id, "go", "on")
+    with pytest.raises(ProcessBroken, match=r"a start of step '(parcel|act)' at place 1, but the code asked for"):
+        await engine.result(handle.id, timeout=LIMIT)
+
+
 @step(retry=Retry.NONE)
 async def give_back(deed: str) -> None:
     done.append(f"{deed} given back")

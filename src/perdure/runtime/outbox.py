@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -239,21 +239,27 @@ class Outbox:
         self._ids[slot] = id
         self.out[id] = slot
 
-    def replayed(self, activation: Activation, asked: list[Ask[Any]]) -> None:
+    def replayed(self, activation: Activation, awaited: list[Ask[Any]], asked: Container[Slot]) -> None:
         """Of the children still awaited after a replay, ask for those that were never started, as for what is new.
+
+        ``asked`` are the places of all that the code has asked for: a child under way that is none of them would be
+        forgotten, and is a misfit (rule 19).
 
         What the code wanted to end is asked for once more: nobody knows whether it was said, and once is enough.
         """
         loop = activation.loop
+        for name, place in self.out.values():
+            if (name, place) in self._digests and (name, place) not in asked:
+                raise misfit(loop, "start", place, name, None)
         for slot in self._strays:
             self.out.pop(self._ids.pop(slot, b""), None)
-        asked = [ask for ask in asked if not self._found(activation, ask)]
+        awaited = [ask for ask in awaited if not self._found(activation, ask)]
         self.out = {id: slot for id, slot in self.out.items() if slot in loop.open}
         for name, place in self.out.values():
             ask = loop.open[name, place]
             if self._digests.get((name, place)) not in (None, ask.digest):
                 raise misfit(loop, "start", place, name, ask)
-        self._new = [ask for ask in asked if (ask.name, ask.place) not in self._ids]
+        self._new = [ask for ask in awaited if (ask.name, ask.place) not in self._ids]
         self._stops = [(slot, child.cancel) for slot in loop.stopping]
         self.patience = activation.at + HOLD
         self._posts = [post for post in loop.posts if post.place not in self._sent]

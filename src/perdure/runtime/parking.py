@@ -28,7 +28,7 @@ def park(scheduler: Scheduler, activation: Activation, error: BaseException) -> 
     def answered(answer: Any) -> None:
         if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
             scheduler.telemetry.counters["broken"] += 1
-            scheduler.ended(commit.after)
+            scheduler.ended(commit.after, scheduler.committer.sent)
         elif isinstance(answer, StoreError):  # its lease lapses, and whoever takes it over parks it
             log.error("process %s could not be parked as broken: %s", id_text(process.id), answer)
 

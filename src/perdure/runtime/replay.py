@@ -27,7 +27,8 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
     version.recall(loop, events)
     loop.past = 0 if has_passed(events[opening.letters + 1 :] if opening.letters else events) else None
     activation.begin(process.opened_at or 0, bytes(opening.input))
-    _stamp(activation, opening, 0)
+    asked: set[Slot] = set()
+    _stamp(activation, opening, 0, asked)
     kept: dict[Slot, Event] = {}
     turn = 0
     last = 0
@@ -37,11 +38,11 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
             continue
         kept.clear()
         if event.turn != turn:
-            _run(activation, turn, last, opening)
+            _run(activation, turn, last, opening, asked)
             turn, activation.at = event.turn, event.at
         _deliver(activation, event, letters)
         last = event.number
-    _run(activation, turn, last, opening)
+    _run(activation, turn, last, opening, asked)
     loop.past = None
     version.check(loop)
     patching.note_taken(activation)
@@ -56,7 +57,7 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
     open = list(loop.open.values())
     activation.asked = [ask for ask in open if not ask.step.away]
     if len(activation.asked) < len(open) or loop.posts or activation.outbox is not None:
-        activation.outward().replayed(activation, [ask for ask in open if ask.step.away])
+        activation.outward().replayed(activation, [ask for ask in open if ask.step.away], asked)
     if kept:
         _answer(activation, kept)
     activation.attempts = {slot: tried for slot, tried in activation.attempts.items() if slot in loop.open}
@@ -67,17 +68,18 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
         activation.inherited = {(ask.name, ask.place) for ask in activation.asked}
 
 
-def _run(activation: Activation, turn: int, last: int, opening: Opening) -> None:
+def _run(activation: Activation, turn: int, last: int, opening: Opening, asked: set[Slot]) -> None:
     if turn:
         if activation.loop.past is not None:
             activation.loop.past = turn
         activation.loop.run(activation.at)
-        _stamp(activation, opening, last)
+        _stamp(activation, opening, last, asked)
 
 
-def _stamp(activation: Activation, opening: Opening, last: int) -> None:
-    """Note for the steps just asked for in which run they were first asked for (rule 21)."""
+def _stamp(activation: Activation, opening: Opening, last: int, asked: set[Slot]) -> None:
+    """Note what has just been asked for, and of steps in which run they were first asked for (rule 21)."""
     loop = activation.loop
+    asked.update((ask.name, ask.place) for ask in (*loop.asks, *loop.away))
     if opening.origins:
         run = activation.process.run
         stamps = activation.origins = activation.origins or {}

@@ -83,7 +83,7 @@ class Scheduler:
         self.agent.due = self._step_due
         self.agent.queued = partial(undoing.queue, self._settle)
         self.agent.shown = partial(publishing.by_step, self._settle)
-        self.ended: Callable[[Process], None] = lambda process: None
+        self.ended: Callable[[Process, float], None] = lambda process, sent: None
         self.parted: Callable[[bytes], None] = lambda id: None
         self.room: Callable[[], None] = lambda: None
         self.waiting: Callable[[int], None] = lambda due_at: None
@@ -266,7 +266,7 @@ class Scheduler:
             # If we die here the row is free and due at its time; nobody waits for us.
             if process.status is not RUNNING:
                 self.telemetry.counters[process.status.value] += 1
-                self.ended(process)
+                self.ended(process, self.committer.sent)
             self.drop(activation)
             if process.status is RUNNING and process.due_at is not None:
                 self.waiting(self.time.now() if inbox > process.seen else process.due_at)

@@ -50,7 +50,7 @@ def carried_out(scheduler: Scheduler, activation: Activation, claimed: Claimed) 
             log.error("process %s could not be ended with its parent: %s", id_text(order.process), answer)
         elif answer.verdict is Verdict.APPLIED:
             scheduler.telemetry.counters["cancelled"] += 1
-            scheduler.ended(commit.after)
+            scheduler.ended(commit.after, scheduler.committer.sent)
             scheduler.posted(commit)
 
     scheduler.committer.commit(commit, answered)

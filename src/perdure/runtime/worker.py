@@ -98,7 +98,7 @@ class Worker:
         self._ending: asyncio.Task[None] | None = None
         self._look_round: asyncio.Task[None] | None = None
 
-    def on_end(self, ended: Callable[[Process], None], parted: Callable[[bytes], None]) -> None:
+    def on_end(self, ended: Callable[[Process, float], None], parted: Callable[[bytes], None]) -> None:
         """Have ``ended`` told of every process that ended or was parked here, ``parted`` of the others let go."""
         self.scheduler.ended = ended
         self.scheduler.parted = parted

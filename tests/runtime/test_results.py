@@ -1,0 +1,75 @@
+"""Waiting for a result: what the store said before somebody began to wait is no answer to him."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from perdure.authoring.step import step
+from perdure.authoring.workflow import workflow
+from perdure.errors import ProcessFailed
+from perdure.kernel.policy import Retry
+from perdure.kernel.process import Status
+from perdure.results import SETTLED
+from perdure.testing.faults import Gate
+from tests.runtime.conftest import LIMIT, Open, until_row
+
+done: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done() -> None:
+    done.clear()
+
+
+@step(retry=Retry.NONE)
+async def pay() -> str:
+    done.append("tried")
+    if len(done) == 1:
+        raise ConnectionError("the bank is closed")
+    return "paid"
+
+
+@workflow
+async def paying() -> str:
+    return await pay()
+
+
+async def test_a_look_that_began_before_a_retry_does_not_answer_who_waits_for_what_comes_of_it(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[paying])
+    client, store = await opened()
+    handle = await client.start(paying)
+    await until_row(engine, handle.id, lambda row: row.status is Status.FAILED)
+    gate = store.after = Gate("search", lambda search: search.statuses == SETTLED)
+    first = asyncio.create_task(handle.result())
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)  # it has seen the failure, and has not told of it yet
+    await handle.retry(why="the bank is open")
+    second = asyncio.create_task(handle.result(LIMIT))
+    await asyncio.sleep(0)
+    gate.open.set()
+    with pytest.raises(ProcessFailed):
+        await first
+    assert await second == "paid"
+
+
+def fails(commits: Sequence[Any]) -> bool:
+    return any(commit.after.status is Status.FAILED for commit in commits)
+
+
+async def test_a_commit_of_before_a_retry_does_not_answer_who_waits_for_what_comes_of_it(opened: Open) -> None:
+    engine, store = await opened(work=True, workflows=[paying])
+    client, _ = await opened()
+    gate = store.after = Gate("commit", fails)
+    handle = await engine.start(paying)
+    first = asyncio.create_task(handle.result())
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)  # the failure is written, and its worker has not heard of it yet
+    await client.retry(handle.id, why="the bank is open")
+    second = asyncio.create_task(handle.result(LIMIT))
+    await asyncio.sleep(0)
+    gate.open.set()
+    with pytest.raises(ProcessFailed):
+        await first
+    assert await second == "paid"
