@@ -74,7 +74,7 @@ class Client(Calls):
         self.eager: Eager = lambda process, workflow, messages: None
         self.in_hand: Callable[[bytes], bool] = lambda id: False
         self.sent: Callable[[SendAnswer], None] = lambda answer: None
-        self.taken: Callable[[bytes], None] = lambda id: None
+        self.taken: Callable[[bytes, int | None], None] = lambda id, token: None
 
     # -- starting ------------------------------------------------------------------------------------------------
 

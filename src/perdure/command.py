@@ -45,7 +45,7 @@ class Commands:
     machine: Machine
     results: Results
     sent: Callable[[SendAnswer], None]
-    taken: Callable[[bytes], None]
+    taken: Callable[[bytes, int | None], None]
 
     async def row(self, process: Reference) -> Process:
         """The stored row of a process; raises ProcessNotFound."""
@@ -219,7 +219,7 @@ class Commands:
         if not answer.claimed:
             return False
         row, history = answer.claimed[0].process, answer.claimed[0].events
-        self.taken(id)
+        self.taken(id, row.token)
         try:
             return await self._carried_out(row, history, decide, answer.now)
         except PerdureError:
@@ -254,7 +254,7 @@ class Commands:
         if answer.verdict is not Verdict.APPLIED:
             return False
         if commit.after.token != commit.token:
-            self.taken(commit.after.id)
+            self.taken(commit.after.id, commit.after.token)
         if commit.after.final:
             self.results.ended(commit.after, sent)
         return True

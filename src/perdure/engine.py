@@ -227,12 +227,12 @@ class Engine(Client):
         if worker is not None:
             worker.sent(answer.process, answer.owner)
 
-    def _taken(self, id: bytes) -> None:
+    def _taken(self, id: bytes, token: int | None) -> None:
         """A forcing command of ours took a row: drop it here at once, without waiting for the fence."""
         worker = self.worker
         if worker is None:
             return
-        worker.taken(id)
+        worker.taken(id, token)
         worker.hint()
 
     def _heard(self, news: News) -> None:

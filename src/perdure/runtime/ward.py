@@ -30,8 +30,8 @@ log = logging.getLogger("perdure")
 class Ward:
     """The store, the committer, the clock and the counters. Sweeps decide by the kernel and write by commits.
 
-    ``found`` is told of findings, ``taken`` of every process that a sweep took from whoever held it; ``steady`` says
-    whether our own beats have come through long enough to judge those of others.
+    ``found`` is told of findings, ``taken`` of every process that a sweep took from whoever held it, with the token
+    that it has now; ``steady`` says whether our own beats have come through long enough to judge those of others.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Ward:
         self.retention = retention
         self.key_retention = key_retention
         self.found: Callable[[Finding], None] = lambda finding: None
-        self.taken: Callable[[bytes], None] = lambda process: None
+        self.taken: Callable[[bytes, int | None], None] = lambda process, token: None
         self.steady: Callable[[], bool] = lambda: True
         self._workers: list[Worker] = []
         self._workers_at = -math.inf
@@ -86,8 +86,8 @@ class Ward:
 
     async def _written(self, commit: Commit) -> CommitAnswer:
         letters = beforehand(commit.sends)
-        # If we die here some of a large family have heard of an end that their parent has still to come to: it is over
-        # its deadline, and the next round ends it.
+        # If we die here some of a large family have heard of an end that their parent has still to come to: it is held,
+        # over its deadline, and the next round ends it.
         for first in range(0, len(letters), limits.OUTBOX_RECORDS):
             portion = letters[first : first + limits.OUTBOX_RECORDS]
             await asyncio.gather(*(asked(self.committer.send, letter) for letter in portion))
@@ -104,5 +104,5 @@ class Ward:
             if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
                 applied.append(commit)
                 if commit.after.token > commit.token:
-                    self.taken(commit.after.id)
+                    self.taken(commit.after.id, commit.after.token)
         return applied

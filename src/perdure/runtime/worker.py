@@ -167,10 +167,14 @@ class Worker:
             if process in self.scheduler.hand:
                 self.inbox.look(process)
 
-    def taken(self, process: bytes) -> None:
-        """A commit of ours took a row from whoever held it: if that was us, let go at once, without the fence."""
+    def taken(self, process: bytes, token: int | None) -> None:
+        """What we wrote took a row from whoever held it: if that was us, let go at once, without the fence.
+
+        Not if we have claimed it since, before we heard of what we wrote: then our token is later than the ``token`` of
+        that. None means any.
+        """
         activation = self.scheduler.hand.get(process)
-        if activation is not None:
+        if activation is not None and (token is None or activation.process.token < token):
             self.scheduler.drop(activation)
 
     @property

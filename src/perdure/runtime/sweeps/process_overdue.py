@@ -12,12 +12,12 @@ from msgspec import json
 from perdure import limits
 from perdure.authoring.task import may_end_late
 from perdure.kernel import transition
-from perdure.kernel.child import is_task
-from perdure.kernel.command import until_of
+from perdure.kernel.child import beforehand, is_task
+from perdure.kernel.command import held, until_of
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event
 from perdure.kernel.message import Message, MessageType
-from perdure.kernel.process import Process
+from perdure.kernel.process import Process, Status
 from perdure.kernel.transition import Sender
 from perdure.runtime.ward import Ward
 from perdure.store.base import Overdue, Search
@@ -37,7 +37,16 @@ async def sweep(ward: Ward) -> int:
     for row in rows:
         # Its error says what should have been undone; whatever happens meanwhile has a newer version, and wins.
         history = await ward.store.history(row.id, row.run, limit=row.events) if row.events else ()
-        commits.append(_ended(row, letters, history, ward.time.now()))
+        commit = _ended(row, letters, history, ward.time.now())
+        if row.status is Status.RUNNING and (orders := beforehand(commit.sends)):
+            # What its children answer to that would let it go on, and come to another end, while they are still told.
+            why = f"it is over its deadline: its {len(orders):,} children are told first"
+            pause = held(row, Sender("perdure", why, "supervisor"), now=ward.time.now(), idle_at=ward.time.idle_at())
+            # If we die here or later it is held and over its deadline: the next round ends it.
+            if not await ward.write([pause]):
+                continue
+            commit = _ended(pause.after, letters, (*history, *pause.events), ward.time.now())
+        commits.append(commit)
     return len(await ward.write(commits))
 
 

@@ -36,7 +36,7 @@ async def sweep(ward: Ward) -> int:
 async def _held(ward: Ward, lineage: Lineage, ids: Sequence[bytes]) -> int:
     # What we have in hand of them goes first: its next commit could carry the very token that the hold will draw.
     for id in ids:
-        ward.taken(id)
+        ward.taken(id, None)
     texts = {id: lineage.set_back[id] for id in ids}
     settling = lineage.settling
     rows = {row.id: row for row in await ward.store.search(Search(ids=tuple(ids), limit=len(ids)))}
