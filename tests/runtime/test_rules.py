@@ -150,6 +150,24 @@ async def test_rule_11_an_ended_incarnation_drops_everything_and_goes_on_under_a
     assert len(done) == 2
 
 
+async def test_rule_11_what_is_heard_late_of_an_ended_incarnation_does_not_end_the_next_one(opened: Open) -> None:
+    gates["a"] = asyncio.Event()
+    engine, store = await opened(work=True, workflows=[waits], pace=Pace(lease_seconds=1.5, beat_seconds=0.05))
+    before = engine.worker.incarnation.id
+    client, _ = await opened()
+    await store.retire(before, None, died=False)
+    gate = store.after = Gate("beat", lambda beat: beat.worker == before)
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)  # a beat was refused, and its answer is on its way
+    handle = await client.start(waits, "a")
+    await until(lambda: engine.worker.incarnation.id != before and done)
+    gate.open.set()
+    beats = len(store.calls)
+    await until(lambda: any(name == "beat" for name, _ in store.calls[beats:]))
+    gates["a"].set()
+    assert await handle.result(LIMIT) == "a"
+    assert (engine.metrics()["incarnations_renewed"], done) == (1, [("a", "")])
+
+
 async def test_rule_11_a_start_as_owned_by_an_ended_incarnation_stores_nothing(opened: Open) -> None:
     engine, store = await opened(work=True, workflows=[one])
     ended = engine.worker.incarnation.id

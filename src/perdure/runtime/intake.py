@@ -40,7 +40,7 @@ class Intake:
         self.scheduler = scheduler
         self.capacity = limits.IN_FLIGHT_PROCESSES
         self.alone = False
-        self.ended: Callable[[], None] = lambda: None
+        self.ended: Callable[[bytes], None] = lambda incarnation: None
         self.suspects: Callable[[], None] = lambda: None
         self.loop = Loop("intake", self._tick)
         self.reconcile: Callable[[], Awaitable[int]] | None = None
@@ -192,7 +192,8 @@ class Intake:
         self.scheduler.telemetry.took("claim", self.scheduler.time.monotonic() - sent)
         self.scheduler.time.heard(answer.now, sent)
         if not answer.alive:
-            self.ended()
+            self.ended(claim.worker)
+        if claim.worker != self.incarnation.id:  # others have ended it since: what it was given they free
             return answer
         if answer.claimed:
             self.claimed_any.set()

@@ -30,7 +30,7 @@ class Pulse:
         self.scheduler = scheduler
         self.beat_seconds = beat
         self.silence = microseconds(scheduler.lease_seconds)
-        self.ended: Callable[[], None] = lambda: None
+        self.ended: Callable[[bytes], None] = lambda incarnation: None
         self.loop = Loop("pulse", self._tick, after_error=beat / 6)
         self.guard = Loop("lease guard", self._guard)
         self._failing = False
@@ -39,8 +39,9 @@ class Pulse:
     async def _tick(self) -> float:
         renewals = tuple(self._renewal(activation) for activation in self._lapsing())
         sent = self.scheduler.time.monotonic()
+        incarnation = self.incarnation.id
         try:
-            answer = await self.store.beat(Beat(self.incarnation.id, renewals, self.scheduler.lease, self.silence))
+            answer = await self.store.beat(Beat(incarnation, renewals, self.scheduler.lease, self.silence))
         except StoreUnavailable:
             self._failing = True
             self.scheduler.telemetry.count("store_errors")
@@ -55,7 +56,7 @@ class Pulse:
         self.scheduler.telemetry.took("beat", self.scheduler.time.monotonic() - sent)
         self.scheduler.time.heard(answer.now, sent)
         if not answer.alive:
-            self.ended()
+            self.ended(incarnation)
             return self.beat_seconds
         lost = set(answer.lost)
         for renewal in renewals:

@@ -105,7 +105,7 @@ class Worker:
 
     async def start(self) -> None:
         """Enlist, then begin to beat, to claim and to sweep."""
-        await self._enlist()
+        await self._enlist(self.incarnation.id)
         self._calm = not self.machine.simulated
         if self._calm:
             collector.calm()
@@ -236,16 +236,19 @@ class Worker:
         """Say goodbye to the store: whatever this incarnation still owned is free at once."""
         await self.store.retire(self.incarnation.id, None, died=False)
 
-    async def _enlist(self) -> None:
+    async def _enlist(self, incarnation: bytes) -> None:
         hosts = json.encode(sorted(self.registry.hosted))
-        row = WorkerRow(self.incarnation.id, self.machine.name(), hosts)
+        row = WorkerRow(incarnation, self.machine.name(), hosts)
         await self.store.enlist(row, microseconds(self.pace.lease_seconds))
         sent = self.machine.monotonic()
         self.time.heard(await self.store.now(), sent)
 
-    def _ended(self) -> None:
-        """Others have ended this incarnation: drop everything in hand and go on under a new id (rule 11)."""
-        if self._ending is None or self._ending.done():
+    def _ended(self, incarnation: bytes) -> None:
+        """Others have ended this incarnation: drop everything in hand and go on under a new id (rule 11).
+
+        What was asked in the name of one before says nothing of the present one.
+        """
+        if incarnation == self.incarnation.id and (self._ending is None or self._ending.done()):
             self._ending = asyncio.create_task(self._renew(), name="perdure new incarnation")
 
     async def _renew(self) -> None:
@@ -253,15 +256,20 @@ class Worker:
         log.warning("worker %s was ended by others; it goes on as a new incarnation", id_text(self.incarnation.id))
         for activation in list(self.scheduler.hand.values()):
             self.scheduler.drop(activation)
-        self.incarnation.id = self.machine.new_id()
+        incarnation = self.machine.new_id()
+        try:
+            await self._enlist_at_last(incarnation)
+        finally:  # not before: what asks in its name until then would be told that it has ended
+            self.incarnation.id = incarnation
+        self.intake.wake()
+
+    async def _enlist_at_last(self, incarnation: bytes) -> None:
         while True:
             try:
-                await self._enlist()
-                break
+                return await self._enlist(incarnation)
             except PerdureError as error:
                 log.warning("the new incarnation cannot be enlisted yet: %s", error)
                 await asyncio.sleep(self.pace.beat_seconds)
-        self.intake.wake()
 
     async def reconcile(self) -> int:
         """Free rows that this worker owns but does not hold: a claim whose answer never came (rule 5)."""
