@@ -20,6 +20,7 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.transition import Sender
+from perdure.kernel.undo import undoes
 from perdure.runtime import undoing
 
 if TYPE_CHECKING:
@@ -242,15 +243,15 @@ class Outbox:
     def replayed(self, activation: Activation, awaited: list[Ask[Any]], asked: Container[Slot]) -> None:
         """Of the children still awaited after a replay, ask for those that were never started, as for what is new.
 
-        ``asked`` are the places of all that the code has asked for: a child under way that is none of them would be
-        forgotten, and is a misfit (rule 19).
+        ``asked`` are all that the code has asked for: a child under way that is none of them would be forgotten, and is
+        a misfit (rule 19). Undos are asked for by what the history owes.
 
         What the code wanted to end is asked for once more: nobody knows whether it was said, and once is enough.
         """
         loop = activation.loop
-        for name, place in self.out.values():
-            if (name, place) in self._digests and (name, place) not in asked:
-                raise misfit(loop, "start", place, name, None)
+        for slot in self.out.values():
+            if slot in self._digests and slot not in asked and slot not in loop.open and undoes(slot[1]) is None:
+                raise misfit(loop, "start", slot[1], slot[0], None)
         for slot in self._strays:
             self.out.pop(self._ids.pop(slot, b""), None)
         awaited = [ask for ask in awaited if not self._found(activation, ask)]

@@ -77,9 +77,10 @@ def _run(activation: Activation, turn: int, last: int, opening: Opening, asked: 
 
 
 def _stamp(activation: Activation, opening: Opening, last: int, asked: set[Slot]) -> None:
-    """Note what has just been asked for, and of steps in which run they were first asked for (rule 21)."""
+    """Note in which run the steps just asked for were first asked for (rule 21); ``asked`` gathers the children."""
     loop = activation.loop
-    asked.update((ask.name, ask.place) for ask in (*loop.asks, *loop.away))
+    if loop.away:
+        asked.update((ask.name, ask.place) for ask in loop.away)
     if opening.origins:
         run = activation.process.run
         stamps = activation.origins = activation.origins or {}
