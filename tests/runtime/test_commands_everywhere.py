@@ -113,7 +113,7 @@ async def test_e105_who_does_not_end_in_time_is_terminated_in_the_name_of_who_as
     handle = await worker.start(stubborn)
     await until_row(worker, handle.id, lambda row: row.owner is None)
     mine = client.handle_of(await client.row(handle.id))
-    assert await mine.cancel(deadline=1.0, who="anna", why="too late") is SendVerdict.DELIVERED
+    assert await mine.cancel(deadline=2.0, who="anna", why="too late") is SendVerdict.DELIVERED
     with pytest.raises(ProcessCancelled, match="terminated, after it was asked to cancel, by anna because: too late"):
         await mine.result(LIMIT)
     assert done == ["refusal"]
