@@ -20,7 +20,8 @@ class Results:
     """Waiters by process id. Ends committed here are told at once; others are looked up, many in one query.
 
     Each has the time at which it began to wait. What was asked of the store before that does not count for it: between
-    asking and answer somebody may have had the process retried, and waits for what comes of that.
+    asking and answer somebody may have had the process retried, and waits for what comes of that. What was asked at the
+    same time counts: a test's clock stands still.
     """
 
     def __init__(self, store: Store, machine: Machine) -> None:
@@ -71,12 +72,12 @@ class Results:
             return
         later = False
         for future, since in waiters.items():
-            if since >= asked:
+            if since > asked:
                 later = True
             elif not future.done():
                 future.set_result(process)
         if later:
-            self._waiters[process.id] = {future: since for future, since in waiters.items() if since >= asked}
+            self._waiters[process.id] = {future: since for future, since in waiters.items() if since > asked}
             self._miss_from_here(process.id)
             self.hint()
 
