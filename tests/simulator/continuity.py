@@ -63,15 +63,20 @@ def signals_are_sent_once(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
 
 
 def old_wishes_are_void(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
-    """A run that was begun again is not cancelled by what was sent before it (21)."""
+    """A run that was begun again is not cancelled by what was sent before it (21).
+
+    What was still on its way when a person asked for it may come in between, and counts for either.
+    """
     messages = {message.number: message for message in evidence.messages}
+    wishes = [number for number in sorted(messages) if messages[number].type is MessageType.CANCEL]
+    old = wishes[: ledger.before.get(id_text(evidence.row.id), len(wishes))]
     for run, events in evidence.runs.items():
         if run == 1 or not opening_of(events).done.startswith("restarted"):
             continue
         for event in events[opening_of(events).kept + 1 :]:
             if event.type is EventType.MESSAGE_RECEIVED and event.message is not None:
                 wish = messages[event.message]
-                if wish.type is MessageType.CANCEL and wish.at < events[0].at:
+                if event.message in old and wish.at < events[0].at:
                     yield f"run {run}: the wish to cancel in message {event.message} was meant for an earlier run"
 
 

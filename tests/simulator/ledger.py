@@ -30,6 +30,8 @@ class Effect(Struct, frozen=True):
 class Ledger:
     """The effects of one history; ``mended`` holds the processes whose cause of failure somebody has mended.
 
+    ``wishes`` counts the wishes to cancel of which a person was told that they are there, ``before`` how many they were
+    when the person first had the process begun anew. Others may have been on their way then, and come after it.
     ``seen`` is told of every effect at once, ``under_way`` are the attempts that run, by the OS process ``life``.
     """
 
@@ -46,6 +48,12 @@ class Ledger:
         self.seen: Callable[[Effect], None] = lambda effect: None
         self.effects: list[Effect] = []
         self.mended: set[str] = set()
+        self.wishes: Counter[str] = Counter()
+        self.before: dict[str, int] = {}
+
+    def begins_anew(self, process: str) -> None:
+        """A person is about to have a process begun anew."""
+        self.before.setdefault(process, self.wishes[process])
 
     def note(self, kind: str, process: str, key: str, label: str, attempt: int) -> None:
         """Write one effect down."""

@@ -158,7 +158,9 @@ class Person:
                 facts.cancelled = True
                 deadline = 0.5 if order.verb == "cancel soon" else None
                 facts.terminated |= deadline is not None
-                await self._once(lambda engine: engine.cancel(id, deadline=deadline, **by))
+                self.ledger.wishes[case.id] += await answered(
+                    self.reach(lambda engine: engine.cancel(id, deadline=deadline, **by))
+                )
             case "hold":
                 await self._once(self._hold)
                 await asyncio.sleep(5.0 * order.choice)
@@ -167,6 +169,7 @@ class Person:
                 facts.terminated = True
                 await self._counted("terminate", self._terminate)
             case "restart":
+                self.ledger.begins_anew(case.id)
                 await self._counted("restart", lambda engine: engine.restart(id, **by))
             case "restart_from" | "set_result" | "skip":
                 await self._once(lambda engine: self._at_a_step(engine, order))
@@ -232,6 +235,7 @@ class Person:
         chosen = found[order.choice % len(found)]
         step, by = f"{chosen.name}:{chosen.place}", {"who": "Ann", "why": WHY}
         if order.verb == "restart_from":
+            self.ledger.begins_anew(self.case.id)
             await engine.restart_from(self.case.id_bytes, step, **by)
             return
         self.case.facts.by_hand = True
