@@ -16,7 +16,7 @@ BENCH_ARGS ?= all
 PROOF_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-install docs postgres sim sim-long crash gate kill cut failover powercut load fuzz hostile clean
+.PHONY: help demo test check format bench bench-install docs postgres sim sim-long crash gate kill cut failover powercut load late fuzz hostile clean
 
 help:
 	@sed -n '1,4s/^# //p' Makefile
@@ -48,6 +48,11 @@ fuzz: $(VENV)/develops
 # Every hostile string in every field, at the terminal too.
 hostile: $(VENV)/develops postgres
 	@PERDURE_HOSTILE=all $(BIN)/python -m pytest --quiet tests/input/test_hostile_fields.py tests/cli/test_hostile.py
+
+# Ordinary tests while every answer of the store comes late: make late, make late DOORS=commit MS=40 SEED=7
+late: $(VENV)/develops postgres
+	@$(BIN)/python -m pytest -p tests.late --quiet $(if $(DOORS),--late-doors=$(DOORS)) $(if $(MS),--late-ms=$(MS)) \
+	  $(if $(SEED),--late-seed=$(SEED)) tests/runtime tests/sweeps tests/calls tests/portal tests/transactions
 
 check: $(VENV)/develops
 	@$(BIN)/ruff format --check --quiet . || { echo "make format puts this right" >&2; exit 1; }
