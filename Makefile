@@ -52,7 +52,7 @@ hostile: $(VENV)/develops postgres
 # Ordinary tests while every answer of the store comes late: make late, make late DOORS=commit MS=40 SEED=7
 late: $(VENV)/develops postgres
 	@$(BIN)/python -m pytest -p tests.late --quiet $(if $(DOORS),--late-doors=$(DOORS)) $(if $(MS),--late-ms=$(MS)) \
-	  $(if $(SEED),--late-seed=$(SEED)) tests/runtime tests/sweeps tests/calls tests/portal tests/transactions
+	  $(if $(SEED),--late-seed=$(SEED)) tests/runtime tests/sweeps tests/calls
 
 check: $(VENV)/develops
 	@$(BIN)/ruff format --check --quiet . || { echo "make format puts this right" >&2; exit 1; }
