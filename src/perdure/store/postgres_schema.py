@@ -1,4 +1,8 @@
-"""The schema of a PostgreSQL store: its name put into the SQL, and its migrations applied under a lock."""
+"""The schema of a PostgreSQL store: its name put into the SQL, and its migrations applied under a lock.
+
+Migrations make types and tables. The functions and views are no part of any of them: all are installed again, as this
+Perdure has them, in the transaction of the last migration, so that a changed function needs no file of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,6 @@ from perdure.store.postgres_link import connect, ended
 from perdure.store.postgres_url import Address
 from perdure.store.query import load
 
-_INSTALLS = re.compile(r"^-- installs: (.+)$", re.MULTILINE)
 _SCHEMA = re.compile(r"\bperdure(?=\.|;)")
 _CHANNEL = re.compile(r"'perdure_(?=due'|done'|told'|published')")
 
@@ -34,11 +37,17 @@ def queries(schema: str) -> Mapping[str, str]:
 
 
 def script(step: Step, schema: str) -> str:
-    """All statements of one migration: its own, then the functions that it installs, in the order given."""
+    """All statements of one migration."""
+    return named(step.sql, schema)
+
+
+@cache
+def functions(schema: str) -> str:
+    """The statements that install all functions and views, in the order in which they need each other."""
     folder = files("perdure.store").joinpath("sql", "postgres", "functions")
-    names = " ".join(_INSTALLS.findall(step.sql)).split()
-    parts = [step.sql, *(folder.joinpath(f"{name}.sql").read_text(encoding="utf-8") for name in names)]
-    return named("\n".join(parts), schema)
+    lines = folder.joinpath("order.txt").read_text(encoding="utf-8").split("\n")
+    names = [line for line in lines if line and not line.startswith("#")]
+    return named("\n".join(folder.joinpath(f"{name}.sql").read_text(encoding="utf-8") for name in names), schema)
 
 
 def schema_lock(schema: str) -> int:
@@ -80,5 +89,7 @@ async def _apply_next(connection: asyncpg.Connection[asyncpg.Record], schema: st
         left = pending("postgres", await connection.fetchval(sql["last_migration"]), migrate=True)
         if left:
             await connection.execute(script(left[0], schema))
+            if len(left) == 1:
+                await connection.execute(functions(schema))
             await connection.execute(sql["record_migration"], left[0].number, left[0].name)
         # If we die here the whole step is rolled back and the lock is free: the next opener applies it.

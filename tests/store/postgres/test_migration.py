@@ -18,7 +18,7 @@ from perdure.store.base import Search
 from perdure.store.migrate import pending, steps
 from perdure.store.news import News
 from perdure.store.postgres import PostgresStore
-from perdure.store.postgres_schema import queries, script
+from perdure.store.postgres_schema import functions, queries, script
 
 ALL = [step.number for step in steps("postgres")]
 APPLIED = "SELECT array_agg(number ORDER BY number) FROM perdure.migration"
@@ -164,9 +164,21 @@ def test_a_step_that_is_not_there_yet_is_pending_and_none_is_when_all_are() -> N
     assert pending("postgres", len(ALL), migrate=False) == ()
 
 
-def test_every_function_file_is_installed_by_a_step() -> None:
+def test_every_function_file_is_installed() -> None:
     folder = files("perdure.store").joinpath("sql", "postgres", "functions")
-    names = {file.name.removesuffix(".sql") for file in folder.iterdir()}
-    text = "\n".join(script(step, "perdure") for step in steps("postgres"))
-    missing = [name for name in names if f'"perdure".{name}' not in text]
+    names = {file.name.removesuffix(".sql") for file in folder.iterdir() if file.name.endswith(".sql")}
+    missing = [name for name in names if f'"perdure".{name}' not in functions("perdure")]
     assert missing == []
+
+
+async def test_a_database_that_needs_only_the_last_step_gets_all_functions_as_they_are_now(
+    url: str, outside: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    sql = queries("perdure")
+    await outside.execute(sql["create_schema"])
+    for step in steps("postgres")[:-1]:
+        await outside.execute(script(step, "perdure"))
+        await outside.execute(sql["record_migration"], step.number, step.name)
+    await outside.execute("CREATE FUNCTION perdure.micros(timestamptz) RETURNS bigint LANGUAGE sql AS 'SELECT 1'")
+    await opened(url)
+    assert await outside.fetchval("SELECT perdure.micros('1970-01-02Z')") == 24 * 3600 * 1_000_000
