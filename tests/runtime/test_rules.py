@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from perdure import limits
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import receive, workflow
-from perdure.clock import Machine
+from perdure.clock import SECOND, Machine
 from perdure.engine import Engine
 from perdure.errors import ProcessCancelled
+from perdure.kernel.commit import Start
 from perdure.kernel.policy import Retry
-from perdure.kernel.process import Status
+from perdure.kernel.process import Process, Status
 from perdure.runtime.pace import Pace
 from perdure.store.base import Overdue, Search
 from perdure.store.open import store_for
@@ -269,6 +271,27 @@ async def test_rule_05_rows_claimed_by_a_lost_answer_are_freed_again(opened: Ope
         assert await store.search(owned) == []
         assert worker.telemetry.counters["takeovers"] == 0, "freed at once, and not when its lease lapsed"
     assert lost["claims"] == 1
+
+
+async def test_rule_05_a_lost_claim_is_freed_however_many_rows_its_worker_holds(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SWEEP_ROWS", 3)
+    gates["d"] = asyncio.Event()
+    engine, _ = await opened(work=True, workflows=[waits])
+    worker = engine.worker
+    assert worker is not None
+    for _ in range(10):
+        await engine.start(waits, "d")
+    await until(lambda: len(done) == 10)
+    lost = Process(engine.machine.new_id(), "one", None, b'["e"]', owner=worker.incarnation.id)
+    await engine.store.start([Start(lost, lease=20 * SECOND)])
+    assert await worker.reconcile() == 1
+    [row] = await engine.store.search(Search(ids=(lost.id,)))
+    assert row.owner is None
+    assert await worker.reconcile() == 0
+    assert engine.metrics()["in_hand"] == 10
+    gates["d"].set()
 
 
 def later(machine: Machine, patch: pytest.MonkeyPatch) -> None:

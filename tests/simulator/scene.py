@@ -6,12 +6,14 @@ import asyncio
 
 from msgspec import Struct
 
+from perdure import limits
 from perdure.authoring.registry import Registry
 from perdure.kernel.finding import Finding
 from perdure.kernel.names import id_text
 from perdure.testing.simulator import Cluster, Node
 from tests.simulator import continuity, evidence, oracle, probes
 from tests.simulator.chance import one_of
+from tests.simulator.core_sweeps import small_pages
 from tests.simulator.evidence import Evidence
 from tests.simulator.ledger import Desk, Ledger
 from tests.simulator.person import VERBS, WHY, Ask, Case, Person, case
@@ -232,5 +234,6 @@ class Scene:
 
 
 async def scene(cluster: Cluster) -> None:
-    """The scenario that the simulator is handed."""
-    await Scene(cluster).play()
+    """The scenario that the simulator is handed; in some histories sweeps read no more than two rows at once."""
+    with small_pages(cluster.choices.pick((limits.SWEEP_ROWS, 2), "pages")):
+        await Scene(cluster).play()

@@ -27,6 +27,7 @@ from perdure.runtime.sweeps import (
     worker_silent,
 )
 from perdure.runtime.ward import Ward
+from perdure.store.base import Overdue
 
 log = logging.getLogger("perdure")
 
@@ -77,11 +78,19 @@ class Supervisor:
             self.ward.telemetry.took("sweep", self.ward.time.monotonic() - started)
             if found:
                 self.ward.telemetry.count(counter, found)
-            again = found and sweep in EMPTYING
-            pace = worker_dead.AGAIN_SECONDS if sweep is worker_dead and self._looks.free else seconds
-            return 0.0 if again else pace * (0.9 + 0.2 * self.ward.machine.random())
+            if found and sweep in EMPTYING:
+                return 0.0
+            return self._pace(sweep, seconds) * (0.9 + 0.2 * self.ward.machine.random())
 
         return Loop(f"sweep {sweep.__name__.rpartition('.')[2]}", tick)
+
+    def _pace(self, sweep: ModuleType, seconds: float) -> float:
+        """After which time a sweep looks again: sooner if there is a page behind its last one, or a look is owed."""
+        if sweep is worker_dead and self._looks.free:
+            return worker_dead.AGAIN_SECONDS
+        what: Overdue | None = getattr(sweep, "OVERDUE", None)
+        more = what is not None and self.ward.pages[what].more
+        return min(seconds, limits.SWEEP_PAGE_SECONDS) if more else seconds
 
     async def probe(self) -> int:
         """Look for the dead, after a grace that begins anew when our own connection came back (rule 12)."""

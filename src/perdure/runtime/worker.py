@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from msgspec import json
 
-from perdure import limits
 from perdure.authoring.registry import Registry
 from perdure.clock import Machine, microseconds
 from perdure.errors import PerdureError
@@ -27,6 +26,7 @@ from perdure.runtime.intake import Intake
 from perdure.runtime.latecomer import Latecomers
 from perdure.runtime.notary import Notary
 from perdure.runtime.pace import Pace
+from perdure.runtime.pages import Pages
 from perdure.runtime.pulse import Pulse
 from perdure.runtime.scheduler import Scheduler
 from perdure.runtime.solitary import Solitary
@@ -34,7 +34,7 @@ from perdure.runtime.store_time import StoreTime
 from perdure.runtime.supervisor import Supervisor
 from perdure.runtime.ward import Ward
 from perdure.runtime.watchdog import Watchdog
-from perdure.store.base import Overdue, Search, Store
+from perdure.store.base import Overdue, Store
 from perdure.telemetry import Telemetry
 
 log = logging.getLogger("perdure")
@@ -273,8 +273,13 @@ class Worker:
 
     async def reconcile(self) -> int:
         """Free rows that this worker owns but does not hold: a claim whose answer never came (rule 5)."""
-        owned = Search(overdue=Overdue.OWNED, owner=self.incarnation.id, limit=limits.SWEEP_ROWS)
-        rows = await self.store.search(owned)
-        held = self.scheduler.hand.keys() | self.scheduler.starting
-        lost = [row for row in rows if row.id not in held]
-        return len(await self.ward.write([transition.released(row, due_at=self.time.now()) for row in lost]))
+        pages, seen, freed = Pages(self.store, Overdue.OWNED, self.incarnation.id), set[bytes](), 0
+        # Renewals move rows in hand behind all others: a page of nothing but those that were seen ends it.
+        while not (owned := {row.id: row for row in await pages.next()}).keys() <= seen:
+            seen |= owned.keys()
+            held = self.scheduler.hand.keys() | self.scheduler.starting
+            lost = [row for row in owned.values() if row.id not in held]
+            freed += len(await self.ward.write([transition.released(row, due_at=self.time.now()) for row in lost]))
+            if not pages.more:
+                break
+        return freed

@@ -44,7 +44,9 @@ class Search(Struct, frozen=True, gc=False):
 
     Queued steps, whose kinds begin with ``@``, are left out unless ``tasks`` is true or a kind, ids or a key are given.
     ``overdue`` asks for what a sweep must look at instead, the longest overdue first: of the other fields only
-    ``limit`` counts then, and ``owner`` for those that are owned.
+    ``limit`` counts then, ``owner`` for those that are owned, and ``after``, the time and id of the row behind which
+    the next page begins. What nobody hosts is told fairly: each kind and version that waits has an equal part of
+    ``limit``; the next page begins behind the pair ``after_pair``, and there is one if ``limit`` pairs were told.
     """
 
     ids: tuple[bytes, ...] | None = None
@@ -60,6 +62,8 @@ class Search(Struct, frozen=True, gc=False):
     tasks: bool = False
     overdue: Overdue | None = None
     owner: bytes | None = None
+    after: tuple[int, bytes] | None = None
+    after_pair: tuple[str, str] | None = None
 
     @property
     def without_tasks(self) -> bool:

@@ -248,7 +248,8 @@ class PostgresStore:
     async def search(self, search: Search) -> list[Process]:
         """Processes, newest first; or rows that a sweep must look at, the longest overdue first."""
         if search.overdue is not None:
-            rows = await self._reads.rows("overdue", search.overdue, search.limit, search.owner)
+            behind, pair = search.after or (None, None), search.after_pair or (None, None)
+            rows = await self._reads.rows("overdue_page", search.overdue, search.limit, search.owner, *behind, *pair)
             return [row.process_of(found[:]) for found in rows]
         if search.ids is not None and search == Search(ids=search.ids, statuses=search.statuses, limit=search.limit):
             asked = list(search.ids), list(search.statuses) or None, search.limit

@@ -18,6 +18,9 @@ PRUNED_AT_ONCE = 100
 EVENTS_PRUNED_AT_ONCE = 3_000
 """Processes, and events of them, that one transaction prunes, so that it stays short (unless one has more alone)."""
 
+_FIRST = (-(1 << 63), b"")
+"""Before the first row: no time and no id is smaller."""
+
 WORKER_KEPT = 24 * 3600 * 1_000_000
 """Microseconds for which an ended worker stays listed."""
 
@@ -25,7 +28,13 @@ WORKER_KEPT = 24 * 3600 * 1_000_000
 def overdue(connection: Connection, search: Search, now: int) -> list[Process]:
     """The rows that a sweep must look at, the longest overdue first."""
     name = f"overdue_{search.overdue}"
-    return sqlite_row.processes(connection.one(name, now=now, most=search.limit, owner=search.owner))
+    since, behind = search.after or _FIRST
+    kind, code = search.after_pair or ("", "")
+    return sqlite_row.processes(
+        connection.one(
+            name, now=now, most=search.limit, owner=search.owner, since=since, behind=behind, kind=kind, code=code
+        )
+    )
 
 
 def finished(connection: Connection, before: int, limit: int) -> list[list[bytes]]:

@@ -275,7 +275,10 @@ class Model:
         what = search.overdue or Overdue.IDLE
         found = [row for row in self.rows.values() if tests[what](row)]
         column = "deadline" if what is Overdue.EXPIRED else "due_at"
-        return sorted(found, key=lambda row: (getattr(row, column), row.id))[: search.limit]
+        keyed = sorted(((getattr(row, column), row.id), row) for row in found)
+        if what is Overdue.UNHOSTED:
+            return _shared([row for _, row in keyed], search)
+        return [row for key, row in keyed if search.after is None or key > search.after][: search.limit]
 
     def prune(self, finished: int, keys: int, limit: int) -> Pruned:
         """Forget what finished long ago, and keys whose time is over."""
@@ -341,6 +344,22 @@ def _matches(row: Process, search: Search) -> bool:
         and all(name in known and known[name] == json.decode(text) for name, text in search.attributes)
         and (search.before_id is None or row.id < search.before_id)
     )
+
+
+def _shared(found: list[Process], search: Search) -> list[Process]:
+    """An equal part of the rows asked for to each kind and code that waits, of as many of them."""
+    pairs = sorted({(row.kind.encode(), row.code.encode()) for row in found})
+    after = search.after_pair and tuple(text.encode() for text in search.after_pair)
+    pairs = [pair for pair in pairs if not after or pair > after][: search.limit]
+    part = max(search.limit // max(len(pairs), 1), 1)
+    left = dict.fromkeys(pairs, part)
+    told = []
+    for row in found:
+        pair = (row.kind.encode(), row.code.encode())
+        if left.get(pair):
+            left[pair] -= 1
+            told.append(row)
+    return told
 
 
 def _suspect(row: Process) -> bool:

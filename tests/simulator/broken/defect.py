@@ -16,7 +16,7 @@ from pathlib import Path
 import perdure
 
 SOURCE = Path(perdure.__file__).parent
-CHAPTERS = ("writing", "owning", "turning")
+CHAPTERS = ("writing", "owning", "turning", "sweeps")
 
 
 @dataclass

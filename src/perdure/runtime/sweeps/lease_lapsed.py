@@ -6,19 +6,20 @@ so that the row stops naming an owner who does nothing.
 
 from __future__ import annotations
 
-from perdure import limits
 from perdure.kernel import transition
 from perdure.runtime.ward import Ward
-from perdure.store.base import Overdue, Search
+from perdure.store.base import Overdue
 
 SECONDS = 5.0
 COUNTER = "leases_lapsed"
+OVERDUE = Overdue.LAPSED
 
 
 async def sweep(ward: Ward) -> int:
     """Free lapsed rows of kinds not hosted here; the late owner is fenced off by the new token."""
-    rows = await ward.store.search(Search(overdue=Overdue.LAPSED, limit=limits.SWEEP_ROWS))
+    rows = await ward.pages[OVERDUE].next()
     if not rows or not await ward.may_recover("lapsed leases"):
+        ward.pages[OVERDUE].rewind()
         return 0
     hosted = set(ward.registry.hosted)
     now = ward.time.now()

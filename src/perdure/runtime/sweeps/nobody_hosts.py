@@ -10,24 +10,33 @@ from perdure.kernel.finding import Finding
 from perdure.kernel.process import Process
 from perdure.kernel.queue import Load, Queue, Standing
 from perdure.runtime.ward import Ward
-from perdure.store.base import Overdue, Search
+from perdure.store.base import Overdue
 
 SECONDS = 30.0
 COUNTER = "processes_unhosted"
+OVERDUE = Overdue.UNHOSTED
 
 
 class Known:
-    """The processes that the last round found: they were reported."""
+    """The processes found by all pages of the last time: they were reported. And those of this time."""
 
     def __init__(self) -> None:
         self.ids: frozenset[bytes] = frozenset()
+        self.now: frozenset[bytes] = frozenset()
+
+    def fresh(self, rows: Sequence[Process], *, last: bool) -> list[Process]:
+        """Those of a page that were not found before."""
+        fresh = [row for row in rows if row.id not in self.ids and row.id not in self.now]
+        self.now |= {row.id for row in rows}
+        if last:
+            self.ids, self.now = self.now, frozenset()
+        return fresh
 
 
 async def sweep(ward: Ward, known: Known) -> int:
     """Report the kinds and versions that wait for a worker, whenever more of their processes do; count these once."""
-    rows = await ward.store.search(Search(overdue=Overdue.UNHOSTED, limit=limits.SWEEP_ROWS))
-    fresh = [row for row in rows if row.id not in known.ids]
-    known.ids = frozenset(row.id for row in rows)
+    rows = await ward.pages[OVERDUE].next()
+    fresh = known.fresh(rows, last=not ward.pages[OVERDUE].more)
     waiting: dict[tuple[str, str], bytes] = {}
     counts: dict[tuple[str, str], int] = {}
     kept = await _kept(ward, fresh)
@@ -35,8 +44,11 @@ async def sweep(ward: Ward, known: Known) -> int:
         waiting.setdefault((row.kind, row.code), row.id)
     for row in rows:
         counts[row.kind, row.code] = counts.get((row.kind, row.code), 0) + 1
+    part = max(limits.SWEEP_ROWS // max(len(counts), 1), 1)  # of each kind and version a page has no more than that
     for (kind, code), first in waiting.items():
-        ward.found(Finding("nobody_hosts", first, _told(kind, code, counts[kind, code], kept.get(kind))))
+        number = counts[kind, code]
+        some = f"at least {number}" if number >= part else str(number)
+        ward.found(Finding("nobody_hosts", first, _told(kind, code, some, kept.get(kind))))
     return len(fresh)
 
 
@@ -49,7 +61,7 @@ async def _kept(ward: Ward, rows: Sequence[Process]) -> dict[str, str]:
     return {kind: why[1] for kind, why in told.items() if why is not None}
 
 
-def _told(kind: str, code: str, count: int, kept: str | None) -> str:
+def _told(kind: str, code: str, count: str, kept: str | None) -> str:
     """What waits for whom, and what to do."""
     if kept is not None:
         return f"{count} steps have been due for over a minute: {kept}; `perdure queue ls` shows its limits"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 
-from perdure import limits
 from perdure.kernel import transition
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
@@ -18,11 +17,12 @@ log = logging.getLogger("perdure")
 
 SECONDS = 10.0
 COUNTER = "processes_idle"
+OVERDUE = Overdue.IDLE
 
 
 async def sweep(ward: Ward) -> int:
     """Look at up to one batch of reminders and move each on; people are reminded of held and broken processes."""
-    rows = await ward.store.search(Search(overdue=Overdue.IDLE, limit=limits.SWEEP_ROWS))
+    rows = await ward.pages[OVERDUE].next()
     moved = await ward.write([transition.reminded(row, idle_at=ward.time.idle_at()) for row in rows])
     if not moved:
         return 0

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from msgspec import json
 
-from perdure import limits
 from perdure.authoring.task import may_end_late
 from perdure.kernel import transition
 from perdure.kernel.child import beforehand, is_task
@@ -24,12 +23,14 @@ from perdure.store.base import Overdue, Search
 
 SECONDS = 1.0
 COUNTER = "processes_expired"
+OVERDUE = Overdue.EXPIRED
 
 
 async def sweep(ward: Ward) -> int:
     """End up to one batch of overdue processes."""
-    rows = await ward.store.search(Search(overdue=Overdue.EXPIRED, limit=limits.SWEEP_ROWS))
+    rows = await ward.pages[OVERDUE].next()
     if not rows or not await ward.may_recover("processes over their deadlines"):
+        ward.pages[OVERDUE].rewind()
         return 0
     rows = await _without_those_at_work(ward, rows)
     letters = await ward.store.messages([(row.id, 0) for row in rows if row.inbox])

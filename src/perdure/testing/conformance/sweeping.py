@@ -135,6 +135,44 @@ class Sweeping:
         assert len(taken) == 50
         assert await self._found(trial, Overdue.LAPSED, limit=1) == [stuck.id]
 
+    @pytest.mark.parametrize("what", [what for what in Overdue if what is not Overdue.UNHOSTED])
+    async def test_pages_by_time_and_id_show_each_overdue_row_once(self, trial: Trial, what: Overdue) -> None:
+        worker = await trial.worker()
+        now = await trial.time.now()
+        for seconds in (5, 5, 5, 5, 7, 7, 6):
+            row = await trial.in_hand(worker, deadline=now + seconds * SECOND)
+            if what is Overdue.IDLE:
+                await trial.done(resting(row, now + seconds * SECOND, Status.HELD))
+        if what is Overdue.ORPHANED:
+            await trial.store.retire(worker, None, True)
+        await trial.time.advance(16)
+        whole = await trial.store.search(Search(overdue=what, owner=worker))
+        paged: list[Process] = []
+        after = None
+        while page := await trial.store.search(Search(overdue=what, owner=worker, limit=2, after=after)):
+            paged += page
+            at = page[-1].deadline if what is Overdue.EXPIRED else page[-1].due_at
+            after = (at or 0, page[-1].id)
+        assert paged == whole and len({row.id for row in whole}) == 7
+
+    async def test_what_nobody_hosts_is_shown_in_equal_parts_of_each_kind_and_code(self, trial: Trial) -> None:
+        for kind, number in (("a", 5), ("b", 1), ("c", 5)):
+            for _ in range(number):
+                await trial.started(kind=kind)
+        suspect = await trial.in_hand(await trial.worker(), kind="d")
+        await trial.done(forced(suspect, deaths=2))
+        await trial.time.advance(61)
+
+        async def shown(limit: int, after: tuple[str, str] | None = None) -> list[str]:
+            found = await trial.store.search(Search(overdue=Overdue.UNHOSTED, limit=limit, after_pair=after))
+            assert [row.id for row in found] == [row.id for row in sorted(found, key=lambda row: (row.due_at, row.id))]
+            return sorted(row.kind for row in found)
+
+        assert await shown(8) == ["a", "a", "b", "c", "c", "d"]
+        assert await shown(2) == ["a", "b"]
+        assert await shown(2, ("b", "1")) == ["c", "d"]
+        assert await shown(2, ("d", "1")) == []
+
     @pytest.mark.parametrize("what", list(Overdue))
     async def test_nothing_is_overdue_in_an_empty_store(self, trial: Trial, what: Overdue) -> None:
         assert await self._found(trial, what, owner=trial.ids.new_id()) == []

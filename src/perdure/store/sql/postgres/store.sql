@@ -75,8 +75,8 @@ SELECT pg_try_advisory_lock($1) AS held
 -- name: free_lock
 SELECT pg_advisory_unlock($1) AS freed
 
--- name: overdue
-SELECT * FROM perdure.overdue($1, $2, $3)
+-- name: overdue_page
+SELECT * FROM perdure.overdue_page($1, $2, $3, $4, $5, $6, $7)
 
 -- name: search
 SELECT * FROM perdure.search($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)

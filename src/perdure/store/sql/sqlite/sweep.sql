@@ -1,4 +1,5 @@
--- The ways to be overdue, each a query on its own index, the longest overdue first. :now, :most rows, an :owner.
+-- The ways to be overdue, each a query on its own index, the longest overdue first. :now, :most rows, an :owner; a page
+-- begins after the time :since and the id :behind, which ended the one before.
 
 -- name: overdue_orphaned
 WITH RECURSIVE
@@ -11,59 +12,88 @@ owners (owner) AS (
 SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
     SELECT p.head, p.body FROM owners CROSS JOIN packed_process AS p ON p.owner = owners.owner
     WHERE NOT EXISTS (SELECT 1 FROM worker WHERE worker.id = owners.owner AND worker.ended_at IS NULL)
+    AND p.due_at >= :since AND (p.due_at, p.id) > (:since, :behind)
     ORDER BY p.due_at, p.id LIMIT :most
 )
 
 -- name: overdue_lapsed
 SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
     SELECT head, body FROM packed_process WHERE owner IS NOT NULL AND due_at <= :now
+    AND due_at >= :since AND (due_at, id) > (:since, :behind)
     ORDER BY due_at, id LIMIT :most
 )
 
 -- name: overdue_expired
 SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
     SELECT head, body FROM packed_process WHERE deadline IS NOT NULL AND status <= 3 AND deadline <= :now
+    AND deadline >= :since AND (deadline, id) > (:since, :behind)
     ORDER BY deadline, id LIMIT :most
 )
 
 -- name: overdue_idle
 SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
     SELECT head, body FROM packed_process WHERE reminder = 1 AND due_at <= :now
+    AND due_at >= :since AND (due_at, id) > (:since, :behind)
     ORDER BY due_at, id LIMIT :most
 )
 
 -- name: overdue_owned
 SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
     SELECT head, body FROM packed_process WHERE owner IS NOT NULL AND owner = :owner
+    AND due_at >= :since AND (due_at, id) > (:since, :behind)
     ORDER BY due_at, id LIMIT :most
 )
 
 -- name: overdue_unhosted
--- One seek for each kind, code and priority there is; each gives no more rows than are asked for.
+-- Fair to all: of the kinds and codes behind :kind and :code that wait, :most at a time, each has an equal part of the rows.
+-- A few seeks for each; suspects stand apart.
 WITH
 longest (due_at) AS (SELECT :now - 60000000),
 priorities (priority) AS (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
+known (kind, code) AS (
+    SELECT kind, code FROM due_pair
+    UNION SELECT kind, code FROM process INDEXED BY process_suspect
+    WHERE status = 1 AND owner IS NULL AND reminder = 0 AND deaths >= 2
+),
+pairs (kind, code) AS MATERIALIZED (
+    SELECT kind, code FROM known WHERE (kind, code) > (:kind, :code) AND (EXISTS (
+        SELECT 1 FROM priorities CROSS JOIN process INDEXED BY process_due
+        ON process.kind = known.kind AND process.code = known.code AND process.priority = priorities.priority
+        WHERE process.due_at <= (SELECT due_at FROM longest)
+        AND process.status = 1 AND process.owner IS NULL AND process.reminder = 0 AND process.deaths < 2
+    ) OR EXISTS (
+        SELECT 1 FROM process INDEXED BY process_suspect
+        WHERE kind = known.kind AND code = known.code AND due_at <= (SELECT due_at FROM longest)
+        AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths >= 2
+    ))
+    ORDER BY kind, code LIMIT :most
+),
+part (most) AS MATERIALIZED (SELECT max(:most / max(count(*), 1), 1) FROM pairs),
 ends (kind, code, priority, due_at) AS MATERIALIZED (
-    SELECT due_pair.kind, due_pair.code, priorities.priority, coalesce((
+    SELECT pairs.kind, pairs.code, priorities.priority, coalesce((
         SELECT due_at FROM process INDEXED BY process_due
-        WHERE kind = due_pair.kind AND code = due_pair.code AND priority = priorities.priority
+        WHERE kind = pairs.kind AND code = pairs.code AND priority = priorities.priority
         AND due_at <= (SELECT due_at FROM longest)
         AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths < 2
-        ORDER BY due_at LIMIT 1 OFFSET max(:most - 1, 0)
+        ORDER BY due_at LIMIT 1 OFFSET (SELECT max(most - 1, 0) FROM part)
     ), (SELECT due_at FROM longest))
-    FROM due_pair CROSS JOIN priorities
+    FROM pairs CROSS JOIN priorities
 ),
-found (due_at, id) AS (
-    SELECT process.due_at, process.id FROM ends CROSS JOIN process INDEXED BY process_due
+found (kind, code, due_at, id) AS (
+    SELECT process.kind, process.code, process.due_at, process.id FROM ends CROSS JOIN process INDEXED BY process_due
     ON process.kind = ends.kind AND process.code = ends.code AND process.priority = ends.priority
     AND process.due_at <= ends.due_at
     AND process.status = 1 AND process.owner IS NULL AND process.reminder = 0 AND process.deaths < 2
     UNION ALL
-    SELECT due_at, id FROM process INDEXED BY process_suspect
-    WHERE status = 1 AND owner IS NULL AND reminder = 0 AND deaths >= 2 AND due_at <= (SELECT due_at FROM longest)
+    SELECT process.kind, process.code, process.due_at, process.id FROM pairs CROSS JOIN process INDEXED BY process_suspect
+    ON process.kind = pairs.kind AND process.code = pairs.code AND process.due_at <= (SELECT due_at FROM longest)
+    AND process.status = 1 AND process.owner IS NULL AND process.reminder = 0 AND process.deaths >= 2
+),
+ranked (due_at, id, place) AS (
+    SELECT due_at, id, row_number() OVER (PARTITION BY kind, code ORDER BY due_at, id) FROM found
 )
 SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
-    SELECT p.head, p.body FROM (SELECT due_at, id FROM found ORDER BY due_at, id LIMIT :most) AS first
+    SELECT p.head, p.body FROM (SELECT due_at, id FROM ranked WHERE place <= (SELECT most FROM part)) AS first
     CROSS JOIN packed_process AS p ON p.id = first.id ORDER BY first.due_at, first.id
 )
 
