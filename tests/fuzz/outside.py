@@ -26,12 +26,13 @@ from perdure.store.codec import AesGcm, Zstd
 from perdure.store.news import of_channel
 from perdure.store.open import store_for
 from perdure.store.postgres_url import address_of
-from perdure.store.seal import Seal, named, reference
+from perdure.store.seal import Seal, Slot, named, reference
 from perdure.store.sqlite_bell import Ring, heard_in
 from tests.fuzz.entry import Entry, as_text, refused, same
 
 SECRET = bytes(range(32))
-CONTEXT = b"state\0" + bytes(16)
+PLACE = b"state\0" + bytes(16)
+SLOT = Slot(PLACE, b"said")
 
 
 @workflow(name="fuzz/typed")
@@ -83,9 +84,9 @@ def _duration(raw: bytes) -> None:
 def _keys(raw: bytes) -> None:
     with refused():
         keys = AesGcm.from_text(as_text(raw))
-        sealed = keys.seal(b"plain", CONTEXT)
+        sealed = keys.seal(b"plain", PLACE)
         if sealed is not None:
-            same(b"plain", keys.open(*sealed, CONTEXT), "what the keys seal")
+            same(b"plain", keys.open(*sealed, PLACE), "what the keys seal")
 
 
 @cache
@@ -98,7 +99,7 @@ def _sealed(raw: bytes) -> None:
     """Whatever was not sealed by us is never taken for a payload: it is passed on as it is, or refused."""
     for seal in (chain(), Seal([Zstd(above=8)]), Seal()):
         with refused():
-            opened = seal.open(raw, CONTEXT)
+            opened = seal.open(raw, SLOT)
             if (
                 seal is chain()
                 and raw[:1] == b"\xc1"
@@ -107,7 +108,7 @@ def _sealed(raw: bytes) -> None:
                 and b"aes-gcm" in raw[:20]
             ):
                 raise AssertionError(f"{raw!r:.300} was opened as {opened!r:.300}")
-    same(raw, chain().open(chain().close(raw, CONTEXT), CONTEXT).plain, "the sealed payload")
+    same(raw, chain().open(chain().close(raw, SLOT), SLOT).plain, "the sealed payload")
     name = named(raw)
     if name is not None and not (len(name) == 64 and set(name) <= set("0123456789abcdef")):
         raise AssertionError(f"a blob is called {name!r}")
@@ -198,8 +199,8 @@ def _shown(raw: bytes) -> None:
         fact.as_json(event, {})
 
 
-_AES = chain().close(b'"a text that is long enough to be compressed, compressed, compressed, compressed"', CONTEXT)
-_ZSTD = Seal([Zstd(above=8)]).close(b'"compressed, compressed, compressed, compressed, compressed"', CONTEXT)
+_AES = chain().close(b'"a text that is long enough to be compressed, compressed, compressed, compressed"', SLOT)
+_ZSTD = Seal([Zstd(above=8)]).close(b'"compressed, compressed, compressed, compressed, compressed"', SLOT)
 _SEALED = (_AES, _ZSTD)
 
 ENTRIES = (

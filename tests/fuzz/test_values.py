@@ -22,7 +22,7 @@ from perdure.kernel.plain import same, shown
 from perdure.kernel.policy import Retry
 from perdure.store.codec import AesGcm, Zstd
 from perdure.store.seal import Seal
-from tests.fuzz.outside import CONTEXT, SECRET
+from tests.fuzz.outside import SECRET, SLOT
 
 BRIEF = settings(
     max_examples=150, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
@@ -123,7 +123,7 @@ def test_x4_safe_text_is_short_harmless_and_stays_as_it_is(text: str, limit: int
 )  # fmt: skip
 def test_f59_a_sealed_payload_that_was_changed_cut_or_moved_is_refused(raw: bytes, at: int, by: int, how: int) -> None:
     strict = Seal([Zstd(above=8), AesGcm({"a": SECRET}, required=True)])
-    sealed = strict.close(raw, CONTEXT)
+    sealed = strict.close(raw, SLOT)
     at %= len(sealed)
     changed = {
         0: sealed[:at] + bytes([sealed[at] ^ by]) + sealed[at + 1 :],
@@ -133,9 +133,9 @@ def test_f59_a_sealed_payload_that_was_changed_cut_or_moved_is_refused(raw: byte
     }[how]
     if changed == sealed:
         return
-    for context, given_raw in ((CONTEXT, changed), (CONTEXT + b"x", sealed)):
+    for slot, given_raw in ((SLOT, changed), (SLOT._replace(says=b"something else"), sealed)):
         try:
-            opened = strict.open(given_raw, context)
+            opened = strict.open(given_raw, slot)
         except UnreadablePayload as error:
             advises(error)
         else:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 from msgspec.structs import replace
 
 from perdure.errors import PerdureError, StoreUnavailable, UnreadablePayload
@@ -13,10 +10,10 @@ from perdure.kernel.lease import Claimed
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
-from perdure.kernel.unopened import MARK, Unopened
+from perdure.kernel.unopened import Unopened
 from perdure.store import seal
 from perdure.store.blob import Fetched, Place
-from perdure.store.seal import Opened, Seal
+from perdure.store.seal import Opened, Seal, Slot
 
 
 class Opening:
@@ -44,19 +41,17 @@ class Opening:
     def process(self, process: Process) -> Process:
         """A row."""
         id = process.id
-        opened = {"input": self._open(process.input, id, lambda: seal.of_input(process), "the input").plain}
+        opened = {"input": self._open(process.input, id, seal.of_input(process), "the input").plain}
         for name in seal.FIELDS:
             raw = getattr(process, name)
-            if raw is not None:
-                opened[name] = self._open(raw, id, partial(seal.of_field, name, id), f"the {name}").plain
+            if raw is not None or seal.OF_AN_END.get(process.status) == name:
+                opened[name] = self._open(raw, id, seal.of_field(name, process), f"the {name}").plain
         return replace(process, **opened)
 
     def event(self, event: Event, process: bytes, run: int) -> Event:
         """An event, with the digest that was hidden in it."""
-        if event.payload is None:
-            return event
         what = f"event {event.number}"
-        opened = self._open(event.payload, process, lambda: seal.of_event(process, run, event), what)
+        opened = self._open(event.payload, process, seal.of_event(process, run, event), what)
         if opened.digest is None:
             return replace(event, payload=opened.plain)
         return replace(event, payload=opened.plain, digest=opened.digest)
@@ -64,23 +59,24 @@ class Opening:
     def message(self, message: Message) -> Message:
         """A message."""
         what = f"message {message.number}"
-        opened = self._open(message.payload, message.process, lambda: seal.of_message(message), what)
+        opened = self._open(message.payload, message.process, seal.of_message(message), what)
         return replace(message, payload=opened.plain)
 
-    def _open(self, raw: bytes, process: bytes, context: Callable[[], bytes], what: str) -> Opened:
-        sealed: bytes | PerdureError = raw
+    def _open(self, raw: bytes | None, process: bytes, slot: Slot, what: str) -> Opened:
+        """Open a payload; None, where there is none, is good unless all must be sealed."""
+        sealed: bytes | PerdureError | None = raw
         name = seal.named(raw)
-        if name is not None:
+        if raw is not None and name is not None:
             sealed = self._outside((process, name), raw)
-        if isinstance(sealed, bytes):
+        if not isinstance(sealed, PerdureError):
             try:
-                return self.seal.open(sealed, context() if sealed[:1] == MARK else b"")
+                return self.seal.open(sealed, slot)
             except UnreadablePayload as error:
                 sealed = error
             except Exception as error:  # a codec that somebody else wrote
                 sealed = UnreadablePayload(f"its codec failed with {type(error).__name__}; see to the codec")
         kind = StoreUnavailable if isinstance(sealed, StoreUnavailable) else UnreadablePayload
-        return Opened(Unopened(raw, kind(f"{what} of process {id_text(process)} cannot be opened: {sealed}")))
+        return Opened(Unopened(raw or b"", kind(f"{what} of process {id_text(process)} cannot be opened: {sealed}")))
 
     def _outside(self, place: Place, raw: bytes) -> bytes | PerdureError:
         """A blob, if it was fetched."""

@@ -3,9 +3,12 @@
 A stored payload is either JSON, as it always was, or begins with the byte C1, which no text begins with, and then::
 
     C1 01  length of the digest, number of codecs, for each: length, name, length, note; then the sealed bytes
+    C1 03  the same
+    C1 04  the same, where there is no payload: so that none can be taken away unseen
     C1 02  SHA-256 (32 bytes) and length (8 bytes) of a blob kept outside, which is one of the two
 
-The header and the place of a payload (its process, and which field, event or message) are its context.
+The header and the slot of a payload are its context: the place where it is kept (its process, and which field, event
+or message), and in forms 03 and 04 also what the row says of it: type, name, place, sender, or the status of an end.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import product
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -21,22 +25,42 @@ from perdure.kernel.commit import Commit, Start
 from perdure.kernel.event import ANSWERS, Event
 from perdure.kernel.lease import Claimed
 from perdure.kernel.message import Message
-from perdure.kernel.process import Process
+from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.unopened import MARK
 from perdure.store.codec import Codec
 
 SEALED = MARK + b"\x01"
 OUTSIDE = MARK + b"\x02"
+SEALED_AS_SAID = MARK + b"\x03"
+SEALED_NOTHING = MARK + b"\x04"
 REFERENCE_BYTES = len(OUTSIDE) + 32 + 8
 
 FIELDS = ("state", "progress", "result", "error")
 """The payloads that a row holds beside its input."""
+OF_AN_END = {Status.COMPLETED: "result", Status.FAILED: "error", Status.CANCELLED: "error"}
+"""The field that an ended process must have: without it nobody vouches for the end."""
+
+
+class Slot(NamedTuple):
+    """Where a payload is kept, and what the row ``says`` of it, if that is vouched for too.
+
+    What was sealed before there was form 03 fits its ``place`` alone.
+    """
+
+    place: bytes
+    says: bytes | None = None
+
+    def context(self, form: bytes) -> bytes:
+        """The context of a payload that is sealed here in this form."""
+        if form == SEALED:
+            return self.place
+        return self.place + (b"\0nothing\0" if form == SEALED_NOTHING else b"\0says\0") + (self.says or b"")
 
 
 class Opened(Struct, frozen=True, gc=False):
     """What a sealed payload held: itself, and the digest that was put away with it, if one was."""
 
-    plain: bytes
+    plain: bytes | None
     digest: bytes | None = None
 
 
@@ -51,10 +75,12 @@ class Seal:
         self.hides = any(codec.hides for codec in codecs)
         self._required = {codec.name for codec in codecs if codec.required}
 
-    def close(self, plain: bytes, context: bytes, digest: bytes | None = None) -> bytes:
-        """Seal a payload for its place; ``digest``, if given, is put away with it."""
+    def close(self, plain: bytes | None, slot: Slot, digest: bytes | None = None) -> bytes:
+        """Seal a payload, or that there is none, for its slot; ``digest``, if given, is put away with it."""
+        form = SEALED_NOTHING if plain is None else SEALED if slot.says is None else SEALED_AS_SAID
+        context = slot.context(form)
         layers: list[bytes] = []
-        body = plain if digest is None else digest + plain
+        body = (digest or b"") + (plain or b"")
         head = bytes([0 if digest is None else len(digest)])
         for codec in self.codecs:
             sealed = codec.seal(body, context + head + b"".join(layers))
@@ -62,17 +88,18 @@ class Seal:
                 note, body = sealed
                 name = codec.name.encode()
                 layers.append(bytes([len(name)]) + name + bytes([len(note)]) + note)
-        if not layers and digest is None and plain[:1] != MARK:
+        if not layers and digest is None and plain is not None and plain[:1] != MARK:
             return plain
-        return b"".join((SEALED, head, bytes([len(layers)]), *layers, body))
+        return b"".join((form, head, bytes([len(layers)]), *layers, body))
 
-    def open(self, raw: bytes, context: bytes) -> Opened:
+    def open(self, raw: bytes | None, slot: Slot) -> Opened:
         """Open what :meth:`close` sealed, or pass on what was never sealed; raises UnreadablePayload."""
-        if raw[:1] != MARK:
+        if raw is None or raw[:1] != MARK:
             self._check_required(set())
             return Opened(raw)
         digest_bytes, layers, body = self._parsed(raw)
         self._check_required({name.decode(errors="replace") for name, _, _ in layers})
+        context = slot.context(raw[:2])
         for place in range(len(layers) - 1, -1, -1):
             name, note, _ = layers[place]
             codec = self._by_name.get(name)
@@ -85,7 +112,7 @@ class Seal:
             body = codec.open(note, body, context + raw[2:3] + before)
         if digest_bytes > len(body):
             raise _damaged()
-        return Opened(body[digest_bytes:], body[:digest_bytes]) if digest_bytes else Opened(body)
+        return Opened(None if raw[:2] == SEALED_NOTHING else body[digest_bytes:], body[:digest_bytes] or None)
 
     def _check_required(self, applied: set[str]) -> None:
         missing = self._required - applied
@@ -97,7 +124,7 @@ class Seal:
 
     def _parsed(self, raw: bytes) -> tuple[int, list[tuple[bytes, bytes, bytes]], bytes]:
         """The length of the digest, the layers (name, note, and both as they stand there), and the sealed bytes."""
-        if raw[:2] != SEALED:
+        if raw[:2] not in (SEALED, SEALED_AS_SAID, SEALED_NOTHING):
             raise _damaged()
         try:
             at, layers = 4, []
@@ -172,29 +199,54 @@ def weight(record: Start | Commit | Message | Claimed | Process | Event) -> int:
 # -- places ----------------------------------------------------------------------------------------------------------
 
 
-def of_input(process: Process) -> bytes:
+def of_input(process: Process) -> Slot:
     """Where an input is kept. One with a key belongs to the key: a second start must seal to the same bytes."""
     if process.key is None:
-        return b"input\0" + process.id
+        return Slot(b"input\0" + process.id, _said(process.kind))
     kind = _text(process.kind)
-    return b"input of key\0" + len(kind).to_bytes(4, "big") + kind + _text(process.key)
+    return Slot(b"input of key\0" + len(kind).to_bytes(4, "big") + kind + _text(process.key))
 
 
-def of_field(name: str, process: bytes) -> bytes:
-    """Where another field of a row is kept."""
+def of_field(name: str, process: Process) -> Slot:
+    """Where another field of a row is kept; what an ended process has come to stands for that end of that run alone."""
+    if process.status in FINAL and name in ("result", "error"):
+        return Slot(_field(name, process.id), _said(process.status.value, process.run))
+    return Slot(_field(name, process.id))
+
+
+def of_progress(process: bytes) -> Slot:
+    """Where the progress that a renewal reports is kept."""
+    return Slot(_field("progress", process))
+
+
+def of_event(process: bytes, run: int, event: Event) -> Slot:
+    """Where an event's payload is kept; an answer belongs to its call, in whichever run it is looked for."""
+    says = _said(int(event.type), event.name, event.place, event.message)
+    if event.type in ANSWERS:
+        return Slot(b"answer\0" + process + _text(event.name), says)
+    return Slot(b"event\0" + process + run.to_bytes(8, "big") + event.number.to_bytes(8, "big"), says)
+
+
+def of_message(message: Message) -> Slot:
+    """Where a message's payload is kept; its number is not known when it is sent."""
+    says = _said(int(message.type), message.name, message.key, message.sender)
+    return Slot(b"message\0" + message.process + message.id, says)
+
+
+def _field(name: str, process: bytes) -> bytes:
     return name.encode() + b"\0" + process
 
 
-def of_event(process: bytes, run: int, event: Event) -> bytes:
-    """Where an event's payload is kept; an answer belongs to its call, in whichever run it is looked for."""
-    if event.type in ANSWERS:
-        return b"answer\0" + process + event.name.encode()
-    return b"event\0" + process + run.to_bytes(8, "big") + event.number.to_bytes(8, "big")
-
-
-def of_message(message: Message) -> bytes:
-    """Where a message's payload is kept; its number is not known when it is sent."""
-    return b"message\0" + message.process + message.id
+def _said(*fields: str | bytes | int | None) -> bytes:
+    """What a row says, so that no two rows that say different things give the same bytes."""
+    parts = []
+    for field in fields:
+        if field is None:
+            parts.append(b"-")
+            continue
+        raw = field if isinstance(field, bytes) else _text(str(field))
+        parts.append(b"+" + len(raw).to_bytes(4, "big") + raw)
+    return b"".join(parts)
 
 
 def _text(text: str) -> bytes:

@@ -16,7 +16,7 @@ from perdure.kernel.unopened import Unopened
 from perdure.kernel.worker import Renewal
 from perdure.store import seal
 from perdure.store.blob import Blob
-from perdure.store.seal import Seal
+from perdure.store.seal import Seal, Slot
 
 Record = TypeVar("Record", Start, Commit, Message)
 
@@ -64,18 +64,18 @@ class Sealing:
         """A renewal, with the progress that it reports."""
         if renewal.progress is None:
             return renewal
-        context = seal.of_field("progress", renewal.process)
-        return replace(renewal, progress=self._close(renewal.process, context, renewal.progress))
+        slot = seal.of_progress(renewal.process)
+        return replace(renewal, progress=self._close(renewal.process, slot, renewal.progress))
 
     def _fields(self, process: Process) -> Process:
         """What a row holds beside its input. What was not opened is kept as it was stored, in the same place."""
-        closed: dict[str, bytes] = {}
+        closed: dict[str, bytes | None] = {}
         for name in seal.FIELDS:
             plain = getattr(process, name)
             if isinstance(plain, Unopened):
-                closed[name] = bytes(plain)
-            elif plain is not None:
-                closed[name] = self._close(process.id, seal.of_field(name, process.id), plain)
+                closed[name] = bytes(plain) or None
+            elif plain is not None or (self.seal.hides and seal.OF_AN_END.get(process.status) == name):
+                closed[name] = self._close(process.id, seal.of_field(name, process), plain)
         return replace(process, **closed) if closed else process
 
     def _events(self, process: Process, events: tuple[Event, ...]) -> tuple[Event, ...]:
@@ -83,18 +83,19 @@ class Sealing:
 
     def _event(self, event: Event, process: bytes, run: int) -> Event:
         """An event. A digest tells who can guess arguments that he guessed right: it is hidden with the payload."""
-        if event.payload is None:
+        plain = event.payload
+        if plain is None and not self.seal.hides:
             return event
-        context = seal.of_event(process, run, event)
+        slot = seal.of_event(process, run, event)
         digest = event.digest
         if digest is None or not self.seal.hides or not 0 < len(digest) <= LONGEST_DIGEST:
-            return replace(event, payload=self._close(process, context, event.payload))
-        return replace(event, payload=self._close(process, context, event.payload, digest), digest=None)
+            return replace(event, payload=self._close(process, slot, plain))
+        return replace(event, payload=self._close(process, slot, plain, digest), digest=None)
 
-    def _close(self, process: bytes, context: bytes, plain: bytes, digest: bytes | None = None) -> bytes:
+    def _close(self, process: bytes, slot: Slot, plain: bytes | None, digest: bytes | None = None) -> bytes:
         if isinstance(plain, Unopened):
             raise BadRecord(f"a payload of process {id_text(process)} would have to be written anew, but {plain.why}")
-        raw = self.seal.close(plain, context, digest)
+        raw = self.seal.close(plain, slot, digest)
         if self.above is None or len(raw) <= self.above:
             return raw
         reference = seal.reference(raw)

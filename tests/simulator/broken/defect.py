@@ -16,7 +16,7 @@ from pathlib import Path
 import perdure
 
 SOURCE = Path(perdure.__file__).parent
-CHAPTERS = ("writing", "owning", "turning", "sweeps")
+FIRST_CHAPTERS = ("writing", "owning", "turning")
 
 
 @dataclass
@@ -48,9 +48,15 @@ class Defect:
     edits: list[Edit] = field(default_factory=list)
 
 
+def chapters() -> list[str]:
+    """The names of the text files: what the protocol begins with, then the others by name."""
+    others = {path.stem for path in Path(__file__).parent.glob("*.txt")}.difference(FIRST_CHAPTERS)
+    return [*FIRST_CHAPTERS, *sorted(others)]
+
+
 def read() -> Iterator[Defect]:
     """Every defect, chapter after chapter."""
-    for chapter in CHAPTERS:
+    for chapter in chapters():
         text = (Path(__file__).parent / f"{chapter}.txt").read_text()
         for part in f"\n{text}".split("\n# ")[1:]:
             name, _, rest = part.partition("\n")

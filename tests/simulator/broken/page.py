@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.simulator.broken.chase import ROOT, Found
-from tests.simulator.broken.defect import CHAPTERS, Defect
+from tests.simulator.broken.defect import Defect, chapters
 
 PATH = ROOT / "docs" / "reliability" / "gate.md"
 HEAD = """# The gate: engines broken on purpose
@@ -22,8 +22,10 @@ was not noticed in so many histories is hunted on by `make gate MOST=5000`, or a
 def page(found: Mapping[str, Found], defects: tuple[Defect, ...], first: int) -> str:
     """The whole page."""
     parts = [HEAD.format(first=first), told(found, defects), ""]
-    for chapter in CHAPTERS:
+    for chapter in chapters():
         own = [defect for defect in defects if defect.chapter == chapter and not (defect.harmless or defect.beyond)]
+        if not own:
+            continue
         parts += [
             f"## {chapter.capitalize()}",
             "",
