@@ -9,7 +9,8 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from threading import Thread
 from time import monotonic, time_ns  # by value: a turn puts a wall before these names of the module
 from typing import Protocol
 
@@ -67,6 +68,14 @@ class Machine:
     def name(self) -> str:
         """What people call this OS process: the host and its number there."""
         return f"{socket.gethostname()}:{os.getpid()}"
+
+    def start_thread(self, target: Callable[[], None], name: str) -> None:
+        """Start a daemon thread; raises RuntimeError or MemoryError if the system refuses it."""
+        Thread(target=target, name=name, daemon=True).start()
+
+    def in_virtual_thread(self, work: Callable[[], None]) -> None:
+        """Only of a simulated machine: do what one of its threads would do, a little later."""
+        raise NotImplementedError
 
     async def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> Child:
         """Start a child OS process."""

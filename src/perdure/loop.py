@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from perdure.errors import PerdureError
+from perdure.exhaustion import exhausted
 
 log = logging.getLogger("perdure")
 
@@ -52,8 +53,11 @@ class Loop:
             except PerdureError as error:
                 log.warning("%s: %s", self.name, error)
                 wait = self.after_error
-            except Exception:
-                log.exception("%s: this must not happen; please report it", self.name)
+            except Exception as error:
+                if (what := exhausted(error, spawning=True)) is not None:
+                    log.warning("%s: the system refuses this worker %s (%s); tried again", self.name, what, error)
+                else:
+                    log.exception("%s: this must not happen; please report it", self.name)
                 wait = self.after_error
             if wait <= 0:
                 await asyncio.sleep(0)

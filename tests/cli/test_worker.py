@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Engine
-from tests.cli import till
+from tests.cli import poor, till
 from tests.cli.terminal import Program, Terminal
 
 TILL = "tests.cli.till"
@@ -128,6 +128,32 @@ def test_a_member_that_is_killed_is_replaced_and_its_process_goes_on(
     crew.signal(signal.SIGTERM)
     assert crew.wait() == 0
     assert not any(alive(pid) for pid in members)
+
+
+def test_a_member_that_is_out_of_threads_for_good_makes_room_for_another(
+    sqlite_terminal: Terminal, programs: list[Program]
+) -> None:
+    words = ("worker", "tests.cli.poor", "--workers", "2", "--stop", "0.1")
+    crew = sqlite_terminal.program(*words, PERDURE_TEST_POOR="1")
+    programs.append(crew)
+    members = {crew.pid_hosting(1), crew.pid_hosting(2)}
+
+    async def use_up() -> None:
+        async with Engine(sqlite_terminal.url) as client:
+            handles = [await client.start(poor.hanging) for _ in range(4)]  # two for each member
+            assert [await handle.result(30) for handle in handles] == ["left behind"] * 4
+
+    async def add() -> int:
+        async with Engine(sqlite_terminal.url) as client:
+            return await (await client.start(poor.adding, 41)).result(30)
+
+    asyncio.run(use_up())
+    crew.line_with("does not recover: restart it")
+    crew.line_with("ended with exit code 75; another takes its place")
+    assert crew.pid_hosting(3) not in members
+    assert asyncio.run(add()) == 42
+    crew.signal(signal.SIGTERM)
+    assert crew.wait() == 0
 
 
 def test_members_end_when_their_parent_dies_without_a_word(

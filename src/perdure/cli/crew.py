@@ -8,8 +8,9 @@ import os
 import signal
 import socket
 
-from perdure.cli.member import CANNOT_START, GRACE_SECONDS, Terms, command, environment
+from perdure.cli.member import CANNOT_START, GRACE_SECONDS, WORN_OUT, Terms, command, environment
 from perdure.clock import Machine
+from perdure.exhaustion import exhausted
 
 FIRST_SECONDS = 0.5
 CAP_SECONDS = 30.0
@@ -70,7 +71,14 @@ class Crew:
         wait = FIRST_SECONDS
         while not self._stopping.is_set():
             began = self.machine.monotonic()
-            code = await self._sit(seat)
+            try:
+                code = await self._sit(seat)
+            except OSError as error:
+                what = exhausted(error, spawning=True)
+                if what is None:
+                    raise
+                log.error("the system refuses this crew %s (%s): raise the limits; tried again", what, error)
+                code = WORN_OUT
             if self._stopping.is_set():
                 return
             if code == CANNOT_START:

@@ -25,6 +25,8 @@ from perdure.runtime.pace import Pace
 
 FAILED = 1
 CANNOT_START = 78
+WORN_OUT = 75
+"""It was short of threads, descriptors or memory and did not recover: another is to take its place."""
 AT_ONCE = 130
 GRACE_SECONDS = 5.0
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
@@ -89,24 +91,23 @@ def serve(terms: Terms, url: str, lifeline: int | None = None) -> int:
         if not terms.workflows:
             registry.kinds.clear()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_work(terms, url, registry, lifeline))
+            return runner.run(_work(terms, url, registry, lifeline))
     except PerdureError as error:
         complain(str(error))
         return FAILED if lifeline is None else CANNOT_START
-    return 0
 
 
-async def _work(terms: Terms, url: str, registry: Registry, lifeline: int | None) -> None:
+async def _work(terms: Terms, url: str, registry: Registry, lifeline: int | None) -> int:
     stopping = Stopping()
     if lifeline is not None:
         _watch_parent(lifeline, stopping, terms.stop + GRACE_SECONDS)
     engine = await _opened(terms, url, registry, stopping)
     if engine is None:
-        return
+        return 0
     if lifeline is not None:
         os.write(lifeline, b"r")
     _tell_start(engine, terms)
-    await stopping.gracefully.wait()
+    worn_out = await _until_stopped(engine, stopping)
     closing = asyncio.create_task(engine.close())
     hurrying = asyncio.create_task(stopping.at_once.wait())
     await asyncio.wait([closing, hurrying], return_when=asyncio.FIRST_COMPLETED)
@@ -115,6 +116,18 @@ async def _work(terms: Terms, url: str, registry: Registry, lifeline: int | None
     hurrying.cancel()
     await closing
     _tell_end(engine, terms)
+    return WORN_OUT if worn_out else 0
+
+
+async def _until_stopped(engine: Engine, stopping: Stopping) -> bool:
+    """Wait until the worker is told to stop, or should make room for another by itself: whether it is that."""
+    assert engine.worker is not None
+    worn_out = asyncio.create_task(engine.worker.worn_out.wait())
+    asked = asyncio.create_task(stopping.gracefully.wait())
+    await asyncio.wait([worn_out, asked], return_when=asyncio.FIRST_COMPLETED)
+    worn_out.cancel()
+    asked.cancel()
+    return not stopping.asked
 
 
 async def _opened(terms: Terms, url: str, registry: Registry, stopping: Stopping) -> Engine | None:

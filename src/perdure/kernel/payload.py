@@ -206,7 +206,7 @@ class CallShape:
                 positional, named = self._read_names(raw)
             if named or len(positional) < self._fewest:
                 self._signature.bind(*positional, **named)
-        except PayloadError:
+        except (PayloadError, MemoryError):
             raise
         except Exception as error:  # a type's own __post_init__ or validator may raise anything
             why = why_unopened(raw)

@@ -36,6 +36,8 @@ def decode(raw: bytes, type: Any = Any, *, what: str = "the value") -> Any:
 def _read(raw: bytes, type: Any, what: str) -> Any:
     try:
         return _from_json(raw) if type is Any else decoder(type)(raw)
+    except MemoryError:
+        raise  # that says nothing of the payload
     except Exception as error:  # a type's own __post_init__ or validator may raise anything
         why = why_unopened(raw)
         if why is not None:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from perdure import limits
 from perdure.authoring.saga import UndoAsk
 from perdure.authoring.step import ATTEMPT
 from perdure.authoring.turn_loop import Ask
 from perdure.clock import SECOND, Machine, microseconds
 from perdure.errors import StepCrashed
+from perdure.exhaustion import exhausted_in_step
 from perdure.kernel.attempt import FailedAttempt
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure, answered
@@ -26,6 +28,7 @@ from perdure.runtime.cells import Cells
 from perdure.runtime.execution import Execution
 from perdure.runtime.keeper import HardCall
 from perdure.runtime.relay import Relay
+from perdure.runtime.shortage import Shortages
 from perdure.runtime.store_time import StoreTime
 from perdure.runtime.threads import Call, Threads
 from perdure.runtime.undoing import Lingering
@@ -58,6 +61,7 @@ class Agent:
         self.telemetry = telemetry
         self.time = time
         self.machine = machine
+        self.shortages = Shortages(telemetry, machine.monotonic)
         self.loop = asyncio.get_running_loop()
         self.thread = get_ident()
         self.answered: Callable[[Activation, EventType, Ask[Any], bytes | None], None]
@@ -74,6 +78,7 @@ class Agent:
         self._running: dict[Execution, None] = {}  # in the order of their beginning
         self._lingering = Lingering(self.loop)
         self._budgets = Budgets()
+        self._waiting: set[Execution] = set()  # attempts put off for a shortage
         self._silent: set[asyncio.Future[Any]] = set()
         self._patrol: asyncio.TimerHandle | None = None
 
@@ -181,6 +186,8 @@ class Agent:
                 self.succeeded(ask)
             self.answered(activation, _COMPLETED, ask, result)
             return
+        if not isinstance(error, Failed) and self._put_off(execution, error):
+            return
         self.telemetry.counters["step_failures"] += 1
         failure = error.failure if isinstance(error, Failed) else Failure.of(error, execution.number)
         retry_at = self._retry_at(execution, error)
@@ -189,6 +196,36 @@ class Agent:
         else:
             activation.keep(ask, execution)
             self.tried(activation, ask, FailedAttempt(execution.number, execution.since, retry_at, failure))
+
+    def _put_off(self, execution: Execution, error: BaseException) -> bool:
+        """Try an attempt again, uncounted, that failed for a shortage of this worker; for a while, then it counts."""
+        what = exhausted_in_step(error)
+        if what is None:
+            return False
+        activation, ask = execution.activation, execution.ask
+        if not self.shortages.patient((activation.process.id, ask.name, ask.place)):
+            return False
+        self.shortages.refused(what, f"{ask.step}: {error!r:.200}")
+        self.telemetry.counters["attempts_put_off"] += 1
+        again = Execution(self, activation, ask, execution.number, execution.since)
+        again.put_off = execution.put_off or self.loop.time()
+        activation.in_flight[ask.name, ask.place] = again
+        delay = limits.SHORTAGE_AGAIN_SECONDS * (0.5 + self.machine.random())
+        again.timer = self.loop.call_later(delay, self._begin_again, again)
+        self._waiting.add(again)
+        return True
+
+    def _begin_again(self, execution: Execution) -> None:
+        execution.timer = None
+        self._waiting.discard(execution)
+        if not execution.over:
+            self._call(execution)
+
+    def held_up(self) -> bool:
+        """Whether some step may have to wait long before it can begin here."""
+        if self._waiting or (self._threads is not None and self._threads.held_up()):
+            return True
+        return self.cells is not None and self.cells.held_up()
 
     def succeeded(self, ask: Ask[Any]) -> None:
         """An attempt has brought a result: that pays for a retry of its step."""
@@ -224,7 +261,7 @@ class Agent:
     def threads(self) -> Threads:
         """Where ordinary functions run; made when the first is called."""
         if self._threads is None:
-            self._threads = Threads(self.loop)
+            self._threads = Threads(self.loop, self.machine, self.shortages)
         return self._threads
 
     def _call_in_thread(self, execution: Execution) -> None:
@@ -239,7 +276,10 @@ class Agent:
                 self.failed(execution, error)
 
         execution.call = Call(
-            partial(context.run, ask.step.function, *ask.args, **ask.kwargs), partial(self.began, execution), ended
+            partial(context.run, ask.step.function, *ask.args, **ask.kwargs),
+            partial(self.began, execution),
+            ended,
+            ask.step,
         )
         self.threads.call(execution.call)
 
@@ -264,7 +304,7 @@ class Agent:
             return
         try:
             result = execution.ask.step.shape.encode_result(value)
-        except ValueError as error:
+        except (ValueError, MemoryError) as error:
             self._ended(execution, None, error)
         else:
             self._ended(execution, result, None)
@@ -292,6 +332,8 @@ class Agent:
     def _let_go(self, execution: Execution) -> None:
         """Look after an attempt no more: a timer would keep the whole process in memory until it rings."""
         self._running.pop(execution, None)
+        if self._waiting:
+            self._waiting.discard(execution)
         if execution.timer is not None:
             execution.timer.cancel()
             execution.timer = None

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from threading import Lock
 
 from perdure.runtime.solitary import inherited_environment
@@ -35,9 +35,14 @@ class Cell:
         self._lock = Lock()
         self._ended = False
         self._frames = Frames()
-        self._wire, theirs = socket.socketpair()
-        stays, self._lifeline = os.pipe()
-        try:
+        with ExitStack() as undo, ExitStack() as handed:  # each of these may be refused: then none of them stays open
+            self._selector = undo.enter_context(selectors.DefaultSelector())
+            self._wire, theirs = socket.socketpair()
+            undo.callback(self._wire.close)
+            handed.callback(theirs.close)
+            stays, self._lifeline = os.pipe()
+            undo.callback(os.close, self._lifeline)
+            handed.callback(os.close, stays)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "perdure.runtime.inmate", str(theirs.fileno()), str(stays), *sources],
                 stdin=subprocess.DEVNULL,
@@ -46,18 +51,11 @@ class Cell:
                 start_new_session=True,
                 env=inherited_environment(),
             )
-        except BaseException:
-            self._wire.close()
-            os.close(self._lifeline)
-            raise
-        finally:
-            theirs.close()
-            os.close(stays)
+            undo.pop_all()
         assert self._process.stderr is not None
         self._stderr = self._process.stderr.fileno()
         os.set_blocking(self._stderr, False)
         self._death = self._watch_for_death()
-        self._selector = selectors.DefaultSelector()
         for file in (self._wire.fileno(), self._stderr, self._death):
             if file is not None:
                 self._selector.register(file, selectors.EVENT_READ)

@@ -137,16 +137,17 @@ class Intake:
     def _room(self) -> int:
         """How many more processes may be taken in hand: those that only wait for children leave room to these."""
         hand = self.scheduler.hand
-        room = self.capacity - len(hand)
+        capacity = self.scheduler.agent.shortages.room(self.capacity)
+        room = capacity - len(hand)
         if room <= 0:
             resting = sum(map(rests, hand.values()))
-            room = min(room + resting, RESTING_TIMES * self.capacity - len(hand))
+            room = min(room + resting, RESTING_TIMES * capacity - len(hand))
         return room
 
     def _offers(self, room: int) -> Iterator[tuple[tuple[tuple[str, str], ...], int]]:
         """What to claim, and how much of it: each limited queue by itself, the rest together."""
         limited = {kind: queue.at_most for kind, queue in self.registry.queues.items() if queue.at_most is not None}
-        hosted = self.registry.hosted
+        hosted = self._hosted()
         yield self._unlimited(), room
         for kind, most in limited.items():
             held = sum(activation.process.kind == kind for activation in self.scheduler.hand.values())
@@ -155,10 +156,17 @@ class Intake:
 
     def _unlimited(self) -> tuple[tuple[str, str], ...]:
         """What is hosted here without a limit of this worker's own."""
-        hosted, queues = self.registry.hosted, self.registry.queues
+        hosted, queues = self._hosted(), self.registry.queues
         if not self.registry.limited:
             return hosted
         return tuple(pair for pair in hosted if pair[0] not in queues or queues[pair[0]].at_most is None)
+
+    def _hosted(self) -> tuple[tuple[str, str], ...]:
+        """What is hosted here, but for what this worker cannot serve now."""
+        hosted, shortages = self.registry.hosted, self.scheduler.agent.shortages
+        if not shortages.unserved:
+            return hosted
+        return tuple(pair for pair in hosted if shortages.serves(pair[0]))
 
     def parted(self) -> None:
         """A process was let go: a limited queue may have room again."""

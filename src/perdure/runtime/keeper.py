@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from queue import SimpleQueue
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from perdure import limits
 from perdure.errors import StepCrashed
+from perdure.exhaustion import exhausted
 from perdure.runtime.cell import Cell
 from perdure.runtime.wire import Answer, Beat, Begun, Failed, Ready, Said
 
@@ -41,6 +41,16 @@ class HardCall:
         self.watch: Any = None
 
 
+class NoCell:
+    """The system refused a cell: that was no attempt, and the call is to be made later."""
+
+    __slots__ = ("error", "resource")
+
+    def __init__(self, resource: str, error: BaseException) -> None:
+        self.resource = resource
+        self.error = error
+
+
 class Keeper:
     """Makes calls in its cell, which is started when there is none, and ended after whatever may have harmed it.
 
@@ -53,7 +63,7 @@ class Keeper:
         self.calls: SimpleQueue[HardCall | None] = SimpleQueue()
         self._pool = pool
         self._post = pool.post
-        Thread(target=self._live, name=f"perdure cell {number}", daemon=True).start()
+        pool.machine.start_thread(self._live, f"perdure cell {number}")
 
     def _live(self) -> None:
         try:
@@ -70,7 +80,7 @@ class Keeper:
         except RuntimeError:
             self._end()  # the event loop is closed: nobody is left to hear it
 
-    def _answer(self, call: HardCall) -> Answer | StepCrashed | None:
+    def _answer(self, call: HardCall) -> Answer | StepCrashed | NoCell | None:
         """Make a call, unless it was given up before; when it has crashed, its cell is gone."""
         answer: Answer | StepCrashed | None = None
         try:
@@ -85,6 +95,8 @@ class Keeper:
                 answer = self._talk(cell, call, again=again)
         except Exception as error:  # whatever goes wrong here, the call is answered
             self._end()
+            if not call.ordered and (resource := exhausted(error, spawning=True)) is not None:
+                return NoCell(resource, error)
             return StepCrashed(f"no cell can be had: {type(error).__name__}: {error}. See to this machine.")
         return answer
 

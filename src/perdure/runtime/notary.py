@@ -117,7 +117,8 @@ class Notary:
             execution = self._waiting.popleft()
             if not execution.over:
                 self._writing = execution
-                execution.call = Call(partial(self._write, execution), _nothing, partial(self._written, execution))
+                write, written = partial(self._write, execution), partial(self._written, execution)
+                execution.call = Call(write, _nothing, written, execution.ask.step)
                 self._agent.threads.call(execution.call)
 
     def _write(self, execution: Execution) -> Kept:

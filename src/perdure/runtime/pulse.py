@@ -14,7 +14,7 @@ from perdure.clock import microseconds
 from perdure.errors import StoreUnavailable
 from perdure.kernel.worker import Beat, Renewal
 from perdure.loop import Loop
-from perdure.runtime import expiry
+from perdure.runtime import expiry, shortage
 from perdure.runtime.activation import Activation
 from perdure.runtime.incarnation import Incarnation
 from perdure.runtime.scheduler import Scheduler
@@ -100,6 +100,7 @@ class Pulse:
         for activation in [a for a in hand.values() if a.lease_end < edge]:
             self._lose(activation)
         expiry.let_go(self.scheduler)
+        shortage.let_go(self.scheduler)
         return margin / 3
 
     def _lose(self, activation: Activation) -> None:

@@ -16,6 +16,7 @@ from perdure.authoring.turn_loop import Ask, TurnLoop
 from perdure.authoring.workflow import Workflow
 from perdure.clock import Machine, microseconds
 from perdure.errors import BadRecord, HistoryMisfit, StoreError
+from perdure.exhaustion import exhausted
 from perdure.kernel import transition
 from perdure.kernel.attempt import FailedAttempt
 from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Verdict
@@ -27,7 +28,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import RUNNING, Process
 from perdure.kernel.renewal import renewed
 from perdure.kernel.unopened import first_trouble
-from perdure.runtime import expiry, publishing, standing, termination, undoing, unreadable
+from perdure.runtime import expiry, publishing, shortage, standing, termination, undoing, unreadable
 from perdure.runtime.activation import Activation
 from perdure.runtime.agent import Agent
 from perdure.runtime.alarm import Alarms
@@ -126,6 +127,8 @@ class Scheduler:
         try:
             replay(activation, claimed.events, claimed.messages)
         except Exception as error:  # a misfit, or code or a payload that cannot be opened: a person must see it
+            if self._short(activation, error):
+                return
             if not isinstance(error, HistoryMisfit):
                 log.exception("process %s could not be replayed", id_text(process.id))
             self._park(activation, error)
@@ -180,7 +183,8 @@ class Scheduler:
             activation.turn(now)
             activation.gather()
         except Exception as error:  # a misfit, or code that runs in a circle: a person must see it
-            self._park(activation, error)
+            if not self._short(activation, error):
+                self._park(activation, error)
         else:
             if activation.inputs:  # what it has asked for is known already
                 self.feed(activation)
@@ -193,6 +197,8 @@ class Scheduler:
         try:
             self._go_on(activation)
         except Exception as error:  # a defect of ours must not leave a process in hand that nobody moves
+            if self._short(activation, error):
+                return
             log.exception("process %s cannot go on; please report it", id_text(activation.process.id))
             self._park(activation, error)
 
@@ -364,6 +370,15 @@ class Scheduler:
             activation.trouble = error  # its own version must be known first
             return
         park(self, activation, error)
+
+    def _short(self, activation: Activation, error: BaseException) -> bool:
+        """Hand a process back if the error is a shortage of this worker; for a while, then it counts as its own."""
+        what = exhausted(error)
+        if what is None or not self.agent.shortages.patient(activation.process.id):
+            return False
+        self.agent.shortages.refused(what, f"process {id_text(activation.process.id)}: {error!r:.200}")
+        shortage.put_off(self, activation)
+        return True
 
 
 def _all_written(activation: Activation) -> bool:

@@ -76,7 +76,11 @@ class Solitary:
         self._wanted = False
         self.telemetry.count("suspects_alone")
         # If we die here the child runs on or dies by itself; the suspect's row is leased by whoever claimed it.
-        self._child = await self.machine.spawn(self.command(), self.environment())
+        try:
+            self._child = await self.machine.spawn(self.command(), self.environment())
+        except (OSError, RuntimeError, MemoryError):
+            self._wanted = True  # the system refuses it for now: the suspect still has to run
+            raise
         code = await self._child.wait()
         self._child = None
         if code > 0:

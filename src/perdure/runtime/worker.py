@@ -43,8 +43,9 @@ log = logging.getLogger("perdure")
 class Worker:
     """Everything that one worker runs, started and stopped together.
 
-    ``ended`` is told of every process whose end this worker committed. ``alone`` makes it a solitary worker:
-    it runs one suspect and nothing else, no supervisor either.
+    ``ended`` is told of every process whose end this worker committed. ``worn_out`` is set when it is short of
+    something and does not recover: then it should be stopped, and another take its place.
+    ``alone`` makes it a solitary worker: it runs one suspect and nothing else, no supervisor either.
     """
 
     def __init__(
@@ -71,7 +72,8 @@ class Worker:
         )
         latecomers = Latecomers(committer, self.sent)
         self.scheduler.agent.late, self.scheduler.agent.refused = latecomers.late, latecomers.refused
-        self.scheduler.agent.cells = Cells(registry.sources, telemetry, pace.cells)
+        self.shortages = self.scheduler.agent.shortages
+        self.scheduler.agent.cells = Cells(registry.sources, telemetry, pace.cells, machine, self.shortages)
         self.scheduler.agent.notary = Notary(store, machine, self.scheduler)
         self.inbox = InboxReader(store, self.scheduler)
         self.intake = Intake(self.incarnation, store, registry, self.scheduler)
@@ -92,9 +94,8 @@ class Worker:
         self.supervisor = Supervisor(self.ward)
         self.solitary = Solitary(store.url, registry, pace, machine, telemetry)
         self.watchdog = Watchdog(machine, telemetry)
-        self.alone = alone
-        self._calm = False
-        self._hurry = asyncio.Event()
+        self.alone, self._calm = alone, False
+        self._hurry, self.worn_out = asyncio.Event(), asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
         self._look_round: asyncio.Task[None] | None = None
 
@@ -119,6 +120,7 @@ class Worker:
         self.intake.ended = self.pulse.ended = self._ended
         self.intake.suspects = self.solitary.wanted
         self.intake.capacity = self.pace.in_flight
+        self.shortages.restart = lambda why: self.worn_out.set()
         self.pulse.loop.start()
         self.pulse.guard.start()
         self.grip.loop.start()

@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.errors import BadRecord, StoreUnavailable
+from perdure.exhaustion import exhausted
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
@@ -279,7 +280,14 @@ class SealedStore(Store):
 
 async def _done(work: Callable[[], list[Result]], size: int) -> list[Result]:
     """Do the work, in a thread if it is on so many bytes that the event loop would stand still."""
-    return work() if size <= LARGE_BYTES else await asyncio.to_thread(work)
+    if size <= LARGE_BYTES:
+        return work()
+    try:
+        return await asyncio.to_thread(work)
+    except RuntimeError as error:
+        if exhausted(error) is None:
+            raise
+        return work()  # the system refuses a thread: a pause of the event loop is the lesser evil
 
 
 _START_BUSY = StartAnswer(StartVerdict.BUSY, b"")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from perdure.errors import StoreError
+from perdure.errors import StoreError, StoreUnavailable
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_error import lost, translated
 from perdure.store.sqlite_haste import haste
@@ -45,13 +45,24 @@ class Lane:
         if not self.is_open:
             raise StoreError("the store is closed; open it first")
         if self._thread is None:
-            self._thread = threading.Thread(target=self._live, name=self._name, daemon=True)
-            self._thread.start()
+            self._thread = self._started()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         (self._urgent if urgent else self._usual).append((work, future))
         haste.begin()
         self._wake.put(True)
         return await future
+
+    def _started(self) -> threading.Thread:
+        """A thread at work; raises StoreUnavailable where the system refuses one: the next use tries again."""
+        thread = threading.Thread(target=self._live, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            raise StoreUnavailable(
+                f"the system refuses the thread of the store's {self._name!r} ({error or type(error).__name__}); raise "
+                "the limits on threads and memory. It is tried again by itself"
+            ) from error
+        return thread
 
     async def close(self) -> None:
         """Finish what is queued, then end the thread and its connection."""

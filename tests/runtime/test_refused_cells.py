@@ -1,0 +1,82 @@
+"""Cells and solitary workers that the system refuses are waited for: that is no fault of a process either."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+
+import pytest
+
+from perdure import limits
+from perdure.authoring.registry import Registry
+from perdure.clock import Child, Machine
+from perdure.runtime import shortage
+from perdure.runtime.pace import Pace
+from perdure.runtime.solitary import Solitary
+from perdure.telemetry import Telemetry
+from tests.runtime import hard
+from tests.runtime.conftest import LIMIT, engines_on, until
+from tests.runtime.test_shortages import refused_threads, types
+
+
+async def test_a_cell_that_the_system_refuses_is_waited_for_and_uses_up_no_attempt(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SHORTAGE_AGAIN_SECONDS", 0.01)
+    popen = subprocess.Popen
+    refusals = [OSError(errno.EAGAIN, "fork"), OSError(errno.EMFILE, "pipe"), OSError(errno.ENOMEM, "fork")]
+
+    def refusing(*args: object, **kwargs: object) -> object:
+        if refusals:
+            raise refusals.pop()
+        return popen(*args, **kwargs)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "Popen", refusing)
+    async with engines_on(sqlite_url) as opened:
+        engine, _ = await opened(work=True, workflows=[hard.packs])
+        with refused_threads():
+            handle = await engine.start(hard.packs)
+            await until(lambda: engine.metrics()["shortages"])
+        await handle.result(LIMIT)
+        assert await types(engine, handle.id) == ["STEP_COMPLETED", "STEP_COMPLETED", "COMPLETED"]
+        assert engine.metrics()["shortages"] >= 4
+
+
+class Ended:
+    """A child that has ended well."""
+
+    returncode = 0
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    async def wait(self) -> int:
+        return 0
+
+
+class Poor(Machine):
+    """A machine that refuses the first child."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def spawn(self, command: object, environment: object) -> Child:
+        self.asked += 1
+        if self.asked == 1:
+            raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+        return Ended()
+
+
+async def test_a_suspect_runs_alone_later_when_the_system_refuses_its_worker_at_first() -> None:
+    machine = Poor()
+    solitary = Solitary("sqlite://:memory:", Registry(), Pace(), machine, Telemetry())
+    solitary.loop.after_error = 0.001
+    solitary.loop.start()
+    solitary.wanted()
+    await until(lambda: machine.asked == 2)
+    await solitary.loop.stop()
+
+
+def test_what_is_refused_says_what_to_do_about_it() -> None:
+    assert set(shortage._ADVICE) == {"threads", "descriptors", "memory", "child OS processes", shortage.HUNG_STEPS}
