@@ -56,7 +56,7 @@ def main() -> None:
     """Read the command line that the runtime wrote, and run."""
     lease, beat, stop = map(float, sys.argv[1].split(","))
     registry = hosted(json.decode(sys.argv[2]), sys.argv[3:])
-    pace = Pace(lease, beat, stop_seconds=stop)
+    pace = Pace(lease, beat, stop_seconds=stop, exit_when_hung=True)
     asyncio.run(run_alone(Engine(os.environ["PERDURE_URL"], work=True, registry=registry, pace=pace, alone=True)))
 
 

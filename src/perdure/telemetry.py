@@ -49,6 +49,7 @@ COUNTERS = {
     "processes_pruned": "finished processes removed by retention",
     "suspects_alone": "suspects run alone in a worker of their own",
     "loops_blocked": "times that the event loop was found blocked",
+    "loops_hung": "times that it was blocked until the lease was lost",
     "store_errors": "requests to the store that failed",
     "overloaded": "starts and signals refused because too many waited to be written",
 }

@@ -16,6 +16,7 @@ from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.soundness import unsound
 from perdure.kernel.transition import Sender
+from perdure.kernel.worker import Hang
 from perdure.limits import ALONE_DEATHS, SUSPECT_DEATHS
 
 NOW = 1_700_000_000_000_000
@@ -98,6 +99,34 @@ def test_rule_13_too_many_deaths_alone_park_with_the_evidence() -> None:
     commit = transition.orphaned(process, now=NOW, died=True, worker="box:17", idle_at=NOW + 100)
     assert commit.after.status is Status.BROKEN and commit.after.reminder
     assert commit.after.error is not None and "box:17" in Failure.decode(commit.after.error).message
+
+
+def test_what_hung_its_worker_is_counted_alone_and_its_neighbours_are_no_suspects() -> None:
+    hung, neighbour = in_hand(), replace(in_hand(), id=bytes(16))
+    hang = Hang(hung.id, "pay:1", 9.0, "in block_here")
+    of = {died: hung_by(hang, hung, died=died).after for died in (True, False)}
+    assert [(after.deaths, after.alone_deaths, after.status) for after in of.values()] == [(1, 0, Status.RUNNING)] * 2
+    for died in (True, False):
+        assert hung_by(hang, neighbour, died=died).after.deaths == 0
+
+
+def test_what_hangs_while_it_runs_alone_is_parked_at_once_with_the_stack() -> None:
+    hung = in_hand(deaths=SUSPECT_DEATHS)
+    commit = hung_by(Hang(hung.id, "pay:1", 9.0, "in block_here"), hung, died=True)
+    assert commit.after.status is Status.BROKEN and commit.after.error is not None
+    failure = Failure.decode(commit.after.error)
+    assert (failure.type, failure.trace) == ("Hung", "in block_here")
+    assert "step pay:1" in failure.message and "box:17" in failure.message
+
+
+def test_evidence_of_a_hang_that_cannot_be_read_is_none() -> None:
+    assert Hang.read(None) is None
+    assert Hang.read(b'{"by": "a later version"}') is None
+    assert Hang.read(Hang(b"p").encode()) == Hang(b"p")
+
+
+def hung_by(hang: Hang, process: Process, *, died: bool) -> Commit:
+    return transition.orphaned(process, now=NOW, died=died, worker="box:17", idle_at=NOW + 100, hang=hang)
 
 
 def test_rule_13_deaths_are_forgotten_when_what_was_in_flight_is_recorded() -> None:

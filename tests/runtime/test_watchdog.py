@@ -7,14 +7,20 @@ import logging
 import threading
 
 import pytest
+from msgspec import json
 
+from perdure import receive
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.clock import Machine
 from perdure.engine import Engine
+from perdure.kernel.event import EventType
 from perdure.kernel.policy import Retry
+from perdure.kernel.worker import Hang
+from perdure.runtime.blocker import Blocker
 from perdure.runtime.pace import Pace
 from perdure.runtime.watchdog import Watchdog
+from perdure.runtime.witness import Witness
 from perdure.telemetry import Telemetry
 from tests.runtime.conftest import LIMIT, until
 
@@ -99,10 +105,58 @@ async def test_f06_while_its_loop_is_blocked_a_worker_does_not_beat_and_others_e
     assert seen == ["silent"]
 
 
+async def test_an_embedded_worker_that_hung_drops_all_that_it_held_and_only_the_one_that_hung_it_is_counted(
+    store_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The blockade ends when the watchdog has given the lease up: nobody else was there to notice."""
+    plain = Watchdog._end
+
+    def end(self: Watchdog, by: Blocker, evidence: Hang | None) -> None:
+        plain(self, by, evidence)
+        blocking.set()
+
+    monkeypatch.setattr(Watchdog, "_end", end)
+    watchdogs.clear()
+    blocking.clear()
+    pace = Pace(lease_seconds=1.0, beat_seconds=0.2)
+    async with Engine(store_url, work=True, workflows=[blocker, waiter], pace=pace) as engine:
+        assert engine.worker is not None
+        before = engine.worker.incarnation.id
+        neighbour = await engine.start(waiter)
+        handle = await engine.start(blocker)
+        assert await handle.result(LIMIT) == "unblocked"
+        await until(lambda: engine.worker.incarnation.id != before)  # type: ignore[union-attr]
+        assert engine.metrics()["loops_hung"] == 1
+        deaths = {}
+        for one in (handle, neighbour):
+            row = await engine.row(one.id)
+            revived = await engine.store.history(row.id, row.run, types=[EventType.REVIVED])
+            deaths[one] = [json.decode(event.payload or b"").get("deaths", 0) for event in revived]
+        assert deaths == {handle: [1], neighbour: [0]}
+    [text] = [message for message in caplog.messages if "is hung" in message]
+    assert "by step blocks:1" in text and "block_here" in text and "drops all that it holds" in text
+
+
+@step(retry=Retry.NONE)
+async def wait_for_the_end_of_it() -> None:
+    while not blocking.is_set():
+        await asyncio.sleep(0.01)
+
+
+@workflow
+async def waiter() -> None:
+    await wait_for_the_end_of_it()
+    await receive("never")
+
+
 @workflow
 async def quiet() -> None:
     """Something else to host."""
 
 
 async def test_a_watchdog_that_never_started_can_be_stopped() -> None:
-    Watchdog(Machine(), Telemetry()).stop()
+    engine = Engine("sqlite://:memory:", work=True, workflows=[quiet])
+    async with engine:
+        assert engine.worker is not None
+        pulse = engine.worker.pulse
+    Watchdog(pulse, Witness("sqlite://:memory:", Machine()), Machine(), Telemetry()).stop()

@@ -52,7 +52,7 @@ class Terms(msgspec.Struct, frozen=True):
     @property
     def pace(self) -> Pace:
         """The pace; raises DefinitionError on nonsense."""
-        return Pace(self.lease, self.beat, self.in_flight, self.stop, cells=self.cells)
+        return Pace(self.lease, self.beat, self.in_flight, self.stop, cells=self.cells, exit_when_hung=True)
 
 
 class Stopping:

@@ -20,6 +20,7 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
 from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import COMPLETED, FINAL, MOVES, RUNNING, Process, Status
+from perdure.kernel.worker import Hang
 from perdure.limits import ALONE_DEATHS, SUSPECT_DEATHS
 
 _LAST_EVENT = {
@@ -107,17 +108,28 @@ def _next_look(status: Status, busy: bool, wake_at: int | None, idle_at: int) ->
     return idle_at, True
 
 
-def orphaned(process: Process, *, now: int, died: bool, worker: str, idle_at: int) -> Commit:
+def orphaned(process: Process, *, now: int, died: bool, worker: str, idle_at: int, hang: Hang | None = None) -> Commit:
     """Free what an ended worker held: new token, due now, the death counted if there is evidence of one.
 
-    A process that died too often while it ran alone is parked as broken, with the evidence (rule 13).
+    A process that died too often while it ran alone is parked as broken, with the evidence (rule 13). If it is known
+    which process has hung the worker (``hang``), that counts as a death of this one, and as nothing against the others;
+    while it runs alone, once is enough.
     """
     suspect = process.deaths >= SUSPECT_DEATHS
+    hung = hang is not None and hang.process == process.id
+    if hang is not None:
+        died = hung
     deaths = process.deaths + (died and not suspect)
     alone = process.alone_deaths + (died and suspect)
     evidence = {"worker": worker, "died": died, "deaths": deaths, "alone_deaths": alone, "origin": AUTOMATIC}
+    if hang is not None and hung:
+        evidence |= {"hung": {"where": hang.where, "seconds": round(hang.seconds, 1), "stack": hang.stack}}
     revived = Event(process.events + 1, 0, EventType.REVIVED, now, payload=json.encode(evidence))
     freed = replace(process, deaths=deaths, alone_deaths=alone)
+    if hang is not None and hung and suspect:
+        error = Failure(type="Hung", message=_hung(deaths, worker, hang), trace=hang.stack).encode()
+        parked = Event(process.events + 2, 0, EventType.BROKEN, now, payload=error)
+        return forced(freed, Status.BROKEN, (revived, parked), now, error=error, due_at=idle_at)
     if alone >= ALONE_DEATHS:
         text = (
             f"its worker died {deaths} times with neighbours and {alone} times while it ran alone; "
@@ -127,6 +139,14 @@ def orphaned(process: Process, *, now: int, died: bool, worker: str, idle_at: in
         parked = Event(process.events + 2, 0, EventType.BROKEN, now, payload=error)
         return forced(freed, Status.BROKEN, (revived, parked), now, error=error, due_at=idle_at)
     return forced(freed, Status.RUNNING, (revived,), now, due_at=now, error=process.error)
+
+
+def _hung(deaths: int, worker: str, hang: Hang) -> str:
+    return (
+        f"{hang.where} has blocked its worker's event loop while it ran alone, for {hang.seconds:.0f} s, after its "
+        f"workers had died or hung {deaths} times; the last was {worker}. Make the blocking call a sync step (it runs "
+        "in a thread), then run `perdure retry` or `perdure terminate`."
+    )
 
 
 def released(process: Process, *, due_at: int) -> Commit:

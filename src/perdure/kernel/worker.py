@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct, json
 
 
 class Worker(Struct, frozen=True, gc=False):
@@ -11,7 +11,7 @@ class Worker(Struct, frozen=True, gc=False):
     ``due_at`` is the time by which the next beat must have come. ``locked`` says that the incarnation holds a
     lock which the system frees at its death, so that a free lock is evidence; ``lock_free`` is what a look found.
     ``ended_at`` is set once, by the worker itself or by whoever found it dead; afterwards nothing it sends counts.
-    ``hosts`` is JSON: the kinds and code versions it offers.
+    ``hosts`` is JSON: the kinds and code versions it offers. ``hang`` is the evidence that its event loop is blocked.
     """
 
     id: bytes
@@ -24,6 +24,39 @@ class Worker(Struct, frozen=True, gc=False):
     lock_free: bool = False
     ended_at: int | None = None
     died: bool = False
+    hang: bytes | None = None
+
+
+class Hang(Struct, frozen=True, omit_defaults=True):
+    """What blocks the event loop of a worker: code of one ``process``, in a ``step`` or (without one) in its workflow.
+
+    ``seconds`` is for how long it has, ``stack`` the end of its stack trace. It counts like a death of the worker, but
+    against that process alone: who was in the same hand is no suspect.
+    """
+
+    process: bytes
+    step: str = ""
+    seconds: float = 0.0
+    stack: str = ""
+
+    @property
+    def where(self) -> str:
+        """Where its code has the event loop, in words."""
+        return f"step {self.step}" if self.step else "workflow code"
+
+    def encode(self) -> bytes:
+        """The evidence as it is kept in the worker's row."""
+        return json.encode(self)
+
+    @classmethod
+    def read(cls, raw: bytes | None) -> Hang | None:
+        """The evidence of a worker's row, if there is some that can be read."""
+        if raw is None:
+            return None
+        try:
+            return json.decode(raw, type=cls)
+        except DecodeError:  # of a version that says it in other words
+            return None
 
 
 class Renewal(Struct, frozen=True, gc=False):
@@ -35,12 +68,17 @@ class Renewal(Struct, frozen=True, gc=False):
 
 
 class Beat(Struct, frozen=True, gc=False):
-    """A sign of life, and the leases it prolongs. Durations are microseconds."""
+    """A sign of life, and the leases it prolongs. Durations are microseconds.
+
+    With ``hang`` it is the opposite: the evidence that this worker's event loop is blocked is kept in its row, ended or
+    not, and nothing is counted or prolonged. The next sign of life takes it back.
+    """
 
     worker: bytes
     renewals: tuple[Renewal, ...]
     lease: int
     silence: int
+    hang: bytes | None = None
 
 
 class BeatAnswer(Struct, frozen=True, gc=False):

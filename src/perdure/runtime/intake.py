@@ -89,7 +89,7 @@ class Intake:
             self.loop.wake()
 
     async def _tick(self) -> float:
-        if self.scheduler.draining or not self.registry.hosted:
+        if self.scheduler.draining or not self.registry.hosted or self.incarnation.lost:
             return limits.POLL_SECONDS
         room = self._room()
         if room <= 0:
@@ -201,8 +201,8 @@ class Intake:
         self.scheduler.time.heard(answer.now, sent)
         if not answer.alive:
             self.ended(claim.worker)
-        if claim.worker != self.incarnation.id:  # others have ended it since: what it was given they free
-            return answer
+        if claim.worker != self.incarnation.id or self.incarnation.lost:
+            return answer  # others have ended it since: what it was given they free
         if answer.claimed:
             self.claimed_any.set()
         breath = self.scheduler.time.monotonic() + BREATH_SECONDS

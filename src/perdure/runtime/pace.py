@@ -10,7 +10,11 @@ from perdure.errors import DefinitionError
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What may be set for one worker; the defaults are those of ``limits``. Raises DefinitionError on nonsense."""
+    """What may be set for one worker; the defaults are those of ``limits``. Raises DefinitionError on nonsense.
+
+    ``exit_when_hung`` lets it end its OS process when code has blocked its event loop until its lease is lost, as
+    `perdure worker` does; else it drops all that it held as soon as the loop turns again.
+    """
 
     lease_seconds: float = limits.LEASE_SECONDS
     beat_seconds: float = limits.BEAT_SECONDS
@@ -19,6 +23,7 @@ class Pace:
     retention_seconds: float = limits.RETENTION_SECONDS
     key_retention_seconds: float = limits.KEY_RETENTION_SECONDS
     cells: int = limits.STEP_CELLS
+    exit_when_hung: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the reason."""

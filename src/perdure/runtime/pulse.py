@@ -22,7 +22,10 @@ from perdure.store.base import Store
 
 
 class Pulse:
-    """Beats every few seconds; renews the rows that will lapse soon, so that short processes never pay for it."""
+    """Beats every few seconds; renews the rows that will lapse soon, so that short processes never pay for it.
+
+    Until ``sure_until`` (monotonic) nobody may take this incarnation for silent.
+    """
 
     def __init__(self, incarnation: Incarnation, store: Store, scheduler: Scheduler, *, beat: float) -> None:
         self.incarnation = incarnation
@@ -33,10 +36,13 @@ class Pulse:
         self.ended: Callable[[bytes], None] = lambda incarnation: None
         self.loop = Loop("pulse", self._tick, after_error=beat / 6)
         self.guard = Loop("lease guard", self._guard)
+        self.sure_until = 0.0
         self._failing = False
         self._steady_from = 0.0
 
     async def _tick(self) -> float:
+        if self.incarnation.lost:
+            return self.beat_seconds / 6
         renewals = tuple(self._renewal(activation) for activation in self._lapsing())
         sent = self.scheduler.time.monotonic()
         incarnation = self.incarnation.id
@@ -58,6 +64,7 @@ class Pulse:
         if not answer.alive:
             self.ended(incarnation)
             return self.beat_seconds
+        self.sure_until = sent + self.scheduler.lease_seconds
         lost = set(answer.lost)
         for renewal in renewals:
             activation = self.scheduler.hand.get(renewal.process)

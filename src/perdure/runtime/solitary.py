@@ -18,6 +18,7 @@ from perdure.authoring.registry import Registry
 from perdure.clock import Child, Machine
 from perdure.loop import Loop
 from perdure.runtime.pace import Pace
+from perdure.runtime.watchdog import EXIT_HUNG
 from perdure.telemetry import Telemetry
 
 log = logging.getLogger("perdure")
@@ -83,14 +84,16 @@ class Solitary:
             raise
         code = await self._child.wait()
         self._child = None
-        if code > 0:
+        if code == EXIT_HUNG:
+            log.warning("a solitary worker was hung by the process that it ran, and has ended itself; see its output")
+        elif code > 0:
             self._failures += 1
             wait = min(2.0**self._failures, AGAIN_SECONDS)
             log.error("a solitary worker cannot run (exit code %d, see its output); again in %g s", code, wait)
             await asyncio.sleep(wait)
         elif code < 0:
             log.warning("a solitary worker was killed by signal %d: the process that it ran is the suspect", -code)
-        self._failures = self._failures if code > 0 else 0
+        self._failures = self._failures if code > 0 and code != EXIT_HUNG else 0
         return 0.0
 
     def command(self) -> list[str]:

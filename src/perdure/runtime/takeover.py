@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from perdure.answer import asked
 from perdure.kernel import transition
 from perdure.kernel.names import id_text
+from perdure.kernel.worker import Hang
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,14 +25,27 @@ if TYPE_CHECKING:
 
 
 async def without_the_dead(store: Store, scheduler: Scheduler, claimed: Sequence[Claimed]) -> Sequence[Claimed]:
-    """Free again what was claimed from workers that died, each death counted; the answer is what may go on at once."""
+    """Free again what was claimed from workers that died, each death counted; the answer is what may go on at once.
+
+    So it is with the one process that has hung its worker, whether that lives or not.
+    """
     if not any(one.was_owned_by for one in claimed):
         return claimed
-    dead = {worker.id: worker for worker in await store.workers(ended=True) if died(worker)}
+    workers = {worker.id: worker for worker in await store.workers(ended=True)}
+    guilty = {
+        one.process.id: worker
+        for one in claimed
+        if one.was_owned_by in workers and (died(worker := workers[one.was_owned_by]) or _hung(one, worker))
+    }
     # If we die here the rows are ours, and our death is seen or their lease lapses as it has before.
-    commits = [_freed(scheduler, one, dead[one.was_owned_by]) for one in claimed if one.was_owned_by in dead]
+    commits = [_freed(scheduler, one, guilty[one.process.id]) for one in claimed if one.process.id in guilty]
     await asyncio.gather(*(asked(scheduler.committer.commit, commit) for commit in commits))
-    return [one for one in claimed if one.was_owned_by not in dead]
+    return [one for one in claimed if one.process.id not in guilty]
+
+
+def _hung(claimed: Claimed, worker: Worker) -> bool:
+    hang = Hang.read(worker.hang)
+    return hang is not None and hang.process == claimed.process.id
 
 
 def died(worker: Worker) -> bool:
@@ -41,4 +55,5 @@ def died(worker: Worker) -> bool:
 
 def _freed(scheduler: Scheduler, claimed: Claimed, worker: Worker) -> Commit:
     name, time = f"{worker.name} {id_text(worker.id)}", scheduler.time
-    return transition.orphaned(claimed.process, now=time.now(), died=True, worker=name, idle_at=time.idle_at())
+    now, idle_at, hang = time.now(), time.idle_at(), Hang.read(worker.hang)
+    return transition.orphaned(claimed.process, now=now, died=True, worker=name, idle_at=idle_at, hang=hang)

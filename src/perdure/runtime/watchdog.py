@@ -1,40 +1,75 @@
-"""The watchdog: a thread that writes the stack of whatever blocks the event loop."""
+"""The watchdog: a thread that finds what blocks the event loop and whose code it is, and ends a worker that hangs."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import threading
-import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from perdure import limits
-from perdure.authoring.turn_loop import turn_running
 from perdure.clock import Machine
 from perdure.kernel.names import id_text
+from perdure.kernel.worker import Beat, Hang
+from perdure.runtime.blocker import Blocker, found
+from perdure.runtime.witness import Witness, aside
 from perdure.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from perdure.runtime.pulse import Pulse
 
 log = logging.getLogger("perdure")
 
+EXIT_HUNG = 75
+"""The exit code of a worker that ended itself because its event loop was blocked until its lease was lost."""
+SHARE = 0.25
+"""After this share of a lease what blocks the loop is written into the store: before the first lease lapses."""
+
 
 class Watchdog:
-    """Looks every second whether the loop has ticked; a blocked one is reported once with its stack."""
+    """Looks again and again whether the loop has ticked; a blocked one is reported once with its stack.
 
-    def __init__(self, machine: Machine, telemetry: Telemetry, seconds: float = limits.BLOCKED_LOOP_SECONDS) -> None:
+    When it has been blocked for a part of the lease by the same code, the evidence is written where the next worker
+    finds it. When the lease is lost by our own reckoning and it is still blocked, the watchdog ends this OS process
+    (``exits``), or has ``fence`` called as soon as the loop turns again, with the incarnation and the evidence.
+    Time in which the watchdog did not look either (a stopped OS process, a machine that was paused) is no evidence.
+    """
+
+    def __init__(
+        self, pulse: Pulse, witness: Witness, machine: Machine, telemetry: Telemetry, *, exits: bool = False
+    ) -> None:
+        self.pulse = pulse
+        self.witness = witness
         self.machine = machine
         self.telemetry = telemetry
-        self.seconds = seconds
-        self._ticked = 0.0
-        self._reported = False
+        self.exits = exits
+        self.lease = pulse.scheduler.lease_seconds
+        self.seconds = limits.BLOCKED_LOOP_SECONDS
+        self.fence: Callable[[bytes, bytes | None], None] = lambda incarnation, hang: None
+        self.blocker: Callable[[], Blocker] = self._found
+        self._ticked = self._seen = 0.0
+        self._looked = 0.0
+        self._blocked = 0.0
+        self._steady = 0.0
+        self._by: Blocker | None = None
+        self._reported = self._ended = False
         self._stop = threading.Event()
         self._watched = threading.get_ident()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._handle: asyncio.TimerHandle | None = None
         self._thread = threading.Thread(target=self._watch, name="perdure watchdog", daemon=True)
 
+    def begin(self) -> None:
+        """Note the event loop of the calling thread, which is to be watched, and let it tick."""
+        self._watched = threading.get_ident()
+        self._loop = asyncio.get_running_loop()
+        self._looked = self.machine.monotonic()
+        self._tick()
+
     def start(self) -> None:
         """Watch the event loop of the calling thread."""
-        self._watched = threading.get_ident()
-        self._tick()
+        self.begin()
         self._thread.start()
 
     def stop(self) -> None:
@@ -45,28 +80,102 @@ class Watchdog:
         if self._thread.ident is not None:
             self._thread.join()
 
+    @property
+    def pause(self) -> float:
+        """Seconds between two looks."""
+        return min(self.seconds / 2, self.lease / 16)
+
     def _tick(self) -> None:
         self._ticked = self.machine.monotonic()
-        self._reported = False
-        self._handle = asyncio.get_running_loop().call_later(self.seconds / 4, self._tick)
+        self._handle = asyncio.get_running_loop().call_later(self.pause / 2, self._tick)
 
     def _watch(self) -> None:
-        while not self._stop.wait(self.seconds / 2):
-            blocked = self.machine.monotonic() - self._ticked
-            if blocked > self.seconds and not self._reported:
-                self._reported = True
-                self._report(blocked)
+        while not self._stop.wait(self.pause):
+            self.look()
+
+    def look(self) -> None:
+        """Look once: whether the loop has ticked, who has it, and whether the lease is still ours."""
+        now = self.machine.monotonic()
+        since, self._looked = min(now - self._looked, 2 * self.pause), now
+        if self._ticked != self._seen:
+            self._seen = self._ticked
+            self._blocked = self._steady = 0.0
+            self._by = None
+            self._reported = self._ended = False
+            return
+        self._blocked += since
+        by = self.blocker()
+        same = self._by is not None and self._by.process == by.process
+        self._steady = self._steady + since if same else 0.0
+        self._by = by
+        if self._blocked > self.seconds and not self._reported:
+            self._reported = True
+            self._report(self._blocked)
+        evidence = self._evidence(by)
+        if evidence is not None and not self._ended:
+            self.witness.tell(Beat(self.pulse.incarnation.id, (), 0, 0, evidence.encode()))
+        margin = min(limits.LEASE_MARGIN_SECONDS, self.lease / 4)
+        if self._blocked >= self.lease * SHARE and now >= self.pulse.sure_until - margin and not self._ended:
+            self._ended = True
+            self._end(by, evidence)
+
+    def _found(self) -> Blocker:
+        assert self._loop is not None
+        return found(self._watched, self._loop)
+
+    def _evidence(self, by: Blocker) -> Hang | None:
+        """Whom the hang counts against: one process has had the loop at every look for long enough."""
+        if by.process is None or self._steady < self.lease * SHARE:
+            return None
+        return Hang(by.process, by.step, self._steady, by.stack)
 
     def _report(self, blocked: float) -> None:
         self.telemetry.count("loops_blocked")
-        frame = sys._current_frames().get(self._watched)
-        stack = "".join(traceback.format_stack(frame))[-limits.STACK_TEXT_BYTES :] if frame is not None else "unknown"
-        process = turn_running(self._watched)
-        where = f"by the code of process {id_text(process)} " if process is not None else ""
-        log.error(
-            "the event loop has been blocked %sfor %.1f s: no beat is sent, and the leases of this worker will lapse. "
-            "Make the blocking call a sync step (it runs in a thread). The stack:\n%s",
-            where,
-            blocked,
-            stack,
+        assert self._by is not None
+        by = self._by
+        _say(
+            lambda: log.error(
+                "the event loop has been blocked %sfor %.1f s: no beat is sent, and the leases of this worker will "
+                "lapse. Make the blocking call a sync step (it runs in a thread). The stack:\n%s",
+                _by(by),
+                blocked,
+                by.stack,
+            )
         )
+
+    def _end(self, by: Blocker, evidence: Hang | None) -> None:
+        """The lease is lost: nothing that it still does counts, and what it holds must go on elsewhere."""
+        self.telemetry.count("loops_hung")
+        worker, blocked = self.pulse.incarnation.id, self._blocked
+        late = f" Its timeout of {by.timeout:g} s is over." if by.step and self._looked > by.deadline else ""
+        how = f"this OS process ends itself with exit code {EXIT_HUNG}"
+        if not self.exits:
+            how = "this worker drops all that it holds as soon as the loop turns again (Pace: exit_when_hung)"
+        _say(
+            lambda: log.critical(
+                "worker %s is hung: its event loop has been blocked %sfor %.1f s and its lease is lost; %s.%s "
+                "The stack:\n%s",
+                id_text(worker), _by(by), blocked, how, late, by.stack,
+            )
+        )  # fmt: skip
+        if self.exits:
+            self.witness.wait(limits.LAST_WORDS_SECONDS)
+            # If we die here nothing is different: the system frees our lock, and others find the evidence.
+            self.machine.exit(EXIT_HUNG)
+        elif self._loop is not None and not self._loop.is_closed():
+            hang = None if evidence is None else evidence.encode()
+            self._loop.call_soon_threadsafe(self.fence, worker, hang)
+
+
+def _say(words: Callable[[], None]) -> None:
+    """Log in a thread of its own: what blocks the loop may be the log itself."""
+    said = aside(words, "perdure last words")
+    if said is not None:
+        said.join(limits.LAST_WORDS_SECONDS)
+
+
+def _by(by: Blocker) -> str:
+    if by.process is None:
+        return ""
+    where = f"step {by.step}" if by.step else "the workflow code"
+    return f"by {where} of process {id_text(by.process)} "

@@ -15,6 +15,7 @@ from perdure.kernel import transition
 from perdure.kernel.commit import Commit
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
+from perdure.kernel.worker import Beat
 from perdure.kernel.worker import Worker as WorkerRow
 from perdure.runtime import collector, unoffered
 from perdure.runtime.cells import Cells
@@ -34,6 +35,7 @@ from perdure.runtime.store_time import StoreTime
 from perdure.runtime.supervisor import Supervisor
 from perdure.runtime.ward import Ward
 from perdure.runtime.watchdog import Watchdog
+from perdure.runtime.witness import Witness
 from perdure.store.base import Overdue, Store
 from perdure.telemetry import Telemetry
 
@@ -93,7 +95,7 @@ class Worker:
         )
         self.supervisor = Supervisor(self.ward)
         self.solitary = Solitary(store.url, registry, pace, machine, telemetry)
-        self.watchdog = Watchdog(machine, telemetry)
+        self.watchdog = Watchdog(self.pulse, Witness(store.url, machine), machine, telemetry, exits=pace.exit_when_hung)
         self.alone, self._calm = alone, False
         self._hurry, self.worn_out = asyncio.Event(), asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
@@ -121,6 +123,7 @@ class Worker:
         self.intake.suspects = self.solitary.wanted
         self.intake.capacity = self.pace.in_flight
         self.shortages.restart = lambda why: self.worn_out.set()
+        self.watchdog.fence = self._fence
         self.pulse.loop.start()
         self.pulse.guard.start()
         self.grip.loop.start()
@@ -223,7 +226,6 @@ class Worker:
         if self._calm:
             self._calm = False
             collector.restore()
-        self.watchdog.stop()
         await self.drain(seconds)
         for task in (self._ending, self._look_round):
             if task is not None:
@@ -233,6 +235,7 @@ class Worker:
         for loop in (self.inbox.loop, self.grip.loop, self.pulse.guard, self.pulse.loop):
             await loop.stop()
         await self.scheduler.agent.close()
+        self.watchdog.stop()
 
     async def retire(self) -> None:
         """Say goodbye to the store: whatever this incarnation still owned is free at once."""
@@ -241,9 +244,21 @@ class Worker:
     async def _enlist(self, incarnation: bytes) -> None:
         hosts = json.encode(sorted(self.registry.hosted))
         row = WorkerRow(incarnation, self.machine.name(), hosts)
+        sent = self.machine.monotonic()
         await self.store.enlist(row, microseconds(self.pace.lease_seconds))
+        self.pulse.sure_until = sent + self.pace.lease_seconds
         sent = self.machine.monotonic()
         self.time.heard(await self.store.now(), sent)
+
+    def _fence(self, incarnation: bytes, hang: bytes | None) -> None:
+        """The event loop turns again after it was blocked until the lease was lost: nothing in hand is ours now."""
+        if incarnation != self.incarnation.id:
+            return
+        for activation in list(self.scheduler.hand.values()):
+            self.telemetry.count("leases_lost")
+            self.scheduler.drop(activation)
+        self.incarnation.lost, self.incarnation.hang = True, hang
+        self._ended(incarnation)
 
     def _ended(self, incarnation: bytes) -> None:
         """Others have ended this incarnation: drop everything in hand and go on under a new id (rule 11).
@@ -262,12 +277,16 @@ class Worker:
         try:
             await self._enlist_at_last(incarnation)
         finally:  # not before: what asks in its name until then would be told that it has ended
-            self.incarnation.id = incarnation
+            self.incarnation.id, self.incarnation.lost = incarnation, False
         self.intake.wake()
 
     async def _enlist_at_last(self, incarnation: bytes) -> None:
         while True:
             try:
+                if self.incarnation.hang is not None:  # whoever frees what we held needs it
+                    await self.store.beat(Beat(self.incarnation.id, (), 0, 0, self.incarnation.hang))
+                    await self.store.retire(self.incarnation.id, None, died=False)
+                    self.incarnation.hang = None
                 return await self._enlist(incarnation)
             except PerdureError as error:
                 log.warning("the new incarnation cannot be enlisted yet: %s", error)

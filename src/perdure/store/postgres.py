@@ -222,6 +222,9 @@ class PostgresStore:
 
     async def beat(self, beat: Beat) -> BeatAnswer:
         """Record a sign of life and prolong leases; never waits behind other writes."""
+        if beat.hang is not None:
+            kept = await self._beats.rows("keep_hang", beat.worker, beat.hang)
+            return BeatAnswer(bool(kept), kept[0]["now"] if kept else 0)
         asked = beat.renewals or None
         found = await self._beats.row(
             "beat",

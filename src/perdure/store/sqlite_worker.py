@@ -25,6 +25,8 @@ def enlist(transaction: Transaction, worker: Worker, silence: int, locked: bool)
 def beat(transaction: Transaction, beat: Beat) -> BeatAnswer:
     """Count a sign of life and prolong leases; an ended incarnation is told so and prolongs nothing."""
     connection, now = transaction.connection, transaction.now
+    if beat.hang is not None:
+        return BeatAnswer(connection.run("keep_hang", id=beat.worker, hang=beat.hang) == 1, now)
     if not connection.run("count_beat", id=beat.worker, due_at=now + beat.silence):
         return BeatAnswer(False, now)
     if not beat.renewals:
@@ -54,7 +56,7 @@ def _workers(packed: tuple[Any, ...]) -> list[Worker]:
     return [
         Worker(
             bytes.fromhex(id), name, bytes.fromhex(hosts), started_at, beats, due_at, locked == 1, False, ended_at,
-            died == 1,
+            died == 1, None if hang is None else bytes.fromhex(hang),
         )
-        for id, name, hosts, started_at, beats, due_at, locked, ended_at, died in json.decode(packed[0])
+        for id, name, hosts, started_at, beats, due_at, locked, ended_at, died, hang in json.decode(packed[0])
     ]  # fmt: skip

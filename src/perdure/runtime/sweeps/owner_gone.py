@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from perdure.kernel import transition
 from perdure.kernel.names import id_text
+from perdure.kernel.worker import Hang
 from perdure.runtime.pages import Pages
 from perdure.runtime.ward import Ward
 from perdure.store.base import Overdue
@@ -42,7 +43,8 @@ async def _freed(ward: Ward, pages: Pages) -> int:
         worker = ended.get(owner)
         died = worker is not None and worker.died  # only an evidenced death counts (rule 13)
         name = f"{worker.name} {id_text(owner)}" if worker is not None else id_text(owner)
-        idle_at = ward.time.idle_at()
-        commits.append(transition.orphaned(row, now=ward.time.now(), died=died, worker=name, idle_at=idle_at))
+        hang = Hang.read(worker.hang) if worker is not None else None
+        now, idle_at = ward.time.now(), ward.time.idle_at()
+        commits.append(transition.orphaned(row, now=now, died=died, worker=name, idle_at=idle_at, hang=hang))
     # If we die here the rows stay orphaned: the next sweep, of whichever worker, finds them again.
     return len(await ward.write(commits))

@@ -41,6 +41,27 @@ class Beating:
             [known] = await trial.store.workers()
             assert (known.beats, known.due_at) == (beats, now + SILENCE)
 
+    async def test_the_evidence_of_a_hang_stays_in_the_workers_row_until_its_next_sign_of_life(
+        self, trial: Trial
+    ) -> None:
+        worker = await trial.worker()
+        [before] = await trial.store.workers()
+        await trial.time.advance(1)
+        answer = await trial.store.beat(Beat(worker, (), LEASE, SILENCE, b'{"process":""}'))
+        assert answer.alive
+        assert await trial.store.workers() == [replace(before, hang=b'{"process":""}')], "it is no sign of life"
+        await trial.beat(worker)
+        [after] = await trial.store.workers()
+        assert (after.hang, after.beats) == (None, 1)
+
+    async def test_the_evidence_of_a_hang_is_kept_though_others_have_ended_the_worker(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        await trial.store.retire(worker, None, died=False)
+        await trial.store.beat(Beat(worker, (), LEASE, SILENCE, b"late"))
+        [known] = [one for one in await trial.store.workers(ended=True) if one.id == worker]
+        assert (known.hang, known.died) == (b"late", False)
+        assert not (await trial.store.beat(Beat(trial.ids.new_id(), (), LEASE, SILENCE, b"of nobody"))).alive
+
     async def test_a_beat_prolongs_the_leases_it_names_and_no_others(self, trial: Trial) -> None:
         worker = await trial.worker()
         rows = [await trial.in_hand(worker) for _ in range(3)]

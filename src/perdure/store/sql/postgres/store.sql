@@ -67,7 +67,10 @@ SELECT * FROM perdure.enlist($1, $2, $3, $4, $5)
 SELECT perdure.retire($1, $2, $3) AS ended
 
 -- name: workers
-SELECT * FROM perdure.workers($1)
+SELECT seen.*, w.hang FROM perdure.workers($1) AS seen JOIN perdure.worker w ON w.id = seen.id ORDER BY seen.id
+
+-- name: keep_hang
+UPDATE perdure.worker SET hang = $2 WHERE id = $1 RETURNING perdure.micros(perdure.now()) AS now
 
 -- name: hold_lock
 SELECT pg_try_advisory_lock($1) AS held

@@ -12,7 +12,7 @@ DECLARE
 BEGIN
     SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
-    UPDATE perdure.worker w SET beats = w.beats + 1, due_at = t + silence * interval '1 microsecond'
+    UPDATE perdure.worker w SET beats = w.beats + 1, hang = NULL, due_at = t + silence * interval '1 microsecond'
     WHERE w.id = worker AND w.ended_at IS NULL;
     alive := FOUND;
     UPDATE perdure.clock c SET high_water = t  -- passed by if another beat raises it just now

@@ -1,0 +1,63 @@
+"""Processes that block their worker's event loop, for ever unless somebody ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+from perdure.authoring.step import step
+from perdure.authoring.workflow import workflow
+from perdure.kernel.policy import Retry
+from tests.kill.victim import effect
+
+FOR_EVER = 3600.0
+
+
+def sleep_here() -> None:
+    time.sleep(FOR_EVER)
+
+
+@step(retry=Retry.NONE, timeout=1)
+async def block() -> None:
+    effect("block")
+    sleep_here()
+
+
+@workflow
+async def blocked_by_a_step() -> None:
+    await block()
+
+
+@step(retry=Retry.NONE)
+async def block_in_a_task() -> None:
+    effect("block")
+    await asyncio.sleep(0)
+    await asyncio.gather(block.function())
+
+
+@workflow
+async def blocked_by_a_task_of_a_step() -> None:
+    await block_in_a_task()
+
+
+@step(retry=Retry.NONE)
+async def prepare() -> None:
+    effect("block")
+
+
+@workflow
+async def blocked_by_a_lock() -> None:
+    await prepare()
+    lock = threading.Lock()
+    for _ in range(2):
+        lock.acquire()
+
+
+def hanging(way: str) -> str:
+    """The name of the workflow that hangs in this way."""
+    return f"blocked_by_{way}"
+
+
+HANGING = {"a step": "sleep_here", "a task of a step": "sleep_here", "a lock": "blocked_by_a_lock"}
+"""The ways to hang, and the function that the stack must name."""

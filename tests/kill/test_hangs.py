@@ -1,0 +1,72 @@
+"""Processes that block their worker's event loop: each takes two workers, then one of its own, and is parked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec import json
+
+from perdure.engine import Engine
+from perdure.kernel.event import EventType
+from perdure.kernel.failure import Failure
+from perdure.kernel.process import Process, Status
+from perdure.runtime.watchdog import EXIT_HUNG
+from tests.kill import hangman
+from tests.kill.crime import LIMIT, Scene, laws_hold, said
+from tests.kill.hangman import HANGING, blocked_by_a_lock, blocked_by_a_step, blocked_by_a_task_of_a_step
+from tests.kill.victim import gate, held
+
+PACE = {"lease_seconds": 2.0, "beat_seconds": 0.4, "exit_when_hung": True}
+WAYS = {
+    "a step": blocked_by_a_step,
+    "a task of a step": blocked_by_a_task_of_a_step,
+    "a lock": blocked_by_a_lock,
+}
+
+
+async def broken(client: Engine, id: str) -> Process:
+    async with asyncio.timeout(LIMIT):
+        while (row := await client.row(id)).status is Status.RUNNING:
+            await asyncio.sleep(0.05)
+    return row
+
+
+async def hands(client: Engine, ids: Sequence[str]) -> None:
+    """Wait until all of them are in somebody's hands."""
+    async with asyncio.timeout(LIMIT):
+        while not all([(await client.row(id)).owner for id in ids]):
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_blocks_the_loop_for_ever_takes_two_workers_and_is_parked_with_its_stack(
+    scene: Scene, way: str
+) -> None:
+    async with Engine(scene.url) as client:
+        victims = [await scene.victim(pace=PACE, modules=[hangman.__name__]) for _ in range(3)]
+        for victim in victims:
+            await said(victim, "ready")
+        neighbours = [(await client.start(held, n)).id for n in range(12)]
+        await hands(client, neighbours)
+        handle = await client.start(WAYS[way])
+        row = await broken(client, handle.id)
+        gate().touch()
+        ended = [victim.returncode for victim in victims if victim.returncode is not None]
+        assert ended == [EXIT_HUNG, EXIT_HUNG], "never a third one"
+        failure = Failure.shown(row.error or b"")
+        assert (row.status, failure.type) == (Status.BROKEN, "Hung")
+        assert HANGING[way] in failure.trace
+        assert scene.ledger.read_text().count("block ") >= 3, "twice with neighbours, once alone"
+        for id in neighbours:
+            await client.result(id, timeout=LIMIT)
+        rows = await laws_hold(client)
+        assert {one.deaths for one in rows if one.kind == "held"} == {0}, "who was in the same hand is no suspect"
+        told = [json.decode(event.payload or b"{}") for event in await revivals(client, row)]
+        assert [HANGING[way] in one["hung"]["stack"] for one in told] == [True, True, True]
+
+
+async def revivals(client: Engine, row: Process) -> list[Any]:
+    return await client.store.history(row.id, row.run, types=[EventType.REVIVED])
