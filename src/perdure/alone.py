@@ -1,4 +1,4 @@
-"""The entry of a solitary worker: runs the suspects that are due, one after the other, and ends.
+"""The entry of a solitary worker: runs the suspects that are due, one group after the other, and ends.
 
 Started by :mod:`perdure.runtime.solitary` with the pace, the queues and labels, then the modules that define the code.
 """
@@ -6,6 +6,7 @@ Started by :mod:`perdure.runtime.solitary` with the pace, the queues and labels,
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -17,12 +18,14 @@ from perdure.authoring.registry import Registry, module_of, workflows_of
 from perdure.engine import Engine
 from perdure.runtime.pace import Pace
 
+log = logging.getLogger("perdure")
+
 PATIENCE_SECONDS = 3.0
-"""How long a solitary worker waits for another suspect before it ends."""
+"""How long a solitary worker waits for other suspects before it ends."""
 
 
 async def run_alone(engine: Engine) -> None:
-    """Run one suspect at a time until none is due; SIGTERM stops gracefully, a second one at once."""
+    """Run one group of suspects at a time until none is due; SIGTERM stops gracefully, a second one at once."""
     stopping = asyncio.Event()
 
     def stop() -> None:
@@ -40,6 +43,8 @@ async def run_alone(engine: Engine) -> None:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for end in ends:
             end.cancel()
+        if cleared := engine.telemetry.counters["suspects_cleared"]:
+            log.warning("%d suspects were cleared in quarantine, and go on with ordinary workers", cleared)
 
 
 def hosted(served: tuple[list[str], list[str]], sources: Sequence[str]) -> Registry:

@@ -88,7 +88,7 @@ def view(process: Process, now: int, workers: dict[bytes, str], queues: Standing
         deadline=instant(process.deadline),
         events=process.events,
         unheard=process.inbox - process.seen,
-        deaths=process.deaths + process.alone_deaths,
+        deaths=process.deaths + max(process.alone_deaths, 0),
         input=value(process.input),
         result=value(process.result),
         error=None if process.error is None else Failure.shown(process.error),

@@ -276,10 +276,10 @@ class Script:
     def rescue(self) -> Line:
         """A supervisor frees what ended workers held; two may do so at once."""
         orphans = self.model.search(Search(overdue=Overdue.ORPHANED, limit=3))
-        now, died = self.model.now, self._maybe(0.9)
+        now, died, held = self.model.now, self._maybe(0.9), self.chance.choice((1, 2, 7, 1000))
         return self._commit(
             [
-                transition.orphaned(row, now=now, died=died, worker="w", idle_at=now + IDLE)
+                transition.orphaned(row, now=now, died=died, worker="w", idle_at=now + IDLE, held=held)
                 for row in sorted(orphans, key=_by_id)
             ]
         )

@@ -50,6 +50,7 @@ class Chance:
                 cost=draw.choice((1, 1, 1, 2, 9)),
                 priority=draw.choice((0, 4, 4, 9)),
                 deaths=draw.choice((0, 0, 0, 2)),
+                alone_deaths=draw.choice((0, -2, -5)),
                 due_at=now + draw.choice((-2, -1, 0, 0, 20)) * SECOND,
             )
             for n in many

@@ -114,7 +114,15 @@ def _revived(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     told = msgspec.json.decode(event.payload or b"{}")
     if told.get("died"):
         name = told["worker"].partition(" ")[0]
-        return f"worker {name} died with it in hand ({told['deaths'] + told['alone_deaths']} so far)"
+        company = told.get("company", 0)
+        how = (
+            ""
+            if not company
+            else ": a suspect, runs alone"
+            if company == 1
+            else f": a suspect, one of {company} at most"
+        )
+        return f"worker {name} died with it in hand ({told['deaths'] + told['alone_deaths']} so far{how})"
     return f"worker {told['worker']} let go of it: silent, or its lease lapsed"
 
 

@@ -10,6 +10,7 @@ from perdure.errors import PerdureError
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
+from perdure.kernel.quarantine import company, is_suspect
 from perdure.kernel.queue import Standing
 from perdure.kernel.recorded import under_way
 from perdure.kernel.undo import name_and_place
@@ -41,6 +42,8 @@ def next_mover(process: Process, now: int, workers: Mapping[bytes, str], queues:
     if due_at <= now:
         if kept := queues.of(process, now):
             return Mover(*kept, due_at)
+        if is_suspect(process):
+            return Mover("worker", f"it is {_suspected(process)}, and waits for a place in quarantine", due_at)
         return Mover("worker", f"it is due and waits for a worker that hosts {process.kind!r}", due_at)
     who = "message" if "signal " in (process.awaiting or "") else "timer"
     return Mover(who, f"it waits for {_told(process) or 'its timer'}", process.changed_at, due_at)
@@ -64,7 +67,16 @@ def _in_hand(process: Process, now: int, workers: Mapping[bytes, str]) -> Mover:
     except PerdureError:
         steps = "steps that cannot be read"
     text = f"worker {name} has it in hand" + (f", running {steps}" if steps else "")
+    if is_suspect(process):
+        text += f"; it is {_suspected(process)}, and runs in quarantine"
     return Mover("worker", text, process.changed_at, process.due_at)
+
+
+def _suspected(process: Process) -> str:
+    """Why it is a suspect, and with how many it may run: of those that were in hand, any may have killed the worker."""
+    others = company(process) - 1
+    how = f"with up to {others} others" if others else "alone"
+    return f"a suspect (in hand at {process.deaths + max(process.alone_deaths, 0)} deaths of its worker; runs {how})"
 
 
 def _name(slot: str) -> str:

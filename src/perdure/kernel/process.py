@@ -43,6 +43,8 @@ class Process(Struct, frozen=True, gc=False):
     ``due_at`` is the time by which somebody must look again: the lease end of an owned row, ``None`` when finished.
     ``reminder`` says that ``due_at`` is only a reminder for a sweep (an idle check, a held or broken row): no claim
     takes such a row; a message to a running one clears it and makes the row due now.
+    ``deaths`` counts those of its worker while it was in hand among others, ``alone_deaths`` those while it ran alone.
+    Below zero the latter is its company: so many suspects may run together, for as long as it need not be alone.
     ``share`` and ``cost`` are of tasks: on whose account it runs in its queue, and how much of its limits it takes.
     """
 

@@ -81,7 +81,10 @@ def changed(old: Queue | None, new: Queue) -> Queue:
 
 
 class Waiting(Struct, frozen=True, gc=False):
-    """A due task of a limited queue. ``last`` says that no more of its share was read; ``bytes`` are its payloads'."""
+    """A due task of a limited queue. ``last`` says that no more of its share was read; ``bytes`` are its payloads'.
+
+    ``mark`` is the ``alone_deaths`` of a suspect.
+    """
 
     id: bytes
     priority: int
@@ -90,6 +93,7 @@ class Waiting(Struct, frozen=True, gc=False):
     due_at: int
     last: bool = False
     bytes: int = 0
+    mark: int = 0
 
 
 class Choice(Struct, frozen=True):

@@ -170,8 +170,9 @@ def one_transaction(record: Record) -> Iterator[str]:
         if taken not in consumed:
             yield f"event {number} records message {taken}, which is not there or not consumed"
     revivals = sum(event.type is EventType.REVIVED for event in record.events)
-    if process.deaths + process.alone_deaths > revivals:
-        yield f"it counts {process.deaths} + {process.alone_deaths} deaths and records only {revivals} revivals"
+    alone = max(process.alone_deaths, 0)
+    if process.deaths + alone > revivals:
+        yield f"it counts {process.deaths} + {alone} deaths and records only {revivals} revivals"
 
 
 def history_is_gapless(record: Record) -> Iterator[str]:

@@ -13,7 +13,7 @@ from msgspec import Struct, json, to_builtins
 from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
-from perdure.kernel import child, undo
+from perdure.kernel import child, quarantine, undo
 from perdure.kernel.commit import Commit, Start
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
@@ -21,7 +21,7 @@ from perdure.kernel.message import Message
 from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import COMPLETED, FINAL, MOVES, RUNNING, Process, Status
 from perdure.kernel.worker import Hang
-from perdure.limits import ALONE_DEATHS, SUSPECT_DEATHS
+from perdure.limits import ALONE_DEATHS
 
 _LAST_EVENT = {
     Status.COMPLETED: EventType.COMPLETED,
@@ -108,25 +108,31 @@ def _next_look(status: Status, busy: bool, wake_at: int | None, idle_at: int) ->
     return idle_at, True
 
 
-def orphaned(process: Process, *, now: int, died: bool, worker: str, idle_at: int, hang: Hang | None = None) -> Commit:
+def orphaned(
+    process: Process, *, now: int, died: bool, worker: str, idle_at: int, held: int = 1, hang: Hang | None = None
+) -> Commit:
     """Free what an ended worker held: new token, due now, the death counted if there is evidence of one.
 
-    A process that died too often while it ran alone is parked as broken, with the evidence (rule 13). If it is known
-    which process has hung the worker (``hang``), that counts as a death of this one, and as nothing against the others;
-    while it runs alone, once is enough.
+    ``held`` is how many suspects it had in hand, see :mod:`~perdure.kernel.quarantine`. A process that died too often
+    while it ran alone is parked as broken, with the evidence (rule 13). If it is known which process has hung the worker
+    (``hang``), that counts as a death of this one, and as nothing against the others; while it runs alone, once is
+    enough.
     """
-    suspect = process.deaths >= SUSPECT_DEATHS
+    ran_alone = quarantine.company(process) == 1
     hung = hang is not None and hang.process == process.id
-    if hang is not None:
-        died = hung
-    deaths = process.deaths + (died and not suspect)
-    alone = process.alone_deaths + (died and suspect)
-    evidence = {"worker": worker, "died": died, "deaths": deaths, "alone_deaths": alone, "origin": AUTOMATIC}
-    if hang is not None and hung:
-        evidence |= {"hung": {"where": hang.where, "seconds": round(hang.seconds, 1), "stack": hang.stack}}
-    revived = Event(process.events + 1, 0, EventType.REVIVED, now, payload=json.encode(evidence))
+    deaths, alone = process.deaths, process.alone_deaths
+    if hung or (hang is None and died and not quarantine.only_waited(process)):
+        deaths, alone = quarantine.after_death(process, 1 if hung else held)
+    counted = died if hang is None else hung
+    evidence: dict[str, Any] = {"worker": worker, "died": counted, "deaths": deaths, "alone_deaths": max(alone, 0)}
+    evidence["origin"] = AUTOMATIC
     freed = replace(process, deaths=deaths, alone_deaths=alone)
-    if hang is not None and hung and suspect:
+    if quarantine.is_suspect(freed):
+        evidence["company"] = quarantine.company(freed)
+    if hang is not None and hung:
+        evidence["hung"] = {"where": hang.where, "seconds": round(hang.seconds, 1), "stack": hang.stack}
+    revived = Event(process.events + 1, 0, EventType.REVIVED, now, payload=json.encode(evidence))
+    if hang is not None and hung and ran_alone:
         error = Failure(type="Hung", message=_hung(deaths, worker, hang), trace=hang.stack).encode()
         parked = Event(process.events + 2, 0, EventType.BROKEN, now, payload=error)
         return forced(freed, Status.BROKEN, (revived, parked), now, error=error, due_at=idle_at)

@@ -12,6 +12,7 @@ from perdure.kernel.commit import Commit, Start
 from perdure.kernel.message import Message
 from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import FINAL
+from perdure.kernel.quarantine import is_suspect
 from perdure.runtime import publishing
 from perdure.runtime.activation import Activation
 
@@ -35,6 +36,8 @@ def drafted(scheduler: Scheduler, activation: Activation, outcome: Outcome, *, i
     if activation.outbox is not None and not inward:
         starts, sends = activation.outbox.dispatch(activation, scheduler.machine)
     idle_at = 0 if outcome.busy or outcome.status in FINAL else scheduler.time.idle_at(activation.workflow.idle)
+    if cleared and is_suspect(process):
+        scheduler.telemetry.count("suspects_cleared")
     commit = transition.turn(
         process,
         activation.events,

@@ -29,7 +29,8 @@ class Intake:
     """One loop: claim, adopt, then wait for a hint, the next due time, or a second (the safety net).
 
     A hint may name who is due: then those are claimed without looking for others, until the next look is due.
-    ``ended`` is called when the store says that this incarnation was ended; ``suspects`` when suspects are due.
+    ``ended`` is called when the store says that this incarnation was ended; ``suspects`` is told whether suspects
+    are due.
     ``unsure`` says that a claim may have been applied whose rows were not taken in hand: ``reconcile`` frees them.
     """
 
@@ -41,7 +42,7 @@ class Intake:
         self.capacity = limits.IN_FLIGHT_PROCESSES
         self.alone = False
         self.ended: Callable[[bytes], None] = lambda incarnation: None
-        self.suspects: Callable[[], None] = lambda: None
+        self.suspects: Callable[[bool], None] = lambda due: None
         self.loop = Loop("intake", self._tick)
         self.reconcile: Callable[[], Awaitable[int]] | None = None
         self.claimed_any = asyncio.Event()
@@ -53,6 +54,7 @@ class Intake:
         self._asking: tuple[bytes, ...] = ()
         self._all = True
         self._look_at = 0.0
+        self._suspects_at = 0.0
         self._later: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
@@ -93,7 +95,7 @@ class Intake:
             return limits.POLL_SECONDS
         room = self._room()
         if room <= 0:
-            return 0.01
+            return await self._while_full()
         if self.unsure and self.reconcile is not None:
             await self.reconcile()
         self.unsure = True
@@ -108,14 +110,27 @@ class Intake:
                 asked = min(most, limits.CLAIM_ROWS)
                 answers.append(await self.claim(hosted, asked))
                 full = full or len(answers[-1].claimed) == asked
+                if self.alone and answers[-1].claimed:
+                    break
         except StoreUnavailable:
             self._all = True
             self.scheduler.telemetry.count("store_errors")
             raise
         self.unsure = False
+        if not self.alone:
+            self.suspects(any(answer.suspects for answer in answers))
         wait = 0.0 if full else self._until(answers)
         self._look_at = self.scheduler.time.monotonic() + wait
         return wait
+
+    async def _while_full(self) -> float:
+        """Take nothing, but look once a second whether suspects are due: they take no room here."""
+        if self.alone:
+            return limits.POLL_SECONDS
+        if self.scheduler.time.monotonic() >= self._suspects_at:
+            self._suspects_at = self.scheduler.time.monotonic() + limits.POLL_SECONDS
+            self.suspects((await self.claim(self.registry.hosted, 0)).suspects)
+        return 0.01
 
     async def _claim_named(self, room: int) -> float:
         """Claim those that hints have named; others may have been quicker, which the answer does not tell."""
@@ -135,8 +150,13 @@ class Intake:
         return 0.0 if self._all else max(0.0, self._look_at - self.scheduler.time.monotonic())
 
     def _room(self) -> int:
-        """How many more processes may be taken in hand: those that only wait for children leave room to these."""
+        """How many more processes may be taken in hand: those that only wait for children leave room to these.
+
+        Suspects come in one group, and nobody joins them.
+        """
         hand = self.scheduler.hand
+        if self.alone and hand:
+            return 0
         capacity = self.scheduler.agent.shortages.room(self.capacity)
         room = capacity - len(hand)
         if room <= 0:
@@ -169,8 +189,8 @@ class Intake:
         return tuple(pair for pair in hosted if shortages.serves(pair[0]))
 
     def parted(self) -> None:
-        """A process was let go: a limited queue may have room again."""
-        if self.registry.limited:
+        """A process was let go: a limited queue may have room again, or all suspects of a group are gone."""
+        if self.registry.limited or (self.alone and not self.scheduler.hand):
             self.loop.wake()
 
     def _until(self, answers: Sequence[ClaimAnswer]) -> float:
@@ -211,6 +231,4 @@ class Intake:
             if self.scheduler.time.monotonic() > breath:
                 await asyncio.sleep(0)  # long histories: steps, beats and commits go on meanwhile
                 breath = self.scheduler.time.monotonic() + BREATH_SECONDS
-        if answer.suspects and not self.alone:
-            self.suspects()
         return answer

@@ -1,7 +1,7 @@
-"""The solitary worker: a suspect runs alone, in an OS process of its own, so that its death hurts nobody else.
+"""The solitary worker: suspects run in quarantine, in an OS process for nothing else, so that a death hurts no others.
 
-A process is a suspect when it has died twice with its worker. Only a death while it ran alone counts towards the
-limit at which it is parked as broken (rule 13).
+A process is a suspect when it has died twice with its worker. It runs in the company of other suspects, which each
+death halves; only a death while it ran alone counts towards the limit at which it is parked as broken (rule 13).
 """
 
 from __future__ import annotations
@@ -10,12 +10,18 @@ import asyncio
 import logging
 import os
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.json import encode
 
+from perdure import limits
 from perdure.authoring.registry import Registry
 from perdure.clock import Child, Machine
+from perdure.kernel import quarantine
+from perdure.kernel.commit import Commit
+from perdure.kernel.process import Process
 from perdure.loop import Loop
 from perdure.runtime.pace import Pace
 from perdure.runtime.watchdog import EXIT_HUNG
@@ -30,7 +36,11 @@ AGAIN_SECONDS = 60.0
 
 
 class Solitary:
-    """Spawns one solitary worker at a time while suspects are due."""
+    """Spawns solitary workers while suspects are due: a few at once, and another beside those that have lasted.
+
+    One that has lasted for some seconds frees its place, so that a suspect of an hour does not hold up the rest; how
+    many there may be in all is bounded too.
+    """
 
     def __init__(self, url: str, registry: Registry, pace: Pace, machine: Machine, telemetry: Telemetry) -> None:
         self.url = url
@@ -40,61 +50,95 @@ class Solitary:
         self.telemetry = telemetry
         self.loop = Loop("solitary", self._tick)
         self._wanted = False
-        self._child: Child | None = None
+        self._children: dict[Child, float] = {}
+        self._ends: set[asyncio.Task[None]] = set()
+        self._not_before = 0.0
         self._failures = 0
+        self._full = False
 
-    def wanted(self) -> None:
-        """Suspects are due: have one run alone."""
-        if not self._wanted:
-            self._wanted = True
+    def wanted(self, due: bool) -> None:
+        """Suspects are due, or no more: have some run in quarantine."""
+        if due and not self._wanted:
             self.loop.wake()
+        self._wanted = due
 
     async def stop(self, hurry: asyncio.Event) -> None:
-        """Ask a solitary worker under way to stop, in a hurry if need be; one that does not is killed."""
-        child = self._child
-        if child is not None and child.returncode is None:
-            child.terminate()
+        """Ask the solitary workers under way to stop, in a hurry if need be; those that do not are killed."""
         await self.loop.stop()
-        if child is None:
-            return
-        hurrying = asyncio.create_task(self._hasten(child, hurry))
+        children = [child for child in self._children if child.returncode is None]
+        for child in children:
+            child.terminate()
+        hurrying = asyncio.create_task(self._hasten(children, hurry))
         try:
             async with asyncio.timeout(self.pace.stop_seconds + GRACE_SECONDS):
-                await child.wait()
+                for child in children:
+                    await child.wait()
         except TimeoutError:
-            child.kill()
-            await child.wait()
+            for child in children:
+                if child.returncode is None:
+                    child.kill()
+                await child.wait()
         hurrying.cancel()
+        if self._ends:
+            await asyncio.wait(self._ends)
 
-    async def _hasten(self, child: Child, hurry: asyncio.Event) -> None:
+    async def _hasten(self, children: Sequence[Child], hurry: asyncio.Event) -> None:
         await hurry.wait()
-        if child.returncode is None:
-            child.terminate()
+        for child in children:
+            if child.returncode is None:
+                child.terminate()
 
     async def _tick(self) -> float:
         if not self._wanted:
             return 60.0
+        wait = self._until_a_place()
+        if wait > 0:
+            return wait
         self._wanted = False
         self.telemetry.count("suspects_alone")
-        # If we die here the child runs on or dies by itself; the suspect's row is leased by whoever claimed it.
+        # If we die here the child runs on or dies by itself; the suspects' rows are leased by whoever claimed them.
         try:
-            self._child = await self.machine.spawn(self.command(), self.environment())
+            child = await self.machine.spawn(self.command(), self.environment())
         except (OSError, RuntimeError, MemoryError):
-            self._wanted = True  # the system refuses it for now: the suspect still has to run
+            self._wanted = True  # the system refuses it for now: the suspects still have to run
             raise
-        code = await self._child.wait()
-        self._child = None
+        now = self.machine.monotonic()
+        self._children[child] = now
+        self._not_before = now + limits.QUARANTINE_SPACING_SECONDS
+        end = asyncio.create_task(self._until_its_end(child), name="perdure quarantine")
+        self._ends.add(end)
+        end.add_done_callback(self._ends.discard)
+        return limits.QUARANTINE_SPACING_SECONDS
+
+    def _until_a_place(self) -> float:
+        """Seconds until another solitary worker may be started; an end of one wakes the loop earlier."""
+        now = self.machine.monotonic()
+        full = len(self._children) >= limits.QUARANTINE_WORKERS
+        if full and not self._full:
+            log.warning("%d quarantine workers run, which is the most: other suspects wait", len(self._children))
+        self._full = full
+        if full:
+            return 60.0
+        trial = sorted(since + limits.QUARANTINE_TRIAL_SECONDS for since in self._children.values())
+        trial = [until for until in trial if until > now]
+        place = trial[-limits.QUARANTINE_TRIAL_WORKERS] if len(trial) >= limits.QUARANTINE_TRIAL_WORKERS else now
+        return max(place, self._not_before) - now
+
+    async def _until_its_end(self, child: Child) -> None:
+        code = await child.wait()
+        del self._children[child]
+        self._not_before = 0.0
         if code == EXIT_HUNG:
-            log.warning("a solitary worker was hung by the process that it ran, and has ended itself; see its output")
+            log.warning("a solitary worker was hung by a process that it ran, and has ended itself; see its output")
         elif code > 0:
             self._failures += 1
             wait = min(2.0**self._failures, AGAIN_SECONDS)
+            self._not_before = self.machine.monotonic() + wait
             log.error("a solitary worker cannot run (exit code %d, see its output); again in %g s", code, wait)
-            await asyncio.sleep(wait)
         elif code < 0:
-            log.warning("a solitary worker was killed by signal %d: the process that it ran is the suspect", -code)
+            log.warning("a solitary worker was killed by signal %d: one of those that it ran is the suspect", -code)
         self._failures = self._failures if code > 0 and code != EXIT_HUNG else 0
-        return 0.0
+        self.loop.wake()
 
     def command(self) -> list[str]:
         """The command of a solitary worker: this Python, the queues served and modules hosted here."""
@@ -111,3 +155,22 @@ def inherited_environment() -> dict[str, str]:
     """What a child OS process of ours gets: our environment, with the import path that we have."""
     path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path)
     return {**os.environ, "PYTHONPATH": path}
+
+
+def report(before: Sequence[Process], freed: Sequence[Commit], telemetry: Telemetry) -> None:
+    """Say which of those that were freed of a dead worker are suspects now, and how many of them run together."""
+    known = {row.id: row for row in before}
+    divided: Counter[tuple[bool, int]] = Counter()
+    for commit in freed:
+        old = known[commit.after.id]
+        if (now := quarantine.company(commit.after)) and commit.after.due_at is not None and not commit.after.reminder:
+            divided[quarantine.is_suspect(old), now] += 1
+    for (again, most), many in divided.items():
+        how = "each alone" if most == 1 else f"at most {most} together"
+        if again:
+            log.warning("%d suspects were in hand when a quarantine worker died: they run again, %s", many, how)
+        else:
+            telemetry.count("suspects", many)
+            log.warning(
+                "%d processes were in hand at two deaths: they are suspects, and run in quarantine, %s", many, how
+            )

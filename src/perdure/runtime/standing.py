@@ -38,7 +38,9 @@ def outcome(activation: Activation, time: StoreTime, hold: int) -> Outcome:
     busy = wake_at is not None and wake_at - time.now() <= hold
     if outbox is not None and away and outbox.patience > time.now():
         busy = True
-    return Outcome(Status.RUNNING, busy, wake_at, None if busy else loop.awaiting(), loop.state)
+    # What it waits for is said also where it stays in hand, unless it is a timer: then no death counts against it.
+    awaiting = None if busy and wake_at is not None else loop.awaiting()
+    return Outcome(Status.RUNNING, busy, wake_at, awaiting, loop.state)
 
 
 def _ending(activation: Activation) -> Outcome:

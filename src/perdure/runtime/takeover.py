@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from perdure.answer import asked
-from perdure.kernel import transition
+from perdure.kernel import quarantine, transition
 from perdure.kernel.names import id_text
 from perdure.kernel.worker import Hang
+from perdure.runtime.solitary import report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,8 +41,15 @@ async def without_the_dead(store: Store, scheduler: Scheduler, claimed: Sequence
         if one.was_owned_by in workers and (died(worker := workers[one.was_owned_by]) or _hung(one, worker))
     }
     # If we die here the rows are ours, and our death is seen or their lease lapses as it has before.
-    commits = [_freed(scheduler, one, guilty[one.process.id]) for one in claimed if one.process.id in guilty]
+    before = [replace(one.process, owner=one.was_owned_by) for one in claimed if one.process.id in guilty]
+    held = quarantine.held_by(before)
+    commits = [
+        _freed(scheduler, one, guilty[one.process.id], held[one.was_owned_by or b""])
+        for one in claimed
+        if one.process.id in guilty
+    ]
     await asyncio.gather(*(asked(scheduler.committer.commit, commit) for commit in commits))
+    report(before, commits, scheduler.telemetry)
     return [one for one in claimed if one.process.id not in guilty]
 
 
@@ -53,7 +63,7 @@ def died(worker: Worker) -> bool:
     return worker.died or (worker.ended_at is None and worker.locked and worker.lock_free)
 
 
-def _freed(scheduler: Scheduler, claimed: Claimed, worker: Worker) -> Commit:
+def _freed(scheduler: Scheduler, claimed: Claimed, worker: Worker, held: int) -> Commit:
     name, time = f"{worker.name} {id_text(worker.id)}", scheduler.time
     now, idle_at, hang = time.now(), time.idle_at(), Hang.read(worker.hang)
-    return transition.orphaned(claimed.process, now=now, died=True, worker=name, idle_at=idle_at, hang=hang)
+    return transition.orphaned(claimed.process, now=now, died=True, worker=name, idle_at=idle_at, held=held, hang=hang)

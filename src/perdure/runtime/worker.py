@@ -17,6 +17,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.kernel.worker import Beat
 from perdure.kernel.worker import Worker as WorkerRow
+from perdure.limits import QUARANTINE_PROCESSES
 from perdure.runtime import collector, unoffered
 from perdure.runtime.cells import Cells
 from perdure.runtime.committer import Committer
@@ -47,7 +48,7 @@ class Worker:
 
     ``ended`` is told of every process whose end this worker committed. ``worn_out`` is set when it is short of
     something and does not recover: then it should be stopped, and another take its place.
-    ``alone`` makes it a solitary worker: it runs one suspect and nothing else, no supervisor either.
+    ``alone`` makes it a solitary worker: it runs one group of suspects and nothing else, no supervisor either.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class Worker:
         self.grip.loop.start()
         self.inbox.loop.start()
         if self.alone:
-            self.intake.alone, self.intake.capacity, self.scheduler.alone = True, 1, True
+            self.intake.alone, self.intake.capacity, self.scheduler.alone = True, QUARANTINE_PROCESSES, True
             self.supervisor.start(alone=True)
         else:
             self.supervisor.start()

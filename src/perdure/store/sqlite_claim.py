@@ -14,6 +14,7 @@ from perdure.kernel.event import Event
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process, Status
+from perdure.kernel.quarantine import together
 from perdure.limits import BATCH_BYTES, SUSPECT_DEATHS
 from perdure.store import sqlite_queue, sqlite_row
 from perdure.store.sqlite_clock import SqliteClock
@@ -28,13 +29,14 @@ EVENTS_AT_ONCE = 10_000
 class Work(Struct):
     """What a look found.
 
-    ``heads`` are (hosted pair, priority, earliest due time plain and suspect); ``lapsed`` are rows with their bytes.
+    ``heads`` are (hosted pair, priority, earliest due time plain and suspect); ``lapsed`` are rows
+    with their bytes and deaths alone.
     """
 
     now: int
     alive: bool
     heads: list[tuple[int, int, int | None, int | None]]
-    lapsed: list[tuple[bytes, int]]
+    lapsed: list[tuple[bytes, int, int]]
     alone: bool
     parts: list[Part] = []
 
@@ -69,12 +71,12 @@ def look(connection: Connection, clock: SqliteClock, claim: Claim) -> Work:
     now = clock.now()
     alive = False
     heads: list[tuple[int, int, int | None, int | None]] = []
-    lapsed: list[tuple[bytes, int]] = []
+    lapsed: list[tuple[bytes, int, int]] = []
     for found in connection.ask("look_for_work", 3, cells, now, claim.limit, claim.alone, claim.worker):
         now = clock.saw(found[0])
         alive = bool(found[1])
         heads += json.decode(found[2], type=list[tuple[int, int, int | None, int | None]])
-        lapsed += [(bytes.fromhex(id), size) for id, size in json.decode(found[3])]
+        lapsed += [(bytes.fromhex(id), size, mark) for id, size, mark in json.decode(found[3])]
     parts = sqlite_queue.look(connection, claim, queues, now) if queues else []
     return Work(now, alive, heads, lapsed[: claim.limit], claim.alone, parts)
 
@@ -189,29 +191,42 @@ def _may_take(row: Process, claim: Claim, now: int) -> bool:
 
 
 def _candidates(connection: Connection, claim: Claim, work: Work) -> list[bytes]:
-    """The ids to be taken: lapsed ones first, then by priority, due time and id; bounded in rows and in bytes."""
+    """The ids to be taken: lapsed ones first, then by priority, due time and id; bounded in rows and in bytes.
+
+    Suspects are taken in one group only, those of a queue with limits, lapsed ones, or others.
+    """
     limited = [task.id for part in work.parts for task in part.taken]
-    taken = work.lapsed[: max(claim.limit - len(limited), 0)]
-    query = "take_suspects" if claim.alone else "take_due"
-    level: list[tuple[int, bytes, int]] = []
+    most = max(claim.limit - len(limited), 0)
+    if claim.alone:
+        suspects = [] if limited else work.lapsed[:most] or _due(connection, claim, work, most, "take_suspects")
+        group = together([mark for _, _, mark in suspects])
+        return [*limited, *_bounded([suspects[place] for place in group])]
+    taken = work.lapsed[:most]
+    return [*limited, *_bounded(taken + _due(connection, claim, work, most - len(taken), "take_due"))]
+
+
+def _due(connection: Connection, claim: Claim, work: Work, most: int, query: str) -> list[tuple[bytes, int, int]]:
+    """The first of what is due and free, with their bytes and deaths alone."""
+    taken: list[tuple[bytes, int, int]] = []
+    level: list[tuple[int, bytes, int, int]] = []
     due = work.due()
     for at, (priority, n) in enumerate(due):
-        left = claim.limit - len(limited) - len(taken)
+        left = most - len(taken)
         if left <= 0:
             break
         kind, code = claim.hosted[n]
         (found,) = connection.one(query, kind=kind, code=code, priority=priority, now=work.now, most=left)
-        level += [(due_at, bytes.fromhex(id), size) for due_at, id, size in json.decode(found)]
+        level += [(due_at, bytes.fromhex(id), size, mark) for due_at, id, size, mark in json.decode(found)]
         if at + 1 == len(due) or due[at + 1][0] != priority:
-            taken += [(id, size) for _, id, size in sorted(set(level))[:left]]
+            taken += [(id, size, mark) for _, id, size, mark in sorted(set(level))[:left]]
             level.clear()
-    return [*limited, *_bounded(taken)]
+    return taken
 
 
-def _bounded(candidates: Sequence[tuple[bytes, int]]) -> list[bytes]:
+def _bounded(candidates: Sequence[tuple[bytes, int, int]]) -> list[bytes]:
     ids: list[bytes] = []
     total = 0
-    for id, size in candidates:
+    for id, size, _ in candidates:
         total += size
         if ids and total > BATCH_BYTES:
             break

@@ -16,6 +16,7 @@ from perdure.kernel import queue as rules
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.lease import Claim
 from perdure.kernel.process import Process
+from perdure.kernel.quarantine import together
 from perdure.kernel.queue import SHARES_A_LOOK, SWITCH, Queue, Waiting
 from perdure.limits import BATCH_BYTES
 from perdure.store import sqlite_record
@@ -85,7 +86,7 @@ def look(connection: Connection, claim: Claim, queues: Sequence[Queue], now: int
             if size > BATCH_BYTES and (n or found):
                 part.taken, part.next_at = part.taken[:n], now
                 break
-        left -= len(part.taken)
+        left = 0 if claim.alone and part.taken else left - len(part.taken)
         found.append(part)
     return found
 
@@ -135,9 +136,11 @@ class _Look:
         if queue.blocked_at is not None:
             return Part(queue, [])
         lapsed = self._tasks("lapsed_of_queue", alone=self.alone, codes=json.encode(self.codes).decode(), most=most)
+        if self.alone and lapsed:
+            lapsed, most = _group(lapsed), 0
         charged = queue.paid(sum(task.weight for task in lapsed), now)
         running = _running(self.connection, queue)
-        slots, pace, most = queue.slots(running), charged.pace(now), most - len(lapsed)
+        slots, pace, most = queue.slots(running), charged.pace(now), max(most - len(lapsed), 0)
         room = rules.least(slots, pace)
         if room is not None and room <= 0:
             found = rules.Choice(refused=1)
@@ -180,7 +183,7 @@ class _Look:
             each = rules.reach(most, room, len(shares))
             for share in shares:
                 waiting += self._tasks("tasks_of_share", share=share, most=each, **where)
-        return waiting
+        return _group(waiting) if self.alone else waiting
 
     def _shares(self, level: Level) -> list[str | None]:
         """Whose turn it is: the shares behind the last turn, then those before it, and what has no share."""
@@ -203,6 +206,12 @@ class _Look:
         (found,) = self.connection.one(query, **asked)
         rows = json.decode(found)
         return [
-            Waiting(bytes.fromhex(id), priority, share, self.queue.weight(cost), due_at, n == most, size)
-            for n, (due_at, id, share, cost, size) in enumerate(rows, 1)
+            Waiting(bytes.fromhex(id), priority, share, self.queue.weight(cost), due_at, n == most, size, mark)
+            for n, (due_at, id, share, cost, size, mark) in enumerate(rows, 1)
         ]
+
+
+def _group(suspects: Sequence[Waiting]) -> list[Waiting]:
+    """Of the suspects those that run next, together."""
+    order = sorted(suspects, key=lambda task: (task.priority, task.due_at, task.id))
+    return [order[place] for place in together([task.mark for task in order])]

@@ -16,9 +16,9 @@ from perdure.kernel.event import Event
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
 from perdure.kernel.process import FINAL, Process, Status
+from perdure.kernel.quarantine import is_suspect, together
 from perdure.kernel.queue import Queue
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
-from perdure.limits import SUSPECT_DEATHS
 from perdure.store.base import Overdue, Pruned, Search
 
 
@@ -130,18 +130,21 @@ class Model:
         if not self.alive(claim.worker):
             return ClaimAnswer((), self.now, alive=False)
         taken = self._wanted(claim)[: claim.limit]
+        if claim.alone:
+            taken = [row for row in taken if bool(row.owner) == bool(taken[0].owner)]
+            taken = [taken[place] for place in together([row.alone_deaths for row in taken])]
         claimed = [self._take(row, claim) for row in taken]
         claimed.sort(key=lambda one: one.process.priority)
         left = [row for row in self.rows.values() if self._hosted(row, claim) and not row.owner and not row.reminder]
-        times = [row.due_at or 0 for row in left if _suspect(row) == claim.alone]
-        danger = any(_suspect(row) and (row.due_at or 0) <= self.now for row in left)
+        times = [row.due_at or 0 for row in left if is_suspect(row) == claim.alone]
+        danger = any(is_suspect(row) and (row.due_at or 0) <= self.now for row in left)
         return ClaimAnswer(tuple(claimed), self.now, min(times, default=None), True, danger)
 
     def _hosted(self, row: Process, claim: Claim) -> bool:
         return row.status is Status.RUNNING and (row.kind, row.code) in claim.hosted
 
     def _wanted(self, claim: Claim) -> list[Process]:
-        able = [row for row in self.rows.values() if self._hosted(row, claim) and _suspect(row) == claim.alone]
+        able = [row for row in self.rows.values() if self._hosted(row, claim) and is_suspect(row) == claim.alone]
         due = [row for row in able if (row.due_at or 0) <= self.now]
         lapsed = sorted((row for row in due if row.owner), key=lambda row: (row.due_at, row.id))
         free = [row for row in due if not row.owner and not row.reminder]
@@ -360,7 +363,3 @@ def _shared(found: list[Process], search: Search) -> list[Process]:
             left[pair] -= 1
             told.append(row)
     return told
-
-
-def _suspect(row: Process) -> bool:
-    return row.deaths >= SUSPECT_DEATHS

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from perdure.kernel import transition
+from collections import Counter
+from collections.abc import Sequence
+
+from perdure.kernel import quarantine, transition
 from perdure.kernel.names import id_text
+from perdure.kernel.process import Process
 from perdure.kernel.worker import Hang
+from perdure.limits import QUARANTINE_PROCESSES
 from perdure.runtime.pages import Pages
+from perdure.runtime.solitary import report
 from perdure.runtime.ward import Ward
 from perdure.store.base import Overdue
 
@@ -18,25 +24,28 @@ PAGES_AT_ONCE = 20
 
 async def sweep(ward: Ward) -> int:
     """Free up to one page of orphans; the fence makes two sweeps at once count each death once."""
-    return await _freed(ward, ward.pages[OVERDUE])
+    return await _freed(ward, ward.pages[OVERDUE], Counter())
 
 
 async def free_all(ward: Ward) -> None:
     """Free what workers that have just been ended held, page after page; of very much, the sweep frees the rest."""
     pages = Pages(ward.store, OVERDUE)
+    held: Counter[bytes] = Counter()
     for _ in range(PAGES_AT_ONCE):
-        if freed := await _freed(ward, pages):
+        if freed := await _freed(ward, pages, held):
             ward.telemetry.count(COUNTER, freed)
         if not pages.more:
             return
 
 
-async def _freed(ward: Ward, pages: Pages) -> int:
+async def _freed(ward: Ward, pages: Pages, held: Counter[bytes]) -> int:
+    """Free a page of orphans; ``held`` is how many suspects the pages before had of each worker."""
     rows = await pages.next()
     if not rows or not await ward.may_recover("processes of ended workers"):
         pages.rewind()
         return 0
     ended = {worker.id: worker for worker in await ward.store.workers(ended=True)}
+    held.update(_suspects(rows, more=pages.more))
     commits = []
     for row in rows:
         owner = row.owner or b""
@@ -44,7 +53,15 @@ async def _freed(ward: Ward, pages: Pages) -> int:
         died = worker is not None and worker.died  # only an evidenced death counts (rule 13)
         name = f"{worker.name} {id_text(owner)}" if worker is not None else id_text(owner)
         hang = Hang.read(worker.hang) if worker is not None else None
-        now, idle_at = ward.time.now(), ward.time.idle_at()
-        commits.append(transition.orphaned(row, now=now, died=died, worker=name, idle_at=idle_at, hang=hang))
+        now, idle_at, many = ward.time.now(), ward.time.idle_at(), held[owner]
+        commits.append(transition.orphaned(row, now=now, died=died, worker=name, idle_at=idle_at, held=many, hang=hang))
     # If we die here the rows stay orphaned: the next sweep, of whichever worker, finds them again.
-    return len(await ward.write(commits))
+    freed = await ward.write(commits)
+    report(rows, freed, ward.telemetry)
+    return len(freed)
+
+
+def _suspects(rows: Sequence[Process], *, more: bool) -> Counter[bytes]:
+    """How many suspects the workers had in hand, as far as one page tells; behind it there may be more."""
+    held = quarantine.held_by(rows)
+    return Counter({owner: max(many, 2 * QUARANTINE_PROCESSES) for owner, many in held.items()}) if more else held

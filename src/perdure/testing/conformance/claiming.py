@@ -139,6 +139,31 @@ class Claiming:
         assert {first, second} == {row.id for row in suspects}
         assert (await trial.claim(worker, alone=True)).claimed == ()
 
+    async def test_rule_13_suspects_of_one_company_are_claimed_together_as_many_as_may_run(self, trial: Trial) -> None:
+        """The one due first says of which company, and how many; nobody else joins them."""
+        worker, now = await trial.worker(), await trial.time.now()
+        a, b, c, d = [
+            await trial.started(due_at=now - n, priority=n % 2, deaths=SUSPECT_DEATHS, alone_deaths=-3)
+            for n in range(4, 8)
+        ]
+        lonely = await trial.started(due_at=now - 3, deaths=SUSPECT_DEATHS)
+        pair = await trial.started(due_at=now - 2, deaths=SUSPECT_DEATHS + 1, alone_deaths=-2)
+        answers = [(await trial.claim(worker, 9, alone=True)).claimed for _ in range(5)]
+        found = [{one.process.id for one in claimed} for claimed in answers]
+        assert found == [{c.id, a.id, d.id}, {b.id}, {lonely.id}, {pair.id}, set()]
+
+    async def test_rule_13_suspects_whose_leases_lapsed_are_claimed_by_company_too(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        pairs = {(await trial.started(deaths=SUSPECT_DEATHS, alone_deaths=-2)).id for _ in range(3)}
+        for _ in range(2):
+            await trial.claim(worker, 9, alone=True, lease=SECOND)
+        await trial.time.advance(2)
+        await trial.started(deaths=SUSPECT_DEATHS, alone_deaths=-2)
+        first = (await trial.claim(worker, 9, alone=True)).claimed
+        second = (await trial.claim(worker, 9, alone=True)).claimed
+        assert (len(first), len(second)) == (2, 1)
+        assert {one.process.id for one in first + second} == pairs
+
     async def test_a_suspect_that_sleeps_is_not_told_of(self, trial: Trial) -> None:
         worker = await trial.worker()
         later = await trial.time.now() + SECOND

@@ -29,8 +29,8 @@ SELECT
     EXISTS (SELECT 1 FROM worker WHERE id = (SELECT worker FROM common) AND ended_at IS NULL),
     (SELECT json_group_array(json_array(n, priority, plain, suspect)) FROM heads
      WHERE plain IS NOT NULL OR suspect IS NOT NULL),
-    (SELECT json_group_array(json_array(hex(id), bytes)) FROM (
-        SELECT process.id, length(input) + coalesce(length(state), 0) + coalesce(length(result), 0) + coalesce(length(error), 0) AS bytes
+    (SELECT json_group_array(json_array(hex(id), bytes, alone_deaths)) FROM (
+        SELECT process.id, alone_deaths, length(input) + coalesce(length(state), 0) + coalesce(length(result), 0) + coalesce(length(error), 0) AS bytes
         FROM owners
         CROSS JOIN process INDEXED BY process_owned ON process.owner = owners.owner AND process.due_at <= (SELECT now FROM common)
         WHERE owners.owner IS NOT NULL AND (process.deaths >= 2) = (SELECT alone FROM common)
@@ -40,7 +40,7 @@ SELECT
     ))
 
 -- name: take_due
-SELECT json_group_array(json_array(due_at, hex(id), bytes)) FROM (
+SELECT json_group_array(json_array(due_at, hex(id), bytes, 0)) FROM (
     SELECT due_at, id, length(input) + coalesce(length(state), 0) + coalesce(length(result), 0) + coalesce(length(error), 0) AS bytes
     FROM process INDEXED BY process_due
     WHERE kind = :kind AND code = :code AND priority = :priority AND due_at <= :now
@@ -49,8 +49,9 @@ SELECT json_group_array(json_array(due_at, hex(id), bytes)) FROM (
 )
 
 -- name: take_suspects
-SELECT json_group_array(json_array(due_at, hex(id), bytes)) FROM (
-    SELECT due_at, id, length(input) + coalesce(length(state), 0) + coalesce(length(result), 0) + coalesce(length(error), 0) AS bytes
+SELECT json_group_array(json_array(due_at, hex(id), bytes, alone_deaths)) FROM (
+    SELECT due_at, id, alone_deaths,
+        length(input) + coalesce(length(state), 0) + coalesce(length(result), 0) + coalesce(length(error), 0) AS bytes
     FROM process INDEXED BY process_suspect
     WHERE kind = :kind AND code = :code AND priority = :priority AND due_at <= :now
     AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths >= 2

@@ -41,8 +41,8 @@ WITH RECURSIVE owners (owner) AS (
     SELECT (SELECT min(owner) FROM process INDEXED BY process_owned WHERE owner > owners.owner)
     FROM owners WHERE owners.owner IS NOT NULL
 )
-SELECT json_group_array(json_array(due_at, hex(id), share, cost, bytes)) FROM (
-    SELECT process.due_at, process.id, process.share, coalesce(process.cost, 1) AS cost,
+SELECT json_group_array(json_array(due_at, hex(id), share, cost, bytes, alone_deaths)) FROM (
+    SELECT process.due_at, process.id, process.share, coalesce(process.cost, 1) AS cost, process.alone_deaths,
         length(input) + coalesce(length(state), 0) + coalesce(length(result), 0) + coalesce(length(error), 0) AS bytes
     FROM owners CROSS JOIN process INDEXED BY process_owned ON process.owner = owners.owner AND process.due_at <= :now
     WHERE owners.owner IS NOT NULL AND process.kind = :kind AND (process.deaths >= 2) = :alone
@@ -86,7 +86,7 @@ SELECT json_group_array(share) FROM shares WHERE share IS NOT NULL
 
 -- name: tasks_of_share
 -- The first due tasks of one share (which may be null) in one code and priority.
-SELECT json_group_array(json_array(due_at, hex(id), share, cost, bytes)) FROM (
+SELECT json_group_array(json_array(due_at, hex(id), share, cost, bytes, 0)) FROM (
     SELECT due_at, id, share, coalesce(cost, 1) AS cost,
         length(input) + coalesce(length(state), 0) + coalesce(length(result), 0) + coalesce(length(error), 0) AS bytes
     FROM process INDEXED BY process_share
@@ -96,8 +96,8 @@ SELECT json_group_array(json_array(due_at, hex(id), share, cost, bytes)) FROM (
 )
 
 -- name: suspects_of_queue
-SELECT json_group_array(json_array(due_at, hex(id), share, cost, bytes)) FROM (
-    SELECT due_at, id, share, coalesce(cost, 1) AS cost,
+SELECT json_group_array(json_array(due_at, hex(id), share, cost, bytes, alone_deaths)) FROM (
+    SELECT due_at, id, share, coalesce(cost, 1) AS cost, alone_deaths,
         length(input) + coalesce(length(state), 0) + coalesce(length(result), 0) + coalesce(length(error), 0) AS bytes
     FROM process INDEXED BY process_suspect
     WHERE kind = :kind AND code = :code AND priority = :priority AND due_at <= :now

@@ -1,4 +1,5 @@
 -- Take due processes (rules 8, 9, 10, 11). The answer has one row at least; its process is null if nothing was taken.
+-- Suspects are taken in one group only: the first, and as many of the same company (-alone_deaths) as may run with it.
 CREATE OR REPLACE FUNCTION perdure.claim(
     worker uuid, kinds text[], codes text[], most int, lease bigint, alone boolean, only_id uuid
 ) RETURNS TABLE (
@@ -30,17 +31,22 @@ BEGIN
                 AND EXISTS (SELECT FROM unnest(kinds, codes) AS h(kind, code) WHERE h.kind = p.kind AND h.code = p.code)
               LIMIT most FOR NO KEY UPDATE SKIP LOCKED) AS l;
     ELSE
-        SELECT array_agg(l.id), array_agg(l.owner) INTO lapsed, owned
-        FROM (SELECT c.id, c.owner FROM perdure.owners() AS o(owner)
-              CROSS JOIN LATERAL (
-                  SELECT p.id, p.owner, p.due_at FROM perdure.process p
-                  WHERE p.owner = o.owner AND p.due_at <= t AND p.status = 'running' AND (p.deaths >= 2) = alone
-                    AND EXISTS (SELECT FROM unnest(kinds, codes) AS h(kind, code)
-                                WHERE h.kind = p.kind AND h.code = p.code)
-                    AND NOT perdure.recovery_paused()
-                  ORDER BY p.due_at, p.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED) AS c
-              ORDER BY c.due_at, c.id LIMIT most) AS l;
-        most := most - coalesce(cardinality(lapsed), 0);
+        SELECT array_agg(l.id ORDER BY l.n), array_agg(l.owner ORDER BY l.n) INTO lapsed, owned
+        FROM (SELECT d.*, row_number() OVER (PARTITION BY alone AND d.mark <> d.first ORDER BY d.n) AS place
+              FROM (SELECT c.id, c.owner, c.alone_deaths AS mark, row_number() OVER w AS n,
+                           first_value(c.alone_deaths) OVER w AS first
+                    FROM perdure.owners() AS o(owner)
+                    CROSS JOIN LATERAL (
+                        SELECT p.id, p.owner, p.due_at, p.alone_deaths FROM perdure.process p
+                        WHERE p.owner = o.owner AND p.due_at <= t AND p.status = 'running' AND (p.deaths >= 2) = alone
+                          AND EXISTS (SELECT FROM unnest(kinds, codes) AS h(kind, code)
+                                      WHERE h.kind = p.kind AND h.code = p.code)
+                          AND NOT perdure.recovery_paused()
+                        ORDER BY p.due_at, p.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED) AS c
+                    WINDOW w AS (ORDER BY c.due_at, c.id)) AS d
+              WHERE d.n <= most) AS l
+        WHERE NOT alone OR (l.mark = l.first AND l.place <= greatest(1, -l.first));
+        most := CASE WHEN alone AND cardinality(lapsed) > 0 THEN 0 ELSE most - coalesce(cardinality(lapsed), 0) END;
         IF alone THEN
             SELECT array_agg(l.id) INTO chosen FROM perdure.claim_suspects(kinds, codes, most, t) AS l(id);
         ELSE

@@ -39,17 +39,23 @@ BEGIN
         IF q.blocked_at IS NOT NULL THEN
             RETURN;
         END IF;
-        SELECT array_agg(l.id), array_agg(l.owner), coalesce(sum(l.weight), 0) INTO lapsed, owned, paid
-        FROM (SELECT c.id, c.owner, least(coalesce(c.cost, 1), q.concurrency, q.share_concurrency, q.rate) AS weight
-              FROM perdure.owners() AS o(owner)
-              CROSS JOIN LATERAL (
-                  SELECT p.id, p.owner, p.due_at, p.cost FROM perdure.process p
-                  WHERE p.owner = o.owner AND p.due_at <= t AND p.status = 'running' AND (p.deaths >= 2) = alone
-                    AND p.kind = queued AND p.code = ANY (codes) AND (only_id IS NULL OR p.id = only_id)
-                    AND NOT perdure.recovery_paused()
-                  ORDER BY p.due_at, p.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED) AS c
-              WHERE locking = 1
-              ORDER BY c.due_at, c.id LIMIT most) AS l;
+        SELECT array_agg(l.id ORDER BY l.n), array_agg(l.owner ORDER BY l.n), coalesce(sum(l.weight), 0)
+        INTO lapsed, owned, paid
+        FROM (SELECT d.*, row_number() OVER (PARTITION BY alone AND d.mark <> d.first ORDER BY d.n) AS place,
+                     least(coalesce(d.cost, 1), q.concurrency, q.share_concurrency, q.rate) AS weight
+              FROM (SELECT c.id, c.owner, c.cost, c.alone_deaths AS mark, row_number() OVER w AS n,
+                           first_value(c.alone_deaths) OVER w AS first
+                    FROM perdure.owners() AS o(owner)
+                    CROSS JOIN LATERAL (
+                        SELECT p.id, p.owner, p.due_at, p.cost, p.alone_deaths FROM perdure.process p
+                        WHERE p.owner = o.owner AND p.due_at <= t AND p.status = 'running' AND (p.deaths >= 2) = alone
+                          AND p.kind = queued AND p.code = ANY (codes) AND (only_id IS NULL OR p.id = only_id)
+                          AND NOT perdure.recovery_paused()
+                        ORDER BY p.due_at, p.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED) AS c
+                    WHERE locking = 1
+                    WINDOW w AS (ORDER BY c.due_at, c.id)) AS d
+              WHERE d.n <= most) AS l
+        WHERE NOT alone OR (l.mark = l.first AND l.place <= greatest(1, -l.first));
         owned := coalesce(owned, '{}');
         slots := q.concurrency - (
             SELECT coalesce(sum(least(coalesce(p.cost, 1), q.concurrency, q.share_concurrency, q.rate)), 0)
@@ -78,8 +84,9 @@ BEGIN
                 WHERE p.owner = o.owner AND p.due_at <= t AND p.kind = queued AND NOT perdure.recovery_paused()
                 LIMIT 1) AS l);
         IF locking = 1 OR idle OR least(slots, pace) <= 0 THEN
-            SELECT * INTO chosen FROM perdure.queue_choice(q, queued, codes, most - cardinality(owned), least(slots, pace),
-                                                           alone, only_id, t);
+            SELECT * INTO chosen FROM perdure.queue_choice(
+                q, queued, codes, CASE WHEN alone AND cardinality(owned) > 0 THEN 0 ELSE most - cardinality(owned) END,
+                least(slots, pace), alone, only_id, t);
             EXIT WHEN NOT lost;
         END IF;
     END LOOP;

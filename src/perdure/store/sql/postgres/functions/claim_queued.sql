@@ -35,7 +35,7 @@ BEGIN
             owned := owned || found.owned;
             next_t := least(next_t, found.next_t);
             danger := danger OR found.suspects;
-            most := most - cardinality(found.taken);
+            most := CASE WHEN alone AND cardinality(found.taken) > 0 THEN 0 ELSE most - cardinality(found.taken) END;
         END LOOP;
         UPDATE perdure.process p SET owner = worker, token = p.token + 1, due_at = t + lease * interval '1 microsecond',
             reminder = false, opened_at = coalesce(p.opened_at, t), changed_at = t

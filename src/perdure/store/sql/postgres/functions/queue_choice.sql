@@ -96,16 +96,22 @@ BEGIN
                   AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths + 0 < 2
                 ORDER BY p.due_at, p.id LIMIT least(reach, (2 * reach + n.shares - 1) / n.shares)) AS w) AS c
         UNION ALL
-        SELECT c.id, y.priority, c.share, perdure.share_load(q, queued, c.share), c.due_at, c.cost,
-               row_number() OVER (PARTITION BY h.code, y.priority), reach
-        FROM unnest(codes) AS h(code)
-        CROSS JOIN generate_series(0, 9) AS y(priority)
-        CROSS JOIN LATERAL (
-            SELECT p.id, p.due_at, p.share, p.cost FROM perdure.process p
-            WHERE p.kind = queued AND p.code = h.code AND p.priority = y.priority AND p.due_at <= t
-              AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths >= 2
-            ORDER BY p.due_at, p.id LIMIT reach) AS c
-        WHERE alone AND only_id IS NULL
+        SELECT g.id, g.priority, g.share, perdure.share_load(q, queued, g.share), g.due_at, g.cost, g.j, reach
+        FROM (SELECT s.*, row_number() OVER (PARTITION BY s.mark ORDER BY s.n) AS place
+              FROM (SELECT c.id, y.priority, c.share, c.due_at, c.cost, c.alone_deaths AS mark,
+                           row_number() OVER (PARTITION BY h.code, y.priority) AS j, row_number() OVER w AS n,
+                           first_value(c.alone_deaths) OVER w AS first
+                    FROM unnest(codes) AS h(code)
+                    CROSS JOIN generate_series(0, 9) AS y(priority)
+                    CROSS JOIN LATERAL (
+                        SELECT p.id, p.due_at, p.share, p.cost, p.alone_deaths FROM perdure.process p
+                        WHERE p.kind = queued AND p.code = h.code AND p.priority = y.priority AND p.due_at <= t
+                          AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths >= 2
+                        ORDER BY p.due_at, p.id LIMIT reach) AS c
+                    WHERE alone AND only_id IS NULL
+                    WINDOW w AS (ORDER BY y.priority, c.due_at, c.id)) AS s
+              WHERE s.mark = s.first) AS g
+        WHERE g.place <= greatest(1, -g.mark)
         UNION ALL
         SELECT p.id, p.priority, p.share, perdure.share_load(q, queued, p.share), p.due_at, p.cost, 0, 1
         FROM (SELECT p.* FROM perdure.process p WHERE p.id = only_id OFFSET 0) AS p
