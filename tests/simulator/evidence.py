@@ -203,6 +203,8 @@ def deaths_are_counted(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
             elif event.type is EventType.REVIVED and b'"died":true' in (event.payload or b""):
                 told = json.decode(event.payload or b"{}")
                 deaths, alone = told["deaths"], told["alone_deaths"]
+                if told.get("waited"):
+                    continue
                 if not deaths + alone:
                     yield f"run {run}: its worker died, and event {event.number} counts no death"
                 if alone and deaths < SUSPECT_DEATHS:

@@ -114,6 +114,8 @@ def _revived(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     told = msgspec.json.decode(event.payload or b"{}")
     if told.get("died"):
         name = told["worker"].partition(" ")[0]
+        if told.get("waited"):
+            return f"worker {name} died while it only waited there, which counts nothing against it"
         company = told.get("company", 0)
         how = (
             ""

@@ -114,18 +114,19 @@ def orphaned(
     """Free what an ended worker held: new token, due now, the death counted if there is evidence of one.
 
     ``held`` is how many suspects it had in hand, see :mod:`~perdure.kernel.quarantine`. A process that died too often
-    while it ran alone is parked as broken, with the evidence (rule 13). If it is known which process has hung the worker
-    (``hang``), that counts as a death of this one, and as nothing against the others; while it runs alone, once is
-    enough.
+    while it ran alone is parked as broken, with the evidence (rule 13). If it is known which process has hung the
+    worker (``hang``), that counts as a death of this one, and as nothing against the others; while it runs alone, once
+    is enough.
     """
     ran_alone = quarantine.company(process) == 1
     hung = hang is not None and hang.process == process.id
     deaths, alone = process.deaths, process.alone_deaths
-    if hung or (hang is None and died and not quarantine.only_waited(process)):
-        deaths, alone = quarantine.after_death(process, 1 if hung else held)
     counted = died if hang is None else hung
+    waited = counted and not hung and quarantine.only_waited(process)
+    if counted and not waited:
+        deaths, alone = quarantine.after_death(process, 1 if hung else held)
     evidence: dict[str, Any] = {"worker": worker, "died": counted, "deaths": deaths, "alone_deaths": max(alone, 0)}
-    evidence["origin"] = AUTOMATIC
+    evidence |= {"origin": AUTOMATIC} | ({"waited": True} if waited else {})
     freed = replace(process, deaths=deaths, alone_deaths=alone)
     if quarantine.is_suspect(freed):
         evidence["company"] = quarantine.company(freed)
