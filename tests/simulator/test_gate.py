@@ -25,6 +25,7 @@ QUICK = (
     "a cancelled process ends as completed",
     "a signal is sent anew when another worker goes on",
     "outputs are released before unheard messages have had their turn",
+    "a process whose turn is over and that waits for nothing is not let go",
 )
 """Defects that the first few histories notice, of every chapter: the others take minutes, and ``make gate``."""
 MOST = 20

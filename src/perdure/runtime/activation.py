@@ -338,6 +338,12 @@ class Activation:
         self.not_before = commit.not_before
         self.number = commit.after.events - 1
 
+    @property
+    def rests_for_nothing(self) -> bool:
+        """Whether nothing is under way that would bring it on: no step, commit, timer, retry or message."""
+        under_way = self.commit is not None or self.queued or self.unheard or self.told is not None
+        return not (under_way or self.in_flight or self.retries or self.alarm or self.outbox is not None)
+
     def drop(self) -> None:
         """Let go: steps are cancelled, the code's memory is evicted; nothing that it does now counts (rule 20)."""
         self.gone = True

@@ -22,6 +22,7 @@ from perdure.testing.simulator.machine import WallClock
 from perdure.testing.simulator.monitor import Monitor
 from perdure.testing.simulator.node import Node
 from perdure.testing.simulator.server import Server
+from perdure.testing.simulator.stillness import Stillness
 from perdure.testing.simulator.storm import Storm
 from perdure.testing.simulator.swarm import Swarm
 from perdure.testing.simulator.violation import Violation
@@ -55,6 +56,7 @@ class Cluster:
         self.server.kill = self._kill
         self.monitor = Monitor(loop, self.server, self.wall, self.log)
         self.server.monitor = self.monitor
+        self.monitor.stillness = Stillness(self)
         self.storm = Storm(self)
         self.nodes: list[Node] = []
         self.engines: list[Engine] = []
@@ -112,7 +114,9 @@ class Cluster:
         """The life of a new OS process; the simulator calls this."""
         self._births += 1
         skew = self.swarm.skew * self.choices.pick((0, -1, 1), "skew") if self.swarm.skew else 0.0
-        return self.loop.born(f"{name}#{self._births}", self._births, 1.0 + skew, 1000.0 * self._births)
+        life = self.loop.born(f"{name}#{self._births}", self._births, 1.0 + skew, 1000.0 * self._births)
+        life.struck(self.loop.now)
+        return life
 
     def _kill(self, life: Life) -> None:
         for node in self.nodes:

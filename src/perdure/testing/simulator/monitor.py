@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,6 +28,9 @@ from perdure.testing.simulator.loop import SimLoop
 from perdure.testing.simulator.machine import WallClock
 from perdure.testing.simulator.server import Server
 from perdure.testing.simulator.violation import Violation
+
+if TYPE_CHECKING:
+    from perdure.testing.simulator.stillness import Stillness
 
 _LAST = (1 << 63) - 1
 
@@ -57,6 +60,7 @@ class Monitor:
         self.moved_at = 0.0
         self.events: Counter[str] = Counter()
         self.lost: dict[bytes, Loss] = {}
+        self.stillness: Stillness | None = None
         self.leases: dict[bytes, dict[bytes, int]] = {}
         self.noted: Callable[[Process, Event], None] = lambda process, event: None
         self._charges = Charges()
@@ -74,6 +78,8 @@ class Monitor:
         try:
             taken = [self._touched(connection, life, door, process, altered) for process, altered in touched]
             self._taken(connection, [one for one in taken if one is not None])
+            if self.stillness is not None:
+                self.stillness.look(connection.one("clock_mark")[0])
         except Violation as violation:
             self.loop.fail(violation)
 
@@ -102,7 +108,10 @@ class Monitor:
         if was is None or was.version != process.version or fresh:
             self.moves += 1
             self.moved_at = self.loop.now
-        now = max(connection.one("clock_mark")[0], self.wall.latest())  # a turn carries its time over a jump back
+        mark = connection.one("clock_mark")[0]
+        if self.stillness is not None:
+            self.stillness.touched(life, was, process, mark)
+        now = max(mark, self.wall.latest())  # a turn carries its time over a jump back
         findings = unsound(process, events, _messages(connection, id) if process.inbox else (), now)
         findings += unsound_move(was, process, fresh, now)
         for finding in findings:

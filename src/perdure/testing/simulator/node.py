@@ -149,6 +149,7 @@ class Node:
         """SIGCONT: what has piled up goes on."""
         if self.life is not None and self.alive and self.life.paused:
             self.life.paused = False
+            self.life.struck(self.cluster.loop.now)
             self.cluster.log.note(self.life.name, "goes on")
 
     def terminate(self) -> None:
@@ -157,6 +158,7 @@ class Node:
             return
         self.cluster.log.note(self.life.name, "is asked to stop")
         self.life.blows += 1
+        self.life.struck(self.cluster.loop.now)
         stop = self.life.signals.get(signal.SIGTERM)
         if stop is None and self.engine is not None:
             stop = self.engine.stop_soon

@@ -86,6 +86,7 @@ class Server:
     def cut(self, life: Life, seconds: float, *, hangs: bool) -> None:
         """For so long what a life asks waits until that is over, or fails at once."""
         self._cuts[life.number] = (self.loop.now + seconds, hangs)
+        life.struck(self.loop.now + seconds)
         self.log.note(life.name, f"is cut off from the store for {seconds:g} s: calls {'hang' if hangs else 'fail'}")
 
     def fail_over(self, lost: int) -> int:
@@ -128,6 +129,8 @@ class Server:
                 wait += max(until - self.loop.now, 0.0)
             elif until > self.loop.now:
                 fault = "failed before"
+        if fault:
+            store.life.struck(self.loop.now + wait + max(self.swarm.latencies))
         answer: asyncio.Future[Any] = self.loop.create_future()
         self.loop.call_in(self.loop.world, wait, self._arrived, store, door, fault, work, answer, self.line)
         return await answer

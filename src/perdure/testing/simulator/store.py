@@ -162,6 +162,7 @@ class SimStore(SqliteStore):
             return records, set()
         locked = {server.choices.draw(len(records), "fault")}
         server.faults["locked row"] += 1
+        self.life.struck(server.loop.now)
         return [one for number, one in enumerate(records) if number not in locked], locked
 
 

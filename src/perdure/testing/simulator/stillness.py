@@ -1,0 +1,124 @@
+"""Stillness: the law that nothing stands still for a lease without a death.
+
+A lease that lapses, a due process that nobody takes, a process in hand that waits for nothing: each is mended in the
+end, so that no other law sees it, and each has cost the time of a lease. It is a violation unless something has struck
+the worker that ought to have moved the process: it was killed, stopped or paused, a call of it failed, a clock was set.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from perdure import limits
+from perdure.kernel.child import is_task
+from perdure.kernel.process import Process, Status
+from perdure.testing.simulator.life import Life
+from perdure.testing.simulator.violation import Violation
+
+if TYPE_CHECKING:
+    from perdure.testing.simulator.cluster import Cluster
+    from perdure.testing.simulator.node import Node
+
+LAW = "nothing_stands_still"
+LOOK_SECONDS = 0.5
+SLACK_SECONDS = 2 * limits.POLL_SECONDS + 2.0
+"""A hint may be lost: then a worker looks by itself after a second, and after looks in vain a second later."""
+WAYS = 6
+"""At most so many ways between a worker and the store lie between two moves of a process."""
+
+
+class Stillness:
+    """Knows when each process moved last, and whose it was; holds that against when its worker was struck last."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._moved: dict[bytes, float] = {}
+        self._leased: dict[bytes, float] = {}
+        self._lives: dict[bytes, Life] = {}
+        self._looked = 0.0
+        pace, slowest = cluster.swarm.pace, max(cluster.swarm.latencies)
+        self.bound = SLACK_SECONDS + WAYS * slowest
+        self.lease = pace.lease_seconds
+        margin = min(limits.LEASE_MARGIN_SECONDS, self.lease / 4)
+        # A renewal is due when a third of the lease is over, goes with the next beat, and may have to wait for another.
+        self.applies = self.lease / 3 + pace.beat_seconds + margin + 4 * slowest < self.lease
+
+    def touched(self, life: Life, was: Process | None, now: Process, mark: int) -> None:
+        """A transaction of a life has changed a row; ``mark`` is the store's time."""
+        time = self._cluster.loop.now
+        if now.owner is not None and (was is None or was.owner != now.owner):
+            self._lives[now.owner] = life
+        if was is not None and was.owner is not None and was.owner != now.owner:
+            self._changed_hands(life, was, mark)
+        if now.owner is not None and (was is None or (was.owner, was.due_at) != (now.owner, now.due_at)):
+            self._leased[now.id] = time
+        if was is None or (was.version, was.token, was.inbox, was.owner) != (
+            now.version, now.token, now.inbox, now.owner,
+        ):  # fmt: skip
+            self._moved[now.id] = time
+
+    def _changed_hands(self, life: Life, was: Process, mark: int) -> None:
+        """A row was taken from its owner: if that was because its lease was over, the owner was struck before."""
+        owner = self._lives.get(was.owner or b"")
+        if owner is None or was.due_at is None or was.due_at > mark or owner is life:
+            return
+        if was.deadline is not None and was.deadline <= mark:
+            return  # what is over its deadline is not renewed (rule 14)
+        if self._calm(owner, self._leased.get(was.id, 0.0)):
+            self._broken(was, f"its lease has lapsed, though nothing has struck {owner.name}, which had it")
+
+    def look(self, mark: int) -> None:
+        """A transaction has been made: now and then, look whether something stands still."""
+        time = self._cluster.loop.now
+        if time - self._looked < LOOK_SECONDS:
+            return
+        self._looked = time
+        for process in self._cluster.monitor.rows():
+            if process.status is not Status.RUNNING or process.reminder or is_task(process.kind):
+                continue
+            moved = self._moved.get(process.id, time)
+            if process.owner is not None:
+                self._look_at_owned(process, moved)
+            elif process.deaths < limits.SUSPECT_DEATHS and time - moved > self.bound:
+                overdue = mark - (process.due_at or mark)
+                if overdue > self.bound * 1_000_000:
+                    self._look_at_due(process)
+
+    def _look_at_due(self, process: Process) -> None:
+        """It has been due for long: then nobody could take it who was not struck."""
+        since = self._cluster.loop.now - self.bound
+        for node in self._cluster.workers:
+            if not node.alone and _takes(node, process) and node.life is not None and self._calm(node.life, since):
+                self._broken(process, f"it has been due for over {self.bound:g} s, and {node.name} does not take it")
+
+    def _look_at_owned(self, process: Process, moved: float) -> None:
+        """It is in hand: then it waits for something there."""
+        since = self._cluster.loop.now - self.lease - self.bound
+        owner = self._lives.get(process.owner or b"")
+        if owner is None or moved > since or not self._calm(owner, since):
+            return
+        for node in self._cluster.workers:
+            worker = None if node.engine is None or node.life is not owner else node.engine.worker
+            held = None if worker is None else worker.scheduler.hand.get(process.id)
+            if held is not None and held.rests_for_nothing:
+                self._broken(
+                    process, f"{owner.name} has had it in hand for longer than a lease, and it waits for nothing"
+                )
+
+    def _calm(self, life: Life, since: float) -> bool:
+        """Whether a life has lived undisturbed since that time, on a clock that was never set."""
+        return (
+            self.applies and not life.dead and not life.paused and life.struck_at < since and self._cluster.wall.steady
+        )
+
+    def _broken(self, process: Process, text: str) -> None:
+        violation: Violation = self._cluster.monitor.violation(LAW, process, text)
+        self._cluster.loop.fail(violation)
+
+
+def _takes(node: Node, process: Process) -> bool:
+    """Whether a worker there hosts it, and has room."""
+    worker = None if node.engine is None else node.engine.worker
+    if worker is None or worker.scheduler.draining or (process.kind, process.code) not in worker.registry.hosted:
+        return False
+    return len(worker.scheduler.hand) < worker.intake.capacity
