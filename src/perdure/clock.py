@@ -9,13 +9,20 @@ import asyncio
 import os
 import random
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from threading import Thread
 from time import monotonic, time_ns  # by value: a turn puts a wall before these names of the module
 from typing import Protocol
 
 MICROSECOND = 1
 SECOND = 1_000_000
+
+
+_boottime: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+_ticks: Callable[[], float] = monotonic if _boottime is None else partial(time.clock_gettime, _boottime)
+"""On Linux the clock of the machine's life: CLOCK_MONOTONIC stands still while a laptop or a guest is suspended."""
 
 
 class Child(Protocol):
@@ -48,8 +55,13 @@ class Machine:
         return time_ns() // 1000
 
     def monotonic(self) -> float:
-        """Seconds that never run backward, from an unknown start."""
-        return monotonic()
+        """Seconds that never run backward, from an unknown start; they also pass while the machine is suspended."""
+        return _ticks()
+
+    @property
+    def ticks(self) -> Callable[[], float]:
+        """:meth:`monotonic` as the quickest thing to call: every resumption of a step asks it."""
+        return _ticks if type(self).monotonic is Machine.monotonic else self.monotonic
 
     def random(self) -> float:
         """A number from 0 up to but not including 1, for jitter."""

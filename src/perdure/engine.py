@@ -216,10 +216,9 @@ class Engine(Client):
     ) -> asyncio.Future[StartAnswer] | None:
         """Start a process as owned by our own worker, if it has room: no claim, no wake-up."""
         worker = self.worker
-        if worker is None or worker.scheduler.draining or self._alone:
+        if worker is None or worker.scheduler.draining or worker.busy >= self.pace.in_flight or self._alone:
             return None
-        shortages = worker.shortages
-        if worker.busy >= shortages.room(self.pace.in_flight) or not shortages.serves(process.kind):
+        if worker.shortages.active and not worker.has_room(process.kind):
             return None
         future: asyncio.Future[StartAnswer] = self._loop.create_future()
         worker.scheduler.start(process, workflow, to_future(future), messages)

@@ -80,6 +80,19 @@ async def held(n: int) -> int:
 
 
 @step(retry=Retry.NONE)
+async def poise() -> None:
+    effect("poised")
+    while not gate().exists():
+        await asyncio.sleep(0.001)
+    effect("acted")
+
+
+@workflow
+async def poised() -> None:
+    await poise()
+
+
+@step(retry=Retry.NONE)
 async def deadly() -> None:
     effect("deadly")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -136,7 +149,7 @@ async def main(url: str, orders: dict[str, Any]) -> None:
     if "doom" in orders:
         Doom(**orders["doom"]).upon(store)
     pace = Pace(**orders.get("pace", {}))
-    hosted = [three_steps, five_pauses, held, poison, *orders.get("modules", [])]
+    hosted = [three_steps, five_pauses, held, poised, poison, *orders.get("modules", [])]
     async with Engine(url, store=store, machine=machine, work=True, workflows=hosted, pace=pace) as engine:
         if "call" in orders:
             id, name, value, key = orders["call"]

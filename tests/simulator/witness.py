@@ -21,6 +21,8 @@ from tests.simulator.program import Do, Kin, Line, Node, inside
 
 MOMENT_SECONDS = 0.002
 """Times are rounded to less than this."""
+ACTS = frozenset({"began", "done", "undoing", "undone"})
+"""Effects of who acts; who was told to stop may go on for a moment to clean up."""
 BY_PEOPLE = frozenset({EventType.SET_BY_HAND, EventType.SKIPPED})
 
 
@@ -71,17 +73,19 @@ class Witness:
                 self._fail(f"{effect.label} begins, and no result of {label} before it is stored")
 
     def _in_time(self, effect: Effect) -> None:
-        """Nobody who was not stopped acts on a lease that is over (R4); nobody takes his for longer than it is (15)."""
+        """Nobody acts on a lease that is over, though stopped for a while (R4), or believes it to last longer (15)."""
         life, id = self.cluster.loop.current(), id_bytes(effect.process)
         leases = self.cluster.monitor.leases.get(id, {})
         mine = [end for owner, end in leases.items() if self.locks.ever.get(owner) is life]
         if not mine:
             return
         left = (max(mine) - self.cluster.wall.now()) / SECOND
-        if effect.kind == "done" and left < 0 and not life.blows:
-            self._fail(f"{effect.label} was done {-left:.3f} s after the lease of its process was over", "one_owner")
-        believed, swarm = self._believed(life, id), self.cluster.swarm
-        if believed > left + swarm.skew * swarm.pace.lease_seconds + MOMENT_SECONDS:
+        swarm = self.cluster.swarm
+        apart = swarm.skew * swarm.pace.lease_seconds + MOMENT_SECONDS
+        if effect.kind in ACTS and left < (-apart if life.blows else 0):
+            self._fail(f"{effect.label}: {effect.kind} {-left:.3f} s after the lease of its process", "one_owner")
+        believed = self._believed(life, id)
+        if believed > left + apart:
             text = f"{effect.label}: its worker believes in a lease of {believed:.3f} s more, and has {left:.3f} s"
             self._fail(text, "one_owner")
 

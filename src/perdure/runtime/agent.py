@@ -25,7 +25,7 @@ from perdure.kernel.failure import Failure, answered
 from perdure.kernel.process import Process
 from perdure.runtime.budget import Budgets
 from perdure.runtime.cells import Cells
-from perdure.runtime.execution import Execution
+from perdure.runtime.execution import Execution, LeaseLapsed
 from perdure.runtime.keeper import HardCall
 from perdure.runtime.relay import Relay
 from perdure.runtime.shortage import Shortages
@@ -54,7 +54,8 @@ class Agent:
     ``answered`` is told of a step that is over, ``tried`` of a failed attempt that another will follow, ``due`` that
     the wait before an attempt has passed, ``queued`` that an undo may begin which waits in a queue,
     ``late`` of a value that comes after its attempt was given up, ``refused`` of what a late commit would have left,
-    ``shown`` of a value that an attempt publishes.
+    ``shown`` of a value that an attempt publishes, ``lapsed`` of a process whose lease was over before a step of it
+    could begin or go on.
     """
 
     def __init__(self, telemetry: Telemetry, time: StoreTime, machine: Machine) -> None:
@@ -71,14 +72,16 @@ class Agent:
         self.late: Callable[[Execution, Any], None] = lambda execution, value: None
         self.refused: Callable[[Process], None] = lambda after: None
         self.shown: Callable[[Execution, str, bytes], None]
-        self._relay = Relay(self.loop, self._completed, self.failed)
+        self.lapsed: Callable[[Activation], object]
+        self._ticks = machine.ticks
+        self._relay = Relay(self.loop, self._completed, self.failed, self._lapse, self._ticks)
         self.cells: Cells | None = None
         self.notary: Notary | None = None
         self._threads: Threads | None = None
         self._running: dict[Execution, None] = {}  # in the order of their beginning
         self._lingering = Lingering(self.loop)
         self._budgets = Budgets()
-        self._waiting: set[Execution] = set()  # attempts put off for a shortage
+        self.put_off: dict[Execution, None] = {}  # attempts that wait for a shortage to end
         self._silent: set[asyncio.Future[Any]] = set()
         self._patrol: asyncio.TimerHandle | None = None
 
@@ -208,22 +211,21 @@ class Agent:
         self.shortages.refused(what, f"{ask.step}: {error!r:.200}")
         self.telemetry.counters["attempts_put_off"] += 1
         again = Execution(self, activation, ask, execution.number, execution.since)
-        again.put_off = execution.put_off or self.loop.time()
         activation.in_flight[ask.name, ask.place] = again
         delay = limits.SHORTAGE_AGAIN_SECONDS * (0.5 + self.machine.random())
         again.timer = self.loop.call_later(delay, self._begin_again, again)
-        self._waiting.add(again)
+        self.put_off[again] = None
         return True
 
     def _begin_again(self, execution: Execution) -> None:
         execution.timer = None
-        self._waiting.discard(execution)
+        self.put_off.pop(execution, None)
         if not execution.over:
             self._call(execution)
 
     def held_up(self) -> bool:
         """Whether some step may have to wait long before it can begin here."""
-        if self._waiting or (self._threads is not None and self._threads.held_up()):
+        if self.put_off or (self._threads is not None and self._threads.held_up()):
             return True
         return self.cells is not None and self.cells.held_up()
 
@@ -276,12 +278,26 @@ class Agent:
                 self.failed(execution, error)
 
         execution.call = Call(
-            partial(context.run, ask.step.function, *ask.args, **ask.kwargs),
+            partial(self._in_time, execution, partial(context.run, ask.step.function, *ask.args, **ask.kwargs)),
             partial(self.began, execution),
             ended,
             ask.step,
         )
         self.threads.call(execution.call)
+
+    def late_for(self, execution: Execution) -> bool:
+        """Whether the lease of an attempt is over, from whichever thread; what runs there cannot be stopped."""
+        return execution.activation.lease_end <= self._ticks()
+
+    def _in_time(self, execution: Execution, function: Callable[[], Any]) -> Any:
+        if self.late_for(execution):
+            raise LeaseLapsed
+        return function()
+
+    def _lapse(self, execution: Execution) -> None:
+        """Nobody acts on a lease that is over (R4): this worker froze, and the guard has not looked yet."""
+        if not execution.activation.gone:
+            self.lapsed(execution.activation)
 
     def _call_in_cell(self, execution: Execution) -> None:
         def ended(answer: Answer | StepCrashed) -> None:
@@ -295,7 +311,8 @@ class Agent:
 
         assert self.cells is not None
         ordered = order(execution.ask.step, execution.ask.raw, execution.current())
-        execution.hard_call = HardCall(ordered, partial(self.began, execution), execution.heard, ended)
+        began, late = partial(self.began, execution), partial(self.late_for, execution)
+        execution.hard_call = HardCall(ordered, began, execution.heard, ended, late)
         self.cells.call(execution.hard_call)
 
     def _completed(self, execution: Execution, value: Any) -> None:
@@ -311,6 +328,10 @@ class Agent:
 
     def failed(self, execution: Execution, error: BaseException) -> None:
         """An attempt has raised, or could not be made."""
+        if isinstance(error, LeaseLapsed):
+            self._lingering.ended(execution)
+            self._lapse(execution)
+            return
         if execution.over and isinstance(error, asyncio.CancelledError):
             self._lingering.ended(execution)
             return  # it was told to stop and did
@@ -332,8 +353,8 @@ class Agent:
     def _let_go(self, execution: Execution) -> None:
         """Look after an attempt no more: a timer would keep the whole process in memory until it rings."""
         self._running.pop(execution, None)
-        if self._waiting:
-            self._waiting.discard(execution)
+        if self.put_off:
+            self.put_off.pop(execution, None)
         if execution.timer is not None:
             execution.timer.cancel()
             execution.timer = None

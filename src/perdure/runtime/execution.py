@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from perdure.store.pact import Pact
 
 
-class Execution:
-    """One attempt of one step, under way. After :meth:`stop` or its deadline nothing of it counts.
+class LeaseLapsed(Exception):
+    """The lease was over before the step's function was called: nothing was tried."""
 
-    ``put_off`` is the time since which it waits, begun in vain before, for a shortage of the worker to end.
-    """
+
+class Execution:
+    """One attempt of one step, under way. After :meth:`stop` or its deadline nothing of it counts."""
 
     __slots__ = (
         "activation", "agent", "ask", "attempt", "call", "deadline", "extending", "hard_call", "number", "over",
-        "pact", "put_off", "since", "started", "task", "timer",
+        "pact", "since", "started", "task", "timer",
     )  # fmt: skip
 
     def __init__(self, agent: Agent, activation: Activation, ask: Ask[Any], number: int, since: int) -> None:
@@ -46,7 +47,6 @@ class Execution:
         self.pact: Pact | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.started = 0.0
-        self.put_off = 0.0
         self.deadline = inf
         self.attempt: Attempt | None = None
 

@@ -18,9 +18,14 @@ if TYPE_CHECKING:
 
 
 class HardCall:
-    """One attempt for a cell; on the event loop ``begun``, ``heard`` (of progress) and ``ended`` are told of it."""
+    """One attempt for a cell; on the event loop ``begun``, ``heard`` (of progress) and ``ended`` are told of it.
 
-    __slots__ = ("begun", "ended", "given_up", "hanging", "heard", "keeper", "order", "ordered", "progress", "watch")
+    ``late`` says, in the keeper's thread, that it must not begin any more: its lease is over.
+    """
+
+    __slots__ = (
+        "begun", "ended", "given_up", "hanging", "heard", "keeper", "late", "order", "ordered", "progress", "watch",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -28,7 +33,9 @@ class HardCall:
         begun: Callable[[], None],
         heard: Callable[[bytes], None],
         ended: Callable[[Answer | StepCrashed], None],
+        late: Callable[[], bool] = bool,
     ) -> None:
+        self.late = late
         self.order = order
         self.begun = begun
         self.heard = heard
@@ -89,7 +96,7 @@ class Keeper:
                 if cell is None:
                     return self._died(call, before="could take up the step")
                 call.ordered = True
-                if call.given_up:
+                if call.given_up or call.late():
                     return None
                 again = cell.calls > 0  # it may have died while nobody listened: then another one is asked
                 answer = self._talk(cell, call, again=again)

@@ -25,6 +25,7 @@ from perdure.errors import DefinitionError, StoreUnavailable
 from perdure.kernel import pact
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
+from perdure.runtime.execution import LeaseLapsed
 from perdure.runtime.threads import Call
 from perdure.store.base import Store
 from perdure.store.pact import Pact, Pacts, PactVerdict, pacts_of, sealing_of
@@ -157,6 +158,8 @@ class Notary:
                 return Kept(PactVerdict.KNOWN)  # an earlier attempt has committed, and nobody heard of it
         except StoreUnavailable as error:
             raise NotBegun(str(error)) from error
+        if self._agent.late_for(execution):
+            raise LeaseLapsed
         began()
         value = ask.step.function(*ask.args, **ask.kwargs)
         if ask.step.is_async:

@@ -20,15 +20,23 @@ if TYPE_CHECKING:
 
 
 class Relay:
-    """Runs executions in the order in which they are put; ``completed`` gets a step's value, ``failed`` its error."""
+    """Runs executions in the order in which they are put; ``completed`` gets a step's value, ``failed`` its error.
+
+    ``lapse`` is told of an execution whose lease is over by ``ticks`` when it would begin or go on: it does not.
+    A step that does not wait cannot be stopped.
+    """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         completed: Callable[[Execution, Any], None],
         failed: Callable[[Execution, BaseException], None],
+        lapse: Callable[[Execution], None],
+        ticks: Callable[[], float],
     ) -> None:
         self._loop = loop
+        self._lapse = lapse
+        self._ticks = ticks
         self._completed = completed
         self._failed = failed
         self._context = copy_context()
@@ -54,6 +62,9 @@ class Relay:
             while waiting and not runner.cancelling():
                 execution = waiting.popleft()
                 if execution.over:
+                    continue
+                if execution.activation.lease_end <= self._ticks():
+                    self._lapse(execution)
                     continue
                 execution.task = runner
                 rest = self._begin(execution)
@@ -87,26 +98,34 @@ class Relay:
         except BaseException as error:  # a step may raise anything; its worker must live
             self._failed(execution, error)
         else:
-            return _Rest(context, code, awaits)
+            return _Rest(self, execution, context, code, awaits)
         return None
 
 
 class _Rest:
     """A coroutine that waits for ``awaits``: when awaited, it goes on in its own context."""
 
-    __slots__ = ("_awaits", "_code", "_context")
+    __slots__ = ("_awaits", "_code", "_context", "_execution", "_relay")
 
-    def __init__(self, context: Context, code: Coroutine[Any, Any, Any], awaits: Any) -> None:
+    def __init__(
+        self, relay: Relay, execution: Execution, context: Context, code: Coroutine[Any, Any, Any], awaits: Any
+    ) -> None:
+        self._relay = relay
+        self._execution = execution
         self._context = context
         self._code = code
         self._awaits = awaits
 
     def __await__(self) -> Generator[Any, Any, Any]:
         run, code, awaits = self._context.run, self._code, self._awaits
+        execution, ticks = self._execution, self._relay._ticks
         try:
             while True:
                 try:
                     sent = yield awaits
+                    if execution.activation.lease_end <= ticks() and not execution.over:
+                        self._relay._lapse(execution)
+                        yield  # it has cancelled the task that we are in: that arrives here
                 except BaseException as error:
                     awaits = run(code.throw, error)
                 else:

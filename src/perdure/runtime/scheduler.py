@@ -83,6 +83,7 @@ class Scheduler:
         self.agent.tried = self._step_tried
         self.agent.due = self._step_due
         self.agent.queued = partial(undoing.queue, self._settle)
+        self.agent.lapsed = partial(expiry.lapsed, self)
         self.agent.shown = partial(publishing.by_step, self._settle)
         self.ended: Callable[[Process, float], None] = lambda process, sent: None
         self.parted: Callable[[bytes], None] = lambda id: None

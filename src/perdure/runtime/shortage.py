@@ -55,7 +55,8 @@ class Spell:
 class Shortages:
     """What this worker is short of, and what it takes in hand meanwhile.
 
-    ``unserved`` are the kinds of process that it cannot serve now, each with what tells whether that still holds.
+    ``active`` says that it is, or was just now. ``unserved`` are the kinds of process that it cannot serve now, each
+    with what tells whether that still holds.
     ``restart`` is told why, once, when it does not recover by itself.
     """
 
@@ -63,6 +64,7 @@ class Shortages:
         self.telemetry = telemetry
         self.unserved: dict[str, Callable[[], bool]] = {}
         self.restart: Callable[[str], None] = lambda why: None
+        self.active = False
         self._monotonic = monotonic
         self._spells: dict[str, Spell] = {}
         self._patience: dict[Hashable, tuple[float, float]] = {}
@@ -80,6 +82,7 @@ class Shortages:
 
     def lasts(self, what: str, why: object, *, restart: float | None = None) -> None:
         """Something is short, as is said once; if it does not get better for ``restart`` seconds, so is that."""
+        self.active = True
         restart = limits.SHORTAGE_RESTART_SECONDS if restart is None else restart
         now = self._monotonic()
         spell = self._spells.get(what)
@@ -122,12 +125,16 @@ class Shortages:
         self._patience[what] = first, now
         return now - first < limits.SHORTAGE_ATTEMPT_SECONDS
 
+    def put_off_for(self, what: Hashable) -> float:
+        """For how many seconds something has been put off."""
+        return self._monotonic() - self._patience[what][0] if what in self._patience else 0.0
+
     def look(self) -> None:
         """Take more in hand again, a second after the last refusal twice as much; say when a shortage is over."""
+        if not self.active:
+            return
         for kind in [kind for kind, still in self.unserved.items() if not still()]:
             del self.unserved[kind]
-        if not self._spells and self._share == 1.0:
-            return
         now = self._monotonic()
         for what, spell in list(self._spells.items()):
             if now - spell.last > limits.SHORTAGE_CALM_SECONDS:
@@ -139,6 +146,7 @@ class Shortages:
             self._share = min(1.0, self._share * 2)
             for what in self._spells:
                 self.progressed(what)
+        self.active = bool(self._spells or self.unserved) or self._share < 1.0
 
 
 def let_go(scheduler: Scheduler) -> None:
@@ -173,8 +181,9 @@ def _waits(activation: Activation) -> Callable[[], bool] | None:
 
 def _held_up(execution: Execution) -> Callable[[], bool] | None:
     agent = execution.agent
-    if execution.put_off:
-        since = execution.agent.loop.time() - execution.put_off
+    if execution in agent.put_off:
+        ask = execution.ask
+        since = agent.shortages.put_off_for((execution.activation.process.id, ask.name, ask.place))
         return (lambda: False) if since >= limits.SHORTAGE_WAIT_SECONDS else None
     if execution.call is not None:
         key = execution.call.key

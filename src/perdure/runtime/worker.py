@@ -188,6 +188,10 @@ class Worker:
         """How many processes are in hand, or about to be."""
         return len(self.scheduler.hand) + len(self.scheduler.starting)
 
+    def has_room(self, kind: str) -> bool:
+        """Whether this worker, short of something, may take a process of a kind in hand."""
+        return self.busy < self.shortages.room(self.pace.in_flight) and self.shortages.serves(kind)
+
     async def until_idle(self, seconds: float) -> None:
         """Work until nothing has been claimed for so many seconds and nothing is in hand."""
         claimed, emptied = self.intake.claimed_any, self.scheduler.emptied

@@ -1,0 +1,150 @@
+"""Steps of a worker that froze past its lease: none begins and none goes on, whatever is looked at first after it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from perdure import limits
+from perdure.authoring.step import step
+from perdure.authoring.workflow import workflow
+from perdure.clock import Machine
+from perdure.engine import Engine
+from perdure.kernel.policy import Retry
+from tests.runtime.conftest import LIMIT, until, until_row
+
+done: list[str] = []
+ONCE = Retry.NONE
+gate: asyncio.Event
+door: threading.Event
+machine: Frozen
+
+
+class Frozen(Machine):
+    """A machine that was stopped for a while, of which nothing has been noticed yet."""
+
+    def __init__(self) -> None:
+        self.stopped = 0.0
+
+    def monotonic(self) -> float:
+        """The clock of the machine, which has gone on."""
+        return super().monotonic() + self.stopped
+
+    def freeze(self) -> None:
+        """Stand still until every lease is over."""
+        self.stopped += 2 * limits.LEASE_SECONDS
+
+
+@asynccontextmanager
+async def at_work(url: str, *flows: object) -> AsyncIterator[Engine]:
+    """An engine on that machine."""
+    global gate, door, machine
+    done.clear()
+    gate, door, machine = asyncio.Event(), threading.Event(), Frozen()
+    async with Engine(url, work=True, workflows=flows, machine=machine) as engine:  # type: ignore[arg-type]
+        try:
+            yield engine
+        finally:
+            door.set()
+            await engine.close(0)
+
+
+@step(retry=ONCE)
+async def waiting() -> None:
+    done.append("began")
+    try:
+        await gate.wait()
+        done.append("acted")
+    except asyncio.CancelledError:
+        done.append("cancelled")
+        await asyncio.sleep(0)
+        done.append("cleaned up")
+        raise
+
+
+@workflow
+async def waits() -> None:
+    await waiting()
+
+
+async def test_a_step_that_waits_does_not_go_on_after_its_lease(store_url: str) -> None:
+    async with at_work(store_url, waits) as engine:
+        await engine.start(waits)
+        await until(lambda: done)
+        assert engine.worker is not None
+        await engine.worker.intake.loop.stop()
+        machine.freeze()
+        gate.set()  # nobody has looked at the lease before the step is woken
+        await until(lambda: "cleaned up" in done)
+        assert done == ["began", "cancelled", "cleaned up"]
+        assert engine.metrics()["leases_lost"] == 1
+
+
+@step(retry=ONCE)
+async def quick(name: str) -> str:
+    done.append(name)
+    machine.freeze()
+    return name
+
+
+@workflow
+async def hurries(name: str) -> str:
+    return await quick(name)
+
+
+async def test_a_step_does_not_begin_after_its_lease(store_url: str) -> None:
+    async with at_work(store_url, hurries) as engine:
+        assert engine.worker is not None
+        await engine.worker.intake.loop.stop()
+        first = await asyncio.gather(*(engine.start(hurries, name) for name in "ab"))
+        await until(lambda: done)
+        await until(lambda: not engine.metrics()["in_hand"])
+        assert len(done) == 1, "they were begun together; the first one took until after the lease of both"
+        assert engine.metrics()["leases_lost"] >= 1
+        assert len(first) == 2
+
+
+@step(retry=ONCE)
+def in_thread(name: str) -> str:
+    done.append(name)
+    if name == "first":
+        door.wait(LIMIT)
+    return name
+
+
+@workflow
+async def threaded(name: str) -> str:
+    return await in_thread(name)
+
+
+async def test_a_step_for_a_thread_does_not_begin_after_its_lease(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "STEP_THREADS", 1)
+    async with at_work(store_url, threaded) as engine:
+        assert engine.worker is not None
+        await engine.start(threaded, "first")
+        await until(lambda: done)
+        second = await engine.start(threaded, "second")
+        await engine.worker.intake.loop.stop()
+        machine.freeze()
+        await engine.worker.pulse.guard.stop()  # it has not looked yet
+        door.set()
+        await until(lambda: engine.metrics()["leases_lost"])
+        assert done == ["first"]
+        row = await until_row(engine, second.id, lambda row: row.owner is not None)
+        assert row.owner == engine.worker.incarnation.id, "its lease lapses: whoever claims it goes on with it"
+
+
+async def test_the_clock_of_a_machine_is_one_that_goes_on_while_it_is_suspended() -> None:
+    import time
+
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        pytest.skip("this system has no such clock")
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= Machine().monotonic() <= time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= Machine().ticks() <= time.clock_gettime(time.CLOCK_BOOTTIME)
