@@ -93,6 +93,7 @@ WAITING_RECORDS = 100_000
 WAITING_BYTES = 256 * 1024 * 1024
 SWEEP_ROWS = 500
 SWEEP_PAGE_SECONDS = 0.1
+PRUNED_EVENTS = 3_000
 LIST_ROWS = 1_000
 
 # Retries that no success has paid for, of one step by one worker

@@ -201,7 +201,7 @@ class Values(Commands):
         row = await self.row(id)
         if run is not None and not 1 <= run <= row.run:
             raise InvalidInput(f"there is no run {run}: the process is in run {row.run}. Leave it out, or correct it.")
-        tail = _Tail(self, id, name, row.run if run is None else run, after)
+        tail = _Tail(self, id, name, row.run if run is None else run, after, row.run)
         try:
             over = not follow or row.status in FINAL
             while True:
@@ -223,8 +223,9 @@ class Values(Commands):
 class _Tail:
     """Where somebody is who follows: the run, and the number of what was read last."""
 
-    def __init__(self, client: Values, id: bytes, name: str | None, run: int, after: int) -> None:
+    def __init__(self, client: Values, id: bytes, name: str | None, run: int, after: int, last: int) -> None:
         self.run = run
+        self._last = last
         self._client = client
         self._id = id
         self._names = () if name is None else (name,)
@@ -251,6 +252,9 @@ class _Tail:
     async def moved_on(self) -> bool:
         """Whether there is more to read: the process is in a later run, behind what that has kept of this one."""
         opened = await self._client.store.history(self._id, self.run + 1, limit=1)
+        if not opened and self.run + 1 < self._last:  # that run was pruned: there is nothing of it to be given
+            self.run, self._after = self.run + 1, 0
+            return True
         if not opened:
             return False
         if not await self._was_the_last():

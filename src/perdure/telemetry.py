@@ -47,6 +47,7 @@ COUNTERS = {
     "processes_unhosted": "processes due that no live worker hosts",
     "processes_set_back": "processes that a fail-over set back behind what was known of them",
     "processes_pruned": "finished processes removed by retention",
+    "runs_pruned": "former runs removed, of processes that go on, by retention",
     "suspects": "processes that became suspects by the death of a worker",
     "suspects_alone": "workers started for suspects alone",
     "suspects_cleared": "suspects cleared: what was in flight when their worker died has been recorded",

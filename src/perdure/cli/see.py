@@ -145,6 +145,8 @@ async def history(
         page.show(table.of_events(events, letters, now, 2**22 if full else text.VALUE_BYTES))
         if len(events) == limit:
             page.show("", f"there may be more: --after {events[-1].number}")
+        if run is not None and run < row.run - 1 and not events and not after:
+            page.show("", f"run {run} has no events any more: former runs are removed when their retention is over")
 
 
 def _attribute(text: str) -> tuple[str, str]:

@@ -89,7 +89,7 @@ class Supervisor:
         if sweep is worker_dead and self._looks.free:
             return worker_dead.AGAIN_SECONDS
         what: Overdue | None = getattr(sweep, "OVERDUE", None)
-        more = what is not None and self.ward.pages[what].more
+        more = self.ward.pages[what].more if what else sweep is finished_long_ago and finished_long_ago.more(self.ward)
         return min(seconds, limits.SWEEP_PAGE_SECONDS) if more else seconds
 
     async def probe(self) -> int:

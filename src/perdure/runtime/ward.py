@@ -21,7 +21,7 @@ from perdure.runtime.committer import Committer
 from perdure.runtime.incarnation import Incarnation
 from perdure.runtime.pages import Pages
 from perdure.runtime.store_time import StoreTime
-from perdure.store.base import Overdue, Store
+from perdure.store.base import Overdue, Pruned, Store
 from perdure.store.switch import switch
 from perdure.telemetry import Telemetry
 
@@ -33,7 +33,8 @@ class Ward:
 
     ``found`` is told of findings, ``taken`` of every process that a sweep took from whoever held it, with the token
     that it has now; ``steady`` says whether our own beats have come through long enough to judge those of others.
-    ``pages`` are the rows that are overdue, for each way of being so, and where its sweep is among them.
+    ``pages`` are the rows that are overdue, for each way of being so, and where its sweep is among them; ``pruned``
+    is what was removed last, and where to go on.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Ward:
         self.found: Callable[[Finding], None] = lambda finding: None
         self.taken: Callable[[bytes, int | None], None] = lambda process, token: None
         self.steady: Callable[[], bool] = lambda: True
+        self.pruned = Pruned(0, 0)
         self.pages = {what: Pages(store, what) for what in Overdue}
         self._workers: list[Worker] = []
         self._workers_at = -math.inf

@@ -72,10 +72,15 @@ class Search(Struct, frozen=True, gc=False):
 
 
 class Pruned(Struct, frozen=True, gc=False):
-    """What one bounded pruning removed."""
+    """What one bounded pruning removed: whole processes, keys, and former ``runs`` of processes that go on.
+
+    ``behind`` is the process behind which the next pruning looks for former runs; None says: with the first one.
+    """
 
     processes: int
     keys: int
+    runs: int = 0
+    behind: bytes | None = None
 
 
 class Store(Protocol):
@@ -150,8 +155,12 @@ class Store(Protocol):
         Tables of the kernel: ``Queue``; ``Load`` and ``Backlog``, which are counted and not written.
         """
 
-    async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
-        """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
+    async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
+        """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more.
+
+        Of unfinished ones ``behind`` a given one, former runs that ended as long ago: but for the last of them, and for
+        what the oldest run that is left has taken over; answers to calls and the keys of messages stay as keys do.
+        """
 
     def watch(self, heard: Heard) -> Stop:
         """Call ``heard`` with news of what this store and others leave to be looked at; the answer stops the watch.

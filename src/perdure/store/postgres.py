@@ -21,7 +21,7 @@ from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
-from perdure.limits import SEARCH_SECONDS
+from perdure.limits import PRUNED_EVENTS, SEARCH_SECONDS
 from perdure.store import postgres_row as row
 from perdure.store.base import Pruned, Record, Search
 from perdure.store.lineage import Lineage
@@ -298,10 +298,11 @@ class PostgresStore:
         name = f"{table.__name__.lower()}s"
         return [table(*found) for found in await link.rows(name, [astuple(change) for change in changes])]
 
-    async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
+    async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
         """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
         found = await self._writes.row("prune", finished, keys, limit)
-        return Pruned(found["processes"], found["forgotten"])
+        former = await self._writes.row("prune_runs", finished, keys, behind, limit, PRUNED_EVENTS)
+        return Pruned(found["processes"], found["forgotten"], former["runs"], former["place"])
 
     def watch(self, heard: Heard) -> Stop:
         """Call ``heard`` with news of what this store and others leave to be looked at; the answer stops the watch."""

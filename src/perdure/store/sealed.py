@@ -253,9 +253,9 @@ class SealedStore(Store):
 
     # -- removing --------------------------------------------------------------------------------------------------
 
-    async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
+    async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
         """See Store. Also removes old blobs that nobody refers to (any more)."""
-        pruned = await self.store.prune(finished, keys, limit)
+        pruned = await self.store.prune(finished, keys, limit, behind)
         if self.blobs is not None:
             try:
                 await self.blobs.sweep(self._referred_to, limit)

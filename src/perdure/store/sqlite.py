@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -305,14 +306,18 @@ class SqliteStore:
         self._tell()
         return rows
 
-    async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
+    async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
         """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
         before = await self.now() - finished
         removed = 0
         for ids in await self._read(lambda connection: sqlite_sweep.finished(connection, before, limit)):
             removed += await self._prune_some(ids, before, keys)
         rest = await self._writer.write(lambda transaction: sqlite_sweep.prune_rest(transaction, limit))
-        return Pruned(removed, rest.keys)
+        reopened, behind = await self._read(lambda connection: sqlite_sweep.reopened(connection, before, limit, behind))
+        known, runs = min(before, before + finished - keys), 0
+        for id in reopened:
+            runs += await self._writer.write(partial(sqlite_sweep.prune_runs, process=id, before=before, known=known))
+        return Pruned(removed, rest.keys, runs, behind)
 
     async def _prune_some(self, ids: Sequence[bytes], before: int, keys: int) -> int:
         return await self._writer.write(lambda transaction: sqlite_sweep.prune(transaction, ids, before, keys))

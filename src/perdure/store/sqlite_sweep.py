@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import json
 
 from perdure.kernel.process import Process
+from perdure.limits import PRUNED_EVENTS
 from perdure.store import sqlite_row
 from perdure.store.base import Pruned, Search
 from perdure.store.sqlite_connection import Connection
@@ -15,7 +16,7 @@ from perdure.store.sqlite_start import input_digest
 from perdure.store.sqlite_writer import Transaction
 
 PRUNED_AT_ONCE = 100
-EVENTS_PRUNED_AT_ONCE = 3_000
+EVENTS_PRUNED_AT_ONCE = PRUNED_EVENTS
 """Processes, and events of them, that one transaction prunes, so that it stays short (unless one has more alone)."""
 
 _FIRST = (-(1 << 63), b"")
@@ -70,6 +71,32 @@ def prune(transaction: Transaction, ids: Sequence[bytes], before: int, keys: int
     connection.write("prune_messages", 1, gone)
     connection.write("prune_events", 1, gone)
     return connection.write("prune_processes", 1, gone)
+
+
+def reopened(connection: Connection, before: int, limit: int, behind: bytes | None) -> tuple[list[bytes], bytes | None]:
+    """Of a page of unfinished processes with former runs, those of which some ended by a time; where to go on."""
+    (found,) = connection.one("find_reopened", before=before, most=limit, behind=behind or b"")
+    page = [(bytes.fromhex(id), over) for id, over in json.decode(found)]
+    return [id for id, over in page if over], page[-1][0] if len(page) == limit else None
+
+
+def prune_runs(transaction: Transaction, process: bytes, before: int, known: int) -> int:
+    """Remove former runs that ended by a time, a portion of them; how many were removed or begun with.
+
+    The present run and the one before it stay. So do answers to calls, and messages with keys, that are younger than
+    ``known``, and the messages that the oldest run left has taken over.
+    """
+    connection, runs, events = transaction.connection, 0, EVENTS_PRUNED_AT_ONCE
+    while runs < PRUNED_AT_ONCE and connection.one("read_first_run", process=process, before=before)[0]:
+        events -= connection.run("prune_first_run", process=process, known=known, most=events)
+        runs += 1
+        if events <= 0:
+            break  # more may be left of it
+        connection.run("forget_first_run", process=process)
+    if runs:
+        connection.run("prune_heard", process=process, before=before, known=known)
+        connection.run("prune_answers", process=process, known=known)
+    return runs
 
 
 def prune_rest(transaction: Transaction, limit: int) -> Pruned:

@@ -120,9 +120,9 @@ class FaultyStore(Store):
         answer: list[Message] = await self._call("messages", wants)
         return answer
 
-    async def prune(self, finished: int, keys: int, limit: int) -> Pruned:
+    async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
         """See Store."""
-        answer: Pruned = await self._call("prune", finished, keys, limit)
+        answer: Pruned = await self._call("prune", finished, keys, limit, behind)
         return answer
 
     async def records(self, table: type[Record], changes: Sequence[Record] = ()) -> list[Record]:

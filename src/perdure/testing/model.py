@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from perdure.clock import SECOND
 from perdure.kernel import queue
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
-from perdure.kernel.event import Event
+from perdure.kernel.event import ANSWERS, Event
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
 from perdure.kernel.process import FINAL, Process, Status
@@ -38,6 +38,7 @@ class Model:
         self.rows: dict[bytes, Process] = {}
         self.events: dict[tuple[bytes, int], list[Event]] = {}
         self.inboxes: dict[bytes, list[Message]] = {}
+        self.first_runs: dict[bytes, int] = {}
         self.workers: dict[bytes, Worker] = {}
         self.kept: dict[tuple[str, str], KeptKey] = {}
         self.queues: dict[str, Queue] = {}
@@ -283,8 +284,8 @@ class Model:
             return _shared([row for _, row in keyed], search)
         return [row for key, row in keyed if search.after is None or key > search.after][: search.limit]
 
-    def prune(self, finished: int, keys: int, limit: int) -> Pruned:
-        """Forget what finished long ago, and keys whose time is over."""
+    def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
+        """Forget what finished long ago, keys whose time is over, and former runs that ended long ago."""
         old = [row for row in self.rows.values() if row.status in FINAL and row.changed_at <= self.now - finished]
         old = sorted(old, key=lambda row: (row.changed_at, row.id))[:limit]
         for row in old:
@@ -297,7 +298,37 @@ class Model:
         over = sorted((kept.until, key) for key, kept in self.kept.items() if kept.until <= self.now)[:limit]
         for _, key in over:
             del self.kept[key]
-        return Pruned(len(old), len(over))
+        runs, place = self._prune_runs(finished, keys, limit, behind)
+        return Pruned(len(old), len(over), runs, place)
+
+    def _prune_runs(self, finished: int, keys: int, limit: int, behind: bytes | None) -> tuple[int, bytes | None]:
+        """Forget former runs of a page of unfinished processes; the present one and the one before it stay."""
+        page = sorted(
+            row.id for row in self.rows.values() if row.run > 2 and not row.final and row.id > (behind or b"")
+        )
+        before, known, runs = self.now - finished, self.now - max(finished, keys), 0
+        for id in page[:limit]:
+            whole = self.first_runs.get(id, 1)
+            while (first := self.first_runs.get(id, 1)) + 1 < self.rows[id].run:
+                if self.events[id, first + 1][0].at > before:
+                    break
+                old = self.events.get((id, first), [])
+                self.events[id, first] = [event for event in old if event.type in ANSWERS]
+                self.first_runs[id] = first + 1
+                runs += 1
+            first = self.first_runs.get(id, 1)
+            if first == whole:
+                continue
+            for run in range(1, first):
+                self.events[id, run] = [one for one in self.events.get((id, run), []) if one.at > known]
+            taken = {event.message for event in self.events.get((id, first), [])}
+            self.inboxes[id] = [
+                one
+                for one in self.inboxes.get(id, [])
+                if one.number in taken or (one.consumed_run or first) >= first or one.at > before
+                or (one.key is not None and one.at > known)
+            ]  # fmt: skip
+        return runs, page[limit - 1] if len(page) >= limit else None
 
     def records(self, table: type[Queue], changes: Sequence[Queue] = ()) -> list[Queue]:
         """Keep the changed queues whose version is the next one; what the store itself keeps there stays."""

@@ -24,8 +24,9 @@ BUILT = ("search_processes", "count_processes")
 def connection() -> Iterator[Connection]:
     """A connection to an empty schema: SQLite plans without statistics, as it does in the engine."""
     connection = Connection(SqliteFile(None))
-    for statement in sqlite_schema.statements(sqlite_schema.migrations()[0]):
-        connection.raw.execute(statement)
+    for script in sqlite_schema.migrations():
+        for statement in sqlite_schema.statements(script):
+            connection.raw.execute(statement)
     yield connection
     connection.close()
 

@@ -17,12 +17,17 @@ from perdure.store.sqlite_schema import APPLICATION_ID, migrations, statements
 _idle: list[Connection] = []
 _CREATED = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 _NOTED = (("process", "id"), ("event", "process"), ("message", "process"))
+_ALTERED = {
+    ("event", "update"): "1",
+    # Only what was before the last run may be pruned of a process that goes on.
+    ("event", "delete"): "coalesce((SELECT old.run + 1 >= run FROM main.process WHERE id = old.process), 1)",
+}
 _NOTES = (
     "CREATE TEMP TABLE touched (process BLOB, altered INTEGER)",
     *(
         f"CREATE TEMP TRIGGER touched_{table}_{verb} AFTER {verb.upper()} ON main.{table} "  # noqa: S608
         f"BEGIN INSERT INTO touched VALUES ({'old' if verb == 'delete' else 'new'}.{column}, "
-        f"{int(table == 'event' and verb != 'insert')}); END"
+        f"{_ALTERED.get((table, verb), '0')}); END"
         for table, column in _NOTED
         for verb in ("insert", "update", "delete")
     ),

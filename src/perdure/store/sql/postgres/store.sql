@@ -105,5 +105,8 @@ SELECT * FROM perdure.loads($1)
 -- name: backlogs
 SELECT * FROM perdure.backlogs($1)
 
+-- name: prune_runs
+SELECT * FROM perdure.prune_runs($1, $2, $3, $4, $5)
+
 -- name: prune
 SELECT * FROM perdure.prune($1, $2, $3)

@@ -140,5 +140,51 @@ DELETE FROM message WHERE process IN (VALUES /* each */ (?) /* end */)
 -- name: prune_processes
 DELETE FROM process WHERE id IN (VALUES /* each */ (?) /* end */)
 
+-- name: find_reopened
+-- A page of unfinished processes with former runs, by id, and whether the oldest of them ended by a time. The present run
+-- and the one before it stay.
+SELECT json_group_array(json_array(hex(id), over)) FROM (
+    SELECT id, first + 1 < run AND EXISTS (
+        SELECT 1 FROM event WHERE process = page.id AND run = page.first + 1 AND number = 1 AND at <= :before
+    ) AS over
+    FROM (
+        SELECT id, coalesce(first_run, 1) AS first, run FROM process INDEXED BY process_reopened
+        WHERE run > 2 AND status <= 3 AND id > :behind ORDER BY id LIMIT :most
+    ) AS page ORDER BY id
+)
+
+-- name: read_first_run
+-- Whether the oldest run of an unfinished process is over for so long that it may go.
+SELECT count(*) FROM process JOIN event ON event.process = process.id
+    AND event.run = coalesce(process.first_run, 1) + 1 AND event.number = 1 AND event.at <= :before
+WHERE process.id = :process AND process.status <= 3 AND coalesce(process.first_run, 1) + 1 < process.run
+
+-- name: prune_first_run
+DELETE FROM event WHERE process = :process AND run = (SELECT coalesce(first_run, 1) FROM process WHERE id = :process)
+AND number IN (
+    SELECT number FROM event AS old
+    WHERE old.process = :process AND old.run = (SELECT coalesce(first_run, 1) FROM process WHERE id = :process)
+    AND (old.type NOT IN (38, 39) OR old.at <= :known) ORDER BY number LIMIT :most
+)
+
+-- name: forget_first_run
+UPDATE process SET first_run = coalesce(first_run, 1) + 1 WHERE id = :process
+
+-- name: prune_heard
+-- Messages that were received in runs that are gone, unless the oldest one left has taken them over, or its sender's key counts.
+DELETE FROM message
+WHERE process = :process AND consumed_run < (SELECT coalesce(first_run, 1) FROM process WHERE id = :process)
+AND at <= :before AND (key IS NULL OR at <= :known)
+AND number NOT IN (
+    SELECT message FROM event
+    WHERE event.process = :process AND event.run = (SELECT coalesce(first_run, 1) FROM process WHERE id = :process)
+    AND message IS NOT NULL
+)
+
+-- name: prune_answers
+DELETE FROM event
+WHERE process = :process AND run < (SELECT coalesce(first_run, 1) FROM process WHERE id = :process)
+AND type IN (38, 39) AND at <= :known
+
 -- name: prune_keys
 DELETE FROM key_kept WHERE (kind, key) IN (SELECT kind, key FROM key_kept WHERE due_at <= :now ORDER BY due_at LIMIT :most)

@@ -1,0 +1,139 @@
+"""Stuck: a process that lives for ever fills the tables with its former runs. Those that ended long ago are removed."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure import limits
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.process import Process
+from perdure.kernel.renewal import renewed
+from perdure.runtime.sweeps import finished_long_ago
+from perdure.runtime.ward import Ward
+from perdure.testing.conformance.trial import going_on
+from tests.sweeps.watch import DAY, Watch
+
+EVENTS = 4
+
+
+async def lived(watch: Watch, row: Process, *, leaves: bool = False) -> Process:
+    """One run of a process in hand: a signal, some steps, and on to the next run, to which it may leave the signal."""
+    answer = await watch.trial.send(row.id)
+    heard = Event(
+        row.events + 1,
+        row.version + 1,
+        EventType.MESSAGE_RECEIVED,
+        row.created_at,
+        name="approval",
+        message=answer.number,
+    )
+    row = await watch.trial.done(
+        going_on(row, events=(heard,), seen=answer.number, consumed=((answer.number, heard.number),))
+    )
+    row = await watch.trial.done(going_on(row, steps=EVENTS))
+    letters = ((answer.number, "approval"),) if leaves else ()
+    await watch.trial.done(renewed(row, b"[2]", letters, now=await watch.store.now()))
+    owner = watch.wards[0].incarnation.id
+    [taken] = (await watch.trial.claim(owner, only=row.id)).claimed
+    return taken.process
+
+
+async def pruned(ward: Ward) -> int:
+    """Sweep until nothing more is removed; how many runs were."""
+    before = ward.telemetry.counters["runs_pruned"]
+    await finished_long_ago.sweep(ward)
+    while finished_long_ago.more(ward) or ward.pruned.behind:
+        await finished_long_ago.sweep(ward)
+    return ward.telemetry.counters["runs_pruned"] - before
+
+
+async def runs_left(watch: Watch, row: Process) -> list[int]:
+    return [run for run in range(1, row.run + 1) if await watch.store.history(row.id, run)]
+
+
+async def test_former_runs_that_ended_long_ago_are_removed_with_the_messages_that_they_received(watch: Watch) -> None:
+    ward = await watch.ward()
+    row = await watch.trial.in_hand(ward.incarnation.id)
+    for _ in range(3):
+        row = await lived(watch, row)
+    await watch.passed(DAY + 1)
+    for _ in range(2):
+        row = await lived(watch, row)
+    assert await pruned(ward) == 3
+    assert await runs_left(watch, row) == [4, 5, 6]
+    assert [one.number for one in await watch.store.messages([(row.id, 0)])] == [4, 5]
+    assert await watch.sound(row) == row, "who has it in hand goes on"
+    assert await pruned(ward) == 0
+
+
+async def test_the_present_run_and_the_one_before_it_stay_however_old_they_are(watch: Watch) -> None:
+    ward = await watch.ward()
+    row = await watch.trial.in_hand(ward.incarnation.id)
+    for _ in range(3):
+        row = await lived(watch, row)
+    await watch.passed(100 * DAY)
+    assert await pruned(ward) == 2
+    assert await runs_left(watch, row) == [3, 4]
+    await watch.trial.done(going_on(row))
+
+
+async def test_a_message_that_a_later_run_has_taken_over_stays_as_long_as_that_run(watch: Watch) -> None:
+    ward = await watch.ward()
+    row = await lived(watch, await watch.trial.in_hand(ward.incarnation.id))
+    row = await lived(watch, row, leaves=True)
+    row = await lived(watch, row)
+    await watch.passed(DAY + 1)
+    assert await pruned(ward) == 2
+    assert [one.number for one in await watch.store.messages([(row.id, 0)])] == [2, 3]
+    row = await lived(watch, row)
+    row = await lived(watch, row)
+    await watch.passed(DAY + 1)
+    assert await pruned(ward) == 2
+    assert [one.number for one in await watch.store.messages([(row.id, 0)])] == [5]
+
+
+async def test_a_key_of_a_message_is_known_for_as_long_as_keys_are(watch: Watch) -> None:
+    ward = await watch.ward()
+    ward.key_retention = 3 * DAY
+    row = await watch.trial.in_hand(ward.incarnation.id)
+    keyed = await watch.trial.send(row.id, key="once")
+    heard = Event(1, row.version + 1, EventType.MESSAGE_RECEIVED, row.created_at, name="approval", message=keyed.number)
+    row = await watch.trial.done(going_on(row, events=(heard,), seen=1, consumed=((1, 1),)))
+    for _ in range(3):
+        row = await lived(watch, row)
+    await watch.passed(DAY + 1)
+    assert await pruned(ward) == 2
+    assert (await watch.trial.send(row.id, key="once")).number == keyed.number
+    await watch.passed(2 * DAY)
+    for _ in range(2):
+        row = await lived(watch, row)
+    await watch.passed(DAY + 1)
+    assert await pruned(ward) == 2
+    assert 1 not in {one.number for one in await watch.store.messages([(row.id, 0)])}
+
+
+async def test_a_long_run_is_removed_in_portions_and_many_processes_page_after_page(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SWEEP_ROWS", 2)
+    ward = await watch.ward()
+    rows = []
+    for _ in range(5):
+        row = await watch.trial.in_hand(ward.incarnation.id)
+        row = await watch.trial.done(going_on(row, steps=1_000))
+        for _ in range(2):
+            row = await lived(watch, row)
+        rows.append(row)
+    await watch.passed(DAY + 1)
+    await pruned(ward)
+    for row in rows:
+        assert await runs_left(watch, row) == [2, 3]
+
+
+async def test_what_lives_on_and_was_never_continued_loses_nothing(watch: Watch) -> None:
+    ward = await watch.ward()
+    row = await lived(watch, await watch.trial.in_hand(ward.incarnation.id))
+    await watch.passed(100 * DAY)
+    before = await watch.trial.whole(row.id)
+    assert await pruned(ward) == 0
+    assert await watch.trial.whole(row.id) == before
