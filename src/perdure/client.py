@@ -37,6 +37,7 @@ from perdure.request import Reference
 from perdure.results import SETTLED, Results
 from perdure.store.base import Search, Store
 from perdure.stream import Followers
+from perdure.timekeeping import Timekeeping
 from perdure.view import ProcessView, view
 
 Answered = Callable[[Any], None]
@@ -69,6 +70,7 @@ class Client(Calls):
         self.results = Results(store, machine)
         self.queues = Queues(store)
         self.recovery = Recovery(store)
+        self.clock = Timekeeping(store)
         self.followers = Followers(store)
         self.answers = Answers(store)
         self.eager: Eager = lambda process, workflow, messages: None

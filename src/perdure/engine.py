@@ -15,7 +15,7 @@ from perdure.authoring import confinement
 from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import Workflow
 from perdure.client import Client
-from perdure.clock import Machine
+from perdure.clock import SECOND, Machine
 from perdure.errors import DefinitionError, PerdureError
 from perdure.guest import Awaited, Blocking, BlockingGuest, Guest, blocking_guest
 from perdure.handle import Handle
@@ -189,6 +189,7 @@ class Engine(Client):
         """Counters and durations since this engine was made; the names are in ``perdure.telemetry``."""
         figures = self.telemetry.snapshot()
         figures["in_hand"] = 0 if self.worker is None else self.worker.busy
+        figures["clock_ahead_seconds"] = 0.0 if self.worker is None else self.worker.pulse.lead / SECOND
         return figures
 
     # -- in a transaction of the caller's own --------------------------------------------------------------------

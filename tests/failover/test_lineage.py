@@ -143,7 +143,7 @@ async def test_f16_what_an_asynchronous_failover_set_back_is_held_and_told_and_n
     assert await there.result(calm.id, timeout=LIMIT) == "calm"
     assert done == {("paid", "calm"): 1, ("paid", "paying"): 1, ("paid", "lost"): 1}
     status = await there.status(paying.id)
-    assert "set it back" in str(status.error), "a person sees why it is held"
+    assert "set back" in str(status.error), "a person sees why it is held"
     # A person has looked, and lets it go on: it pays again, under the same key.
     await there.resume(paying.id, who="ann")
     await there.signal(paying.id, "go")

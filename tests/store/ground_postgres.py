@@ -19,7 +19,10 @@ DELETE = (
     "DELETE FROM perdure.process; DELETE FROM perdure.event; DELETE FROM perdure.message;"
     "DELETE FROM perdure.worker; DELETE FROM perdure.key_kept; DELETE FROM perdure.queue"
 )
-RESET = "UPDATE perdure.clock SET high_water = '-infinity', fake = perdure.instant($1)"
+RESET = """
+    UPDATE perdure.clock SET high_water = '-infinity', fake = perdure.instant($1), lead = '0',
+        lead_since = NULL, slewed_at = NULL, mending = false, version = 0
+"""
 LOCK = "SELECT FROM perdure.process WHERE id = ANY ($1) FOR UPDATE"
 LEFT_OPEN = """
     SELECT pg_terminate_backend(s.pid) FROM pg_stat_activity s

@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError
 
 from perdure.cli import command, see, serve, tell
 from perdure.cli.call import call
+from perdure.cli.clock import clock
 from perdure.cli.line import complain
 from perdure.cli.queue import queue
 from perdure.cli.recovery import recovery
@@ -50,6 +51,7 @@ for verb in (
     command.skip,
     queue,
     recovery,
+    clock,
     serve.migrate,
     serve.demo,
 ):

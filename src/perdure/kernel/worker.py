@@ -82,8 +82,12 @@ class Beat(Struct, frozen=True, gc=False):
 
 
 class BeatAnswer(Struct, frozen=True, gc=False):
-    """``alive`` is false when the incarnation was ended: drop everything. ``lost`` are rows owned no more."""
+    """``alive`` is false when the incarnation was ended: drop everything. ``lost`` are rows owned no more.
+
+    ``lead`` is how many microseconds the store's time is ahead of its machine's clock, since that was put back.
+    """
 
     alive: bool
     now: int
     lost: tuple[bytes, ...] = ()
+    lead: int = 0

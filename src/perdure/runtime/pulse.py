@@ -5,13 +5,15 @@ The beat runs on the worker's event loop: a blocked loop falls silent, as it sho
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from msgspec.structs import replace
 
 from perdure import limits
-from perdure.clock import microseconds
+from perdure.clock import SECOND, microseconds
 from perdure.errors import StoreUnavailable
+from perdure.kernel.clock import STEP
 from perdure.kernel.worker import Beat, Renewal
 from perdure.loop import Loop
 from perdure.runtime import expiry, shortage
@@ -20,11 +22,14 @@ from perdure.runtime.incarnation import Incarnation
 from perdure.runtime.scheduler import Scheduler
 from perdure.store.base import Store
 
+log = logging.getLogger("perdure")
+
 
 class Pulse:
     """Beats every few seconds; renews the rows that will lapse soon, so that short processes never pay for it.
 
     Until ``sure_until`` (monotonic) nobody may take this incarnation for silent.
+    ``lead`` is how many microseconds the store's time was ahead of its machine's clock at the last beat.
     """
 
     def __init__(self, incarnation: Incarnation, store: Store, scheduler: Scheduler, *, beat: float) -> None:
@@ -39,6 +44,7 @@ class Pulse:
         self.sure_until = 0.0
         self._failing = False
         self._steady_from = 0.0
+        self.lead = 0
 
     async def _tick(self) -> float:
         if self.incarnation.lost:
@@ -61,6 +67,7 @@ class Pulse:
             self._steady_from = self.scheduler.time.monotonic() + limits.PROBE_GRACE_SECONDS
         self.scheduler.telemetry.took("beat", self.scheduler.time.monotonic() - sent)
         self.scheduler.time.heard(answer.now, sent)
+        self._keep_in_step(answer.lead)
         if not answer.alive:
             self.ended(incarnation)
             return self.beat_seconds
@@ -75,6 +82,17 @@ class Pulse:
             else:
                 activation.lease_end = max(activation.lease_end, sent + self.scheduler.lease_seconds)
         return self.beat_seconds
+
+    def _keep_in_step(self, lead: int) -> None:
+        """Say it loudly when the clock of the store's machine was put back: its time goes on ahead of it."""
+        if lead > self.lead + STEP:
+            self.scheduler.telemetry.count("clocks_put_back")
+            log.warning(
+                "the clock of the store's machine was put back: the store's time goes on %.1f s ahead of it, and what "
+                "was due meanwhile has been done. `perdure clock` shows it, and mends it",
+                lead / SECOND,
+            )
+        self.lead = lead
 
     def steady(self) -> bool:
         """Whether no beat has failed for a while: when the store comes back, nobody has been able to beat."""

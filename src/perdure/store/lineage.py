@@ -13,10 +13,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from perdure import limits
-from perdure.clock import Machine
+from perdure.clock import SECOND, Machine
 from perdure.errors import StoreRegressed
 from perdure.kernel.commit import APPLIED, CREATED, Commit, CommitAnswer, Start, StartAnswer
 from perdure.kernel.names import id_text
@@ -41,8 +41,25 @@ class Identity(NamedTuple):
         return bool(self.cluster) and self[:2] == known[:2] and self.written >= known.written
 
 
+Line = tuple[int, bytes | None]
+"""Which database of the cluster it is, and the name of its line, which is drawn anew when it is found set back."""
+
 UNKNOWN = Identity(0, 0, 0)
 """The server does not let us ask; then every connection is looked at."""
+
+
+class SetBehind(StoreRegressed):
+    """The database knows less than was answered here, or another one has found that so."""
+
+    def __init__(self) -> None:
+        super().__init__("the database was set back behind what was answered here; it is tried again by itself")
+
+
+class Marks(Protocol):
+    """Whom the lineage asks how far processes are: a connection, or a store."""
+
+    async def fetch(self, query: str, ids: Sequence[bytes], /) -> Sequence[Any]:
+        """Of each of these that is there: id, token, version and owner."""
 
 
 class Mark(NamedTuple):
@@ -83,6 +100,8 @@ class Lineage:
         self._older: list[Noted] = []
         self._turn_at = 0.0
         self._known: Identity | None = None
+        self._line: Line | None = None
+        self._beats: dict[bytes, int] = {}
         self._calm_at = 0.0
         self._calm = asyncio.Event()
 
@@ -117,22 +136,72 @@ class Lineage:
         If we die here nobody compares what only this store object was told.
         """
         found = await self._identity(connection)
-        known = self._known
-        if known is not None and not found.follows(known):
+        database, name, since = await connection.fetchrow(self._queries["line"])
+        line, known = (database, name), self._known
+        if known is None:
+            self.joined(since)
+        elif not found.follows(known) or line != self._line:
             if found.cluster == known.cluster and found.timeline < known.timeline:
                 raise StoreRegressed(
                     f"this server is on timeline {found.timeline}, but timeline {known.timeline} of its database was "
                     "seen: it is an old primary. Stop it; if it is meant, start this program again."
                 )
-            self._calm.clear()
-            self._calm_at = self._machine.monotonic() + limits.LINEAGE_GRACE_SECONDS
-            await self._compare(connection)
+            await self.set_behind(connection)
             self._known = found
-            if not self.set_back:
-                self._calm.set()
+            self.adopt(line)
             # Whoever was about to claim must wait first, so what was about to be asked here is asked again.
             raise StoreRegressed("the database goes on on another line after a fail-over; it is tried again by itself")
-        self._known = found
+        self._known, self._line = found, line
+
+    @property
+    def line(self) -> Line | None:
+        """The line that the database is on, as far as is known."""
+        return self._line
+
+    def beats(self, worker: bytes) -> int:
+        """How often this incarnation has beaten for sure; -1 if nothing is known of it."""
+        return self._beats.get(worker, -1)
+
+    def enlisted(self, worker: bytes, beats: int) -> None:
+        """This incarnation is in the database, and has beaten so often."""
+        self._beats = {worker: beats}
+
+    def beaten(self, worker: bytes, beats: int | None, alive: bool, line: bytes | None) -> None:
+        """A beat was answered, the so many-th of this incarnation, on this line; raises SetBehind.
+
+        None means that the database does not know the incarnation: it was lost with all that was set back. One that has
+        ended beats no more.
+        """
+        known = self._beats.get(worker)
+        if known is not None and (beats is None or beats < known + alive):
+            raise SetBehind
+        if self._line is not None and line != self._line[1]:
+            raise SetBehind
+        if beats is not None:
+            self._beats = {worker: beats}
+
+    def adopt(self, line: Line) -> None:
+        """Go on from here: what was set back is known."""
+        self._line = line
+        self._beats = {}
+
+    async def set_behind(self, connection: Marks) -> None:
+        """The database is perhaps behind what was answered: find out of what; no claim until all of it is held."""
+        self._calm.clear()
+        self._calm_at = self._machine.monotonic() + limits.LINEAGE_GRACE_SECONDS
+        await self._compare(connection)
+        if not self.set_back:
+            self._calm.set()
+
+    def joined(self, since: int) -> None:
+        """At an opening, so many microseconds after somebody found the database set back: others hold what they know.
+
+        Without this, one who comes just then would take up what another one is about to hold.
+        """
+        left = limits.LINEAGE_GRACE_SECONDS - since / SECOND
+        if 0 < left <= limits.LINEAGE_GRACE_SECONDS:
+            self._calm_at = self._machine.monotonic() + left
+            self._calm.set()
 
     async def _identity(self, connection: Any) -> Identity:
         try:
@@ -142,7 +211,7 @@ class Lineage:
                 raise
             return UNKNOWN
 
-    async def _compare(self, connection: Any) -> None:
+    async def _compare(self, connection: Marks) -> None:
         """Find what stands behind what was answered; that it is so is known from here on, whatever becomes of us."""
         marks = {one[0]: Mark(*one[1:]) for one in chain(self._older, self._marks)}
         stored: dict[bytes, Mark] = {}
@@ -154,17 +223,25 @@ class Lineage:
             if mark == GONE:
                 continue
             if id not in stored:
-                self.set_back[id] = "a fail-over has lost it, although it was accepted; start it again if it must be"
+                self.set_back[id] = (
+                    "the database was set back and has lost it, although it was accepted; start it again if it must be"
+                )
             elif mark.ahead_of(stored[id]):
                 self.set_back[id] = (
-                    f"a fail-over has set it back from version {mark.version} (token {mark.token}) to version "
-                    f"{stored[id].version} (token {stored[id].token}); see what its steps have done since"
+                    f"it was set back, with the database, from version {mark.version} (token {mark.token}) to "
+                    f"version {stored[id].version} (token {stored[id].token}); see what its steps have done since"
                 )
         log.warning(
-            "the database goes on on another line; %d of %d processes known here", len(self.set_back), len(marks)
+            "the database goes on on another line (a fail-over, or a backup was put back); behind or lost: %d of %d "
+            "processes known here",
+            len(self.set_back),
+            len(marks),
         )
         if self.set_back:
-            log.error("set back by a fail-over, with loss of what was accepted: %s", ", ".join(self._told()))
+            log.error(
+                "set back by a fail-over or a restored backup, with loss of what was accepted: %s",
+                ", ".join(self._told()),
+            )
 
     def _told(self) -> list[str]:
         told = [id_text(id) for id in list(self.set_back)[:TOLD]]

@@ -8,6 +8,7 @@ their own when the first of them comes, so that no result and no sweep waits beh
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -24,7 +25,7 @@ from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.limits import PRUNED_EVENTS, SEARCH_SECONDS
 from perdure.store import postgres_row as row
 from perdure.store.base import Pruned, Record, Search
-from perdure.store.lineage import Lineage
+from perdure.store.lineage import Line, Lineage, SetBehind
 from perdure.store.news import Heard, Stop
 from perdure.store.postgres_batch import (
     commit_alone,
@@ -49,7 +50,7 @@ class PostgresStore:
     def __init__(self, url: str, *, machine: Machine | None = None) -> None:
         self.url = url
         self._address = address_of(url)
-        machine = machine or Machine()
+        self._machine = machine = machine or Machine()
         sql = queries(self._address.schema)
         self._writes = Link(self._address, machine, sql, "writes")
         self._beats = Link(self._address, machine, sql, "beats")
@@ -58,6 +59,7 @@ class PostgresStore:
         self._searches.patience = SEARCH_SECONDS
         self._presence = Presence(self._address, machine, sql)
         self.lineage = Lineage(machine, sql)
+        self._looking_back = asyncio.Lock()
         for link in (self._writes, self._beats, self._reads, self._searches):
             link.met = self.lineage.met
 
@@ -171,9 +173,13 @@ class PostgresStore:
             name = "claim_among" if claim.among else "claim_queued" if queued else "claim"
             which = (list(claim.among),) if claim.among else (claim.alone, claim.only)
             asked = claim.worker, kinds, codes, claim.limit, claim.lease
+            beats = self.lineage.beats(claim.worker)
             rows = await self._writes.rows(name, *asked, *which, check=self.lineage.check)
+            if beats > (-1 if rows[0][5] is None else rows[0][5]):
+                # If we die here, or not, what was taken is ours and nobody has it: its lease lapses.
+                await self._look_back(SetBehind(), self.lineage.line)
         now, next_due_at, alive, suspects = rows[0][:4] if len(rows) == 1 else row.claim_head(rows)
-        taken = [(one[4], row.process_of(one[5:])) for one in rows if one[5] is not None]
+        taken = [(one[4], row.process_of(one[6:])) for one in rows if one[6] is not None]
         if queued:
             taken.sort(key=lambda pair: pair[1].priority)  # they come in several parts
         events, messages = await self._held([process for _, process in taken])
@@ -210,6 +216,7 @@ class PostgresStore:
         locked = not self._address.pooled and await self._presence.hold(worker.id)
         # If we die here the lock is free and nobody knows of it: no row, no death.
         found = await self._writes.row("enlist", worker.id, worker.name, worker.hosts, silence, locked)
+        self.lineage.enlisted(worker.id, found["beats"])
         return replace(
             worker,
             started_at=found["started_at"],
@@ -226,6 +233,7 @@ class PostgresStore:
             kept = await self._beats.rows("keep_hang", beat.worker, beat.hang)
             return BeatAnswer(bool(kept), kept[0]["now"] if kept else 0)
         asked = beat.renewals or None
+        line = self.lineage.line
         found = await self._beats.row(
             "beat",
             beat.worker,
@@ -235,7 +243,23 @@ class PostgresStore:
             asked and [one.token for one in asked],
             asked and [one.progress for one in asked],
         )
-        return BeatAnswer(found["alive"], found["now"], tuple(found["lost"] or ()))
+        if line is self.lineage.line:
+            try:
+                self.lineage.beaten(beat.worker, found["beats"], found["alive"], found["line"])
+            except SetBehind as behind:
+                await self._look_back(behind, line)
+        return BeatAnswer(found["alive"], found["now"], tuple(found["lost"] or ()), found["lead"])
+
+    async def _look_back(self, behind: SetBehind, known: Line | None) -> None:
+        """The database was set back: see what is lost, have claims wait, then tell everybody; raises ``behind``."""
+        async with self._looking_back:
+            if self.lineage.line is known:  # nobody else here has found it
+                await self.lineage.set_behind(self._reads)
+                # If we die here whoever else was told of what is lost finds it by himself.
+                await self._writes.rows("draw_line", known and known[1], self._machine.new_id())
+                database, name, _ = await self._writes.row("line")
+                self.lineage.adopt((database, name))
+        raise behind
 
     async def retire(self, worker: bytes, beats: int | None, died: bool) -> bool:
         """End an incarnation once, if it has beaten no more than ``beats`` times. False: it lives, or had ended."""

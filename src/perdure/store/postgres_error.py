@@ -15,6 +15,10 @@ RETRY_NOW = frozenset({"40001", "40P01"})
 RECONNECT = frozenset({"25006"})
 """After these the connection is dropped, because another server may be the right one by now (a fail-over)."""
 
+STALE = frozenset({"0A000", "3F000", "42703", "42704", "42804", "42846", "42883", "42P01", "42P13", "42P18", "XX000"})
+"""What a connection may meet that remembers a schema as it was before somebody dropped it and made it anew, or changed
+its types: on a fresh one the same statement is sent again, once."""
+
 _AGAIN = "it is tried again by itself"
 
 MEANINGS: Mapping[str, tuple[type[StoreError], str]] = {
@@ -43,6 +47,11 @@ MEANINGS: Mapping[str, tuple[type[StoreError], str]] = {
 def retries(error: BaseException) -> bool:
     """Whether the very same statement should be sent again now."""
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate in RETRY_NOW
+
+
+def stale(error: BaseException) -> bool:
+    """Whether the connection may remember tables, functions or types that have been made anew since."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in STALE
 
 
 def reconnects(error: BaseException) -> bool:

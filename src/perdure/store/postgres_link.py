@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from perdure.clock import Machine
-from perdure.errors import StoreError
+from perdure.errors import StoreError, StoreTooOld, StoreUnavailable
 from perdure.limits import CONNECT_SECONDS, RECONNECT_CAP_SECONDS, RECONNECT_FIRST_SECONDS, SILENT_CONNECTION_SECONDS
-from perdure.store.postgres_error import reconnects, retries, translated
+from perdure.store.postgres_error import reconnects, retries, stale, translated
 from perdure.store.postgres_host import reached
 from perdure.store.postgres_url import Address
 
@@ -138,7 +138,11 @@ class Link:
 
         ``check`` is called just before the statement is sent, on whichever connection, and raises if it must not be.
         """
-        request = Request(self._queries[name], given, check, asyncio.get_running_loop().create_future())
+        return await self.fetch(self._queries[name], *given, check=check)
+
+    async def fetch(self, sql: str, *given: Any, check: Callable[[], None] | None = None) -> list[asyncpg.Record]:
+        """The rows that a statement answers: see :meth:`rows`."""
+        request = Request(sql, given, check, asyncio.get_running_loop().create_future())
         self._requests.append(request)
         if not self._busy:
             self._busy = True
@@ -184,7 +188,7 @@ class Link:
                 found = await self._tried(sql, given, check)
             except Exception as error:
                 if not answer.done():
-                    answer.set_exception(translated(error, self._address.shown))
+                    answer.set_exception(self._meant(error))
             except asyncio.CancelledError:
                 answer.cancel()  # the event loop ends
             else:
@@ -193,9 +197,19 @@ class Link:
         self._busy = False
         self._quiet.set()
 
+    def _meant(self, error: Exception) -> StoreError:
+        """The store's own error; tables that were there at the opening, and are gone, may come back."""
+        meant = translated(error, self._address.shown)
+        if isinstance(meant, StoreTooOld) and self.met is not None:
+            return StoreUnavailable(
+                f"{meant}; the tables were there before: it is tried again until they are there again"
+            )
+        return meant
+
     async def _tried(self, sql: str, given: tuple[Any, ...], check: Callable[[], None] | None) -> list[asyncpg.Record]:
         """The answer to a statement, sent again while it clashes with other transactions."""
         left = CLASH_RETRIES
+        fresh = False
         while True:
             connection: Any = self._connection
             if connection is None or connection.is_closed():
@@ -211,6 +225,10 @@ class Link:
                 left -= 1
                 if reconnects(error):
                     connection.terminate()
+                elif stale(error) and not fresh:
+                    connection.terminate()
+                    fresh = True
+                    continue
                 if not retries(error) or not left:
                     raise
             except asyncpg.InternalClientError:

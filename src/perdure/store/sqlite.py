@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from msgspec import json
 from msgspec.structs import replace
 
 from perdure.clock import SECOND, Machine
@@ -32,15 +34,17 @@ from perdure.store import (
     sqlite_worker,
 )
 from perdure.store.base import Pruned, Record, Search
+from perdure.store.lineage import Lineage
 from perdure.store.news import Heard, Stop
 from perdure.store.sqlite_bell import Bell
 from perdure.store.sqlite_clock import SqliteClock
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_file import Standing, read_url
 from perdure.store.sqlite_lane import Lane
+from perdure.store.sqlite_line import SetBack
 from perdure.store.sqlite_lock import IncarnationLocks
 from perdure.store.sqlite_watch import Watch
-from perdure.store.sqlite_writer import Writer
+from perdure.store.sqlite_writer import Transaction, Writer
 
 T = TypeVar("T")
 
@@ -75,7 +79,10 @@ class SqliteStore:
         self._reader = writing if memory else lane("perdure sqlite reader", self._connect, self._standing.check)
         self._people = writing if memory else lane("perdure sqlite search", self._connect, self._standing.check)
         self._bell = Bell(self._file.locks, self._machine)
-        self._writer = Writer(self._machine, self._clock, writing, self._bell)
+        self._writer = Writer(self._machine, self._clock, writing, self._bell, self._look_back)
+        self.lineage = Lineage(self._machine, {"marks": "marks"})
+        self._remembers = not memory or self._machine.simulated
+        self._looking_back = asyncio.Lock()
         self._watch = Watch(self._writer.hints, self._bell, self._connect_watch)
 
     # -- opening and closing -----------------------------------------------------------------------------------
@@ -100,8 +107,11 @@ class SqliteStore:
     def _prepare(self, connection: Connection, migrate: bool) -> None:
         """Bring the schema up, and see now rather than later whether the file can be written."""
         self._writer.patiently(lambda: sqlite_schema.prepare(connection, self._writer, migrate=migrate))
-        (stored,) = self._writer.locked(connection, lambda: connection.one("clock_mark"))
-        self._clock.saw(stored)
+        stored, lead = self._writer.locked(connection, lambda: connection.one("clock_mark"))
+        now = self._clock.saw(stored, lead)
+        line, line_at, ticks = connection.one("clock_line")
+        self._writer.line.adopt(line, ticks)
+        self.lineage.joined(now - line_at)
 
     def _connect(self) -> Connection:
         connection = self._writer.patiently(lambda: Connection(self._file))
@@ -131,11 +141,43 @@ class SqliteStore:
 
     async def now(self) -> int:
         """The store's time, which never runs backward, not even over a new opening."""
-        (stored,) = await self._read(lambda connection: connection.one("clock_mark"))
-        now = self._clock.saw(stored)
+        stored, lead = await self._read(lambda connection: connection.one("clock_mark"))
+        now = self._clock.saw(stored, lead)
         if now - stored > SECOND:
             return await self._writer.write(lambda transaction: transaction.now)
         return now
+
+    async def fetch(self, name: str, ids: Sequence[bytes]) -> list[tuple[bytes, int, int, bytes | None]]:
+        """How far these processes are: what the lineage asks of a database that was set back."""
+        cells = [bytearray(id) for id in ids]
+        packed = await self._reader.run(lambda connection: connection.ask(name, 1, cells))
+        return [
+            (bytes.fromhex(id), token, version, bytes.fromhex(owner) if owner else None)
+            for (part,) in packed
+            for id, token, version, owner in json.decode(part)
+        ]
+
+    async def _look_back(self, found: SetBack) -> None:
+        """The database was set back: see what is lost, have claims wait, then tell everybody and go on."""
+        async with self._looking_back:
+            line = self._writer.line
+            if line.name != found.known:
+                return  # another piece of work has found it too
+            await self.lineage.set_behind(self)
+            drawn = self._machine.new_id().hex()
+
+            def draw(connection: Connection) -> tuple[str | None, int, int]:
+                (name, *_) = connection.one("clock_line")
+                if name == line.name:
+                    connection.run("draw_line", line=drawn, known=name)
+                return connection.one("clock_line")
+
+            # If we die here whoever else was told of what is lost finds it by himself.
+            name, _, ticks = await self._writer.lane.run(
+                lambda connection: self._writer.locked(connection, lambda: draw(connection)), urgent=True
+            )
+            line.adopt(name, ticks)
+            self._clock.stored = 0
 
     # -- the three doors ---------------------------------------------------------------------------------------
 
@@ -157,6 +199,8 @@ class SqliteStore:
             due=due,
             news=sqlite_news.of_starts,
         )
+        if self._remembers:
+            self.lineage.started(starts, answers)
         self._tell()
         return answers
 
@@ -170,20 +214,29 @@ class SqliteStore:
 
     async def claim(self, claim: Claim) -> ClaimAnswer:
         """Take due processes: new token, owner, lease; then, in later statements, read what they hold."""
+        if not claim.seize:  # a command waits for nobody, and whoever gives one may host no sweep
+            await self.lineage.settled()
         if claim.only is None and not claim.among:
             work = await self._read(lambda connection: sqlite_claim.look(connection, self._clock, claim))
             if work.none():
                 return work.answer(())
         [taken] = await self._writer.write_all(
             [claim],
-            lambda transaction, claims: [sqlite_claim.take(transaction, self._clock, one) for one in claims],
+            lambda transaction, claims: [self._take(transaction, one) for one in claims],
             due=claim.seize,  # whoever had it hears that he has lost it
             synced=claim.seize,  # a power cut that takes a claim back ends all workers of the file with it
         )
         # If we die here the rows are ours and nobody has them: their leases lapse, and somebody takes them over.
+        if self._remembers:
+            self.lineage.claimed(taken.rows)
         if not any(row.events or row.inbox for row in taken.rows):
             return taken.left.answer(sqlite_claim.bare(taken))
         return await self._read(lambda connection: sqlite_claim.read(connection, taken))
+
+    def _take(self, transaction: Transaction, claim: Claim) -> sqlite_claim.Taken:
+        if not claim.seize:
+            self.lineage.check()
+        return sqlite_claim.take(transaction, self._clock, claim)
 
     async def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
         """Write commits, at most one per process, each accepted or refused by itself."""
@@ -210,6 +263,8 @@ class SqliteStore:
             done=done,
             news=sqlite_news.of_commits,
         )
+        if self._remembers:
+            self.lineage.committed(commits, answers)
         self._tell()
         return answers
 
@@ -227,7 +282,7 @@ class SqliteStore:
     async def beat(self, beat: Beat) -> BeatAnswer:
         """Record a sign of life and prolong leases; goes first in the writer's queue (rule 25)."""
         return await self._writer.write(
-            lambda transaction: sqlite_worker.beat(transaction, beat), urgent=True, synced=False
+            lambda transaction: sqlite_worker.beat(transaction, beat, self._clock), urgent=True, synced=False
         )
 
     async def retire(self, worker: bytes, beats: int | None, died: bool) -> bool:
@@ -262,8 +317,7 @@ class SqliteStore:
         """A look by the store's time, which nobody is given: so it needs no mark in the database."""
 
         def look(connection: Connection) -> list[Process]:
-            (stored,) = connection.one("clock_mark")
-            return sqlite_sweep.overdue(connection, search, self._clock.saw(stored))
+            return sqlite_sweep.overdue(connection, search, self._clock.saw(*connection.one("clock_mark")))
 
         return look
 
@@ -301,8 +355,10 @@ class SqliteStore:
     async def records(self, table: type[Record], changes: Sequence[Record] = ()) -> list[Record]:
         """Write rows of a small table, each only if its ``version`` is the next one; all its rows as they are then."""
         if not changes:
-            return await self._read(lambda connection: sqlite_record.read(connection, table))
-        rows = await self._writer.write(lambda transaction: sqlite_record.write(transaction, table, changes))
+            return await self._read(lambda connection: sqlite_record.read(connection, table, self._clock))
+        rows = await self._writer.write(
+            lambda transaction: sqlite_record.write(transaction, table, changes, self._clock)
+        )
         self._tell()
         return rows
 

@@ -2,31 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import convert, json
+
 from perdure.clock import Machine
+from perdure.kernel.clock import Clock, kept_lead
+from perdure.store.sqlite_connection import Connection
 
 
 class SqliteClock:
-    """Perdure's time = the greater of the machine's now and the high-water mark stored in the database.
+    """Perdure's time = the greater of the machine's now, with the lead, and the high-water mark, both in the database.
 
     Every write transaction reads and raises the stored mark. ``mark`` is the latest time that this store object has
-    given or read, ``stored`` the latest of which it knows that it is in the database.
+    given or read, ``stored`` the latest of which it knows that it is in the database, ``lead`` how far the time is
+    put before the machine's clock (see ``kernel/clock.py``).
     """
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self.mark = 0
         self.stored = 0
+        self.lead = 0
 
     def now(self) -> int:
         """The time in microseconds; it never runs backward."""
-        now = self._machine.now()
+        now = self._machine.now() + self.lead
         if now > self.mark:
             self.mark = now
             return now
         return self.mark
 
-    def saw(self, stored: int) -> int:
-        """Take note of the mark in the database; the answer is the time, not before it."""
+    def saw(self, stored: int, lead: int | None = None) -> int:
+        """Take note of the mark in the database, and of the lead; the answer is the time, not before the mark."""
+        if lead is not None:
+            self.lead = lead
         self.stored = max(self.stored, stored)
         self.mark = max(self.mark, stored)
         return self.now()
+
+    def beaten(self, connection: Connection) -> int:
+        """In the transaction of a beat: go on at the clock's pace if that was put back. The answer is the lead."""
+        at, lead, slewed_at, mending = connection.one("clock_lead")
+        machine_at = self._machine.now()
+        kept = kept_lead(at, machine_at, lead, slewed_at, bool(mending))
+        if kept != lead:
+            connection.run("keep_lead", lead=kept, machine=machine_at)
+            self.lead = kept
+        elif lead == 0 and mending:
+            connection.run("keep_lead", lead=0, machine=machine_at)
+        return kept
+
+    def rows(self, connection: Connection, changes: Sequence[Any] = ()) -> list[Any]:
+        """The row as people see it, after these changes: of each only ``mending`` counts, and who wants it."""
+        for change in changes:
+            connection.run(
+                "write_clock", version=change.version, mending=int(change.mending), changed_at=change.changed_at,
+                who=change.who, why=change.why, origin=change.origin,
+            )  # fmt: skip
+        now = self.now()
+        (packed,) = connection.one("read_clocks", now=now, machine=self._machine.now())
+        return [
+            convert(dict(zip(Clock.__struct_fields__, row, strict=True)), Clock, strict=False)
+            for row in json.decode(packed)
+        ]

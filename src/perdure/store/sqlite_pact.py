@@ -108,8 +108,8 @@ class SqlitePact:
                 if not borrowed.one("look_at_fence", process=message.process, token=token, owner=owner):
                     return PactAnswer(PactVerdict.REFUSED)
                 clock = self._pacts.clock
-                stored, alive = borrowed.one("tick", now=clock.now(), due=0, done=0)
-                transaction = Transaction(borrowed, clock.saw(stored), alive)
+                stored, alive, lead, *_ = borrowed.one("tick", now=clock.now(), due=0, done=0)
+                transaction = Transaction(borrowed, clock.saw(stored, lead), alive)
                 number = sqlite_send.send(transaction, [message])[0].number
                 # If we die before or in this COMMIT, all of it is there or nothing: whoever is next looks for it.
                 lent.finish()

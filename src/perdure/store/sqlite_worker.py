@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import json
 
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.store.sqlite_clock import SqliteClock
 from perdure.store.sqlite_connection import NOTHING, Connection
 from perdure.store.sqlite_writer import Transaction
 
@@ -22,24 +23,25 @@ def enlist(transaction: Transaction, worker: Worker, silence: int, locked: bool)
     return kept
 
 
-def beat(transaction: Transaction, beat: Beat) -> BeatAnswer:
+def beat(transaction: Transaction, beat: Beat, clock: SqliteClock) -> BeatAnswer:
     """Count a sign of life and prolong leases; an ended incarnation is told so and prolongs nothing."""
     connection, now = transaction.connection, transaction.now
     if beat.hang is not None:
         return BeatAnswer(connection.run("keep_hang", id=beat.worker, hang=beat.hang) == 1, now)
+    lead = clock.beaten(connection)
     if not connection.run("count_beat", id=beat.worker, due_at=now + beat.silence):
-        return BeatAnswer(False, now)
+        return BeatAnswer(False, now, lead=lead)
     if not beat.renewals:
-        return BeatAnswer(True, now)
+        return BeatAnswer(True, now, lead=lead)
     cells: list[Any] = []
     worker = bytearray(beat.worker)
     for renewal in beat.renewals:
         progress = NOTHING if renewal.progress is None else renewal.progress
         cells += (bytearray(renewal.process), renewal.token, worker, progress)
     if connection.write("renew_leases", 4, cells, now + beat.lease) == len(beat.renewals):
-        return BeatAnswer(True, now)
+        return BeatAnswer(True, now, lead=lead)
     lost = [id for (found,) in connection.ask("look_for_lost", 4, cells) for id in json.decode(found)]
-    return BeatAnswer(True, now, tuple(bytes.fromhex(id) for id in lost))
+    return BeatAnswer(True, now, tuple(bytes.fromhex(id) for id in lost), lead)
 
 
 def retire(transaction: Transaction, worker: bytes, beats: int | None, died: bool) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -19,6 +19,7 @@ from perdure.store.sqlite_clock import SqliteClock
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_error import busy
 from perdure.store.sqlite_lane import Lane
+from perdure.store.sqlite_line import Line, SetBack
 
 T = TypeVar("T")
 
@@ -48,9 +49,10 @@ class Transaction:
     of which kinds tasks have ended whose queues may have been full. ``void`` says that there was nothing to write.
     """
 
-    def __init__(self, connection: Connection, now: int, alive: str) -> None:
+    def __init__(self, connection: Connection, now: int, alive: str, ticks: int = 0) -> None:
         self.connection = connection
         self.now = now
+        self.ticks = ticks
         self._alive = alive
         self.left_due = False
         self.published = False
@@ -86,12 +88,24 @@ class _Piece(Struct, frozen=True, gc=False):
 
 
 class Writer:
-    """Runs transactions. Beats and renewals go first in its queue (rule 25)."""
+    """Runs transactions. Beats and renewals go first in its queue (rule 25).
 
-    def __init__(self, machine: Machine, clock: SqliteClock, lane: Lane, bell: Bell) -> None:
+    ``set_back`` looks at what is lost where a transaction found that the database is behind what is known of it.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        clock: SqliteClock,
+        lane: Lane,
+        bell: Bell,
+        set_back: Callable[[SetBack], Awaitable[None]],
+    ) -> None:
         self.lane = lane
         self.bell = bell
         self.clock = clock
+        self.line = Line()
+        self._set_back = set_back
         self.hints = Hints()
         self.pace = Pace()
         self._machine = machine
@@ -101,7 +115,7 @@ class Writer:
 
     async def write(self, body: Callable[[Transaction], T], *, urgent: bool = False, synced: bool = True) -> T:
         """Run ``body`` in one transaction."""
-        answer: T = await self.lane.run(partial(self._write, _Piece(body, synced=synced)), urgent=urgent)
+        answer: T = await self._done(_Piece(body, synced=synced), urgent=urgent)
         return answer
 
     async def write_all(
@@ -128,8 +142,15 @@ class Writer:
             hope = None if at_once is None else partial(_onto, at_once, part)
             said = None if news is None else partial(news, part)
             piece = _Piece(partial(_onto, body, part), hope, owner, due, done, len(part), synced, said)
-            answers += await self.lane.run(partial(self._write, piece))
+            answers += await self._done(piece)
         return answers
+
+    async def _done(self, piece: _Piece, *, urgent: bool = False) -> Any:
+        try:
+            return await self.lane.run(partial(self._write, piece), urgent=urgent)
+        except SetBack as found:
+            await self._set_back(found)
+            raise
 
     def _write(self, piece: _Piece, connection: Connection) -> Any:
         if piece.at_once is not None:
@@ -200,6 +221,7 @@ class Writer:
             self.hints.doubtful = True
             undo(connection)
             raise
+        self.line.ticks = transaction.ticks
         if piece.due or piece.done or transaction.left_due or transaction.published:
             self._announce(piece, transaction, answer)
         self.pace.took(self._machine.monotonic() - begun, piece.records)
@@ -215,19 +237,26 @@ class Writer:
 
     def _opened(self, piece: _Piece, connection: Connection) -> Transaction:
         """The transaction with the clock raised, and with everybody known who is alive."""
-        stored, alive = connection.one("tick", now=self.clock.now(), due=int(piece.due), done=int(piece.done))
-        return Transaction(connection, self.clock.saw(stored), alive)
+        stored, alive, lead, line, ticks = connection.one(
+            "tick", now=self.clock.now(), due=int(piece.due), done=int(piece.done)
+        )
+        self.line.check(line, ticks)
+        return Transaction(connection, self.clock.saw(stored, lead), alive, ticks)
 
     def _opened_at_once(self, piece: _Piece, connection: Connection) -> Transaction:
-        """The transaction with the clock raised; raises Collision if it is ahead, or the named worker not alive."""
+        """The transaction with the clock raised; raises Collision if it is ahead, or the named worker not alive.
+
+        So it does if the clock leads by another time than is known here, or the database is behind what is known.
+        """
         now = self.clock.now()
-        found = connection.run(
-            "tick_at_once", now=now, due=int(piece.due), done=int(piece.done), owner=piece.owner
+        found = connection.one(
+            "tick_at_once", now=now, due=int(piece.due), done=int(piece.done), owner=piece.owner,
+            lead=self.clock.lead, line=self.line.name, ticks=self.line.ticks,
         )  # fmt: skip
-        if found != 1:
+        if not found:
             raise Collision
         self.clock.stored = now
-        return Transaction(connection, now, "")
+        return Transaction(connection, now, "", found[0])
 
     def open(self) -> None:
         """Begin to take work."""

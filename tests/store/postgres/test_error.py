@@ -13,7 +13,6 @@ from perdure.errors import (
     StoreError,
     StoreFull,
     StoreReadOnly,
-    StoreTooOld,
     StoreUnavailable,
 )
 from perdure.kernel.commit import Verdict
@@ -31,8 +30,8 @@ KINDS = {
     "23514": BadRecord,
     "25006": StoreReadOnly,
     "42501": StoreError,
-    "42883": StoreTooOld,
-    "42P01": StoreTooOld,
+    "42883": StoreUnavailable,
+    "42P01": StoreUnavailable,
     "53100": StoreFull,
     "53200": StoreUnavailable,
     "54000": BadRecord,

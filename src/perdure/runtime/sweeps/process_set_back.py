@@ -1,4 +1,4 @@
-"""Sweep: processes that a fail-over has set back behind what this worker was told. They are held for a person.
+"""Sweep: processes that a fail-over or a restored backup has set back behind what this worker was told: they are held.
 
 Their steps may have had effects that the database knows nothing of: to go on by itself would be to do them again. No
 claim is made here until they are held. What was lost altogether can only be told; it is looked for until claims go on,

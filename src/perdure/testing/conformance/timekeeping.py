@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure.clock import SECOND
+from perdure.kernel.clock import Clock
 from perdure.kernel.commit import Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.testing.conformance.trial import SILENCE, Trial, going_on, only, released
@@ -74,6 +75,58 @@ class Timekeeping:
         assert (await trial.claim(worker)).claimed == ()
         await trial.time.advance(0.1)
         assert only((await trial.claim(worker)).claimed).process.id == row.id
+
+    async def test_f10_time_goes_on_at_the_clocks_pace_after_the_clock_was_put_back(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        row = await trial.in_hand(worker)
+        await trial.beat(worker, row)
+        await trial.time.advance(3600)
+        ahead = (await trial.beat(worker, row)).now
+        due = ahead + 10 * SECOND
+        await trial.done(released(row, due))
+        await trial.time.set_back(3600)
+        beaten = await trial.beat(worker)
+        assert (beaten.now, beaten.lead) == (ahead, 3600 * SECOND)
+        await trial.time.advance(9.9)
+        assert (await trial.claim(worker)).claimed == ()
+        await trial.time.advance(0.1)
+        assert only((await trial.claim(worker)).claimed).process.id == row.id
+        assert await trial.store.now() == due
+
+    async def test_f10_a_clock_put_back_by_less_than_a_second_is_waited_for(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        await trial.time.advance(100)
+        before = await trial.beat(worker)
+        await trial.time.set_back(0.9)
+        after = await trial.beat(worker)
+        assert (after.now, after.lead) == (before.now, 0)
+
+    async def test_f10_the_lead_over_the_clock_shrinks_and_time_never_runs_backward(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        await trial.time.advance(100)
+        last = (await trial.beat(worker)).now
+        await trial.time.set_back(50)
+        leads = []
+        for _ in range(8):
+            await trial.time.advance(10)
+            beaten = await trial.beat(worker)
+            assert beaten.now >= last
+            last = beaten.now
+            leads.append(beaten.lead)
+        assert leads == [lead * SECOND // 10 for lead in (400, 399, 398, 397, 396, 395, 394, 393)]
+        [clock] = await trial.store.records(Clock)
+        assert (clock.version, clock.lead, clock.mending) == (0, leads[-1], False)
+        asked = Clock("clock", 1, mending=True, changed_at=last, who="ann", why="a schedule", origin="test")
+        [clock] = await trial.store.records(Clock, [asked])
+        assert (clock.version, clock.mending, clock.who, clock.why) == (1, True, "ann", "a schedule")
+        for _ in range(80):
+            await trial.time.advance(1)
+            beaten = await trial.beat(worker)
+            assert last <= beaten.now, "it never runs backward"
+            last = beaten.now
+        assert beaten.lead == 0
+        [clock] = await trial.store.records(Clock)
+        assert (clock.lead, clock.lead_since, clock.mending, clock.at) == (0, None, False, clock.machine_at)
 
     async def test_s1_what_was_answered_is_there_after_closing_and_opening(self, trial: Trial) -> None:
         if not trial.ground.lasting:

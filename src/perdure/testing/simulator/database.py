@@ -16,6 +16,10 @@ from perdure.store.sqlite_schema import APPLICATION_ID, migrations, statements
 
 _idle: list[Connection] = []
 _CREATED = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
+_BEGUN = (
+    "UPDATE clock SET at = 0, due_hints = 0, done_hints = 0, line = 'first', line_at = 0, ticks = 0, lead = 0, "
+    "lead_since = NULL, slewed_at = 0, mending = 0, version = 0, changed_at = 0, who = '', why = '', origin = ''"
+)
 _NOTED = (("process", "id"), ("event", "process"), ("message", "process"))
 _ALTERED = {
     ("event", "update"): "1",
@@ -46,7 +50,7 @@ def lent(make: Callable[[], Connection]) -> Connection:
             raw.execute(statement)
     raw.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     raw.execute(f"PRAGMA user_version = {len(migrations())}")
-    for statement in _NOTES:
+    for statement in (_BEGUN, *_NOTES):
         raw.execute(statement)
     raw.commit()
     return connection
@@ -60,9 +64,7 @@ def given_back(connection: Connection) -> None:
         _drop_what_is_not_ours(raw)
         tables = raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY rowid DESC").fetchall()
         for (table,) in tables:  # those that refer to others were made after them
-            raw.execute(
-                "UPDATE clock SET at = 0, due_hints = 0, done_hints = 0" if table == "clock" else _emptied(table)
-            )
+            raw.execute(_BEGUN if table == "clock" else _emptied(table))
         raw.execute(_emptied("touched"))
         raw.commit()
     except sqlite3.Error:

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 class WallClock:
     """The wall clock of the simulated server: virtual time, and the jumps that were made.
 
-    It is ``steady`` until the first of these.
+    It is ``steady`` until the first of these; ``jumps`` counts them.
     """
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
         self._jumped = 0
         self._farthest = 0
+        self.jumps = 0
         self.steady = True
 
     def now(self) -> int:
@@ -37,6 +38,7 @@ class WallClock:
     def jump(self, seconds: float) -> None:
         """Set it forward, or back."""
         self.steady = False
+        self.jumps += 1
         self._jumped += microseconds(seconds)
         self._farthest = max(self._farthest, self._jumped)
 

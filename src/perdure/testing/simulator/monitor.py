@@ -27,6 +27,7 @@ from perdure.testing.simulator.log import Log
 from perdure.testing.simulator.loop import SimLoop
 from perdure.testing.simulator.machine import WallClock
 from perdure.testing.simulator.server import Server
+from perdure.testing.simulator.timekeeper import Timekeeper
 from perdure.testing.simulator.violation import Violation
 
 if TYPE_CHECKING:
@@ -64,12 +65,18 @@ class Monitor:
         self.leases: dict[bytes, dict[bytes, int]] = {}
         self.noted: Callable[[Process, Event], None] = lambda process, event: None
         self._charges = Charges()
+        self._timekeeper = Timekeeper(wall)
 
     def written(self, life: Life, door: str) -> None:
         """A piece of work has written something."""
         connection = self.server.connection
         assert connection is not None
         self.transactions += 1
+        if door == "beat":
+            try:
+                self._timekeeper.beaten(self.loop.now, connection.one("clock_mark")[0])
+            except Violation as violation:
+                self.loop.fail(violation)
         touched = connection.raw.execute("SELECT process, max(altered) FROM touched GROUP BY process").fetchall()
         if not touched:
             return
@@ -180,6 +187,7 @@ class Monitor:
         connection = self.server.connection
         assert connection is not None
         before = {id: known.process for id, known in self.known.items()}
+        self._timekeeper.anew()
         self.known = {}
         for (id,) in connection.raw.execute("SELECT id FROM process ORDER BY id").fetchall():
             process = _row(connection, id)

@@ -8,6 +8,16 @@ SELECT (SELECT c.system_identifier FROM pg_control_system() c) AS cluster,
        ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int AS timeline,
        (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint AS written
 
+-- name: line
+-- Which database this is, and on which line; how long ago the line was drawn (microseconds).
+SELECT (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) AS database, c.line,
+       perdure.micros(perdure.now()) - coalesce(perdure.micros(c.line_at), 0) AS since
+FROM perdure.clock c WHERE c.one
+
+-- name: draw_line
+-- Say to all others that the database was set back; one who has said so already is left alone.
+UPDATE perdure.clock c SET line = $2, line_at = perdure.now() WHERE c.one AND c.line IS NOT DISTINCT FROM $1
+
 -- name: marks
 SELECT p.id, p.token, p.version, p.owner FROM perdure.process p WHERE p.id = ANY ($1::uuid[])
 
@@ -36,19 +46,23 @@ SELECT * FROM perdure.send($1, $2, $3, $4, $5, $6, $7)
 SELECT * FROM perdure.send_alone($1, $2, $3, $4, $5, $6, $7)
 
 -- name: claim
-SELECT s.now, s.next_due_at, s.alive, s.suspects, s.was_owned_by, (s.taken).*
+SELECT s.now, s.next_due_at, s.alive, s.suspects, s.was_owned_by,
+       (SELECT w.beats FROM perdure.worker w WHERE w.id = $1) AS beats, (s.taken).*
 FROM perdure.claim($1, $2, $3, $4, $5, $6, $7) AS s
 
 -- name: claim_among
-SELECT s.now, s.left_due_at, s.alive, false AS suspects, NULL::uuid AS was_owned_by, (s.taken).*
+SELECT s.now, s.left_due_at, s.alive, false AS suspects, NULL::uuid AS was_owned_by,
+       (SELECT w.beats FROM perdure.worker w WHERE w.id = $1) AS beats, (s.taken).*
 FROM perdure.claim_among($1, $2, $3, $4, $5, $6) AS s
 
 -- name: claim_queued
-SELECT s.now, s.next_due_at, s.alive, s.suspects, s.was_owned_by, (s.taken).*
+SELECT s.now, s.next_due_at, s.alive, s.suspects, s.was_owned_by,
+       (SELECT w.beats FROM perdure.worker w WHERE w.id = $1) AS beats, (s.taken).*
 FROM perdure.claim_queued($1, $2, $3, $4, $5, $6, $7) AS s
 
 -- name: seize
-SELECT s.now, NULL::bigint AS next_due_at, true AS alive, false AS suspects, s.was_owned_by, (s.taken).*
+SELECT s.now, NULL::bigint AS next_due_at, true AS alive, false AS suspects, s.was_owned_by, NULL::bigint AS beats,
+       (s.taken).*
 FROM perdure.seize($1, $2, $3) AS s
 
 -- name: claimed_events
@@ -58,7 +72,7 @@ SELECT * FROM perdure.claimed_events($1, $2, $3)
 SELECT * FROM perdure.claimed_messages($1, $2)
 
 -- name: beat
-SELECT * FROM perdure.beat($1, $2, $3, $4, $5, $6)
+SELECT * FROM perdure.heartbeat($1, $2, $3, $4, $5, $6)
 
 -- name: enlist
 SELECT * FROM perdure.enlist($1, $2, $3, $4, $5)
@@ -95,6 +109,9 @@ SELECT * FROM perdure.history($1, $2, $3, $4, $5, $6, $7)
 
 -- name: messages
 SELECT * FROM perdure.later_messages($1, $2)
+
+-- name: clocks
+SELECT * FROM perdure.clocks($1)
 
 -- name: queues
 SELECT * FROM perdure.queues($1)

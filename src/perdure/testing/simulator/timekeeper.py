@@ -1,0 +1,36 @@
+"""The law that the store's time goes on: whatever becomes of the clock, it stands still to the next beat at most."""
+
+from __future__ import annotations
+
+from perdure.clock import SECOND
+from perdure.testing.simulator.machine import WallClock
+from perdure.testing.simulator.violation import Violation
+
+SLACK_SECONDS = 1.5
+"""A clock put back by less than a second is waited for, and a lead that shrinks takes half a second at most."""
+SLOWEST = 0.4
+"""At least this part of the clock's pace, also while a person has the lead shrink."""
+
+
+class Timekeeper:
+    """Looks at the mark of the store's clock with every beat; after a jump of the clock the first one puts it right."""
+
+    def __init__(self, wall: WallClock) -> None:
+        self._wall = wall
+        self._jumps = -1
+        self._since = (0.0, 0)
+
+    def beaten(self, now: float, mark: int) -> None:
+        """A beat was written at this virtual time (seconds), when the mark stood there; raises Violation."""
+        if self._wall.jumps != self._jumps:
+            self._jumps, self._since = self._wall.jumps, (now, mark)
+            return
+        passed, went = now - self._since[0], (mark - self._since[1]) / SECOND
+        if went < SLOWEST * passed - SLACK_SECONDS:
+            raise Violation(
+                "time_goes_on", f"in {passed:g} s, since the clock was last set, the store's time went on by {went:g} s"
+            )
+
+    def anew(self) -> None:
+        """The database is another one: begin again with its next beat."""
+        self._jumps = -1

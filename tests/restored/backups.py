@@ -1,0 +1,90 @@
+"""How people put a backup back: of a SQLite file and of a PostgreSQL database, while clients run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from perdure.testing.postgres import binaries
+
+Restore = Callable[[], None]
+"""Puts back what was there when the backup was taken."""
+Backup = Callable[[str, Path], Restore]
+"""Takes a backup of the database that a URL names, into a folder."""
+
+
+def file_of(url: str) -> Path:
+    """The file of a SQLite store."""
+    return Path(url.removeprefix("sqlite:///"))
+
+
+def copied(source: Path, target: Path) -> None:
+    """Copy a database as the program `sqlite3` does with .backup and .restore."""
+    with closing(sqlite3.connect(source, timeout=10)) as old, closing(sqlite3.connect(target, timeout=10)) as new:
+        old.backup(new)
+
+
+def restored(url: str, folder: Path) -> Restore:
+    """`.backup`, later `.restore`, into the living database."""
+    file, copy = file_of(url), folder / "copy.db"
+    copied(file, copy)
+    return lambda: copied(copy, file)
+
+
+def moved(url: str, folder: Path) -> Restore:
+    """`.backup`, later `mv copy.db shop.db`, while everybody has the old file open."""
+    file, copy = file_of(url), folder / "copy.db"
+    copied(file, copy)
+    return lambda: os.replace(copy, file)
+
+
+def moved_with_its_log(url: str, folder: Path) -> Restore:
+    """The same, where the files beside the old one are removed first, as the manual says."""
+    replaced = moved(url, folder)
+
+    def restore() -> None:
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{file_of(url)}{suffix}").unlink(missing_ok=True)
+        replaced()
+
+    return restore
+
+
+def dumped(url: str, folder: Path) -> Path:
+    """What pg_dump writes."""
+    to = folder / "copy.dump"
+    _run("pg_dump", "--format=custom", f"--file={to}", url)
+    return to
+
+
+def dropped_and_restored(url: str, folder: Path) -> Restore:
+    """`pg_restore --clean`: tables, functions and types are dropped and made anew under their users."""
+    dump = dumped(url, folder)
+    return lambda: _run("pg_restore", "--clean", "--if-exists", "--single-transaction", f"--dbname={url}", str(dump))
+
+
+def database_made_anew(url: str, folder: Path) -> Restore:
+    """`DROP DATABASE`, `CREATE DATABASE`, `pg_restore`."""
+    dump = dumped(url, folder)
+    parts = urlsplit(url)
+    name = parts.path.strip("/")
+    other = parts._replace(path="/postgres").geturl()
+
+    def restore() -> None:
+        for sql in (f"DROP DATABASE {name} WITH (FORCE)", f"CREATE DATABASE {name}"):
+            _run("psql", "--quiet", f"--dbname={other}", f"--command={sql}")
+        _run("pg_restore", f"--dbname={url}", str(dump))
+
+    return restore
+
+
+def _run(program: str, *arguments: str) -> None:
+    path = shutil.which(program, path=str(binaries())) or program
+    done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
