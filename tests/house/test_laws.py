@@ -28,7 +28,11 @@ SAID_BY_SQL = frozenset({"unfinished_is_due", "one_owner", "history_is_gapless",
 RULES = range(1, 26)
 """The rules of the protocol."""
 
-OWN_TABLES = {"clock": "each database keeps its time in its own way", "migration": "SQLite counts in user_version"}
+OWN_TABLES = {
+    "clock": "each database keeps its time in its own way",
+    "gate": "SQLite has one writer",
+    "migration": "SQLite counts in user_version",
+}
 STORE_METHODS = 18
 
 

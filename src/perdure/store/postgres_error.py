@@ -32,6 +32,7 @@ MEANINGS: Mapping[str, tuple[type[StoreError], str]] = {
     "3F000": (StoreTooOld, "the schema is missing; run `perdure migrate`"),
     "40": (StoreUnavailable, f"other transactions were in the way for too long; {_AGAIN}"),
     "42501": (StoreError, "the user may not do this; GRANT it CREATE on the database, or the schema to work in"),
+    "42704": (StoreTooOld, "a type of Perdure is missing; run `perdure migrate`"),
     "42883": (StoreTooOld, "a function of Perdure is missing; run `perdure migrate`"),
     "42P01": (StoreTooOld, "a table of Perdure is missing; run `perdure migrate`"),
     "53": (StoreUnavailable, f"PostgreSQL has run out of connections or memory; {_AGAIN}"),

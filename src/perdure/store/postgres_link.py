@@ -10,7 +10,9 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -21,6 +23,7 @@ from perdure.limits import CONNECT_SECONDS, RECONNECT_CAP_SECONDS, RECONNECT_FIR
 from perdure.store.postgres_error import reconnects, retries, stale, translated
 from perdure.store.postgres_host import reached
 from perdure.store.postgres_url import Address
+from perdure.store.query import load
 
 CLASH_RETRIES = 20
 CLASH_SECONDS = 0.01
@@ -33,23 +36,39 @@ _SERVER_KEEPALIVE = {
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "8000",
 }
+_FIXED = {"search_path": "pg_catalog, pg_temp"}
+"""Whatever the URL or the login says: no name of ours, or of the driver's, means what others have put somewhere."""
 
 
 async def connect(address: Address, purpose: str) -> asyncpg.Connection[asyncpg.Record]:
-    """A fresh connection with our codec and keepalives; raises what the driver raises."""
-    connection = await plain(address, purpose)
+    """A fresh connection with our codec, search path and keepalives; raises what the driver raises."""
+    connection = await plain(address, purpose, _FIXED)
     try:
-        # Ids are 16 raw bytes here, and uuid there.
-        await connection.set_type_codec("uuid", schema="pg_catalog", encoder=_whole, decoder=bytes, format="binary")
+        async with on_a_fixed_path(connection, address):
+            # Ids are 16 raw bytes here, and uuid there.
+            await connection.set_type_codec("uuid", schema="pg_catalog", encoder=_whole, decoder=bytes, format="binary")
     except BaseException:
         connection.terminate()
         raise
     return connection
 
 
-async def plain(address: Address, purpose: str, **settings: Any) -> asyncpg.Connection[asyncpg.Record]:
-    """A fresh connection with our keepalives and nothing else of ours; raises what the driver raises."""
-    direct: dict[str, Any] = {"server_settings": {"application_name": f"perdure {purpose}", **_SERVER_KEEPALIVE}}
+@asynccontextmanager
+async def on_a_fixed_path(connection: asyncpg.Connection[asyncpg.Record], address: Address) -> AsyncIterator[None]:
+    """For what the driver asks by queries of its own: behind a pooler the session's path is not ours to set."""
+    if not address.pooled:
+        yield
+        return
+    async with connection.transaction():
+        await connection.execute(load("postgres")["fixed_path"])
+        yield
+
+
+async def plain(
+    address: Address, purpose: str, own: Mapping[str, str] = MappingProxyType({}), **settings: Any
+) -> asyncpg.Connection[asyncpg.Record]:
+    """A fresh connection with our keepalives and nothing else but these settings; raises what the driver raises."""
+    direct: dict[str, Any] = {"server_settings": {"application_name": f"perdure {purpose}", **_SERVER_KEEPALIVE, **own}}
     pooled: dict[str, Any] = {"statement_cache_size": 0}
     connection = await reached(
         address,
@@ -263,6 +282,8 @@ class Link:
         await asyncio.sleep(max(0.0, self._not_before - self._machine.monotonic()))
         try:
             connection = await connect(self._address, self._purpose)
+            if self._address.pooled:
+                await self._typed(connection)
             if self.met is not None:
                 await self._introduced(connection, self.met)
         except Exception:
@@ -272,15 +293,26 @@ class Link:
         self._connection = connection
         return connection
 
+    async def _typed(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+        """Let the driver look up our types now, where no path of the login's leads it astray."""
+        async with self._guarded(connection), on_a_fixed_path(connection, self._address):
+            await connection.fetchrow(self._queries["types"])
+
     async def _introduced(
         self,
         connection: asyncpg.Connection[asyncpg.Record],
         met: Callable[[asyncpg.Connection[asyncpg.Record]], Awaitable[None]],
     ) -> None:
-        """Have a new connection looked at before it is used; one that is silent, or refused, is cut."""
+        """Have a new connection looked at before it is used."""
+        async with self._guarded(connection):
+            await met(connection)
+
+    @asynccontextmanager
+    async def _guarded(self, connection: asyncpg.Connection[asyncpg.Record]) -> AsyncIterator[None]:
+        """Cut a new connection that is silent, or of no use."""
         silent = asyncio.get_running_loop().call_later(self.patience, connection.terminate)
         try:
-            await met(connection)
+            yield
         except BaseException:
             connection.terminate()
             raise

@@ -55,7 +55,7 @@ class PostgresPacts:
                 connect=self._connect,
                 min_size=0,
                 max_size=limits.TRANSACTION_CONNECTIONS,
-                reset=_as_it_is if self.address.pooled else None,
+                reset=_as_it_is if self.address.pooled else self._reset,
             )
         try:
             await self._pool
@@ -65,6 +65,10 @@ class PostgresPacts:
 
     async def _connect(self, *given: Any, **settings: Any) -> Any:
         return await plain(self.address, "steps", **settings)
+
+    async def _reset(self, connection: Any) -> None:
+        """As the driver would, but by names that the step's own search path cannot turn."""
+        await connection.execute(self.sql["reset_session"])
 
     async def close(self) -> None:
         """Let go of every connection; one that is still lent is cut, so that the server rolls back."""

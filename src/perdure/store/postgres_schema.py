@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 import asyncpg
 
+from perdure.errors import StoreUnavailable
 from perdure.store.migrate import Step, pending
 from perdure.store.postgres_error import translated
 from perdure.store.postgres_link import connect, ended
@@ -79,13 +80,30 @@ async def _reached(connection: asyncpg.Connection[asyncpg.Record], schema: str) 
     return reached
 
 
+async def _lock_what_is_not_there(connection: asyncpg.Connection[asyncpg.Record], schema: str) -> None:
+    """Let one opener at a time make the schema. Any session can take this lock: nobody waits for it without end."""
+    sql = queries(schema)
+    await connection.execute(sql["limit_lock"])
+    try:
+        await connection.fetchval(sql["lock_new_schema"], schema_lock(schema))
+    except asyncpg.LockNotAvailableError as error:
+        raise StoreUnavailable(
+            f"another session has kept the lock under which the schema {schema!r} is made for a minute. If nobody "
+            f"migrates, look in pg_locks who has the advisory lock {schema_lock(schema)} and end that session"
+        ) from error
+    await connection.execute(sql["unlimit_lock"])
+
+
 async def _apply_next(connection: asyncpg.Connection[asyncpg.Record], schema: str) -> None:
     """Apply one step in a transaction of its own, unless somebody else has done it while we waited for the lock."""
     sql = queries(schema)
     async with connection.transaction():
+        await connection.execute(sql["fixed_path"])
         await connection.execute(sql["limit_migration"])
-        await connection.fetchval(sql["lock_schema"], schema_lock(schema))
+        if not await _reached(connection, schema):
+            await _lock_what_is_not_there(connection, schema)
         await connection.execute(sql["create_schema"])
+        await connection.execute(sql["lock_schema"])
         left = pending("postgres", await connection.fetchval(sql["last_migration"]), migrate=True)
         if left:
             await connection.execute(script(left[0], schema))

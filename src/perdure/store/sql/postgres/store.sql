@@ -1,25 +1,23 @@
--- The doors of the store, as the client calls them. What they do stands in functions/, one file each.
+-- The doors of the store, as the client calls them. What they do stands in functions/, one file each. Behind a pooler the
+-- search path is the login's own: what is no keyword and not in our schema says its schema (see functions/micros.sql).
 
 -- name: now
 SELECT perdure.micros(perdure.now()) AS now
 
 -- name: lineage
-SELECT (SELECT c.system_identifier FROM pg_control_system() c) AS cluster,
-       ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int AS timeline,
-       (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint AS written
+SELECT (SELECT c.system_identifier FROM pg_catalog.pg_control_system() c) AS cluster,
+       ('x' OPERATOR(pg_catalog.||) pg_catalog.left(
+           pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8))::bit(32)::int AS timeline,
+       (pg_catalog.pg_current_wal_flush_lsn() OPERATOR(pg_catalog.-) '0/0'::pg_catalog.pg_lsn)::bigint AS written
 
 -- name: line
--- Which database this is, and on which line; how long ago the line was drawn (microseconds).
-SELECT (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) AS database, c.line,
-       perdure.micros(perdure.now()) - coalesce(perdure.micros(c.line_at), 0) AS since
-FROM perdure.clock c WHERE c.one
+SELECT * FROM perdure.line()
 
 -- name: draw_line
--- Say to all others that the database was set back; one who has said so already is left alone.
-UPDATE perdure.clock c SET line = $2, line_at = perdure.now() WHERE c.one AND c.line IS NOT DISTINCT FROM $1
+SELECT perdure.draw_line($1, $2)
 
 -- name: marks
-SELECT p.id, p.token, p.version, p.owner FROM perdure.process p WHERE p.id = ANY ($1::uuid[])
+SELECT * FROM perdure.marks($1)
 
 -- name: start
 SELECT * FROM perdure.start($1, $2, $3, $4, $5, $6)
@@ -47,17 +45,17 @@ SELECT * FROM perdure.send_alone($1, $2, $3, $4, $5, $6, $7)
 
 -- name: claim
 SELECT s.now, s.next_due_at, s.alive, s.suspects, s.was_owned_by,
-       (SELECT w.beats FROM perdure.worker w WHERE w.id = $1) AS beats, (s.taken).*
+       (SELECT w.beats FROM perdure.worker w WHERE w.id OPERATOR(pg_catalog.=) $1) AS beats, (s.taken).*
 FROM perdure.claim($1, $2, $3, $4, $5, $6, $7) AS s
 
 -- name: claim_among
-SELECT s.now, s.left_due_at, s.alive, false AS suspects, NULL::uuid AS was_owned_by,
-       (SELECT w.beats FROM perdure.worker w WHERE w.id = $1) AS beats, (s.taken).*
+SELECT s.now, s.left_due_at, s.alive, false AS suspects, NULL::pg_catalog.uuid AS was_owned_by,
+       (SELECT w.beats FROM perdure.worker w WHERE w.id OPERATOR(pg_catalog.=) $1) AS beats, (s.taken).*
 FROM perdure.claim_among($1, $2, $3, $4, $5, $6) AS s
 
 -- name: claim_queued
 SELECT s.now, s.next_due_at, s.alive, s.suspects, s.was_owned_by,
-       (SELECT w.beats FROM perdure.worker w WHERE w.id = $1) AS beats, (s.taken).*
+       (SELECT w.beats FROM perdure.worker w WHERE w.id OPERATOR(pg_catalog.=) $1) AS beats, (s.taken).*
 FROM perdure.claim_queued($1, $2, $3, $4, $5, $6, $7) AS s
 
 -- name: seize
@@ -81,16 +79,16 @@ SELECT * FROM perdure.enlist($1, $2, $3, $4, $5)
 SELECT perdure.retire($1, $2, $3) AS ended
 
 -- name: workers
-SELECT seen.*, w.hang FROM perdure.workers($1) AS seen JOIN perdure.worker w ON w.id = seen.id ORDER BY seen.id
+SELECT * FROM perdure.incarnations($1)
 
 -- name: keep_hang
-UPDATE perdure.worker SET hang = $2 WHERE id = $1 RETURNING perdure.micros(perdure.now()) AS now
+SELECT k.now FROM perdure.keep_hang($1, $2) AS k(now) WHERE k.now IS NOT NULL
 
 -- name: hold_lock
-SELECT pg_try_advisory_lock($1) AS held
+SELECT pg_catalog.pg_try_advisory_lock($1) AS held
 
 -- name: free_lock
-SELECT pg_advisory_unlock($1) AS freed
+SELECT pg_catalog.pg_advisory_unlock($1) AS freed
 
 -- name: overdue_page
 SELECT * FROM perdure.overdue_page($1, $2, $3, $4, $5, $6, $7)

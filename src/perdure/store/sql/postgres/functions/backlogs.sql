@@ -1,7 +1,7 @@
 -- How many unfinished processes of each kind and version nobody has in hand, each counted up to 1,000: a few seeks for
 -- each kind and version, however many processes there are. Nobody writes it: nothing can be handed in.
 CREATE OR REPLACE FUNCTION perdure.backlogs(nothing int[]) RETURNS TABLE (kind text, code text, processes int)
-LANGUAGE plpgsql STABLE
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column

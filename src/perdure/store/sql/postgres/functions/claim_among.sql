@@ -3,7 +3,7 @@
 CREATE OR REPLACE FUNCTION perdure.claim_among(
     worker uuid, kinds text[], codes text[], most int, lease bigint, ids uuid[]
 ) RETURNS TABLE (now bigint, left_due_at bigint, alive boolean, taken perdure.process_out)
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column

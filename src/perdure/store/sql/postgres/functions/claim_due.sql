@@ -1,7 +1,7 @@
 -- Lock due processes for a claim: first see (unlocked) how many each kind and priority may give in due order, then
 -- take as many from each, passing by what others hold. Candidates are MATERIALIZED: no join can re-run a limit (rule 8).
 CREATE OR REPLACE FUNCTION perdure.claim_due(kinds text[], codes text[], most int, t timestamptz)
-RETURNS SETOF uuid LANGUAGE plpgsql
+RETURNS SETOF uuid LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column

@@ -6,7 +6,7 @@
 CREATE OR REPLACE FUNCTION perdure.claim_limited(
     wanted text, codes text[], most int, alone boolean, only_id uuid, t timestamptz,
     OUT taken uuid[], OUT owned uuid[], OUT next_t timestamptz, OUT suspects boolean
-) LANGUAGE plpgsql
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column

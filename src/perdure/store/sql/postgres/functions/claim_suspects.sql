@@ -1,7 +1,7 @@
 -- Lock due suspects (processes that twice died with their worker) for a claim by a quarantine worker: the first, and as
 -- many of the same company (-alone_deaths) as may run with it.
 CREATE OR REPLACE FUNCTION perdure.claim_suspects(kinds text[], codes text[], most int, t timestamptz)
-RETURNS SETOF uuid LANGUAGE plpgsql
+RETURNS SETOF uuid LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column

@@ -1,7 +1,7 @@
 -- The histories of claimed processes. Events later than the claimed row are of another owner's commit, which came in
 -- between: left out (rule 3).
 CREATE OR REPLACE FUNCTION perdure.claimed_events(processes uuid[], runs int[], counts int[])
-RETURNS SETOF perdure.event_out LANGUAGE plpgsql
+RETURNS SETOF perdure.event_out LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN

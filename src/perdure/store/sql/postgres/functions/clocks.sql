@@ -2,7 +2,7 @@
 CREATE OR REPLACE FUNCTION perdure.clocks(changes perdure.clock_in[]) RETURNS TABLE (
     name text, version int, at bigint, machine_at bigint, lead bigint, lead_since bigint, mending boolean,
     changed_at bigint, who text, why text, origin text
-) LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 BEGIN
     IF cardinality(changes) > 0 THEN

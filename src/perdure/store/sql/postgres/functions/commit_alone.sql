@@ -4,7 +4,7 @@ CREATE OR REPLACE FUNCTION perdure.commit_alone(
     one perdure.commit_in, rare perdure.commit_rare, new_events perdure.event_in[], consumed perdure.consumed_in[],
     published uuid[],
     OUT now bigint, OUT inboxes int[], OUT odd int[], OUT verdicts text[]
-) LANGUAGE plpgsql
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION perdure.commit_outward(
     children perdure.start_in[], children_rare perdure.start_rare[], child_of int[], letters perdure.letter_in[],
     published uuid[],
     OUT now bigint, OUT inboxes int[], OUT odd int[], OUT verdicts text[], OUT blocked int[]
-) LANGUAGE plpgsql
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column

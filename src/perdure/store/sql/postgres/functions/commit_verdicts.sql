@@ -5,7 +5,7 @@
 CREATE OR REPLACE FUNCTION perdure.commit_verdicts(
     records perdure.commit_in[], new_events perdure.event_in[], held int[], now bigint,
     OUT fits boolean[], OUT places tid[], OUT odd int[], OUT verdicts text[]
-) LANGUAGE plpgsql
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off AS $$
 #variable_conflict use_column

@@ -2,7 +2,7 @@
 CREATE OR REPLACE FUNCTION perdure.enlist(
     worker uuid, name text, hosts bytea, silence bigint, locked boolean, OUT started_at bigint,
     OUT beats bigint, OUT due_at bigint, OUT counts boolean, OUT ended_at bigint, OUT died boolean
-) LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
     t timestamptz := perdure.now();

@@ -4,20 +4,25 @@
 CREATE OR REPLACE FUNCTION perdure.enqueue(
     new_id uuid, new_kind text, new_key text, new_input bytea, new_code text, lasting bigint, new_attributes text,
     OUT verdict text, OUT holder uuid, OUT now bigint
-) LANGUAGE plpgsql
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 DECLARE
     t      timestamptz;
+    chance bigint;
     one    perdure.start_in;
     rare   perdure.start_rare;
     answer record;
 BEGIN
     IF new_key IS NOT NULL THEN
-        -- Tells the batches of others what they must not wait for (see start_guarded); other guests wait in line here.
-        PERFORM pg_advisory_xact_lock_shared(1346720325, 0);
-        PERFORM pg_advisory_xact_lock(1346720324, hashtext(new_kind || ' ' || new_key));
+        -- Tells the batches of others what they must not wait for (see start_guarded).
+        LOCK TABLE perdure.gate IN SHARE MODE;
+        LOOP
+            chance := floor(random() * 4294967296)::bigint;
+            EXIT WHEN pg_try_advisory_xact_lock(
+                (chance << 32) | (hashtext(chance::text || ' ' || new_kind || ' ' || new_key)::bigint & 4294967295));
+        END LOOP;
     END IF;
     SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);

@@ -5,7 +5,7 @@
 CREATE OR REPLACE FUNCTION perdure.heartbeat(
     worker uuid, lease bigint, silence bigint, r_process uuid[], r_token int[], r_progress bytea[],
     OUT now bigint, OUT alive boolean, OUT lost uuid[], OUT beats bigint, OUT line uuid, OUT lead bigint
-) LANGUAGE plpgsql
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
 #variable_conflict use_column

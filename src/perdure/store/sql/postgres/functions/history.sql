@@ -3,7 +3,7 @@
 -- answers to calls, of which each name's first is told, in that run or a later one.
 CREATE OR REPLACE FUNCTION perdure.history(
     wanted uuid, of_run int, beyond int, most int, backward boolean, types int[], names text[]
-) RETURNS SETOF perdure.event_out LANGUAGE plpgsql
+) RETURNS SETOF perdure.event_out LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE

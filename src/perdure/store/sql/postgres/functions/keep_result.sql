@@ -4,7 +4,7 @@
 CREATE OR REPLACE FUNCTION perdure.keep_result(
     new_id uuid, target uuid, holder uuid, fence int, new_name text, new_payload bytea, new_sender bytea,
     OUT verdict text, OUT number int, OUT at bigint
-) LANGUAGE plpgsql
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column

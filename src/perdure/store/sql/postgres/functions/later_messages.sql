@@ -1,6 +1,6 @@
 -- For each process and number: its messages with higher numbers.
 CREATE OR REPLACE FUNCTION perdure.later_messages(processes uuid[], numbers int[])
-RETURNS SETOF perdure.message_out LANGUAGE plpgsql
+RETURNS SETOF perdure.message_out LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN

@@ -1,6 +1,6 @@
 -- Rows that a sweep must look at, the longest overdue first; each way of being overdue has an index of its own.
 CREATE OR REPLACE FUNCTION perdure.overdue(what text, most int, wanted uuid) RETURNS SETOF perdure.process_out
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column

@@ -4,7 +4,7 @@
 CREATE OR REPLACE FUNCTION perdure.overdue_page(
     what text, most int, wanted uuid, since bigint, behind uuid, of_kind text, of_code text
 ) RETURNS SETOF perdure.process_out
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column

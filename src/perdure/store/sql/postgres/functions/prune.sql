@@ -1,7 +1,7 @@
 -- Remove processes that ended long ago with all that belongs to them; their keys stay for a while (rule 24).
 -- It runs seldom and removes much, so it is planned anew each time for the sizes of that time.
 CREATE OR REPLACE FUNCTION perdure.prune(finished bigint, keys bigint, most int, OUT processes int, OUT forgotten int)
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_custom_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column

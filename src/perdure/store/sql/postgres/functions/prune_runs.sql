@@ -4,7 +4,7 @@
 -- locked is left for the next time round. The answer is how many runs were removed or begun with, and where to go on.
 CREATE OR REPLACE FUNCTION perdure.prune_runs(
     finished bigint, keys bigint, behind uuid, most int, events int, OUT runs int, OUT place uuid
-) LANGUAGE plpgsql
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column

@@ -7,7 +7,7 @@
 CREATE OR REPLACE FUNCTION perdure.queue_choice(
     q perdure.queue, queued text, codes text[], most int, room bigint, alone boolean, only_id uuid, t timestamptz,
     OUT ids uuid[], OUT weights bigint[], OUT refused bigint, OUT more boolean, OUT turn text
-) LANGUAGE plpgsql
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column

@@ -1,7 +1,7 @@
 -- Write queues, each only if its version is the next one, and read all there are. What claims keep in the row (next_at
 -- and turn) stays, but no debt is longer than one period of the rate.
 CREATE OR REPLACE FUNCTION perdure.queues(changes perdure.queue_in[]) RETURNS SETOF perdure.queue_out
-LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 BEGIN
     IF cardinality(changes) > 0 THEN

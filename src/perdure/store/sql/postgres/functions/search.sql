@@ -4,7 +4,7 @@
 CREATE OR REPLACE FUNCTION perdure.search(
     ids uuid[], of_kind text, of_key text, prefix text, statuses text[], created_from bigint, created_to bigint,
     names text[], texts text[], without_tasks boolean, before uuid, most int
-) RETURNS SETOF perdure.process_out LANGUAGE plpgsql STABLE SET plan_cache_mode = force_custom_plan SET jit = off AS $$
+) RETURNS SETOF perdure.process_out LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     contained jsonb;

@@ -3,7 +3,7 @@
 -- process that commits without pause is locked whenever one looks.
 CREATE OR REPLACE FUNCTION perdure.seize(
     worker uuid, wanted uuid, lease bigint, OUT now bigint, OUT was_owned_by uuid, OUT taken perdure.process_out
-) LANGUAGE plpgsql
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '200ms' AS $$
 #variable_conflict use_column

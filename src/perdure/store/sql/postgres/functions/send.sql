@@ -4,7 +4,7 @@
 CREATE OR REPLACE FUNCTION perdure.send(
     m_id uuid[], m_process uuid[], m_type int[], m_name text[], m_payload bytea[], m_key text[], m_sender bytea[],
     OUT now bigint, OUT verdicts text[], OUT numbers int[], OUT owners uuid[]
-) LANGUAGE plpgsql
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column

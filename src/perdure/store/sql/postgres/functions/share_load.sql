@@ -1,6 +1,6 @@
 -- How much of a queue's limits the tasks of one share take that are in somebody's hands; a null share is one too.
 CREATE OR REPLACE FUNCTION perdure.share_load(q perdure.queue, queued text, wanted text) RETURNS bigint
-LANGUAGE plpgsql STABLE
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     IF wanted IS NULL THEN

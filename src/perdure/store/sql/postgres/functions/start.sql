@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION perdure.start(
     records perdure.start_in[], rare perdure.start_rare[], workers uuid[], new_events perdure.event_in[], keyed boolean,
     unowned boolean,
     OUT now bigint, OUT odd int[], OUT verdicts text[], OUT ids uuid[], OUT inboxes int[]
-) LANGUAGE plpgsql
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
@@ -22,8 +22,12 @@ BEGIN
     END IF;
     SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
-    IF keyed AND NOT pg_try_advisory_xact_lock(1346720325, 0) THEN  -- taken by a guest, or by another starter
-        SELECT perdure.start_guarded(records) INTO held;
+    IF keyed THEN
+        BEGIN
+            LOCK TABLE perdure.gate IN ROW EXCLUSIVE MODE NOWAIT;  -- guests wait for this batch, or it is not had
+        EXCEPTION WHEN lock_not_available THEN
+            held := perdure.start_guarded(records);
+        END;
         IF held IS NOT NULL THEN
             SELECT * INTO now, odd, verdicts, ids, inboxes
             FROM perdure.start_unguarded(records, rare, workers, new_events, unowned, held);

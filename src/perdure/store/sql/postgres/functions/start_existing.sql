@@ -2,7 +2,7 @@
 -- Runs in a statement of its own after the insert, so that the row behind a conflict is seen.
 CREATE OR REPLACE FUNCTION perdure.start_existing(
     records perdure.start_in[], gone uuid[], fresh boolean[], t timestamptz
-) RETURNS TABLE (n int, verdict text, id uuid, inbox int) LANGUAGE plpgsql
+) RETURNS TABLE (n int, verdict text, id uuid, inbox int) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off AS $$
 #variable_conflict use_column

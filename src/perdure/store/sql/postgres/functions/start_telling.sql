@@ -4,7 +4,7 @@ CREATE OR REPLACE FUNCTION perdure.start_telling(
     records perdure.start_in[], rare perdure.start_rare[], workers uuid[], new_events perdure.event_in[], keyed boolean,
     unowned boolean, letters perdure.letter_in[],
     OUT now bigint, OUT odd int[], OUT verdicts text[], OUT ids uuid[], OUT inboxes int[]
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     SELECT s.now, s.odd, s.verdicts, s.ids, s.inboxes INTO now, odd, verdicts, ids, inboxes

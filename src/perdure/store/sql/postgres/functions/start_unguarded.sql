@@ -3,7 +3,7 @@ CREATE OR REPLACE FUNCTION perdure.start_unguarded(
     records perdure.start_in[], rare perdure.start_rare[], workers uuid[], new_events perdure.event_in[],
     unowned boolean, held int[],
     OUT now bigint, OUT odd int[], OUT verdicts text[], OUT ids uuid[], OUT inboxes int[]
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     free   int[] := ARRAY(SELECT n FROM generate_subscripts(records, 1) AS n WHERE n <> ALL (held) ORDER BY n);

@@ -1,6 +1,6 @@
 -- Tell the workers which kinds of processes have become due, and which processes if they are few; "ids" is null if it
 -- is not known. What is too much to be named is told of by an empty payload: look for all that is due.
-CREATE OR REPLACE FUNCTION perdure.tell_due(kinds text[], ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION perdure.tell_due(kinds text[], ids uuid[]) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     named text[] := CASE WHEN cardinality(kinds) = 1 THEN kinds ELSE ARRAY(SELECT DISTINCT k FROM unnest(kinds) AS k) END;
 BEGIN

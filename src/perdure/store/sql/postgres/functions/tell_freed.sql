@@ -1,5 +1,5 @@
 -- Tell the workers that tasks of this kind have ended, if their queue has room for others now that it had not before.
-CREATE OR REPLACE FUNCTION perdure.tell_freed(queued text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION perdure.tell_freed(queued text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF EXISTS (
         SELECT FROM perdure.queue q

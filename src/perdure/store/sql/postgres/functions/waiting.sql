@@ -1,5 +1,5 @@
 -- Running, unowned rows that have been due since before a given time: one seek for each kind, code and priority there is.
-CREATE OR REPLACE FUNCTION perdure.waiting(since timestamptz, most int) RETURNS SETOF uuid LANGUAGE sql STABLE
+CREATE OR REPLACE FUNCTION perdure.waiting(since timestamptz, most int) RETURNS SETOF uuid LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off AS $$
     WITH due AS (

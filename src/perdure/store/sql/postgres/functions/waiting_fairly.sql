@@ -1,7 +1,7 @@
 -- Running, unowned rows that have been due since before a given time, of the kinds and codes behind a given pair: as many
 -- pairs as rows are asked for, and each has an equal part of the rows. A few seeks for each; suspects stand apart.
 CREATE OR REPLACE FUNCTION perdure.waiting_fairly(since timestamptz, most int, of_kind text, of_code text)
-RETURNS SETOF uuid LANGUAGE sql STABLE
+RETURNS SETOF uuid LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off AS $$
     WITH known AS (

@@ -3,7 +3,7 @@
 CREATE OR REPLACE FUNCTION perdure.workers(with_ended boolean) RETURNS TABLE (
     id uuid, name text, hosts bytea, started_at bigint, beats bigint, due_at bigint, locked boolean,
     lock_free boolean, ended_at bigint, died boolean
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
