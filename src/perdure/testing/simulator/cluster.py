@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from sqlite3 import Connection
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
 
@@ -131,7 +132,15 @@ class Cluster:
         server takes up what another worker knows to be set back, before that has held it.
         """
         self.server.fail_over(lost)
-        return self.monitor.fell_back()
+        return self.monitor.fell_back(self.server.line)
+
+    def restore(self, copy: Connection) -> list[Loss]:
+        """A backup (``server.back_up()``) is put back under running nodes: what that set back, and who knew.
+
+        The swarm says that this may be: ``Swarm(backups=True)``. The law is that of a fail-over.
+        """
+        self.server.restore(copy)
+        return self.monitor.fell_back(self.server.restored)
 
     async def die(self) -> None:
         """Called by a step: the OS process in which it runs is killed here and now."""

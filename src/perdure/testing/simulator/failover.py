@@ -84,16 +84,13 @@ class Session:
         return found
 
 
-class LinealStore(SimStore):
-    """The store of one life on a server that may fail over. ``told`` is how far each process was by its answers."""
+class TellingStore(SimStore):
+    """A store that remembers by itself what it was told: ``told`` is how far each process was by its answers."""
 
     def __init__(self, server: Server, life: Life, machine: Any, *, faulty: bool, holds: bool) -> None:
         super().__init__(server, life, machine, faulty=faulty)
-        self.lineage = Lineage(machine, _QUERIES)
-        self._writer.line = Unfollowed()
         self.holds = holds
         self.told: dict[bytes, tuple[int, int]] = {}
-        server.sessions[self] = Session(server, self)
 
     async def start(self, starts: Sequence[Start]) -> list[StartAnswer]:
         """See Store."""
@@ -108,17 +105,49 @@ class LinealStore(SimStore):
         return answers
 
     async def claim(self, claim: Claim) -> ClaimAnswer:
-        """See Store: a worker waits until all that was set back is held."""
-        CLAIMING.set(not claim.seize)
-        try:
-            answer = await super().claim(claim)
-        finally:
-            CLAIMING.set(False)
+        """See Store."""
+        answer = await super().claim(claim)
         self._note(one.process for one in answer.claimed)
         return answer
 
     def _note(self, processes: Any) -> None:
         self.told.update({process.id: (process.token, process.version) for process in processes})
+
+
+class Opened:
+    """When a store was opened, by the count of backups that had been put back; it keeps its connection then."""
+
+    def __init__(self, server: Server) -> None:
+        self.first = server.restored
+
+    async def opened(self) -> None:
+        """Nothing: no connection is lost."""
+
+
+class RestoredStore(TellingStore):
+    """The store of one life on a database whose backup may be put back. It finds out by itself, as on a file."""
+
+    def __init__(self, server: Server, life: Life, machine: Any, *, faulty: bool, holds: bool) -> None:
+        super().__init__(server, life, machine, faulty=faulty, holds=holds)
+        server.sessions[self] = Opened(server)
+
+
+class LinealStore(TellingStore):
+    """The store of one life on a server that may fail over: as on PostgreSQL, a new connection meets another line."""
+
+    def __init__(self, server: Server, life: Life, machine: Any, *, faulty: bool, holds: bool) -> None:
+        super().__init__(server, life, machine, faulty=faulty, holds=holds)
+        self.lineage = Lineage(machine, _QUERIES)
+        self._writer.line = Unfollowed()
+        server.sessions[self] = Session(server, self)
+
+    async def claim(self, claim: Claim) -> ClaimAnswer:
+        """See Store: a worker waits until all that was set back is held."""
+        CLAIMING.set(not claim.seize)
+        try:
+            return await super().claim(claim)
+        finally:
+            CLAIMING.set(False)
 
 
 class Knower(Struct):
@@ -135,13 +164,13 @@ class Knower(Struct):
 
 
 class Loss(Struct):
-    """What a fail-over, to this line, has set back: the process as it was, and who knew."""
+    """What a fail-over to this line, or the so many-th backup, has set back: the process as it was, and who knew."""
 
     line: int
     process: Process
     knowers: list[Knower]
 
-    def silent(self, was: Process | None, process: Process, taker: Session | None) -> bool:
+    def silent(self, was: Process | None, process: Process, taker: Session | Opened | None) -> bool:
         """Whether somebody has taken it up although who knew of it had no reason not to hold it.
 
         Whoever has seen no other line of this database does not know that there was a fail-over, and waits for nobody.
@@ -170,7 +199,7 @@ def losses(
         knowers = [
             Knower(store.life, store.life.blows, store.holds)
             for store in stores
-            if isinstance(store, LinealStore) and not store.life.dead and not store.life.paused
+            if isinstance(store, TellingStore) and not store.life.dead and not store.life.paused
             and any(told > is_now for told, is_now in zip(store.told.get(process.id, (-1, -1)), at, strict=True))
         ]  # fmt: skip
         found[process.id] = Loss(line, process, knowers)

@@ -182,7 +182,7 @@ class Monitor:
         """A broken law, told of a process by its name in this history."""
         return Violation(law, f"{self.log.called(process)} ({id_text(process.id)}): {text}")
 
-    def fell_back(self) -> list[Loss]:
+    def fell_back(self, line: int) -> list[Loss]:
         """The server goes on without its last commits: what is known is read anew. What was set back, and who knew."""
         connection = self.server.connection
         assert connection is not None
@@ -194,7 +194,7 @@ class Monitor:
             assert process is not None
             self.known[id] = Known(process, _events(connection, process, 0))
         there = {id: known.process for id, known in self.known.items()}
-        found = losses(self.server.line, list(before.values()), there, self.server.stores)
+        found = losses(line, list(before.values()), there, self.server.stores)
         self.lost |= found
         self.moved_at = self.loop.now
         for loss in found.values():

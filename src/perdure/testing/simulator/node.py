@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from perdure.alone import run_alone
 from perdure.engine import Engine
 from perdure.errors import StoreError
-from perdure.testing.simulator.failover import LinealStore
+from perdure.testing.simulator.failover import LinealStore, RestoredStore
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.machine import SimMachine
 from perdure.testing.simulator.store import SimStore
@@ -95,9 +95,11 @@ class Node:
     def _build(self, life: Life) -> Engine:
         cluster = self.cluster
         machine = SimMachine(cluster.loop, life, cluster.wall, self._spawn)
-        store = SimStore(cluster.server, life, machine, faulty=self.faulty)
-        if cluster.swarm.lag:
-            store = LinealStore(cluster.server, life, machine, faulty=self.faulty, holds=self.work)
+        if cluster.swarm.lag or cluster.swarm.backups:
+            kind = LinealStore if cluster.swarm.lag else RestoredStore
+            store: SimStore = kind(cluster.server, life, machine, faulty=self.faulty, holds=self.work)
+        else:
+            store = SimStore(cluster.server, life, machine, faulty=self.faulty)
         engine = Engine(
             store.url,
             work=self.work,

@@ -7,6 +7,7 @@ is killed in between leaves a transaction that was applied, or not, and nobody w
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -21,7 +22,7 @@ from perdure.testing.simulator.standby import Standby
 from perdure.testing.simulator.swarm import FAULTS, SCALES, Swarm
 
 if TYPE_CHECKING:
-    from perdure.testing.simulator.failover import Session
+    from perdure.testing.simulator.failover import Opened, Session
     from perdure.testing.simulator.log import Log
     from perdure.testing.simulator.loop import SimLoop
     from perdure.testing.simulator.monitor import Monitor
@@ -57,9 +58,10 @@ class Server:
         self.locks: dict[bytes, Life] = {}
         self.lost: set[int] = set()
         self.stores: list[SimStore] = []
-        self.sessions: dict[SimStore, Session] = {}
+        self.sessions: dict[SimStore, Session | Opened] = {}
         self._cuts: dict[int, tuple[float, bool]] = {}
         self.line = 1
+        self.restored = 0
         self.standby = Standby(swarm.lag) if swarm.lag else None
         self.connection: Connection | None = None
         self._rates = [swarm.faults.get(fault, 0.0) for fault in FAULTS]
@@ -100,7 +102,22 @@ class Server:
         self.log.note("world", f"the server fails over, and the last {lost} commits are gone")
         return lost
 
-    def session_of(self, life: Life) -> Session | None:
+    def back_up(self) -> sqlite3.Connection:
+        """A copy of the database as it is now."""
+        assert self.connection is not None
+        copy = sqlite3.connect(":memory:")
+        self.connection.raw.backup(copy)
+        return copy
+
+    def restore(self, copy: sqlite3.Connection) -> None:
+        """Put a copy back under everybody: no connection is lost, and what is under way arrives at the old database."""
+        assert self.connection is not None
+        copy.backup(self.connection.raw)
+        self.restored += 1
+        self.faults["backup put back"] += 1
+        self.log.note("world", "a backup is put back")
+
+    def session_of(self, life: Life) -> Session | Opened | None:
         """The connection of a life's last store (it may have opened several), on a server that may fail over."""
         return next((session for store, session in reversed(self.sessions.items()) if store.life is life), None)
 

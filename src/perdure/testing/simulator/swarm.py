@@ -61,6 +61,7 @@ class Swarm:
     ``conflict`` how often a row is locked by somebody else, ``deaf`` how often a hint gets lost, ``late`` how often
     what a killed node has sent still arrives. Leave the rates out for a history in which nothing goes wrong.
     The server may fail over (:meth:`Cluster.fail_over`) to a standby that lags so many commits behind as ``lag`` says.
+    A backup may be put back under running nodes (:meth:`Cluster.restore`) where ``backups`` is true.
     The storm lasts ``storm_seconds``; calls are slow and fail for four times as long, unless the cluster is healed.
     """
 
@@ -75,6 +76,7 @@ class Swarm:
     late: float = 0.0
     skew: float = 0.0
     lag: int = 0
+    backups: bool = False
     storm_seconds: float = 20.0
     look_seconds: float = 0.5
     pace: Pace = field(default_factory=lambda: Pace(lease_seconds=5.0, beat_seconds=1.0, stop_seconds=2.0))
