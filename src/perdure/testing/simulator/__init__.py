@@ -27,8 +27,8 @@ What a scenario is handed is a :class:`Cluster`:
   node has ``start()``, ``kill()`` (no ``finally`` runs), ``pause()``, ``resume()``, ``terminate()`` (SIGTERM),
   ``alive``, ``await opened()`` (its engine), ``await ended()``, and ``await call(function)``, which runs
   ``await function(engine)`` as part of that OS process: it dies with it, and then raises :class:`NodeKilled`.
-* ``cluster.restore(copy)``: a backup (``cluster.server.back_up()``) is put back under running nodes, if the swarm says that
-  it may be (``Swarm(backups=True)``).
+* ``cluster.restore(copy)``: a backup (``cluster.server.back_up()``) is put back under running nodes, if the swarm says
+  that it may be (``Swarm(backups=True)``).
 * ``cluster.fail_over(lost)``: the server goes on as a standby that has not got its last commits, if the swarm says that
   it may lag (``Swarm(lag=3)``); every connection is lost, and the engine does what it does on PostgreSQL.
 * ``await cluster.die()``: called by a step, kills the OS process in which it runs.
