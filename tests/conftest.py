@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,14 @@ def _calm_collector() -> Iterator[None]:
     collector.calm()
     yield
     collector.restore()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c_is_heard() -> Iterator[None]:
+    """Who starts the tests in the background may ignore SIGINT: they, and the programs that they start, would too."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

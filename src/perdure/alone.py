@@ -10,32 +10,73 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec import json
 
 from perdure.authoring.registry import Registry, module_of, workflows_of
 from perdure.engine import Engine
+from perdure.errors import StoreUnavailable
+from perdure.runtime import main_task
+from perdure.runtime.lifeline import last_resort, signs, watch_parent
 from perdure.runtime.pace import Pace
+from perdure.runtime.solitary import GRACE_SECONDS
+from perdure.runtime.witness import aside
 
 log = logging.getLogger("perdure")
 
+LINE = 0
+"""Our end of the line to the parent: the standard input."""
+AGAIN_SECONDS = 1.0
+"""After so long it tries again to reach the store."""
 PATIENCE_SECONDS = 3.0
 """How long a solitary worker waits for other suspects before it ends."""
 
 
-async def run_alone(engine: Engine) -> None:
-    """Run one group of suspects at a time until none is due; SIGTERM stops gracefully, a second one at once."""
+async def run_alone(build: Callable[[], Engine], line: int | None = None) -> None:
+    """Run one group of suspects at a time until none is due; SIGTERM stops gracefully, a second one at once.
+
+    So does the end of the parent, of which the ``line`` to it tells. While the store cannot be reached it waits.
+    """
     stopping = asyncio.Event()
+    engine = build()
 
     def stop() -> None:
         if stopping.is_set():
             engine.hurry()
+        elif line is not None:
+            aside(partial(last_resort, engine.pace.stop_seconds + GRACE_SECONDS), "perdure last resort")
         stopping.set()
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
-    async with engine:
-        assert engine.worker is not None
+    for one in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(one, stop)
+    if line is not None:
+        watch_parent(line, stop, engine.pace.stop_seconds + GRACE_SECONDS)
+    while not stopping.is_set():
+        try:
+            await engine.__aenter__()
+        except StoreUnavailable as error:
+            log.warning("%s Trying again every second.", error)
+            await _pause(stopping, AGAIN_SECONDS)
+            engine = build()
+        else:
+            await _work(engine, stopping, stop, line)
+            return
+
+
+async def _pause(stopping: asyncio.Event, seconds: float) -> None:
+    waiting = asyncio.create_task(stopping.wait())
+    await asyncio.wait([waiting], timeout=seconds)
+    waiting.cancel()
+
+
+async def _work(engine: Engine, stopping: asyncio.Event, stop: Callable[[], None], line: int | None) -> None:
+    assert engine.worker is not None
+    try:
+        if line is not None:
+            engine.worker.watchdog.sign = signs(line)
+            engine.worker.watchdog.sign()
         ends = [
             asyncio.create_task(engine.worker.until_idle(PATIENCE_SECONDS)),
             asyncio.create_task(stopping.wait()),
@@ -45,6 +86,10 @@ async def run_alone(engine: Engine) -> None:
             end.cancel()
         if cleared := engine.telemetry.counters["suspects_cleared"]:
             log.warning("%d suspects were cleared in quarantine, and go on with ordinary workers", cleared)
+    finally:
+        if not stopping.is_set():
+            stop()  # from here on its time is limited, whatever its steps have left behind
+        await engine.close()
 
 
 def hosted(served: tuple[list[str], list[str]], sources: Sequence[str]) -> Registry:
@@ -62,7 +107,11 @@ def main() -> None:
     lease, beat, stop = map(float, sys.argv[1].split(","))
     registry = hosted(json.decode(sys.argv[2]), sys.argv[3:])
     pace = Pace(lease, beat, stop_seconds=stop, exit_when_hung=True)
-    asyncio.run(run_alone(Engine(os.environ["PERDURE_URL"], work=True, registry=registry, pace=pace, alone=True)))
+
+    def build() -> Engine:
+        return Engine(os.environ["PERDURE_URL"], work=True, registry=registry, pace=pace, alone=True)
+
+    main_task.run(run_alone(build, LINE))
 
 
 if __name__ == "__main__":

@@ -42,6 +42,32 @@ class Child(Protocol):
         """Its return code, when it has ended."""
 
 
+class Linked:
+    """A child with a lifeline: a socket that is its standard input, by which it hears of our death and gives signs."""
+
+    def __init__(self, process: asyncio.subprocess.Process, line: socket.socket) -> None:
+        self.process = process
+        self.pid = process.pid
+        self.line = line
+
+    @property
+    def returncode(self) -> int | None:
+        """What it ended with."""
+        return self.process.returncode
+
+    def terminate(self) -> None:
+        """Ask it to stop."""
+        self.process.terminate()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.process.kill()
+
+    async def wait(self) -> int:
+        """Its return code, when it has ended."""
+        return await self.process.wait()
+
+
 class Machine:
     """What the computer itself gives: a wall clock, a monotonic clock, chance, fresh ids, and child OS processes.
 
@@ -94,8 +120,15 @@ class Machine:
         os._exit(code)
 
     async def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> Child:
-        """Start a child OS process."""
-        return await asyncio.create_subprocess_exec(*command, env=environment)
+        """Start a child OS process; it hears of our death by its standard input."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                child = await asyncio.create_subprocess_exec(*command, env=environment, stdin=theirs.fileno())
+            except BaseException:
+                ours.close()
+                raise
+        return Linked(child, ours)
 
 
 _chance: list[bytearray] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import threading
 from contextvars import ContextVar
 from typing import Any
@@ -178,8 +179,24 @@ def test_a_result_that_is_no_payload_is_told_when_it_is_asked_for() -> None:
 
 
 @workflow
+async def raising_an_interrupt() -> None:
+    raise KeyboardInterrupt("of the code")
+
+
+@workflow
+async def failing_beside_an_interrupt() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(raising_an_interrupt.function())
+
+
+def test_an_interrupt_that_the_code_raises_itself_is_its_failure() -> None:
+    assert Life(raising_an_interrupt).seen[0].outcome == "KeyboardInterrupt: of the code"
+    assert Life(failing_beside_an_interrupt).seen[0].outcome == "KeyboardInterrupt: of the code"
+
+
+@workflow
 async def interrupted() -> None:
-    raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
 
 
 def test_an_interrupt_from_the_keyboard_is_for_the_worker_and_not_for_the_process() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import os
+import signal
 import threading
 import time
+from pathlib import Path
 
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.kernel.policy import Retry
-from tests.kill.victim import effect
+from tests.kill.victim import LEDGER, effect
 
 FOR_EVER = 3600.0
 
@@ -61,3 +65,28 @@ def hanging(way: str) -> str:
 
 HANGING = {"a step": "sleep_here", "a task of a step": "sleep_here", "a lock": "blocked_by_a_lock"}
 """The ways to hang, and the function that the stack must name."""
+
+
+@step(retry=Retry.NONE)
+async def keep_the_interpreter() -> None:
+    effect("block")
+    ctypes.PyDLL(None).sleep(int(FOR_EVER))  # the lock of the interpreter is not given back meanwhile
+
+
+@workflow
+async def blocked_in_c() -> None:
+    await keep_the_interpreter()
+
+
+@step(retry=Retry.NONE)
+async def die_twice_then_wait() -> None:
+    """Kill two workers; in the third, the solitary one, wait for its end."""
+    effect("lasting")
+    if Path(os.environ[LEDGER]).read_text().count("lasting") <= 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    await asyncio.sleep(FOR_EVER)
+
+
+@workflow
+async def suspicious() -> None:
+    await die_twice_then_wait()

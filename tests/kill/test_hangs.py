@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +18,15 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.process import Process, Status
 from perdure.runtime.watchdog import EXIT_HUNG
 from tests.kill import hangman
-from tests.kill.crime import LIMIT, Scene, laws_hold, said
-from tests.kill.hangman import HANGING, blocked_by_a_lock, blocked_by_a_step, blocked_by_a_task_of_a_step
+from tests.kill.crime import LIMIT, ROOT, Scene, laws_hold, said
+from tests.kill.hangman import (
+    HANGING,
+    blocked_by_a_lock,
+    blocked_by_a_step,
+    blocked_by_a_task_of_a_step,
+    blocked_in_c,
+    suspicious,
+)
 from tests.kill.victim import gate, held
 
 PACE = {"lease_seconds": 2.0, "beat_seconds": 0.4, "exit_when_hung": True}
@@ -70,3 +80,52 @@ async def test_what_blocks_the_loop_for_ever_takes_two_workers_and_is_parked_wit
 
 async def revivals(client: Engine, row: Process) -> list[Any]:
     return await client.store.history(row.id, row.run, types=[EventType.REVIVED])
+
+
+async def test_a_crew_replaces_members_whose_interpreter_is_kept_by_c_code_and_what_keeps_it_is_parked(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """No thread of such a member runs: its parent ends it, and so does that of a solitary worker."""
+    words = ("worker", hangman.__name__, "--workers", "2", "--lease", "3", "--beat", "0.5", "--url", scene.url)
+    with open(tmp_path / "crew.log", "wb") as log:
+        crew = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "perdure", *words, stdout=log, stderr=log, cwd=ROOT
+        )
+    scene.victims.append(crew)
+    async with Engine(scene.url) as client:
+        handle = await client.start(blocked_in_c)
+        row = await broken(client, handle.id)
+        assert Failure.shown(row.error or b"").type == "Poison"
+        crew.send_signal(signal.SIGTERM)
+        assert await crew.wait() == 0
+    told = (tmp_path / "crew.log").read_text()
+    assert told.count("is stuck") == 5, "twice with neighbours, three times alone"
+    assert told.count("was killed by SIGKILL; another takes its place") == 2
+
+
+async def test_a_solitary_worker_hands_its_suspect_back_when_its_parent_is_killed(scene: Scene) -> None:
+    async with Engine(scene.url) as client:
+        handle = await client.start(suspicious)
+        pace = {**PACE, "stop_seconds": 0.1}
+        for _ in range(2):
+            victim = await scene.victim(pace=pace, modules=[hangman.__name__])
+            await victim.wait()
+        parent = await scene.victim(pace=pace, modules=[hangman.__name__])
+        async with asyncio.timeout(LIMIT):
+            while scene.ledger.read_text().count("lasting") < 3:
+                await asyncio.sleep(0.05)
+        alone = int(scene.ledger.read_text().splitlines()[-1].split()[2])
+        parent.kill()
+        async with asyncio.timeout(LIMIT):
+            while alive(alone):
+                await asyncio.sleep(0.05)
+        row = await client.row(handle.id)
+        assert (row.status, row.owner, row.alone_deaths) == (Status.RUNNING, None, 0), "it was no death"
+
+
+def alive(pid: int) -> bool:
+    """Whether an OS process that is no child of ours still runs."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

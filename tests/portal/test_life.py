@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,14 @@ def test_ctrl_c_in_a_wait_leaves_nothing_behind(engine: BlockingEngine) -> None:
     engine.run(until, lambda opened: not waited_for(opened))
     handle.signal("paid", "Ann")
     assert handle.result(LIMIT) == "receipt A-1 by Ann"
+
+
+def test_tests_that_press_ctrl_c_hold_though_whoever_started_them_ignores_it() -> None:
+    name = f"{__file__}::{test_ctrl_c_in_a_wait_leaves_nothing_behind.__name__}"
+    ignore = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name, "-k", "sqlite"]
+    done = subprocess.run(command, preexec_fn=ignore, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout
 
 
 def test_ctrl_c_while_closing_hands_back_what_is_under_way(store_url: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from perdure.authoring.ask import Ask
 from perdure.authoring.closed_loop import ClosedLoop
+from perdure.authoring.interrupt import pressed
 from perdure.authoring.timer import Timer, Timers
 from perdure.authoring.turn_task import TurnFuture, TurnTask
 from perdure.errors import WorkflowMisuse
@@ -85,10 +86,10 @@ class BareLoop(ClosedLoop):
             callback, args, context = popleft()
             try:
                 context.run(callback, *args)
-            except KeyboardInterrupt:
-                raise  # for the worker, not for the process: this turn does not count
-            except SystemExit:
-                pass  # the task that raised it has failed with it
+            except (KeyboardInterrupt, SystemExit) as error:
+                if pressed(error):
+                    raise  # for the worker, not for the process: this turn does not count
+                # the task that raised it has failed with it
             except BaseException as error:
                 self.call_exception_handler({"message": f"an error in the callback {callback!r}", "exception": error})
         raise WorkflowMisuse(

@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from perdure.authoring import saga
+from perdure.authoring.interrupt import pressed
 from perdure.authoring.renewal import renewal_in
 from perdure.kernel.names import id_text
 
@@ -130,9 +131,9 @@ def close(coroutine: Any) -> None:
     for _ in range(_CLOSE_TRIES):
         try:
             coroutine.close()
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # what the clean-up of the dead raises counts as little as what it does
+        except BaseException as error:  # what the clean-up of the dead raises counts as little as what it does
+            if pressed(error):
+                raise
             if coroutine.cr_frame is None:
                 return
         else:

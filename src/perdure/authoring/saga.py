@@ -11,6 +11,7 @@ from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any, Self
 
 from perdure.authoring.ask import Ask
+from perdure.authoring.interrupt import pressed
 from perdure.authoring.presence import current_turn
 from perdure.authoring.renewal import renewal_in
 from perdure.errors import WorkflowMisuse
@@ -123,7 +124,7 @@ class Saga:
         if self.loop is None or self.loop.dead:
             return
         _scope.set(self.outer)
-        if error is None or isinstance(error, GeneratorExit | KeyboardInterrupt) or renewal_in(error) is not None:
+        if error is None or isinstance(error, GeneratorExit) or pressed(error) or renewal_in(error) is not None:
             self._hand_over()
         else:
             await self._undo_all(self.loop, error)

@@ -11,6 +11,7 @@ import socket
 from perdure.cli.member import CANNOT_START, GRACE_SECONDS, WORN_OUT, Terms, command, environment
 from perdure.clock import Machine
 from perdure.exhaustion import exhausted
+from perdure.runtime.lifeline import hearing, mind
 
 FIRST_SECONDS = 0.5
 CAP_SECONDS = 30.0
@@ -107,7 +108,6 @@ class Crew:
                 )
             if self.asked:
                 _send(seat.process, signal.SIGTERM)
-            ours.setblocking(False)
             listening = asyncio.create_task(self._listen(seat, ours))
             try:
                 return await self._wait(seat.process)
@@ -115,8 +115,12 @@ class Crew:
                 listening.cancel()
 
     async def _listen(self, seat: Seat, ours: socket.socket) -> None:
+        """Hear when a member is ready; from then on it is killed if its interpreter runs no more."""
+        heard, process = hearing(ours), seat.process
+        assert process is not None
         if await asyncio.get_running_loop().sock_recv(ours, 1):
             seat.ready.set()
+            await mind(process.pid, heard, lambda: _send(process, signal.SIGKILL), self.terms.patience)
 
     async def _wait(self, process: asyncio.subprocess.Process) -> int:
         """Wait for a member's end; one that does not stop within the limit is killed."""

@@ -10,7 +10,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 
 import msgspec
@@ -21,13 +20,14 @@ from perdure.cli.line import complain, show_line
 from perdure.engine import Engine
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.kernel.names import id_text
+from perdure.runtime import main_task
+from perdure.runtime.lifeline import AT_ONCE, patience, signs, watch_parent
 from perdure.runtime.pace import Pace
 
 FAILED = 1
 CANNOT_START = 78
 WORN_OUT = 75
 """It was short of threads, descriptors or memory and did not recover: another is to take its place."""
-AT_ONCE = 130
 GRACE_SECONDS = 5.0
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
 
@@ -48,6 +48,11 @@ class Terms(msgspec.Struct, frozen=True):
     workflows: bool = True
     queues: dict[str, int | None] | None = None
     labels: list[str] = []
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which a member may be silent towards its parent."""
+        return patience(self.lease, self.beat)
 
     @property
     def pace(self) -> Pace:
@@ -75,10 +80,6 @@ class Stopping:
         elif self.asked > 2:
             os._exit(AT_ONCE)
 
-    def ask_from_thread(self) -> None:
-        """The same, from another thread."""
-        self._loop.call_soon_threadsafe(self.ask)
-
 
 def serve(terms: Terms, url: str, lifeline: int | None = None) -> int:
     """Be a worker until told to stop; the answer is the exit code."""
@@ -90,8 +91,7 @@ def serve(terms: Terms, url: str, lifeline: int | None = None) -> int:
         registry.serve_only(terms.queues, terms.labels)
         if not terms.workflows:
             registry.kinds.clear()
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_work(terms, url, registry, lifeline))
+        return main_task.run(_work(terms, url, registry, lifeline), _loop_factory())
     except PerdureError as error:
         complain(str(error))
         return FAILED if lifeline is None else CANNOT_START
@@ -100,12 +100,13 @@ def serve(terms: Terms, url: str, lifeline: int | None = None) -> int:
 async def _work(terms: Terms, url: str, registry: Registry, lifeline: int | None) -> int:
     stopping = Stopping()
     if lifeline is not None:
-        _watch_parent(lifeline, stopping, terms.stop + GRACE_SECONDS)
+        watch_parent(lifeline, stopping.ask, terms.stop + GRACE_SECONDS)
     engine = await _opened(terms, url, registry, stopping)
     if engine is None:
         return 0
-    if lifeline is not None:
-        os.write(lifeline, b"r")
+    if lifeline is not None and engine.worker is not None:
+        engine.worker.watchdog.sign = signs(lifeline)
+        engine.worker.watchdog.sign()
     _tell_start(engine, terms)
     worn_out = await _until_stopped(engine, stopping)
     closing = asyncio.create_task(engine.close())
@@ -165,22 +166,6 @@ def _tell_end(engine: Engine, terms: Terms) -> None:
     log.info("worker %d has stopped: %s", os.getpid(), ", ".join(figures) or "no process ended here")
     if terms.json:
         show_line({"event": "stopped", "pid": os.getpid(), "counters": counters})
-
-
-def _watch_parent(lifeline: int, stopping: Stopping, limit: float) -> None:
-    """Stop when the other end of ``lifeline`` closes, which the system does when the parent dies, however it dies.
-
-    A thread looks, so that a blocked event loop does not keep an orphan alive: it is ended after ``limit`` seconds.
-    """
-
-    def watch() -> None:
-        while os.read(lifeline, 64):
-            pass
-        stopping.ask_from_thread()
-        threading.Event().wait(limit)
-        os._exit(AT_ONCE)
-
-    threading.Thread(target=watch, name="perdure lifeline", daemon=True).start()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -13,6 +13,7 @@ from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
+from perdure.authoring.interrupt import pressed
 from perdure.authoring.step import ATTEMPT
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class Relay:
         try:
             value = await rest
         except BaseException as error:
+            if pressed(error):
+                raise
             self._failed(execution, error)
         else:
             self._completed(execution, value)
@@ -96,6 +99,8 @@ class Relay:
         except StopIteration as end:
             self._completed(execution, end.value)
         except BaseException as error:  # a step may raise anything; its worker must live
+            if pressed(error):
+                raise
             self._failed(execution, error)
         else:
             return _Rest(self, execution, context, code, awaits)

@@ -23,6 +23,7 @@ from perdure.kernel import quarantine
 from perdure.kernel.commit import Commit
 from perdure.kernel.process import Process
 from perdure.loop import Loop
+from perdure.runtime.lifeline import minded, patience
 from perdure.runtime.pace import Pace
 from perdure.runtime.watchdog import EXIT_HUNG
 from perdure.telemetry import Telemetry
@@ -125,7 +126,7 @@ class Solitary:
         return max(place, self._not_before) - now
 
     async def _until_its_end(self, child: Child) -> None:
-        code = await child.wait()
+        code = await minded(child, patience(self.pace.lease_seconds, self.pace.beat_seconds))
         del self._children[child]
         self._not_before = 0.0
         if code == EXIT_HUNG:

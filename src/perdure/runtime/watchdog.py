@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perdure")
 
-EXIT_HUNG = 75
+EXIT_HUNG = 70
 """The exit code of a worker that ended itself because its event loop was blocked until its lease was lost."""
 SHARE = 0.25
 """After this share of a lease what blocks the loop is written into the store: before the first lease lapses."""
@@ -47,6 +47,7 @@ class Watchdog:
         self.lease = pulse.scheduler.lease_seconds
         self.seconds = limits.BLOCKED_LOOP_SECONDS
         self.fence: Callable[[bytes, bytes | None], None] = lambda incarnation, hang: None
+        self.sign: Callable[[], None] = lambda: None
         self.blocker: Callable[[], Blocker] = self._found
         self._ticked = self._seen = 0.0
         self._looked = 0.0
@@ -91,6 +92,7 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._stop.wait(self.pause):
+            self.sign()
             self.look()
 
     def look(self) -> None:

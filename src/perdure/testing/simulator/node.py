@@ -69,7 +69,7 @@ class Node:
         code = 0
         try:
             if self.alone:
-                await run_alone(self._build(life))
+                await run_alone(lambda: self._build(life))
             else:
                 engine = await self._open(life)
                 await engine.run()

@@ -1,0 +1,129 @@
+"""The lifeline: by which a child OS process of ours dies with its parent, and a parent notices a child that is stuck.
+
+It is a socket to the parent. The system closes the parent's end when the parent dies, however it dies. The child's
+watchdog writes a byte at every look: where even that thread does not run, somebody's C code keeps the interpreter's
+lock, and nobody inside can help.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from perdure import limits
+from perdure.clock import Child, Linked
+
+log = logging.getLogger("perdure")
+
+AT_ONCE = 130
+"""The exit code of who was told to end at once, or did not end in time."""
+
+
+def watch_parent(line: int, stop: Callable[[], None], seconds: float) -> None:
+    """Have ``stop`` called on the event loop that runs here when the parent dies; who has not ended then is ended.
+
+    A thread looks, so that a blocked event loop does not keep an orphan alive.
+    """
+    loop = asyncio.get_running_loop()
+
+    def watch() -> None:
+        while os.read(line, 64):
+            pass
+        try:
+            loop.call_soon_threadsafe(stop)
+        except RuntimeError:
+            return  # the event loop is closed: it is ending
+        last_resort(seconds)
+
+    threading.Thread(target=watch, name="perdure lifeline", daemon=True).start()
+
+
+def last_resort(seconds: float) -> None:
+    """End this OS process after so many seconds, whatever it does then; called from a thread of its own."""
+    threading.Event().wait(seconds)
+    os._exit(AT_ONCE)
+
+
+def signs(line: int) -> Callable[[], None]:
+    """What tells the parent that the interpreter runs; a parent that does not read is not waited for."""
+    end = socket.fromfd(line, socket.AF_UNIX, socket.SOCK_STREAM)
+
+    def sign() -> None:
+        with suppress(OSError):  # it is full, or the parent is gone
+            end.send(b".", socket.MSG_DONTWAIT)
+
+    return sign
+
+
+def hearing(end: socket.socket) -> Callable[[], bytes]:
+    """What gives all that has been said at the other end since the last call."""
+    end.setblocking(False)
+
+    def heard() -> bytes:
+        try:
+            return end.recv(4096)
+        except OSError:
+            return b""
+
+    return heard
+
+
+def patience(lease: float, beat: float) -> float:
+    """Seconds of silence after which a child is stuck: before others take it for silent: its death is evidence."""
+    return lease - beat - min(limits.LEASE_MARGIN_SECONDS, lease / 4)
+
+
+async def minded(child: Child, seconds: float) -> int:
+    """Wait for the end of a child that has a lifeline; it is killed when its interpreter runs no more."""
+    if not isinstance(child, Linked):
+        return await child.wait()
+    with child.line:
+        minding = asyncio.create_task(_mind(child, seconds))
+        try:
+            return await child.wait()
+        finally:
+            minding.cancel()
+            await asyncio.wait([minding])
+
+
+async def _mind(child: Linked, seconds: float) -> None:
+    heard = hearing(child.line)
+    if await asyncio.get_running_loop().sock_recv(child.line, 1):
+        await mind(child.pid, heard, child.kill, seconds)
+
+
+async def mind(pid: int, heard: Callable[[], bytes], kill: Callable[[], None], seconds: float) -> None:
+    """Kill a child that has begun to talk, and is silent for so many seconds; ``heard`` gives what it has said.
+
+    What was not looked at does not count: a parent that was stopped, or a machine that was paused, has heard nothing.
+    """
+    pause = min(1.0, seconds / 8)
+    silent = 0.0
+    loop = asyncio.get_running_loop()
+    looked = loop.time()
+    while True:
+        await asyncio.sleep(pause)
+        since, looked = min(loop.time() - looked, 2 * pause), loop.time()
+        silent = 0.0 if heard() or stopped(pid) else silent + since
+        if silent > seconds:
+            log.error(
+                "worker %d is stuck: not even its watchdog has run for %.0f s, so C code keeps the interpreter's lock. "
+                "It is killed, and what it held goes on elsewhere. Make such a call a hard step",
+                pid, silent,
+            )  # fmt: skip
+            kill()
+            return
+
+
+def stopped(pid: int) -> bool:
+    """Whether somebody has stopped it on purpose: a debugger, or SIGSTOP (Linux; elsewhere nobody can tell)."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in "Tt"
+    except OSError:
+        return False
