@@ -52,6 +52,7 @@ class Scene:
             if child.returncode is None:
                 child.kill()
             await child.wait()
+            child._transport.close()  # type: ignore[attr-defined]  # its solitary worker may still have its output
 
     def effects(self) -> Counter[tuple[str, str]]:
         """How often each (effect, idempotency key) was written down."""
