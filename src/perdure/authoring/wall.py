@@ -18,7 +18,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from perdure.authoring import outside
+from perdure.authoring import loop_bound, outside
 from perdure.authoring.closed_loop import ClosedLoop
 from perdure.authoring.presence import current_turn, turns
 from perdure.errors import WorkflowMisuse
@@ -82,6 +82,7 @@ def build() -> None:
             _quiet_the_dead()
             _number_gathers()
             _order_completions()
+            loop_bound.guard()
             outside.watch()
             _built = True
 
