@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +140,5 @@ def close(coroutine: Any) -> None:
         else:
             return
     # It catches everything for ever: freeing it, even at the program's end, would only run it again.
-    import ctypes
-
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
     _stubborn.append(coroutine)

@@ -70,11 +70,13 @@ class Notary:
     def _agent(self) -> Agent:
         return self._scheduler.agent
 
+    def open(self) -> None:
+        """Import what the store's pacts are made of: not in the middle of a process, where a file may be refused."""
+        self._pacts = pacts_of(self._store, self._machine)
+        self._seal = sealing_of(self._store)
+
     def begin(self, execution: Execution) -> None:
         """Run an attempt; one that cannot have a transaction here has failed at once."""
-        if self._pacts is None:
-            self._pacts = pacts_of(self._store, self._machine)
-            self._seal = sealing_of(self._store)
         why = unfit(execution.ask.step, "" if self._pacts is None else self._pacts.kind)
         if self._pacts is None or why is not None:
             self._agent.loop.call_soon(self._agent.failed, execution, DefinitionError(why))

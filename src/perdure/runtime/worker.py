@@ -110,6 +110,8 @@ class Worker:
     async def start(self) -> None:
         """Enlist, then begin to beat, to claim and to sweep."""
         await self._enlist(self.incarnation.id)
+        if self.scheduler.agent.notary is not None:
+            self.scheduler.agent.notary.open()
         self._calm = not self.machine.simulated
         if self._calm:
             collector.calm()

@@ -8,6 +8,7 @@ as :class:`~perdure.kernel.unopened.Unopened`, so that one bad payload harms nob
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread  # noqa: F401  (asyncio.to_thread imports it late: then files may be refused)
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial

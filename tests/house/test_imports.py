@@ -1,0 +1,60 @@
+"""Imports inside functions: while a process runs, one may fail for want of a descriptor. So each has its reason."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.house.tree import PACKAGE
+
+ALLOWED = {
+    "authoring/registry.py module_of": "the modules of an application are loaded when a worker starts",
+    "authoring/undo.py undo_of": "a step is declared: two modules know each other there",
+    "authoring/wall.py _function": "a gate is read from a pickle",
+    "authoring/wall.py originals": "a workflow is declared",
+    "cli/entry.py main": "the command line starts",
+    "cli/member.py _loop_factory": "a worker starts, with uvloop or without",
+    "cli/serve.py demo": "the demonstration starts",
+    "settings.py _module": "an engine is made",
+    "store/bucket.py __init__": "an offload is made, of an extra that may not be installed",
+    "store/codec.py __init__": "a codec is made, of an extra that may not be installed",
+    "store/driver.py __init__": "the caller's own connection is of that driver: it is imported already",
+    "store/guest.py guest_of": "a caller's own call, on a connection of the caller's; no process runs there",
+    "store/guest.py _behind": "the same",
+    "store/open.py sealed": "an engine is made",
+    "store/open.py store_for": "an engine is made: neither store needs the driver of the other",
+    "store/pact.py pacts_of": "a worker starts (Notary.open)",
+    "store/pact.py sealing_of": "a worker starts (Notary.open)",
+}
+"""Functions that import, and when they do: never while a turn, a step or a commit is under way."""
+
+
+def late_imports(tree: ast.Module) -> Iterator[str]:
+    """The functions of a module in which something is imported."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for node in ast.walk(function):
+                named = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+                if isinstance(node, ast.Import | ast.ImportFrom) or named.rpartition(".")[2] in _IMPORTERS:
+                    yield function.name
+                    break
+
+
+_IMPORTERS = ("import_module", "__import__")
+
+
+def found() -> set[str]:
+    """All of them, but for what is only for tests."""
+    files: list[Path] = [path for path in sorted(PACKAGE.rglob("*.py")) if "testing" not in path.parts]
+    return {
+        f"{path.relative_to(PACKAGE)} {name}" for path in files for name in late_imports(ast.parse(path.read_text()))
+    }
+
+
+def test_nothing_is_imported_on_the_path_of_a_running_process_that_has_no_reason() -> None:
+    assert sorted(found() - set(ALLOWED)) == [], "move it to the top of its file, or to the start of the worker"
+
+
+def test_every_reason_to_import_late_is_still_needed() -> None:
+    assert sorted(set(ALLOWED) - found()) == []
