@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import unicodedata
+from time import time_ns
 from typing import Any
-from uuid import UUID
+from uuid import RFC_4122, UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure import clock
 from perdure.clock import Machine
 from perdure.errors import InvalidKey
+from perdure.kernel import child
 from perdure.kernel.names import check_key, check_name, id_bytes, id_text
 from perdure.limits import KEY_BYTES
 
@@ -87,3 +90,21 @@ def test_fresh_ids_sort_by_time_and_are_version_7() -> None:
 def test_what_is_no_id_is_refused_with_what_to_do(text: Any) -> None:
     with pytest.raises(InvalidKey, match=r"`perdure ps`, or use the key\.$"):
         id_bytes(text)
+
+
+def test_ids_that_are_made_at_one_moment_are_in_the_order_of_their_making(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "time_ns", lambda: time_ns() // 10**9 * 10**9)
+    machine = Machine()
+    ids = [machine.new_id() for _ in range(20_000)]
+    assert ids == sorted(ids) and len(set(ids)) == len(ids)
+    deep = [child.descended(id, 3) for id in ids[:4_000]]
+    assert deep == sorted(deep), "of children as well, whose ids have their depth in them"
+    assert {child.depth(id) for id in deep} == {3} and {child.depth(id) for id in ids} == {0}
+    assert {(UUID(bytes=id).version, UUID(bytes=id).variant) for id in ids} == {(7, RFC_4122)}
+
+
+def test_ids_go_on_upward_though_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, now = Machine(), time_ns()
+    first = machine.new_id()
+    monkeypatch.setattr(clock, "time_ns", lambda: now - 3600 * 10**9)
+    assert first < machine.new_id() < machine.new_id()

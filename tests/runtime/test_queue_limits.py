@@ -43,6 +43,27 @@ async def settles(names: list[str]) -> list[str]:
     return await asyncio.gather(*map(settle, names))
 
 
+asked: list[int] = []
+
+
+@step(queue="bank", retry=Retry.NONE)
+async def in_order(number: int) -> None:
+    asked.append(number)
+
+
+@workflow
+async def asks_for_many(number: int) -> None:
+    await asyncio.gather(*map(in_order, range(number)))
+
+
+async def test_steps_of_one_turn_begin_in_the_order_in_which_they_were_asked_for(opened: Open) -> None:
+    asked.clear()
+    engine, _ = await opened(work=True, workflows=[asks_for_many], queues=["bank"])
+    await engine.queues.limit("bank", concurrency=1)
+    await (await engine.start(asks_for_many, 40)).result(LIMIT)
+    assert asked == list(range(40))
+
+
 async def test_s14_all_workers_together_run_no_more_of_a_queue_than_its_limit(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[settles], queues=["bank"])
     for _ in range(2):

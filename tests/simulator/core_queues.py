@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import ClassVar
 
 from perdure import step, workflow
 from perdure.testing.simulator import Cluster
@@ -28,3 +29,35 @@ async def limited_queue(cluster: Cluster) -> None:
         await asyncio.sleep(2)
         await cluster.client.queues.unblock("bank", who="anna")
     assert [await handle.result() for handle in handles] == [40 * number + 6 for number in range(4)]
+
+
+@step(queue="till", timeout=20)
+async def serve(customer: str, number: int) -> None:
+    await asyncio.sleep(0.2)
+    Till.served.setdefault((customer, number), len(Till.served))
+
+
+class Till:
+    """In which order the customers' wishes were served first."""
+
+    served: ClassVar[dict[tuple[str, int], int]] = {}
+
+
+@workflow
+async def customer(name: str, wishes: int) -> None:
+    await asyncio.gather(*(serve.options(share=name)(name, number) for number in range(wishes)))
+
+
+async def one_till(cluster: Cluster) -> None:
+    """One place, a customer with many wishes, and others with few, who came later: theirs are not served last."""
+    Till.served.clear()
+    await cluster.client.queues.limit("till", concurrency=1)
+    loud = await cluster.client.start(customer, "loud", 20)
+    await asyncio.sleep(cluster.pick((0.5, 0.2, 1.0)))
+    quiet = [await cluster.client.start(customer, name, 2) for name in ("quiet", "shy")]
+    for handle in (loud, *quiet):
+        await handle.result()
+    last = {
+        name: max(place for (one, _), place in Till.served.items() if one == name) for name in ("loud", "quiet", "shy")
+    }
+    cluster.require("shares_take_turns", last["loud"] == max(last.values()), f"whoever had few wishes waited: {last}")

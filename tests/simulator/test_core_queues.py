@@ -18,6 +18,11 @@ def test_no_more_of_a_queue_runs_than_its_limit_in_any_weather(seed: int) -> Non
     simulate(core_queues.limited_queue, seed, workflows=[core_queues]).check()
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_customer_with_many_wishes_does_not_keep_others_waiting_at_a_till_with_one_place(seed: int) -> None:
+    simulate(core_queues.one_till, seed, workflows=[core_queues]).check()
+
+
 def task(number: int, share: str | None = None, cost: int = 1) -> Process:
     return Process(bytes([number]) * 16, "@bank", None, b"", owner=b"w" * 16, share=share, cost=cost)
 

@@ -28,7 +28,8 @@ class Queue(Struct, frozen=True, gc=False):
     share (the fairness key of a task). ``rate`` is the sum of the costs that begin in ``per`` microseconds. None is no
     limit; a cost above a limit counts as the whole of it. ``blocked_at`` says since when nothing begins. ``who``,
     ``why`` and ``origin`` are of the last change. ``next_at`` and ``turn`` are kept by the store: the time at which all
-    that has begun is paid for by the rate, and the last share of a look that did not see them all.
+    that has begun is paid for by the rate, and the share whose turn it was last (or that ended a look in vain which did
+    not see them all); what has no share comes behind the last share, and leaves it empty.
     """
 
     name: str
@@ -55,6 +56,13 @@ class Queue(Struct, frozen=True, gc=False):
     def slots(self, running: Mapping[str | None, int]) -> int | None:
         """How much more may run at once, where so much of each share runs; None if there is no limit."""
         return None if self.concurrency is None else self.concurrency - sum(running.values())
+
+    def rank(self, share: str | None) -> tuple[int, bytes]:
+        """The place of a share among those that take turns: behind the one whose turn it was last, and round again."""
+        if share is None:
+            return (1, b"") if self.turn else (2, b"")
+        name = share.encode()
+        return (0 if name > self.turn.encode() else 2, name)
 
     def pace(self, now: int) -> int | None:
         """How much may begin now; None if there is no limit."""
@@ -131,16 +139,17 @@ def choice(
 ) -> Choice:
     """What to take of due tasks: by priority; of one priority the shares take turns, as far as there is room.
 
-    The turn is of the share of which least runs, then of the longest due. Nothing passes by a task for which there is
-    no room, so that one that costs much is not put off for ever; a share that has reached its own limit is passed by.
+    The turn is of the share of which least runs, then of the next one behind the share whose turn it was last. Of one
+    share it is of the longest due, then of who was asked for first. Nothing passes by a task for which there is no
+    room, so that one that costs much is not put off for ever; a share that has reached its own limit is passed by.
     """
     sums = dict(running)
-    turns: list[tuple[int, int, int, bytes, Waiting]] = []
+    turns: list[tuple[int, int, tuple[int, bytes], int, bytes, Waiting]] = []
     for task in sorted(waiting, key=lambda task: (task.priority, task.due_at, task.id)):
         before = sums.get(task.share, 0)
         sums[task.share] = reached = before + task.weight
         if queue.share_concurrency is None or reached <= queue.share_concurrency:
-            turns.append((task.priority, before, task.due_at, task.id, task))
+            turns.append((task.priority, before, queue.rank(task.share), task.due_at, task.id, task))
     tasks = [turn[-1] for turn in sorted(turns, key=lambda turn: turn[:-1])]
     together = list(accumulate(task.weight for task in tasks))
     fitting = [task for task, sum in zip(tasks, together, strict=True) if room is None or sum <= room]

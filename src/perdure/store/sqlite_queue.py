@@ -37,6 +37,12 @@ class Part(Struct):
     next_at: int | None = None
     suspects: bool = False
     moved: bool = False
+    lapsed: int = 0
+
+    def turned(self) -> Queue:
+        """The row with the share whose turn it was last, if anything has begun; what has lapsed keeps its place."""
+        begun = self.taken[self.lapsed :]
+        return replace(self.queue, turn=begun[-1].share or "") if begun else self.queue
 
 
 class Level(Struct, array_like=True):
@@ -94,7 +100,7 @@ def look(connection: Connection, claim: Claim, queues: Sequence[Queue], now: int
 def settle(connection: Connection, parts: Sequence[Part], now: int) -> None:
     """Write down what the queues were charged for, and where the next look begins."""
     for part in parts:
-        after = part.queue.paid(sum(task.weight for task in part.taken), now)
+        after = part.turned().paid(sum(task.weight for task in part.taken), now)
         if part.taken or part.moved:
             connection.run("keep_queue", name=after.name, next_at=after.next_at, turn=after.turn)
 
@@ -110,7 +116,7 @@ def may_take(connection: Connection, queue: Queue, row: Process, now: int) -> Pa
         room = rules.least(queue.slots(running), queue.pace(now))
         if not rules.choice(queue, [task], running, 1, room).taken:
             return None
-    return Part(queue, [task])
+    return Part(queue, [task], lapsed=1)
 
 
 def _running(connection: Connection, queue: Queue) -> dict[str | None, int]:
@@ -146,7 +152,7 @@ class _Look:
             found = rules.Choice(refused=1)
         else:
             found = rules.choice(queue, self._waiting(most, room) if most else [], running, most, room)
-        part = Part(replace(queue, turn=self.turn or queue.turn), [*lapsed, *found.taken])
+        part = Part(replace(queue, turn=self.turn or queue.turn), [*lapsed, *found.taken], lapsed=len(lapsed))
         part.moved = part.queue.turn != queue.turn
         paid = sum(task.weight for task in found.taken)
         if slots is not None and slots - paid < (found.refused or 1):
@@ -186,7 +192,7 @@ class _Look:
         return _group(waiting) if self.alone else waiting
 
     def _shares(self, level: Level) -> list[str | None]:
-        """Whose turn it is: the shares behind the last turn, then those before it, and what has no share."""
+        """The shares behind the one whose turn it was last, then those before it, and what has no share."""
         where = {"kind": self.kind, "code": level.code, "priority": level.priority, "most": SHARES_A_LOOK + 1}
         turn = self.queue.turn
         (found,) = self.connection.one("shares_of_queue", after=turn, last=LAST, **where)

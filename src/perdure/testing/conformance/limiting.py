@@ -110,7 +110,7 @@ class Limiting(Crowded):
         taken = [one.process.share for one in (await self._claim(trial, worker)).claimed]
         assert Counter(taken) == {"loud": 2, "quiet": 2, "shy": 1, None: 1}
 
-    async def test_f46_the_turn_is_of_the_share_of_which_least_runs_then_of_the_longest_due(self, trial: Trial) -> None:
+    async def test_f46_the_turn_is_of_the_share_of_which_least_runs_then_of_the_next_one(self, trial: Trial) -> None:
         worker = await trial.worker()
         await self._limit(trial)
         order = []
@@ -119,6 +119,44 @@ class Limiting(Crowded):
             await trial.time.advance(1)
         taken = [only((await self._claim(trial, worker, 1)).claimed).process.id for _ in range(4)]
         assert taken == [order[0].id, order[2].id, order[3].id, order[1].id]
+
+    async def test_whose_turn_it_was_is_remembered_where_each_claim_gets_one_place(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        await self._limit(trial, concurrency=1)
+        await self._tasks(trial, *"a" * 20)
+        await trial.time.advance(1)
+        await self._tasks(trial, "b", "c", None, "b", "c", None)
+        taken = []
+        for _ in range(10):
+            [one] = (await self._claim(trial, worker)).claimed
+            taken.append(one.process.share)
+            await trial.done(finished(one.process))
+        assert taken == ["a", "b", "c", None, "a", "b", "c", None, "a", "a"]
+
+    async def test_whose_turn_it_was_is_remembered_where_a_rate_lets_one_begin(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        await self._limit(trial, rate=1, per=SECOND)
+        await self._tasks(trial, *"a" * 20)
+        await trial.time.advance(1)
+        await self._tasks(trial, "b", "c")
+        taken = []
+        for _ in range(4):
+            [one] = (await self._claim(trial, worker)).claimed
+            taken.append(one.process.share)
+            await trial.done(finished(one.process))
+            await trial.time.advance(1)
+        assert taken == ["a", "b", "c", "a"]
+
+    async def test_tasks_of_one_share_that_are_due_together_begin_in_the_order_of_their_ids(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        await self._limit(trial, concurrency=3)
+        asked = [task.id for task in await self._tasks(trial, *"a" * 9, due_at=await trial.time.now())]
+        begun = []
+        while taken := (await self._claim(trial, worker)).claimed:
+            begun += [one.process.id for one in taken]
+            for one in taken:
+                await trial.done(finished(one.process))
+        assert begun == asked
 
     async def test_priority_goes_before_turns(self, trial: Trial) -> None:
         worker = await trial.worker()

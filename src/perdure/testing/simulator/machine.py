@@ -57,7 +57,7 @@ class SimMachine(Machine):
         self._spawn = spawn
         self._salt = b"%d %d" % (loop.choices.seed, life.number)
         self._drawn = 0
-        self._ids = 0
+        self._ids = self._latest = 0
 
     def now(self) -> int:
         """The server's wall clock in microseconds."""
@@ -74,12 +74,15 @@ class SimMachine(Machine):
         return int.from_bytes(drawn, "big") / (1 << 48)
 
     def new_id(self) -> bytes:
-        """A UUIDv7 as 16 bytes: virtual time, then the life, then a counter."""
+        """A UUIDv7 as 16 bytes: virtual time, then a counter, twice as in life, then what the life makes of it."""
         self._ids += 1
+        self._latest = max(self._latest, self._wall.now() // 1000)
         tail = bytearray(hashlib.blake2b(b"id %d" % self._ids, digest_size=10, key=self._salt).digest())
-        tail[0] = 0x70 | (tail[0] & 0x0F)
+        tail[0] = 0x70 | (self._ids >> 8 & 0x0F)
+        tail[1] = self._ids & 0xFF
         tail[2] = 0x80 | (tail[2] & 0x3F)
-        return (self._wall.now() // 1000).to_bytes(6, "big") + bytes(tail)
+        tail[3:5] = (self._ids & 0xFFFF).to_bytes(2, "big")
+        return self._latest.to_bytes(6, "big") + bytes(tail)
 
     def name(self) -> str:
         """The name of the life."""

@@ -1,9 +1,10 @@
 -- Choose, without locks, what may be taken of a queue's due tasks: by priority; of one priority the shares take turns,
--- the one of which least runs first, then the longest due; as far as there is room, and no share beyond its own limit.
+-- the one of which least runs first, then the next one behind the share whose turn it was last (no share at all comes behind
+-- the last of them); as far as there is room, and no share beyond its own limit.
 -- Of each share, of 50 shares a look, only so many tasks are read as could be taken: a skip scan over an index, one seek
 -- for a share, however many tasks wait ("deaths + 0" keeps the planner from an index by which it would read them all).
 -- "refused" is the weight of the first task for which there was no room, "more" says that the look ended before the
--- tasks did, "turn" is the last share of a look that did not see them all.
+-- tasks did, "turn" is the share whose turn it was last (or that ended a look in vain which did not see them all).
 CREATE OR REPLACE FUNCTION perdure.queue_choice(
     q perdure.queue, queued text, codes text[], most int, room bigint, alone boolean, only_id uuid, t timestamptz,
     OUT ids uuid[], OUT weights bigint[], OUT refused bigint, OUT more boolean, OUT turn text
@@ -118,13 +119,15 @@ BEGIN
         WHERE p.kind = queued AND p.code = ANY (codes) AND p.status = 'running' AND p.owner IS NULL
           AND (p.deaths >= 2) = alone
     ), weighed AS (
-        SELECT c.id, c.priority, c.share, c.due_at, c.j >= least(reach, c.k) AS cut, w.weight,
+        SELECT c.id, c.priority, c.share, c.due_at,
+               CASE WHEN c.share > q.turn THEN 0 WHEN c.share IS NULL AND q.turn <> '' THEN 1 ELSE 2 END AS rank,
+               c.j >= least(reach, c.k) AS cut, w.weight,
                coalesce(c.running, 0) + sum(w.weight) OVER (PARTITION BY c.share ORDER BY c.priority, c.due_at, c.id) AS reached
         FROM candidate c
         CROSS JOIN LATERAL (SELECT least(coalesce(c.cost, 1), q.concurrency, q.share_concurrency, q.rate)::bigint AS weight) AS w
     ), ordered AS (
-        SELECT w.*, sum(w.weight) OVER (ORDER BY w.priority, w.reached - w.weight, w.due_at, w.id) AS together,
-               row_number() OVER (ORDER BY w.priority, w.reached - w.weight, w.due_at, w.id) AS n
+        SELECT w.*, sum(w.weight) OVER (ORDER BY w.priority, w.reached - w.weight, w.rank, w.share, w.due_at, w.id) AS together,
+               row_number() OVER (ORDER BY w.priority, w.reached - w.weight, w.rank, w.share, w.due_at, w.id) AS n
         FROM weighed w
         WHERE (w.reached <= q.share_concurrency) IS NOT FALSE
     )
@@ -133,7 +136,8 @@ BEGIN
            (array_agg(o.weight ORDER BY o.n) FILTER (WHERE NOT o.fits))[1],
            coalesce(bool_or(o.fits AND (o.n > most OR o.cut)), false)
            OR EXISTS (SELECT FROM found f WHERE f.place = 51),
-           coalesce((SELECT s.share FROM seen s
+           coalesce((array_agg(coalesce(o.share, '') ORDER BY o.n DESC) FILTER (WHERE o.fits AND o.n <= most AND only_id IS NULL))[1],
+                    (SELECT s.share FROM seen s
                      WHERE s.place = 50 AND EXISTS (
                          SELECT FROM found f WHERE f.place = 51 AND f.code = s.code AND f.priority = s.priority)
                      ORDER BY s.priority, s.code LIMIT 1), q.turn)
