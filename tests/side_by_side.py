@@ -13,7 +13,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 APART = (
-    ("kill", "cut", "failover", "powercut", "load"),
+    ("kill",),
+    ("cut", "failover", "powercut", "load"),
     ("cli", "docs", "examples", "pooled", "portal", "transactions"),
     ("simulator", "sweeps"),
     ("store",),
