@@ -196,10 +196,10 @@ def deaths_are_counted(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     own = list(nodes(program_of(evidence.row).body)) if not is_task(evidence.row.kind) else []
     plain = bool(own) and all(isinstance(n, Line | Rest) or (isinstance(n, Do) and not n.undo) for n in own)
     for run, events in evidence.runs.items():
-        answered = True
+        answered, hand = True, by_hand(events)
         for event in events:
             if event.type is EventType.STEP_COMPLETED:
-                answered = True
+                answered = answered or (event.name, event.place) not in hand  # a person's answer clears no one
             elif event.type is EventType.REVIVED and b'"died":true' in (event.payload or b""):
                 told = json.decode(event.payload or b"{}")
                 deaths, alone = told["deaths"], told["alone_deaths"]
