@@ -118,7 +118,7 @@ class Monitor:
         mark = connection.one("clock_mark")[0]
         if self.stillness is not None:
             self.stillness.touched(life, was, process, mark)
-        now = max(mark, self.wall.latest())  # a turn carries its time over a jump back
+        now = self._timekeeper.latest(self.loop.now, mark)  # a turn carries its time over a jump back
         findings = unsound(process, events, _messages(connection, id) if process.inbox else (), now)
         findings += unsound_move(was, process, fresh, now)
         for finding in findings:
@@ -219,7 +219,7 @@ class Monitor:
         (stored,) = connection.raw.execute("SELECT count(*) FROM process").fetchone()
         if stored != len(self.known):
             raise Violation("accepted_is_kept", f"{len(self.known)} processes were stored, {stored} are there")
-        now = max(connection.one("clock_mark")[0], self.wall.latest())  # a turn carries its time over a jump back
+        now = self._timekeeper.latest(self.loop.now, connection.one("clock_mark")[0])
         for id in sorted(self.known):
             process = _row(connection, id)
             if process != self.known[id].process:

@@ -19,6 +19,12 @@ class Timekeeper:
         self._wall = wall
         self._jumps = -1
         self._since = (0.0, 0)
+        self._ahead = 0
+
+    def latest(self, now: float, mark: int) -> int:
+        """Where a worker may be by now that has carried on the time since it heard of a mark: a turn keeps it."""
+        self._ahead = max(self._ahead, mark - int(now * SECOND))
+        return max(self._wall.latest(), self._ahead + int(now * SECOND))
 
     def beaten(self, now: float, mark: int) -> None:
         """A beat was written at this virtual time (seconds), when the mark stood there; raises Violation."""
