@@ -135,7 +135,7 @@ class Watchdog:
         self.telemetry.count("loops_blocked")
         assert self._by is not None
         by = self._by
-        _say(
+        self._say(
             lambda: log.error(
                 "the event loop has been blocked %sfor %.1f s: no beat is sent, and the leases of this worker will "
                 "lapse. Make the blocking call a sync step (it runs in a thread). The stack:\n%s",
@@ -153,7 +153,7 @@ class Watchdog:
         how = f"this OS process ends itself with exit code {EXIT_HUNG}"
         if not self.exits:
             how = "this worker drops all that it holds as soon as the loop turns again (Pace: exit_when_hung)"
-        _say(
+        self._say(
             lambda: log.critical(
                 "worker %s is hung: its event loop has been blocked %sfor %.1f s and its lease is lost; %s.%s "
                 "The stack:\n%s",
@@ -168,12 +168,14 @@ class Watchdog:
             hang = None if evidence is None else evidence.encode()
             self._loop.call_soon_threadsafe(self.fence, worker, hang)
 
-
-def _say(words: Callable[[], None]) -> None:
-    """Log in a thread of its own: what blocks the loop may be the log itself."""
-    said = aside(words, "perdure last words")
-    if said is not None:
-        said.join(limits.LAST_WORDS_SECONDS)
+    def _say(self, words: Callable[[], None]) -> None:
+        """Log in a thread of its own: what blocks the loop may be the log itself."""
+        if self.machine.simulated:
+            words()
+            return
+        said = aside(words, "perdure last words")
+        if said is not None:
+            said.join(limits.LAST_WORDS_SECONDS)
 
 
 def _by(by: Blocker) -> str:

@@ -10,10 +10,13 @@ from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
 
 from perdure.authoring.registry import Registry
+from perdure.authoring.step import ATTEMPT
 from perdure.authoring.workflow import Workflow
 from perdure.engine import Engine
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.limits import STEP_TIMEOUT_SECONDS
+from perdure.runtime.blocker import Blocker
+from perdure.runtime.execution import Execution
 from perdure.testing.simulator.choice import Choices
 from perdure.testing.simulator.failover import Loss
 from perdure.testing.simulator.life import Life
@@ -145,6 +148,17 @@ class Cluster:
     async def die(self) -> None:
         """Called by a step: the OS process in which it runs is killed here and now."""
         self._kill(self.loop.current())
+        await self.loop.create_future()
+
+    async def hang(self) -> None:
+        """Called by a step: it blocks the event loop in which it runs, until somebody ends that OS process."""
+        execution = getattr(ATTEMPT.get(None), "__self__", None)
+        life = self.loop.current()
+        for node in self.nodes:
+            if node.life is life and isinstance(execution, Execution):
+                ask = execution.ask
+                process, place = execution.activation.process.id, f"{ask.name}:{ask.place}"
+                node.hang(Blocker("simulated", process, place, ask.step.timeout, execution.deadline))
         await self.loop.create_future()
 
     # -- the end -----------------------------------------------------------------------------------------------------

@@ -44,11 +44,11 @@ class Life:
     """A simulated OS process: ``ready`` is what can run now, in order.
 
     When it is ``dead`` nothing of it runs any more, no clean-up either; while it is ``paused`` (SIGSTOP, or code that
-    blocks) all waits. Its monotonic clock runs at ``rate`` and began at ``start``. ``blows`` counts what has struck it,
-    ``struck_at`` is when the last of that was over, or a call of it had failed.
+    blocks) all waits; once ``hung`` it never goes on. Its monotonic clock runs at ``rate`` and began at ``start``.
+    ``blows`` counts what has struck it, ``struck_at`` is when the last of that was over, or a call of it had failed.
     """
 
-    __slots__ = ("blows", "dead", "name", "number", "paused", "rate", "ready", "signals", "start", "struck_at")
+    __slots__ = ("blows", "dead", "hung", "name", "number", "paused", "rate", "ready", "signals", "start", "struck_at")
 
     def __init__(self, name: str, number: int = 0, rate: float = 1.0, start: float = 0.0) -> None:
         self.name = name
@@ -57,6 +57,7 @@ class Life:
         self.start = start
         self.dead = False
         self.paused = False
+        self.hung = False
         self.blows = 0
         self.struck_at = 0.0
         self.ready: deque[Handle] = deque()

@@ -49,12 +49,18 @@ class SimMachine(Machine):
     simulated = True
 
     def __init__(
-        self, loop: SimLoop, life: Life, wall: WallClock, spawn: Callable[[], Awaitable[Child]] | None = None
+        self,
+        loop: SimLoop,
+        life: Life,
+        wall: WallClock,
+        spawn: Callable[[], Awaitable[Child]] | None = None,
+        exit: Callable[[int], None] | None = None,
     ) -> None:
         self._loop = loop
         self._life = life
         self._wall = wall
         self._spawn = spawn
+        self._exit = exit
         self._salt = b"%d %d" % (loop.choices.seed, life.number)
         self._drawn = 0
         self._ids = self._latest = 0
@@ -87,6 +93,13 @@ class SimMachine(Machine):
     def name(self) -> str:
         """The name of the life."""
         return self._life.name
+
+    def exit(self, code: int) -> None:
+        """The life ends here and now."""
+        if self._exit is None:
+            super().exit(code)
+        else:
+            self._exit(code)
 
     async def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> Child:
         """A child: what the command would run, as another life of this history."""

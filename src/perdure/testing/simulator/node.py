@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure.alone import run_alone
 from perdure.engine import Engine
 from perdure.errors import StoreError
+from perdure.kernel.worker import Beat
+from perdure.runtime.blocker import Blocker
+from perdure.runtime.watchdog import Watchdog
 from perdure.testing.simulator.failover import LinealStore, RestoredStore
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.machine import SimMachine
@@ -43,6 +48,7 @@ class Node:
         self.alone = alone
         self.life: Life | None = None
         self.engine: Engine | None = None
+        self.built: Engine | None = None
         self.kills = 0
         self._ended: asyncio.Future[int] | None = None
         self._opened: asyncio.Future[Engine] = cluster.loop.create_future()
@@ -94,7 +100,7 @@ class Node:
 
     def _build(self, life: Life) -> Engine:
         cluster = self.cluster
-        machine = SimMachine(cluster.loop, life, cluster.wall, self._spawn)
+        machine = SimMachine(cluster.loop, life, cluster.wall, self._spawn, partial(self._leave, life))
         if cluster.swarm.lag or cluster.swarm.backups:
             kind = LinealStore if cluster.swarm.lag else RestoredStore
             store: SimStore = kind(cluster.server, life, machine, faulty=self.faulty, holds=self.work)
@@ -106,10 +112,11 @@ class Node:
             registry=cluster.registry(),
             machine=machine,
             store=store,
-            pace=cluster.swarm.pace,
+            pace=replace(cluster.swarm.pace, exit_when_hung=True),
             alone=self.alone,
         )
         cluster.engines.append(engine)
+        self.built = engine
         return engine
 
     async def opened(self) -> Engine:
@@ -140,6 +147,28 @@ class Node:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(code)
 
+    def _leave(self, life: Life, code: int) -> None:
+        self._end(life, code, f"ends itself with exit code {code}")
+        self.cluster.storm.restart(self)
+
+    def hang(self, blocker: Blocker) -> None:
+        """Code blocks the event loop here for ever: only the watchdog still runs, in the world."""
+        life, engine = self.life, self.built
+        if life is None or life.dead or engine is None or engine.worker is None:
+            return
+        life.paused = life.hung = True
+        life.blows += 1
+        self.cluster.log.note(life.name, f"is hung by step {blocker.step}")
+        watchdog = engine.worker.watchdog
+        watchdog.blocker = lambda: blocker
+        watchdog.witness = SimWitness(self.cluster, life)  # type: ignore[assignment]
+        self._watch(life, watchdog)
+
+    def _watch(self, life: Life, watchdog: Watchdog) -> None:
+        if not life.dead:
+            watchdog.look()
+            self.cluster.loop.call_in(self.cluster.loop.world, watchdog.pause, self._watch, life, watchdog)
+
     def pause(self) -> None:
         """SIGSTOP, or code that blocks the event loop: nothing here goes on until :meth:`resume`."""
         if self.life is not None and self.alive and not self.life.paused:
@@ -149,7 +178,7 @@ class Node:
 
     def resume(self) -> None:
         """SIGCONT: what has piled up goes on."""
-        if self.life is not None and self.alive and self.life.paused:
+        if self.life is not None and self.alive and self.life.paused and not self.life.hung:
             self.life.paused = False
             self.life.struck(self.cluster.loop.now)
             self.cluster.log.note(self.life.name, "goes on")
@@ -203,6 +232,33 @@ async def _called(function: Callable[[Engine], Awaitable[T]], engine: Engine, an
     else:
         if not answer.done():
             answer.set_result(result)
+
+
+class SimWitness:
+    """What a watchdog tells the store while its life is blocked goes over a connection of the world's own."""
+
+    def __init__(self, cluster: Cluster, life: Life) -> None:
+        self._cluster = cluster
+        self._life = life
+
+    def tell(self, beat: Beat) -> None:
+        """Have it written; who fails is asked again at the next look."""
+        self._cluster.loop.run_in(self._cluster.loop.world, self._told(beat))
+
+    def wait(self, seconds: float) -> None:
+        """Nothing: the watchdog has looked before."""
+
+    async def _told(self, beat: Beat) -> None:
+        cluster, life = self._cluster, self._life
+        machine = SimMachine(cluster.loop, life, cluster.wall)
+        store = SimStore(cluster.server, life, machine)
+        try:
+            await store.open(migrate=False)
+            await store.beat(beat)
+        except StoreError as error:
+            cluster.log.note(life.name, f"could not tell what hangs it: {error}")
+        finally:
+            await store.close()
 
 
 class SimChild:
