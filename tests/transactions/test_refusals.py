@@ -21,6 +21,7 @@ from perdure.portal import BlockingEngine
 from perdure.store.base import Search
 from perdure.store.codec import AesGcm
 from perdure.store.offload import Folder
+from perdure.testing.postgres import Server
 from tests.transactions.caller import address, by_asyncpg, by_psycopg, by_sqlite3, by_sqlite3_immediate, done
 from tests.transactions.shop import bill, greet
 
@@ -91,6 +92,24 @@ async def test_a_database_without_our_schema_is_told_so(postgres_url: str) -> No
         with pytest.raises(StoreTooOld, match="Roll the transaction back"):
             engine.within(caller.connection).start(bill, 3)
         await caller.end(commit=False)
+
+
+async def test_a_connection_to_another_database_of_the_same_shape_is_refused_and_nothing_is_written(
+    postgres_url: str, shared_server: Server
+) -> None:
+    other_url = shared_server.fresh_database()
+    async with Engine(postgres_url) as engine, Engine(other_url) as other:
+        async with by_psycopg(other_url) as caller:
+            with pytest.raises(InvalidInput, match="another database than the store"):
+                engine.within(caller.connection).start(bill, 1)
+            assert other.within(caller.connection).start(bill, 2).created
+            await caller.end(commit=True)
+        async with by_asyncpg(other_url) as caller:
+            with pytest.raises(InvalidInput, match="another database than the store"):
+                await engine.within(caller.connection).signal("0" * 32, "go")
+        assert await engine.count() == {}
+        assert await other.count() == {"transactions/bill": {"running": 1}}
+    shared_server.execute("postgres", f"DROP DATABASE {other_url.rpartition('/')[2]} WITH (FORCE)")
 
 
 async def test_f35_of_two_transactions_with_one_key_the_second_waits_and_finds_the_first(postgres_url: str) -> None:

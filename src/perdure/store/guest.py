@@ -13,6 +13,7 @@ from perdure.errors import InvalidInput
 from perdure.kernel.commit import Start, StartAnswer
 from perdure.kernel.message import Message, SendAnswer
 from perdure.store.base import Store
+from perdure.store.lineage import lineage_of
 from perdure.store.query import load
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def guest_of(store: Store, connection: Any, machine: Machine) -> Guest:
         return SqliteGuest(store.url, _behind(connection), machine)
     from perdure.store.postgres_guest import PostgresGuest
 
-    return PostgresGuest(store.url, connection)
+    lineage = lineage_of(store)
+    return PostgresGuest(store.url, connection, None if lineage is None else lineage.place)
 
 
 def _behind(connection: Any) -> Connection:

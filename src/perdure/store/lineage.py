@@ -88,7 +88,7 @@ GONE = Mark(-1, -1, None)
 class Lineage:
     """What one store object knows of its database, and what it found to be set back, with the reason.
 
-    So many marks are kept and for so long as ``limits`` says, up to twice of both. They stand in the order in which
+    ``place`` tells this database from every other one. So many marks are kept and for so long as ``limits`` says, up to twice of both. They stand in the order in which
     they were made, since every answer adds to them and only a fail-over looks one up.
     """
 
@@ -101,6 +101,7 @@ class Lineage:
         self._turn_at = 0.0
         self._known: Identity | None = None
         self._line: Line | None = None
+        self.place: str | None = None
         self._beats: dict[bytes, int] = {}
         self._calm_at = 0.0
         self._calm = asyncio.Event()
@@ -137,6 +138,7 @@ class Lineage:
         """
         found = await self._identity(connection)
         database, name, since = await connection.fetchrow(self._queries["line"])
+        (self.place,) = await connection.fetchrow(self._queries["place"])
         line, known = (database, name), self._known
         if known is None:
             self.joined(since)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 CLUSTER = 1
 CLAIMING: ContextVar[bool] = ContextVar("claiming", default=False)
 """Whether what a store is asked now is a claim that has waited until all was settled."""
-_QUERIES = {"lineage": "lineage", "line": "line", "marks": "marks"}
-_LINE = (1, None, 1 << 60)
+_QUERIES = {"lineage": "lineage", "line": "line", "place": "place", "marks": "marks"}
+_SAME: dict[str, tuple[Any, ...]] = {"line": (1, None, 1 << 60), "place": ("here",)}
 
 
 class Unfollowed(Line):
@@ -61,8 +61,8 @@ class Session:
 
     async def fetchrow(self, query: str) -> tuple[Any, ...]:
         """Which line of history the server is on; here nobody puts a backup back, so its name says nothing."""
-        if query == "line":
-            return _LINE
+        if query in _SAME:
+            return _SAME[query]
         found: tuple[int, int, int] = await self._server.carry(self._store, self._identity)
         return found
 

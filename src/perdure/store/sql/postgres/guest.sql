@@ -13,3 +13,10 @@ FROM perdure.tell(
     CAST(CAST($1 AS pg_catalog.text) AS pg_catalog.uuid), CAST(CAST($2 AS pg_catalog.text) AS pg_catalog.uuid),
     CAST($3 AS int), CAST($4 AS pg_catalog.text), CAST($5 AS pg_catalog.bytea), CAST($6 AS pg_catalog.text),
     CAST($7 AS pg_catalog.bytea)) AS e
+
+-- name: place
+-- Which database of which cluster this is, with this schema in it: they were not made in the same microsecond.
+SELECT CAST(d.oid AS pg_catalog.text) OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||)
+       CAST(pg_catalog.date_part('epoch', m.applied_at) AS pg_catalog.text)
+FROM perdure.migration m, pg_catalog.pg_database d
+WHERE m.number OPERATOR(pg_catalog.=) 1 AND d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
