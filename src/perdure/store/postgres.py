@@ -9,6 +9,7 @@ their own when the first of them comes, so that no result and no sweep waits beh
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -43,6 +44,8 @@ from perdure.store.postgres_presence import Presence
 from perdure.store.postgres_schema import prepare, queries
 from perdure.store.postgres_url import address_of
 
+log = logging.getLogger("perdure")
+
 
 class PostgresStore:
     """The store protocol on PostgreSQL 13 and later; what each method promises stands in ``store/base.py``."""
@@ -75,7 +78,12 @@ class PostgresStore:
             for link in (self._writes, self._beats, self._reads):
                 await link.open()
             self._searches.ready()
-            if not self._address.pooled:
+            if (await self._reads.row("only_reads"))["only_reads"]:
+                # A standby takes no LISTEN and nothing that is written; what is asked of it to see is answered.
+                log.info(
+                    "%s only reads: processes can be seen there, and nothing can be told or run", self._address.shown
+                )
+            elif not self._address.pooled:
                 await self._presence.open()
         except BaseException:
             await self.close()

@@ -26,7 +26,11 @@ MEANINGS: Mapping[str, tuple[type[StoreError], str]] = {
     "0A000": (StoreUnavailable, f"the schema changed under a prepared statement; {_AGAIN}"),
     "22": (BadRecord, "PostgreSQL refused the data of a record; mend or leave out the value that it names"),
     "23": (BadRecord, "a record would break a law of the store; this is a defect, please report it with this text"),
-    "25006": (StoreReadOnly, "this PostgreSQL server only reads; point the URL at the primary server"),
+    "25006": (
+        StoreReadOnly,
+        "this PostgreSQL server only reads (a standby): look at processes there, and for all else "
+        "point the URL at the primary server",
+    ),
     "28": (StoreError, "PostgreSQL refused the login; check user and password in the URL, and pg_hba.conf"),
     "3D000": (StoreError, "the database does not exist; create it with `createdb`, or mend the URL"),
     "3F000": (StoreTooOld, "the schema is missing; run `perdure migrate`"),

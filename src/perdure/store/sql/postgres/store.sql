@@ -6,9 +6,17 @@ SELECT perdure.micros(perdure.now()) AS now
 
 -- name: lineage
 SELECT (SELECT c.system_identifier FROM pg_catalog.pg_control_system() c) AS cluster,
-       ('x' OPERATOR(pg_catalog.||) pg_catalog.left(
-           pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8))::bit(32)::int AS timeline,
-       (pg_catalog.pg_current_wal_flush_lsn() OPERATOR(pg_catalog.-) '0/0'::pg_catalog.pg_lsn)::bigint AS written
+       CASE WHEN pg_catalog.pg_is_in_recovery() THEN (SELECT p.timeline_id FROM pg_catalog.pg_control_checkpoint() p)
+            ELSE ('x' OPERATOR(pg_catalog.||) pg_catalog.left(
+                pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8))::bit(32)::int END AS timeline,
+       (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+             ELSE pg_catalog.pg_current_wal_flush_lsn() END
+        OPERATOR(pg_catalog.-) '0/0'::pg_catalog.pg_lsn)::bigint AS written
+
+-- name: only_reads
+-- Whether this server is a standby, or the connection may only read.
+SELECT pg_catalog.pg_is_in_recovery()
+       OR pg_catalog.current_setting('transaction_read_only')::boolean AS only_reads
 
 -- name: line
 SELECT * FROM perdure.line()

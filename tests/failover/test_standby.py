@@ -1,0 +1,69 @@
+"""A hot standby can be read: people look at processes there; whoever wants more is told where to go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from perdure import receive, step, workflow
+from perdure.engine import Engine
+from perdure.errors import ProcessNotFound, StoreReadOnly
+from tests.failover.cluster import Pair
+from tests.runtime.conftest import LIMIT
+
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(120)]
+
+
+@step
+async def pack(what: str) -> str:
+    return what
+
+
+@workflow
+async def parcel(what: str) -> str:
+    """Pack, and wait for the postman."""
+    await pack(what)
+    await receive("postman")
+    return what
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    """A primary, and a standby that follows it."""
+    with Pair(synchronous=False, settings=["fsync=off"]) as made:
+        yield made
+
+
+async def test_a_standby_can_be_read_and_says_clearly_that_it_only_reads(pair: Pair) -> None:
+    name = pair.primary.fresh_database().rpartition("/")[2]
+    async with Engine(pair.primary.url(name), work=True, workflows=[parcel]) as engine:
+        handle = await engine.start(parcel, "a book", key="A-1")
+        async with asyncio.timeout(LIMIT):
+            while not await found(engine, handle.id):
+                await asyncio.sleep(0.01)
+        standby = pair.standby.url(name)
+        async with Engine(standby, workflows=[parcel]) as reader:
+            async with asyncio.timeout(LIMIT):
+                while not await found(reader, handle.id):
+                    await asyncio.sleep(0.01)
+            assert [view.key for view in await reader.list()] == ["A-1"]
+            assert await reader.count() == await engine.count()
+            assert [one.type for one in await reader.history(handle.id)] == [
+                one.type for one in await engine.history(handle.id)
+            ]
+            for ask in (reader.start(parcel, "a pen"), reader.signal(handle.id, "postman"), reader.hold(handle.id)):
+                with pytest.raises(StoreReadOnly, match="point the URL at the primary"):
+                    await asyncio.wait_for(ask, LIMIT)
+        with pytest.raises(StoreReadOnly, match="point the URL at the primary"):
+            async with Engine(standby, work=True, workflows=[parcel]):
+                pass
+
+
+async def found(reader: Engine, id: str) -> bool:
+    """Whether the standby has come so far."""
+    try:
+        return (await reader.row(id)).awaiting is not None
+    except ProcessNotFound:
+        return False
