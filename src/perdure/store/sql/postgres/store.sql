@@ -6,12 +6,13 @@ SELECT perdure.micros(perdure.now()) AS now
 
 -- name: lineage
 SELECT (SELECT c.system_identifier FROM pg_catalog.pg_control_system() c) AS cluster,
-       CASE WHEN pg_catalog.pg_is_in_recovery() THEN (SELECT p.timeline_id FROM pg_catalog.pg_control_checkpoint() p)
-            ELSE ('x' OPERATOR(pg_catalog.||) pg_catalog.left(
-                pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8))::bit(32)::int END AS timeline,
+       CASE WHEN pg_catalog.pg_is_in_recovery() THEN p.timeline_id
+            ELSE CAST(CAST('x' OPERATOR(pg_catalog.||) pg_catalog.left(
+                pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8) AS bit(32)) AS int) END AS timeline,
        (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
              ELSE pg_catalog.pg_current_wal_flush_lsn() END
         OPERATOR(pg_catalog.-) '0/0'::pg_catalog.pg_lsn)::bigint AS written
+FROM pg_catalog.pg_control_checkpoint() p
 
 -- name: only_reads
 -- Whether this server is a standby, or the connection may only read.
