@@ -88,7 +88,9 @@ GONE = Mark(-1, -1, None)
 class Lineage:
     """What one store object knows of its database, and what it found to be set back, with the reason.
 
-    ``place`` tells this database from every other one. So many marks are kept and for so long as ``limits`` says, up to twice of both. They stand in the order in which
+    ``place`` tells this database from every other one.
+
+    So many marks are kept and for so long as ``limits`` says, up to twice of both. They stand in the order in which
     they were made, since every answer adds to them and only a fail-over looks one up.
     """
 
