@@ -22,6 +22,7 @@ ALLOWED = {
     "store/driver.py __init__": "the caller's own connection is of that driver: it is imported already",
     "store/guest.py guest_of": "a caller's own call, on a connection of the caller's; no process runs there",
     "store/guest.py _behind": "the same",
+    "store/open.py roles_of": "a command of people, which runs no process",
     "store/open.py sealed": "an engine is made",
     "store/open.py store_for": "an engine is made: neither store needs the driver of the other",
     "store/pact.py pacts_of": "a worker starts (Notary.open)",

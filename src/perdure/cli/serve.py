@@ -18,6 +18,7 @@ from perdure.cli.crew import Crew
 from perdure.cli.member import Terms, command, environment, speak
 from perdure.cli.option import DEFAULT_URL, Json, Url
 from perdure.errors import InvalidInput
+from perdure.store.open import roles_of
 
 SHOP = "examples.shop.demo"
 
@@ -87,14 +88,23 @@ def _queue(text: str) -> tuple[str, int | None]:
     return name, int(most)
 
 
-async def migrate(*, json: Json = False, url: Url = DEFAULT_URL) -> None:
-    """Create the database or bring it up to date; safe to run again, and many at once."""
+async def migrate(
+    *, roles: Annotated[bool, Parameter(negative="")] = False, json: Json = False, url: Url = DEFAULT_URL
+) -> None:
+    """Create the database or bring it up to date; safe to run again, and many at once.
+
+    Parameters
+    ----------
+    roles
+        Also create the roles of PostgreSQL for logins of narrower rights, or bring them up to date.
+    """
     async with connected(url, create=True) as engine:
         now = await engine.store.now()
+    made = await roles_of(url) if roles else []
     if json:
-        page.show_json({"ready": True, "now": now})
+        page.show_json({"ready": True, "now": now, **({"roles": made} if roles else {})})
     else:
-        print("the database is ready")
+        print("\n".join(["the database is ready", *(f"role {name}" for name in made)]))
 
 
 def demo(

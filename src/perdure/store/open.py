@@ -33,6 +33,16 @@ def store_for(url: str, machine: Machine) -> Store:
     )
 
 
+async def roles_of(url: str) -> list[str]:
+    """Make the roles of the database that ``url`` names, or bring them up to date; raises InvalidUrl, StoreError."""
+    if not url.lower().startswith("postgres"):
+        raise InvalidUrl("only PostgreSQL has roles; who may read and write a SQLite file may do everything")
+    from perdure.store.postgres_role import make_roles
+    from perdure.store.postgres_url import address_of
+
+    return await make_roles(address_of(url))
+
+
 def sealed(store: Store, codecs: Sequence[Codec], offload: Offload | None) -> Store:
     """The store behind these codecs and this offload; the store itself if there are none. Raises DefinitionError."""
     if offload is None and limits.PAYLOAD_BYTES > limits.INSIDE_PAYLOAD_BYTES:

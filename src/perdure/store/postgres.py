@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec.structs import astuple, replace
 
@@ -41,6 +42,7 @@ from perdure.store.postgres_batch import (
 )
 from perdure.store.postgres_link import Link
 from perdure.store.postgres_presence import Presence
+from perdure.store.postgres_role import narrowed
 from perdure.store.postgres_schema import prepare, queries
 from perdure.store.postgres_url import address_of
 
@@ -54,7 +56,7 @@ class PostgresStore:
         self.url = url
         self._address = address_of(url)
         self._machine = machine = machine or Machine()
-        sql = queries(self._address.schema)
+        sql = self._sql = dict(queries(self._address.schema))
         self._writes = Link(self._address, machine, sql, "writes")
         self._beats = Link(self._address, machine, sql, "beats")
         self._reads = Link(self._address, machine, sql, "reads")
@@ -73,7 +75,7 @@ class PostgresStore:
 
     async def open(self, *, migrate: bool = True) -> None:
         """Connect; create or migrate the schema under a lock, or raise StoreTooOld if ``migrate`` is false."""
-        await prepare(self._address, migrate=migrate)
+        await prepare(self._address, migrate=migrate, found=self._narrow)
         try:
             for link in (self._writes, self._beats, self._reads):
                 await link.open()
@@ -88,6 +90,10 @@ class PostgresStore:
         except BaseException:
             await self.close()
             raise
+
+    async def _narrow(self, connection: Any) -> None:
+        """Ask by what the login may call, from here on."""
+        self._sql |= {**queries(self._address.schema), **await narrowed(connection, self._address)}
 
     async def close(self) -> None:
         """Let go of every connection and lock. Safe to call twice."""

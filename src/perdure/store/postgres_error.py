@@ -35,7 +35,7 @@ MEANINGS: Mapping[str, tuple[type[StoreError], str]] = {
     "3D000": (StoreError, "the database does not exist; create it with `createdb`, or mend the URL"),
     "3F000": (StoreTooOld, "the schema is missing; run `perdure migrate`"),
     "40": (StoreUnavailable, f"other transactions were in the way for too long; {_AGAIN}"),
-    "42501": (StoreError, "the user may not do this; GRANT it CREATE on the database, or the schema to work in"),
+    "42501": (StoreError, "the login may not do this; GRANT it CREATE on the database to migrate, or a role to work"),
     "42704": (StoreTooOld, "a type of Perdure is missing; run `perdure migrate`"),
     "42883": (StoreTooOld, "a function of Perdure is missing; run `perdure migrate`"),
     "42P01": (StoreTooOld, "a table of Perdure is missing; run `perdure migrate`"),
@@ -64,13 +64,27 @@ def reconnects(error: BaseException) -> bool:
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate in RECONNECT
 
 
-def translated(error: BaseException, where: str) -> StoreError:
+NEEDED: Mapping[str, str] = {
+    **dict.fromkeys(("search", "count", "history", "messages", "workers", "loads", "backlogs"), "look"),
+    **dict.fromkeys(("start", "start_telling"), "start"),
+    **dict.fromkeys(("send", "send_alone"), "signal (or _operate, for what is no signal and no call)"),
+    **dict.fromkeys(("commit", "commit_alone", "commit_outward", "commit_outward_alone", "seize"), "operate"),
+    **dict.fromkeys(("claimed_events", "claimed_messages", "queues", "clocks"), "operate"),
+}
+"""Which role, after the name of the schema, a login needs for a query; for all others, that of workers."""
+
+
+def translated(error: BaseException, where: str, query: str = "") -> StoreError:
     """The store's own error for one that the driver raised; ``where`` names the database for people."""
     if isinstance(error, StoreError):
         return error
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         kind, advice = MEANINGS.get(state) or MEANINGS.get(state[:2]) or (StoreError, "look at PostgreSQL's log")
+        if state == "42501" and query:
+            advice = (
+                f"GRANT it the role whose name ends in _{NEEDED.get(query, 'work')}; `perdure migrate --roles` makes it"
+            )
         return kind(f"{where}: {error} (SQLSTATE {state}); {advice}")
     if isinstance(error, ClientConfigurationError) or type(error) is ValueError:
         return StoreError(f"{where}: the URL has an option that cannot be used: {error}; mend what stands behind its ?")

@@ -129,6 +129,7 @@ class Request(NamedTuple):
     given: tuple[Any, ...]
     check: Callable[[], None] | None
     answer: asyncio.Future[list[asyncpg.Record]]
+    name: str
 
 
 class Link:
@@ -157,11 +158,13 @@ class Link:
 
         ``check`` is called just before the statement is sent, on whichever connection, and raises if it must not be.
         """
-        return await self.fetch(self._queries[name], *given, check=check)
+        return await self.fetch(self._queries[name], *given, check=check, name=name)
 
-    async def fetch(self, sql: str, *given: Any, check: Callable[[], None] | None = None) -> list[asyncpg.Record]:
+    async def fetch(
+        self, sql: str, *given: Any, check: Callable[[], None] | None = None, name: str = ""
+    ) -> list[asyncpg.Record]:
         """The rows that a statement answers: see :meth:`rows`."""
-        request = Request(sql, given, check, asyncio.get_running_loop().create_future())
+        request = Request(sql, given, check, asyncio.get_running_loop().create_future(), name)
         self._requests.append(request)
         if not self._busy:
             self._busy = True
@@ -202,12 +205,12 @@ class Link:
     async def _serve(self) -> None:
         """Send what has been asked for, one after the other, until there is nothing left."""
         while self._requests:
-            sql, given, check, answer = self._requests.popleft()
+            sql, given, check, answer, name = self._requests.popleft()
             try:
                 found = await self._tried(sql, given, check)
             except Exception as error:
                 if not answer.done():
-                    answer.set_exception(self._meant(error))
+                    answer.set_exception(self._meant(error, name))
             except asyncio.CancelledError:
                 answer.cancel()  # the event loop ends
             else:
@@ -216,9 +219,9 @@ class Link:
         self._busy = False
         self._quiet.set()
 
-    def _meant(self, error: Exception) -> StoreError:
+    def _meant(self, error: Exception, query: str) -> StoreError:
         """The store's own error; tables that were there at the opening, and are gone, may come back."""
-        meant = translated(error, self._address.shown)
+        meant = translated(error, self._address.shown, query)
         if isinstance(meant, StoreTooOld) and self.met is not None:
             return StoreUnavailable(
                 f"{meant}; the tables were there before: it is tried again until they are there again"

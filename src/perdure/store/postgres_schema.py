@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
+from typing import Any
 
 import asyncpg
 
@@ -23,6 +24,7 @@ from perdure.store.postgres_url import Address
 from perdure.store.query import load
 
 _SCHEMA = re.compile(r"\bperdure(?=\.|;)")
+Found = Callable[[Any], Awaitable[None]]
 _CHANNEL = re.compile(r"'perdure_(?=due'|done'|told'|published')")
 
 
@@ -57,8 +59,11 @@ def schema_lock(schema: str) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-async def prepare(address: Address, *, migrate: bool) -> None:
-    """Bring the schema up to date, or find it so. Many may do this at once, and any may be killed at any point."""
+async def prepare(address: Address, *, migrate: bool, found: Found | None = None) -> None:
+    """Bring the schema up to date, or find it so. Many may do this at once, and any may be killed at any point.
+
+    ``found`` is asked on the same connection then.
+    """
     try:
         connection = await connect(address, "migration")
     except Exception as error:
@@ -66,6 +71,8 @@ async def prepare(address: Address, *, migrate: bool) -> None:
     try:
         while pending("postgres", await _reached(connection, address.schema), migrate=migrate):
             await _apply_next(connection, address.schema)
+        if found is not None:
+            await found(connection)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
         raise translated(error, address.shown) from error
     finally:
@@ -109,5 +116,6 @@ async def _apply_next(connection: asyncpg.Connection[asyncpg.Record], schema: st
             await connection.execute(script(left[0], schema))
             if len(left) == 1:
                 await connection.execute(functions(schema))
+                await connection.execute(sql["grant_roles"])
             await connection.execute(sql["record_migration"], left[0].number, left[0].name)
         # If we die here the whole step is rolled back and the lock is free: the next opener applies it.

@@ -128,7 +128,8 @@ async def test_a_user_who_may_not_create_anything_can_open_a_finished_schema(
     await opened(url)
     await outside.execute(
         "DROP ROLE IF EXISTS humble; CREATE ROLE humble LOGIN; GRANT USAGE ON SCHEMA perdure TO humble;"
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA perdure TO humble"
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA perdure TO humble;"
+        "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA perdure TO humble"
     )
     store = PostgresStore(url.replace("perdure@", "humble@", 1).replace("//perdure:", "//humble:", 1))
     try:

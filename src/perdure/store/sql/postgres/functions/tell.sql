@@ -8,6 +8,9 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 #variable_conflict use_column
 BEGIN
+    IF new_type IS DISTINCT FROM 1 THEN
+        RAISE insufficient_privilege USING MESSAGE = 'a guest sends signals, and nothing else';
+    END IF;
     PERFORM FROM perdure.process p WHERE p.id = target FOR NO KEY UPDATE;
     SELECT s.verdicts[1], s.numbers[1], s.now INTO verdict, number, now
     FROM perdure.send(

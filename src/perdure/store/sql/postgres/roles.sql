@@ -1,0 +1,98 @@
+-- Who may do what: five roles of the database, named after the schema. What a login without tables of its own may do stands
+-- in functions that run as the owner of the schema (SECURITY DEFINER, each with a path of its own).
+
+-- name: grant_roles
+-- After every installation of functions: closed to all, then open to the roles that are there. Needs the owner only.
+DO $$
+DECLARE
+    base  text := (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                   WHERE c.oid = 'perdure.migration'::regclass);
+    every text[] := '{now,micros,line,marks}';
+    doors jsonb := '{
+        "look": ["search", "search_by_id", "count", "history", "later_messages", "incarnations", "queues_seen",
+                 "clocks_seen", "loads", "backlogs"],
+        "start": ["start_by_client", "enqueue", "search_by_id"],
+        "signal": ["send_by_client", "answers_seen", "tell", "search_by_id"],
+        "operate": ["send", "send_alone", "commit", "commit_alone", "commit_outward", "commit_outward_alone", "seize",
+                    "claimed_events", "claimed_messages", "queues", "clocks"]
+    }';
+    role  text;
+    door  record;
+BEGIN
+    EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', base);
+    FOR role IN SELECT k FROM jsonb_object_keys(doors) AS k LOOP
+        FOR door IN
+            SELECT p.oid::regprocedure AS name, p.proname = 'micros' AS inlined FROM pg_proc p
+            WHERE p.pronamespace = to_regnamespace(quote_ident(base))
+              AND (p.proname = ANY (every) OR doors -> role ? p.proname::text)
+        LOOP
+            IF NOT door.inlined THEN
+                EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER', door.name);
+            END IF;
+            IF EXISTS (SELECT FROM pg_roles r WHERE r.rolname = base || '_' || role) THEN
+                EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', door.name, base || '_' || role);
+            END IF;
+        END LOOP;
+        IF EXISTS (SELECT FROM pg_roles r WHERE r.rolname = base || '_' || role) THEN
+            EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', base, base || '_' || role);
+            EXECUTE format('GRANT SELECT ON %I.migration TO %I', base, base || '_' || role);
+        END IF;
+    END LOOP;
+    IF EXISTS (SELECT FROM pg_roles r WHERE r.rolname = base || '_work') THEN
+        EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', base, base || '_work');
+        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %I TO %I', base, base || '_work');
+        EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %I TO %I', base, base || '_work');
+    END IF;
+END
+$$
+
+-- name: create_roles
+-- Needs CREATEROLE. Whoever operates looks too.
+DO $$
+DECLARE
+    base text := (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                  WHERE c.oid = 'perdure.migration'::regclass);
+    role text;
+BEGIN
+    FOREACH role IN ARRAY '{look,start,signal,operate,work}'::text[] LOOP
+        IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = base || '_' || role) THEN
+            EXECUTE format('CREATE ROLE %I NOLOGIN', base || '_' || role);
+        END IF;
+    END LOOP;
+    IF NOT pg_has_role(base || '_operate', base || '_look', 'MEMBER') THEN
+        EXECUTE format('GRANT %I TO %I', base || '_look', base || '_operate');
+    END IF;
+END
+$$
+
+-- name: closed_doors
+-- Which of these functions the login may not call: a narrower one stands in for each.
+SELECT p.proname AS name FROM pg_catalog.pg_proc p
+WHERE p.pronamespace OPERATOR(pg_catalog.=) (
+        SELECT c.relnamespace FROM pg_catalog.pg_class c
+        WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('perdure.migration'))
+  AND p.proname OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.name[])
+  AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
+
+-- name: closed_start
+SELECT * FROM perdure.start_by_client($1, $2, $3, $4, $5, $6, NULL)
+
+-- name: closed_start_telling
+SELECT * FROM perdure.start_by_client($1, $2, $3, $4, $5, $6, $7)
+
+-- name: closed_send
+SELECT * FROM perdure.send_by_client($1, $2, $3, $4, $5, $6, $7)
+
+-- name: closed_send_alone
+SELECT * FROM perdure.send_by_client(
+    ARRAY[$1::pg_catalog.uuid], ARRAY[$2::pg_catalog.uuid], ARRAY[$3::int], ARRAY[$4::pg_catalog.text],
+    ARRAY[$5::pg_catalog.bytea], ARRAY[$6::pg_catalog.text], ARRAY[$7::pg_catalog.bytea])
+
+-- name: closed_history
+SELECT * FROM perdure.answers_seen($1, $2, $3, $4, $5, $6, $7)
+
+-- name: closed_queues
+SELECT * FROM perdure.queues_seen($1)
+
+-- name: closed_clocks
+SELECT * FROM perdure.clocks_seen($1)
