@@ -44,7 +44,7 @@ from perdure.store.sqlite_lane import Lane
 from perdure.store.sqlite_line import SetBack
 from perdure.store.sqlite_lock import IncarnationLocks
 from perdure.store.sqlite_watch import Watch
-from perdure.store.sqlite_writer import Transaction, Writer
+from perdure.store.sqlite_writer import CROWDED_CLAIM_ROWS, SMALL_RECORDS, Transaction, Writer
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class SqliteStore:
         self._reader = writing if memory else lane("perdure sqlite reader", self._connect, self._standing.check)
         self._people = writing if memory else lane("perdure sqlite search", self._connect, self._standing.check)
         self._bell = Bell(self._file.locks, self._machine)
-        self._writer = Writer(self._machine, self._clock, writing, self._bell, self._look_back)
+        self._writer = Writer(self._machine, self._clock, writing, self._bell, self._look_back, self._file.locks)
         self.lineage = Lineage(self._machine, {"marks": "marks"})
         self._remembers = not memory or self._machine.simulated
         self._looking_back = asyncio.Lock()
@@ -216,6 +216,8 @@ class SqliteStore:
         """Take due processes: new token, owner, lease; then, in later statements, read what they hold."""
         if not claim.seize:  # a command waits for nobody, and whoever gives one may host no sweep
             await self.lineage.settled()
+        if self._writer.turnstile.crowded and claim.limit > CROWDED_CLAIM_ROWS:
+            claim = replace(claim, limit=CROWDED_CLAIM_ROWS)  # what is left is told as due: it is claimed next
         if claim.only is None and not claim.among:
             work = await self._read(lambda connection: sqlite_claim.look(connection, self._clock, claim))
             if work.none():
@@ -224,6 +226,7 @@ class SqliteStore:
             [claim],
             lambda transaction, claims: [self._take(transaction, one) for one in claims],
             due=claim.seize,  # whoever had it hears that he has lost it
+            large=claim.limit > SMALL_RECORDS,
             synced=claim.seize,  # a power cut that takes a claim back ends all workers of the file with it
         )
         # If we die here the rows are ours and nobody has them: their leases lapse, and somebody takes them over.
