@@ -72,7 +72,7 @@ class Linked:
 class Machine:
     """What the computer itself gives: a wall clock, a monotonic clock, chance, fresh ids, and child OS processes.
 
-    A ``simulated`` one has no threads, and leaves the collector of Python alone.
+    A ``simulated`` one has virtual threads, and leaves the collector of Python alone.
     """
 
     simulated = False

@@ -23,7 +23,7 @@ from perdure.limits import SUSPECT_DEATHS
 from perdure.store.base import Search, Store
 from tests.simulator.ledger import Ledger
 from tests.simulator.oracle import BY_HAND
-from tests.simulator.play import QUEUE
+from tests.simulator.play import NO_FILE, QUEUE
 from tests.simulator.program import Do, Guard, Kin, Line, Program, Rest, Scope, nodes
 
 STEPS = frozenset({"act", "book", "give_back"})
@@ -66,6 +66,18 @@ async def collected(store: Store) -> dict[bytes, Evidence]:
 def program_of(row: Process) -> Program:
     """The program with which a process was started."""
     return json.decode(json.encode(json.decode(row.input)[0]), type=Program)
+
+
+SHORTAGES = (NO_FILE.encode(), b"can't start new thread")
+
+
+def faults_by_shortage(everything: Mapping[bytes, Evidence]) -> Iterator[Finding]:
+    """A shortage of a worker uses up no attempt and breaks no process."""
+    for id, one in everything.items():
+        told = [event.payload for events in one.runs.values() for event in events] + [one.row.error]
+        for text in SHORTAGES:
+            if any(text in payload for payload in told if payload):
+                yield Finding("a_shortage_is_no_fault", id, f"its records tell of {text.decode()!r}")
 
 
 # -- laws of this workload ---------------------------------------------------------------------------------------------

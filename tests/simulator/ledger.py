@@ -80,8 +80,11 @@ class Ledger:
 class Desk:
     """Where the ledger of the history that is running lies; steps of any node find it here.
 
-    ``die`` ends the worker in which a step runs; outside of a simulation nobody does.
+    ``die`` ends the worker in which a step runs; outside of a simulation nobody does. ``threads`` says that steps which
+    need not wait run in threads, ``starved`` whether the system refuses descriptors there now.
     """
 
     ledger = Ledger()
     die: Callable[[], Awaitable[None]] | None = None
+    threads = False
+    starved: Callable[[], bool] = staticmethod(lambda: False)

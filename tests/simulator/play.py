@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from errno import EMFILE
 from functools import cache
 from typing import Any
 
@@ -55,6 +56,9 @@ STUBBORN_SECONDS = 0.3
 VERSIONS = ("1", "2")
 
 
+NO_FILE = "Too many open files, as the simulated system says"
+
+
 class Fallen(Exception):
     """The code of a program raised, as it was written."""
 
@@ -79,15 +83,27 @@ async def give_back(do: Do, result: str | None) -> None:
 
 
 async def _deed(do: Do) -> str | None:
+    _open()
     with Desk.ledger.running(attempt().process, do.label):
         return await _done(do)
 
 
-async def _done(do: Do) -> str | None:
+def _open() -> None:
+    """Open a file, as most steps do: before anything else, so that nothing is done without it."""
+    if Desk.starved():
+        raise OSError(EMFILE, NO_FILE)
+
+
+def _begun(do: Do) -> None:
     here, ledger = attempt(), Desk.ledger
     ledger.note("began", here.process, here.idempotency_key, do.label, here.number)
     if here.number > attempts(do):
         ledger.note("surplus", here.process, here.idempotency_key, do.label, here.number)
+
+
+async def _done(do: Do) -> str | None:
+    here, ledger = attempt(), Desk.ledger
+    _begun(do)
     mended = here.process in ledger.mended
     if Desk.die is not None and not mended and len(list(ledger.of("began", here.idempotency_key))) <= do.deadly:
         await Desk.die()
@@ -103,6 +119,11 @@ async def _done(do: Do) -> str | None:
         await asyncio.sleep(STUBBORN_SECONDS)
         ledger.note("late", here.process, here.idempotency_key, do.label, here.number)
         return do.label
+    return _ended(do, mended=mended)
+
+
+def _ended(do: Do, *, mended: bool) -> str:
+    here, ledger = attempt(), Desk.ledger
     if here.number <= do.fails + do.hangs:
         ledger.note("failed", here.process, here.idempotency_key, do.label, here.number)
         raise ConnectionError(f"{do.label} does not answer yet")
@@ -117,6 +138,15 @@ async def _done(do: Do) -> str | None:
 async def act(do: Do) -> str | None:
     """Do what the program says."""
     return await _deed(do)
+
+
+@step(name="act")
+def act_in_thread(do: Do) -> str | None:
+    """The same, where it does not have to wait."""
+    _open()
+    with Desk.ledger.running(attempt().process, do.label):
+        _begun(do)
+        return _ended(do, mended=attempt().process in Desk.ledger.mended)
 
 
 @step(undo=give_back)
@@ -134,7 +164,9 @@ def _set(do: Do) -> Any:
     """The step with the settings of this place."""
     retry = Retry(attempts=attempts(do), first=0.2, cap=5.0)
     timeout = do.seconds + HANG_SECONDS if do.hangs else None
-    return (book if do.undo else act).options(retry=retry, timeout=timeout, queue=QUEUE if do.queue else None)
+    waits = do.seconds or do.hangs or do.deadly or do.stubborn or do.queue
+    code: Any = book if do.undo else act if waits or not Desk.threads else act_in_thread
+    return code.options(retry=retry, timeout=timeout, queue=QUEUE if do.queue else None)
 
 
 # -- the performance ---------------------------------------------------------------------------------------------------

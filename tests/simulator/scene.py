@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from perdure import limits
 from perdure.authoring.registry import Registry
+from perdure.exhaustion import DESCRIPTORS
 from perdure.kernel.finding import Finding
 from perdure.kernel.names import id_text
 from perdure.testing.simulator import Cluster, Node
@@ -85,6 +86,8 @@ class Scene:
         self.witness = Witness(cluster)
         self.ledger.seen = self.witness.saw
         Desk.ledger, Desk.die = self.ledger, cluster.die
+        Desk.threads = cluster.swarm.refusals > 0
+        Desk.starved = lambda: loop.current().refuses(DESCRIPTORS, loop.now)  # type: ignore[method-assign]
 
     def _case(self, number: int) -> Case:
         chance = Apart(self.cluster, f"case {number}")
@@ -190,6 +193,7 @@ class Scene:
             *self._carried_out(everything),
             *evidence.findings(everything, self.ledger, calm=False),
             *continuity.findings(everything, self.ledger),
+            *evidence.faults_by_shortage(everything),
         ]
         roots = {one.id_bytes: one for one in self.cases if one.id}
         mended = any(one.facts.mended for one in self.cases)

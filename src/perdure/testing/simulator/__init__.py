@@ -45,7 +45,7 @@ What a scenario is handed is a :class:`Cluster`:
 ``simulate`` answers a :class:`History`: ``violation``, ``choices``, ``log.lines()``, ``digest()``, ``faults``,
 ``probes``, ``seconds``, ``calls``; its ``check()`` raises the violation. ``swarm=Swarm(…)`` sets the weather instead
 of drawing it: ``Swarm()`` is a calm one. A scenario may draw its own: by a function that is its attribute ``weather``
-and is handed the choices. Steps must be async: there are no threads. Whatever reaches for the real clock, chance, a
+and is handed the choices. Ordinary steps run in virtual threads. Whatever reaches for the real clock, chance, a
 thread or another OS process ends the history with :class:`Escape`.
 """
 

@@ -169,6 +169,8 @@ class Cluster:
         self.server.calm()
         for node in self.nodes:
             node.resume()
+            if node.life is not None:
+                node.life.refused.clear()
             if not node.alone:
                 node.start()
         self.log.note("world", "the storm is over")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _CLOCK = "Await asyncio.sleep(), and ask asyncio.get_running_loop().time(): in a history they are virtual."
 _CHANCE = "Draw from the cluster (cluster.draw, cluster.chance, cluster.pick), or from a Random with a seed."
-_OUTSIDE = "Simulate async steps only, and hand in what they would reach outside."
+_OUTSIDE = "Simulate steps that are not hard, and hand in what they would reach outside."
 
 _CLOSED: dict[Any, tuple[str, tuple[str, ...]]] = {
     time: (

@@ -48,7 +48,10 @@ class Life:
     ``blows`` counts what has struck it, ``struck_at`` is when the last of that was over, or a call of it had failed.
     """
 
-    __slots__ = ("blows", "dead", "hung", "name", "number", "paused", "rate", "ready", "signals", "start", "struck_at")
+    __slots__ = (
+        "blows", "dead", "hung", "name", "number", "paused", "rate", "ready", "refused", "signals", "start",
+        "struck_at",
+    )  # fmt: skip
 
     def __init__(self, name: str, number: int = 0, rate: float = 1.0, start: float = 0.0) -> None:
         self.name = name
@@ -60,8 +63,13 @@ class Life:
         self.hung = False
         self.blows = 0
         self.struck_at = 0.0
+        self.refused: dict[str, float] = {}
         self.ready: deque[Handle] = deque()
         self.signals: dict[int, Callable[[], object]] = {}
+
+    def refuses(self, what: str, now: float) -> bool:
+        """Whether the system refuses it threads, or descriptors, now; ``refused`` says until when."""
+        return self.refused.get(what, 0.0) > now
 
     def struck(self, until: float) -> None:
         """Something strikes it now, and is over at that time."""

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from perdure.clock import SECOND, Child, Machine, microseconds
+from perdure.exhaustion import THREADS
 from perdure.testing.clock import NOON
 from perdure.testing.simulator.life import Life
 
 if TYPE_CHECKING:
     from perdure.testing.simulator.loop import SimLoop
+
+
+THREAD_SECONDS = (0.0, 0.05, 1.0)
+"""How long what runs in a virtual thread may wait before it begins."""
 
 
 class WallClock:
@@ -62,6 +68,8 @@ class SimMachine(Machine):
         self._spawn = spawn
         self._exit = exit
         self._salt = b"%d %d" % (loop.choices.seed, life.number)
+        self._threads = self._at_work = 0
+        self._for_threads: deque[Callable[[], None]] = deque()
         self._drawn = 0
         self._ids = self._latest = 0
 
@@ -100,6 +108,28 @@ class SimMachine(Machine):
             super().exit(code)
         else:
             self._exit(code)
+
+    def start_thread(self, target: Callable[[], None], name: str) -> None:
+        """A virtual thread: what it would do is done by :meth:`in_virtual_thread`. Raises RuntimeError if refused."""
+        if self._life.refuses(THREADS, self._loop.now):
+            raise RuntimeError("can't start new thread")
+        self._threads += 1
+        if self._for_threads:
+            self.in_virtual_thread(self._for_threads.popleft())
+
+    def in_virtual_thread(self, work: Callable[[], None]) -> None:
+        """Do what a thread would do, at once or a little later; or as soon as there is one that does nothing else."""
+        if self._at_work < self._threads:
+            self._at_work += 1
+            self._loop.call_in(self._life, self._loop.choices.pick(THREAD_SECONDS, "thread"), self._do, work)
+        else:
+            self._for_threads.append(work)
+
+    def _do(self, work: Callable[[], None]) -> None:
+        work()
+        self._at_work -= 1
+        if self._for_threads:
+            self.in_virtual_thread(self._for_threads.popleft())
 
     async def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> Child:
         """A child: what the command would run, as another life of this history."""

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from perdure.exhaustion import DESCRIPTORS, THREADS
 from perdure.testing.simulator.swarm import BLOWS
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Storm:
         self._over = False
         self._task: asyncio.Task[None] | None = None
         self._cutting: asyncio.Task[None] | None = None
+        self._refusing: asyncio.Task[None] | None = None
         self.blows: Counter[str] = Counter()
 
     def begin(self) -> None:
@@ -41,6 +43,8 @@ class Storm:
             self._task = loop.create_task(self._rage())
         if swarm.cut:
             self._cutting = loop.create_task(self._cut())
+        if swarm.refusals:
+            self._refusing = loop.create_task(self._refuse())
 
     def end(self) -> None:
         """It is over."""
@@ -77,6 +81,23 @@ class Storm:
                     self.blows["cut"] += 1
                     hangs = choices.pick((True, False), "cut")
                     cluster.server.cut(node.life, choices.pick(CUTS, "cut"), hangs=hangs)
+
+    async def _refuse(self) -> None:
+        """Have the system refuse nodes their threads or descriptors for a while."""
+        cluster, choices = self._cluster, self._cluster.choices
+        until = cluster.loop.now + cluster.swarm.storm_seconds
+        while cluster.loop.now < until and not self._over:
+            await asyncio.sleep(cluster.swarm.look_seconds)
+            for node in list(cluster.nodes):
+                life = node.life
+                if life is None or not (node.faulty and node.alive):
+                    continue
+                if choices.chance(cluster.swarm.refusals, "shortages"):
+                    what = choices.pick((THREADS, DESCRIPTORS), "shortages")
+                    self.blows[f"refuse {what}"] += 1
+                    life.refused[what] = cluster.loop.now + choices.pick(CUTS, "shortages")
+                    life.struck(life.refused[what])
+                    cluster.log.note(life.name, f"is refused {what}")
 
     async def _stop(self, node: Node) -> None:
         """Ask a node to stop, and start it again some time after it has."""

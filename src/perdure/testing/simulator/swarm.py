@@ -30,6 +30,8 @@ BLOWS = {
 
 CUT = (0.0, 0.0, 0.02)
 """How often the storm cuts a node off from the store, at each of its looks: rates of which one is drawn."""
+REFUSALS = (0.0, 0.0, 0.02, 0.1)
+"""How often the system refuses a node threads or descriptors for a while, at each look of the storm."""
 DOORS = (
     *[("", "", 0.0)] * 5,
     ("start", "failed after", 0.3),
@@ -59,7 +61,8 @@ class Swarm:
     ``nodes`` is how many workers there are, ``skew`` how far their monotonic clocks may run apart (0.01: one percent),
     ``cut`` how often a node is cut off from the store for a while, ``door`` which door of the store fails most often,
     ``conflict`` how often a row is locked by somebody else, ``deaf`` how often a hint gets lost, ``late`` how often
-    what a killed node has sent still arrives. Leave the rates out for a history in which nothing goes wrong.
+    what a killed node has sent still arrives, ``refusals`` how often the system refuses a node something. Leave the
+    rates out for a history in which nothing goes wrong.
     The server may fail over (:meth:`Cluster.fail_over`) to a standby that lags so many commits behind as ``lag`` says.
     A backup may be put back under running nodes (:meth:`Cluster.restore`) where ``backups`` is true.
     The storm lasts ``storm_seconds``; calls are slow and fail for four times as long, unless the cluster is healed.
@@ -76,6 +79,7 @@ class Swarm:
     late: float = 0.0
     skew: float = 0.0
     lag: int = 0
+    refusals: float = 0.0
     backups: bool = False
     storm_seconds: float = 20.0
     look_seconds: float = 0.5
@@ -95,6 +99,7 @@ class Swarm:
             deaf=choices.pick((0.0, 0.1, 1.0), "swarm"),
             late=choices.pick((0.0, 0.5), "swarm"),
             skew=choices.pick((0.0, 0.0001, 0.01), "swarm"),
+            refusals=choices.pick(REFUSALS, "shortages"),
             storm_seconds=choices.pick((10.0, 5.0, 30.0), "swarm"),
             pace=choices.pick(
                 (
