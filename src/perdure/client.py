@@ -159,6 +159,7 @@ class Client(Calls):
     async def _forward(self, message: Message, handle: Handle[Any]) -> SendVerdict:
         """Send what was to come with a start to the process that has the key: nothing else is to be written then."""
         answer: SendAnswer = await asked(self.doors.send, replace(message, process=handle.id_bytes))
+        request.check_room(answer)
         self.sent(answer)
         return answer.verdict
 

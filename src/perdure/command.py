@@ -189,6 +189,7 @@ class Commands:
         answer: SendAnswer = await asked(self.doors.send, message)
         if answer.verdict is SendVerdict.NOT_FOUND:
             raise ProcessNotFound(f"no process has the id {id_text(id)}; nothing was sent")
+        request.check_room(answer)
         self.sent(answer)
         return answer
 

@@ -12,6 +12,7 @@
     │   ├── InvalidKey         a key or name is empty, too long or not printable
     │   └── InvalidUrl         a store's URL cannot be understood
     ├── KeyConflict            the key is taken by a process that was started with another input
+    ├── InboxFull              so many signals and calls wait in the process's inbox that this one was refused
     ├── ProcessNotFound        no process has that id or key
     ├── NothingPublished       the process has published no value of that name (yet)
     ├── CallRefused            the process has answered a call with an error
@@ -47,6 +48,7 @@ __all__ = [
     "DefinitionError",
     "HistoryMisfit",
     "IllegalMove",
+    "InboxFull",
     "InvalidInput",
     "InvalidKey",
     "InvalidUrl",
@@ -120,6 +122,10 @@ class KeyConflict(PerdureError):
 
 class ProcessNotFound(PerdureError, LookupError):
     """No process has that id or key."""
+
+
+class InboxFull(PerdureError):
+    """As many signals and calls as may wait in the process's inbox do so already; this one was not sent."""
 
 
 class NothingPublished(PerdureError, LookupError):

@@ -70,7 +70,9 @@ class Guest:
         handle = self._client._handle(flow, process, await self._door.start(Start(process)))
         handle.known = False
         if message is not None:
-            handle.sent = (await self._door.send(replace(message, process=handle.id_bytes))).verdict
+            answer = await self._door.send(replace(message, process=handle.id_bytes))
+            request.check_room(answer)
+            handle.sent = answer.verdict
         return handle
 
     async def signal(
@@ -90,6 +92,7 @@ class Guest:
         answer = await self._door.send(Message(self._client.machine.new_id(), id, MessageType.SIGNAL, *signal))
         if answer.verdict is SendVerdict.NOT_FOUND:
             raise ProcessNotFound(f"no process has the id {id_text(id)}; nothing was sent")
+        request.check_room(answer)
         return answer.verdict
 
 

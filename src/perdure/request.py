@@ -10,10 +10,10 @@ from msgspec.structs import asdict
 
 from perdure import limits
 from perdure.clock import microseconds
-from perdure.errors import InvalidInput, InvalidKey, PayloadError
+from perdure.errors import InboxFull, InvalidInput, InvalidKey, PayloadError
 from perdure.kernel.failure import safe_text
-from perdure.kernel.message import call_key
-from perdure.kernel.names import check_key, check_name, id_bytes
+from perdure.kernel.message import SendAnswer, SendVerdict, call_key
+from perdure.kernel.names import check_key, check_name, id_bytes, id_text
 from perdure.kernel.payload import decode, encode, encode_attributes
 from perdure.kernel.plain import shown
 from perdure.kernel.process import Process
@@ -155,3 +155,13 @@ def search(given: Any) -> Search:
                 "Give the JSON text of a value, like '5' or '\"red\"'."
             )
     return found
+
+
+def check_room(answer: SendAnswer) -> None:
+    """Raise InboxFull if a message was refused for want of room."""
+    if answer.verdict is SendVerdict.FULL:
+        raise InboxFull(
+            f"the inbox of process {id_text(answer.process)} is full: {limits.INBOX_RECORDS:,} signals and calls, or "
+            f"{limits.INBOX_BYTES:,} bytes of them, may wait in it until its code receives them. Nothing was sent: "
+            "send it again when the process has received some, or see with `perdure show` what it waits for"
+        )

@@ -15,7 +15,7 @@ from perdure.kernel.child import begun, is_task, queue_kind
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.finding import Finding
-from perdure.kernel.message import Message, MessageType
+from perdure.kernel.message import LETTERS, Message, MessageType, Waiting
 from perdure.kernel.names import id_text
 from perdure.kernel.opening import CONTINUED, opening_of
 from perdure.kernel.process import Process, Status
@@ -23,7 +23,7 @@ from perdure.limits import SUSPECT_DEATHS
 from perdure.store.base import Search, Store
 from tests.simulator.ledger import Ledger
 from tests.simulator.oracle import BY_HAND
-from tests.simulator.play import NO_FILE, QUEUE
+from tests.simulator.play import NO_FILE, NOISE, QUEUE
 from tests.simulator.program import Do, Guard, Kin, Line, Program, Rest, Scope, nodes
 
 STEPS = frozenset({"act", "book", "give_back"})
@@ -32,11 +32,15 @@ KINDS = ("play", "edition", queue_kind(QUEUE))
 
 
 class Evidence(Struct):
-    """All that is stored about one process: its row, the events of each run, its messages."""
+    """All that is stored about one process: its row, the events of each run, its messages.
+
+    ``waiting`` are the numbers of the letters that a worker finds in its inbox by their names.
+    """
 
     row: Process
     runs: dict[int, list[Event]]
     messages: list[Message]
+    waiting: frozenset[int] = frozenset()
 
     @property
     def events(self) -> list[Event]:
@@ -59,7 +63,10 @@ async def collected(store: Store) -> dict[bytes, Evidence]:
     found: dict[bytes, Evidence] = {}
     for row in [row for kind in KINDS for row in await store.search(Search(kind=kind, limit=ROWS))]:
         runs = {run: list(await store.history(row.id, run, limit=ROWS)) for run in range(1, row.run + 1)}
-        found[row.id] = Evidence(row, runs, list(await store.messages([(row.id, 0)])))
+        messages = list(await store.messages([(row.id, 0)]))
+        asked = [Waiting(row.id, name, 0, row.seen, row.seen, ROWS) for name in {one.name for one in messages}]
+        waiting = frozenset(one.number for one in (await store.messages(waiting=asked) if asked else ()))
+        found[row.id] = Evidence(row, runs, messages, waiting)
     return found
 
 
@@ -261,10 +268,22 @@ def what_is_left_is_told(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
             yield f"it was ended by force and says that {told} was not undone; it was {owed}"
 
 
+def letters_wait(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """A signal or a call is recorded once it is received; until then it is found in the inbox by its name."""
+    seen = evidence.row.seen
+    letters = [message for message in evidence.messages if message.type in LETTERS]
+    left = {letter.number for letter in letters if letter.consumed_by is None and letter.number <= seen}
+    if left != evidence.waiting:
+        yield f"of its letters {sorted(left)} are left, and {sorted(evidence.waiting)} are found in its inbox"
+    for letter in letters:
+        if letter.name == NOISE and letter.consumed_by is not None:
+            yield f"message {letter.number} is recorded as received, and no code receives it"
+
+
 LAWS = (
     results_have_effects, undone_in_reverse, all_owed_is_undone, attempts_are_counted, retries_wait,
     keys_name_the_round, deaths_are_counted, deaths_are_forgotten, all_was_heard, what_is_left_is_told,
-    times_run_forward,
+    times_run_forward, letters_wait,
 )  # fmt: skip
 """What must hold of each process by itself."""
 

@@ -20,7 +20,7 @@ from perdure.testing.simulator import NodeKilled
 from tests.simulator.chance import Chance, one_in, one_of
 from tests.simulator.ledger import Ledger
 from tests.simulator.oracle import BY_HAND, Facts
-from tests.simulator.play import letter
+from tests.simulator.play import NOISE, letter
 from tests.simulator.program import Do, Hear, Program, Way, nodes
 
 VERBS = (
@@ -59,6 +59,7 @@ class Case(Struct):
     orders: list[Order] = field(default_factory=list)
     after: float = 0.0
     deadline: float | None = None
+    noise: int = 0
     facts: Facts = field(default_factory=Facts)
     id: str = ""
     asks: int = 0
@@ -86,6 +87,7 @@ def case(chance: Chance, key: str, kind: str, program: Program, verbs: frozenset
     if "deadline" in verbs and one_in(chance, 8):
         made.deadline = one_of(chance, (1.0, 0.1)) * seconds
         made.facts.expiring = True
+    made.noise = one_of(chance, (0, 0, 2, 9))
     return made
 
 
@@ -125,7 +127,12 @@ class Person:
         await self._insist(ask)
 
     async def _tell(self) -> None:
-        """Send every signal that the program hears, in order, under keys of their own; every second one is a call."""
+        """Send every signal that the program hears, in order, under keys of their own; every second one is a call.
+
+        Before it, between them and after it come signals that no program ever hears.
+        """
+        for number in range(self.case.noise // 2):
+            await self._make_noise(number)
         heard = {n.name: n for n in nodes(self.case.program.body, children=False) if isinstance(n, Hear)}
         for node in heard.values():
             if node.timeout is not None or not node.name.startswith("letter"):
@@ -142,6 +149,15 @@ class Person:
                             self.saw("VIOLATION a call was answered by what nobody has said")
 
                 await self._insist(send if number % 2 else call)
+                if number < self.case.noise:
+                    await self._make_noise(number + self.case.noise)
+        for number in range(self.case.noise // 2):
+            await self._make_noise(number + 2 * self.case.noise)
+
+    async def _make_noise(self, number: int) -> None:
+        """Send a signal that no program ever hears."""
+        key = f"{NOISE}/{number}"
+        await self._insist(lambda engine: engine.signal(self.case.id_bytes, NOISE, number, key=key))
 
     async def obey(self, order: Order) -> None:
         """Carry out one order; what the process's status does not allow is no matter."""

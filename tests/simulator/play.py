@@ -267,6 +267,10 @@ async def _hear(name: str, count: int, timeout: float | None) -> Any:
         return "quiet"
 
 
+NOISE = "noise"
+"""The name of signals that no program receives."""
+
+
 def letter(name: str, number: int) -> str:
     """The ``number``-th signal of a name."""
     return f"{name} #{number}"

@@ -13,7 +13,7 @@ from perdure.kernel import undo
 from perdure.kernel.child import begun, is_task
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
-from perdure.kernel.message import MessageType
+from perdure.kernel.message import LETTERS, MessageType
 from perdure.kernel.opening import CONTINUED, opening_of
 from perdure.kernel.process import Status
 from perdure.kernel.soundness import LAST
@@ -110,7 +110,10 @@ def _revived_in_undo(evidence: Evidence, events: Events) -> bool:
 
 def _unread(evidence: Evidence, events: Events) -> bool:
     opening = opening_of(events)
-    return opening.done == CONTINUED and opening.letters > 0
+    heard = [message for message in evidence.messages if message.type in LETTERS and message.number <= opening.seen]
+    return opening.done == CONTINUED and any(
+        (one.consumed_run or evidence.row.run) >= evidence.row.run for one in heard
+    )
 
 
 def _continued(evidence: Evidence, events: Events) -> bool:

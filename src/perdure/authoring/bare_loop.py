@@ -24,7 +24,7 @@ if sys.version_info >= (3, 12):
 else:  # the same, without a Python call
     current_task = asyncio.tasks._current_tasks.get  # type: ignore[attr-defined]
 
-_TIMER = " timer"  # no step has a name that begins with a space
+TIMER = " timer"  # no step has a name that begins with a space
 _SPARE_TASKS = 8
 
 
@@ -106,6 +106,13 @@ class BareLoop(ClosedLoop):
         counts[name] = count = counts.get(name, 0) + 1
         return task.prefix + str(count)
 
+    def next_place(self, name: str) -> str:
+        """The place that :meth:`place` would give."""
+        task = current_task(self)
+        if type(task) is not TurnTask:
+            task = self.asker(task)
+        return f"{task.prefix}{task.counts.get(name, 0) + 1}"
+
     def asker(self, task: Any) -> TurnTask:
         """Who asks if no task of ours runs: a plain callback counts as the root."""
         if self.root is None or task is not None:
@@ -148,7 +155,7 @@ class BareLoop(ClosedLoop):
             return self.call_soon(callback, *args, context=context)
         if self.dead:
             return Call((callback, args, context))  # void: nobody will call it
-        place = self.place(_TIMER)
+        place = self.place(TIMER)
         self.numbers += 1
         timer = Timer(
             self.timers, due, self.numbers, place, callback, args, copy_context() if context is None else context

@@ -1,4 +1,8 @@
-"""A mailbox: the signals and calls of one name that a process has heard but its code has not yet received."""
+"""A mailbox: the signals and calls of one name that a process has heard but its code has not yet received.
+
+A letter is in the history once the code has received it. Until then it waits in the inbox, in the store; here stand
+those that were read already. What the code receives in a turn it finds there in the same turn at replay.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from perdure import limits
+from perdure.authoring.bare_loop import TIMER
 from perdure.authoring.call import Call, value_type
 from perdure.errors import PayloadError, UnreadablePayload
 from perdure.kernel import payload
@@ -14,8 +20,8 @@ from perdure.kernel import payload
 if TYPE_CHECKING:
     from perdure.authoring.turn_loop import TurnLoop
 
-Letter: TypeAlias = tuple[bytes, int, bool]
-"""A message's payload, its number in the inbox, and whether its sender waits for an answer."""
+Letter: TypeAlias = tuple[bytes, int, bool, bool]
+"""A payload, its number in the inbox, whether its sender waits for an answer, and whether the history has it."""
 
 _A_MOMENT = 0.000_001
 
@@ -24,21 +30,28 @@ class Mailbox:
     """Signals and calls in the order of the inbox; receivers that wait get them in the order in which they came.
 
     Either there are letters and nobody waits, or somebody waits and there are no letters. ``unanswered`` are the
-    numbers of the calls that the code has received and not answered.
+    numbers of the calls that the code has received and not answered. All letters up to the number ``cursor`` are here,
+    or were; up to ``behind`` there may be more of them in the store.
     """
 
-    __slots__ = ("letters", "name", "receivers", "unanswered")
+    __slots__ = ("asked", "behind", "cursor", "letters", "name", "receivers", "size", "unanswered")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, behind: int = 0) -> None:
         self.name = name
+        self.cursor = 0
+        self.behind = behind
+        self.asked = 0
+        self.size = 0
         self.letters: deque[Letter] = deque()
         self.receivers: deque[asyncio.Future[Letter]] = deque()
         self.unanswered: set[int] = set()
 
     def put(self, letter: Letter) -> None:
         """Hand a message to the first receiver, or keep it."""
+        self.cursor = max(self.cursor, letter[1])
         if not self._hand_over(letter):
             self.letters.append(letter)
+            self.size += len(letter[0])
 
     @property
     def awaited(self) -> bool:
@@ -46,11 +59,32 @@ class Mailbox:
         return any(not receiver.done() for receiver in self.receivers)
 
     @property
+    def more(self) -> bool:
+        """Whether there may be letters in the store that come before any new one."""
+        return self.behind > self.cursor
+
+    @property
+    def wanting(self) -> bool:
+        """Whether somebody waits for a letter that is perhaps in the store."""
+        return self.behind > self.cursor and self.awaited
+
+    @property
+    def room(self) -> bool:
+        """Whether more letters are to be kept in memory for which nobody waits."""
+        return self.size < limits.MAILBOX_BYTES
+
+    def read(self, asked: int, upto: int) -> None:
+        """So many letters were asked for and are now delivered: there are no others up to that number."""
+        self.asked = asked
+        self.cursor = max(self.cursor, upto)
+
+    @property
     def left(self) -> Iterator[int]:
-        """The numbers of what was not received, or not answered, in no order."""
+        """The numbers of what the history has and was not received, or not answered, in no order."""
         yield from self.unanswered
-        for _, number, _ in self.letters:
-            yield number
+        for _, number, _, recorded in self.letters:
+            if recorded:
+                yield number
 
     async def take(self, loop: TurnLoop, type: Any, timeout: float | None) -> Any:
         """The next message as ``type``; TimeoutError after ``timeout`` seconds, PayloadError if it does not fit.
@@ -62,8 +96,16 @@ class Mailbox:
         left = timeout
         while True:
             if self.letters and self.letters[0][2] and loop.publications and loop.publications.plenty(loop.runs):
+                self._record(loop)  # that it was there has been seen
                 await asyncio.sleep(_A_MOMENT)  # one commit is not to hold the answers to any number of calls
-            letter, number, asked = self.letters.popleft() if self.letters else await self._wait(left, timeout)
+            if self.letters:
+                self._record(loop)
+                letter, number, asked, _ = self.letters.popleft()
+                self.size -= len(letter)
+            else:
+                if left is not None and left <= 0 and self._look(loop):
+                    left = _A_MOMENT
+                letter, number, asked, _ = await self._wait(left, timeout)
             if not asked and wanted is None:
                 return payload.decode(letter, type, what=f"signal {self.name!r}")
             what = f"{'call' if asked else 'signal'} {self.name!r}"
@@ -81,6 +123,20 @@ class Mailbox:
             call.answer(None)
             return call.value
 
+    def _look(self, loop: TurnLoop) -> bool:
+        """Whether who has no time to wait waits for a look into the store, which ends with a timer in any case.
+
+        By that timer a replay knows that there was one.
+        """
+        return self.more if loop.fired is None else loop.next_place(TIMER) in loop.fired
+
+    def _record(self, loop: TurnLoop) -> None:
+        """Note that the code has seen the first letter in this turn."""
+        payload, number, asked, recorded = self.letters[0]
+        if not recorded:
+            self.letters[0] = (payload, number, asked, True)
+            loop.received.append((number, self.name))
+
     async def _wait(self, left: float | None, timeout: float | None) -> Letter:
         loop = asyncio.get_running_loop()
         receiver: asyncio.Future[Letter] = loop.create_future()
@@ -93,6 +149,7 @@ class Mailbox:
                 letter = receiver.result()
                 if not self._hand_over(letter):
                     self.letters.appendleft(letter)
+                    self.size += len(letter[0])
             raise
         finally:
             if timer is not None:

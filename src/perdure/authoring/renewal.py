@@ -40,7 +40,6 @@ def renewal_in(error: BaseException | None) -> Renewal | None:
     return error if isinstance(error, Renewal) else None
 
 
-def left_over(loop: TurnLoop) -> list[tuple[int, str]]:
-    """Numbers and names of the messages that an ended run has heard and its code has not received, or not answered."""
-    letters = [(number, box.name) for box in loop.mailboxes.values() for number in box.left]
-    return sorted([*letters, *((number, "") for number in loop.late)])
+def left_over(loop: TurnLoop) -> list[int]:
+    """Numbers of the letters that the history of an ended run has, and its code has not received, or not answered."""
+    return sorted(number for box in loop.mailboxes.values() for number in box.left)

@@ -59,13 +59,39 @@ class TurnLoop(BareLoop):
     ``cancelled`` that it ended by cancellation. ``runs`` counts turns, ``saga`` holds what there is to undo, and
     ``shape`` checks the result. ``past`` is the number of the recorded turn that is being replayed, if one is.
     ``renewal`` are the arguments with which it goes on in a new run, ``late`` the wishes to cancel that came too late.
-    ``publications`` are what the code shows of itself.
+    ``publications`` are what the code shows of itself. ``received`` are numbers and names of the letters that the code
+    has taken and the history does not have yet; up to the number ``backlog`` letters may wait in the store. ``fired``
+    are the places of the recorded timers while a history is replayed.
     """
 
     __slots__ = (
-        "_chance", "_held", "asks", "away", "cancelled", "dropped", "error", "finished", "late", "mailboxes", "open",
-        "past", "patches", "posts", "publications", "renewal", "result",
-        "runs", "saga", "seed", "shape", "state", "stopping", "stops",
+        "_chance",
+        "_held",
+        "asks",
+        "away",
+        "backlog",
+        "cancelled",
+        "dropped",
+        "error",
+        "finished",
+        "fired",
+        "late",
+        "mailboxes",
+        "open",
+        "past",
+        "patches",
+        "posts",
+        "publications",
+        "received",
+        "renewal",
+        "result",
+        "runs",
+        "saga",
+        "seed",
+        "shape",
+        "state",
+        "stopping",
+        "stops",
     )  # fmt: skip
 
     def __init__(self, process_id: bytes, seed: bytes) -> None:
@@ -89,6 +115,9 @@ class TurnLoop(BareLoop):
         self.shape: CallShape | None = None
         self.renewal: bytes | None = None
         self.late: tuple[int, ...] = ()
+        self.received: list[tuple[int, str]] = []
+        self.backlog = 0
+        self.fired: frozenset[str] | None = None
         self.past: int | None = None
         self.patches: Patches | None = None
         self.publications: Publications | None = None
@@ -217,10 +246,13 @@ class TurnLoop(BareLoop):
         self.ready.append((timer.callback, timer.args, timer.context))
         timer.callback = None
 
-    def message(self, type: MessageType, name: str, payload: bytes, number: int = 0) -> None:
-        """Deliver a message: a signal or a call goes to its mailbox, a cancel to what the workflow awaits."""
+    def message(self, type: MessageType, name: str, payload: bytes, number: int = 0, *, recorded: bool = True) -> None:
+        """Deliver a message: a signal or a call goes to its mailbox, a cancel to what the workflow awaits.
+
+        A letter that nobody awaits is not ``recorded`` yet: it is told by ``received`` when the code takes it.
+        """
         if type is not MessageType.CANCEL:
-            self.mailbox(name).put((payload, number, type is MessageType.CALL))
+            self.mailbox(name).put((payload, number, type is MessageType.CALL, recorded))
         elif self.root is None or not self.root.cancel():
             self.late += (number,)
             if self.saga is not None:
@@ -323,7 +355,7 @@ class TurnLoop(BareLoop):
         """The mailbox of the signals of that name."""
         box = self.mailboxes.get(name)
         if box is None:
-            box = self.mailboxes[name] = Mailbox(name)
+            box = self.mailboxes[name] = Mailbox(name, self.backlog)
         return box
 
     @property

@@ -22,7 +22,9 @@ class Commit(Struct, frozen=True, gc=False):
 
     ``after.version`` is ``version`` + 1. ``after.token`` is ``token``, or ``token`` + 1 for a forcing command.
     ``events`` continue the numbering of ``after.run``. ``consumed`` pairs message numbers with the number of the
-    event that records them; ``offered`` makes messages from that number on unconsumed again (a new run).
+    event that records them, or with 0: such a letter stays in the inbox, or is put back, until the code receives it.
+    ``offered`` makes messages from that number on unconsumed again (a new run), and letters that the run before it has
+    received.
     ``not_before`` is the latest due time of the timers fired: refused as ``EARLY`` by the store before that time.
     ``starts`` are children without keys, ``sends`` messages to others: written with an applied commit or not at all,
     and known by their ids if the commit is sent again. ``BUSY`` if somebody holds the row of a message's target.

@@ -31,10 +31,12 @@ class Claim(Struct, frozen=True, gc=False):
 
 
 class Claimed(Struct, frozen=True, gc=False):
-    """A process in hand: the row after the claim, its run's events, and its unconsumed or referenced messages.
+    """A process in hand: the row after the claim, its run's events, and its unheard or referenced messages.
 
+    Of what is unheard only as much is read as one claim reads: the row's ``inbox`` says whether there is more.
     ``was_owned_by`` is the worker whose lease had lapsed, if any: the claim is a takeover. ``trouble`` is why some of
-    its payloads cannot be opened: it must not be replayed.
+    its payloads cannot be opened: it must not be replayed. ``backlog`` says that letters wait in its inbox which it has
+    heard and not received.
     """
 
     process: Process
@@ -42,6 +44,7 @@ class Claimed(Struct, frozen=True, gc=False):
     messages: tuple[Message, ...]
     was_owned_by: bytes | None = None
     trouble: PerdureError | None = None
+    backlog: bool = False
 
 
 class ClaimAnswer(Struct, frozen=True, gc=False):

@@ -23,6 +23,10 @@ class MessageType(IntEnum):
     CALL = 7
 
 
+LETTERS = frozenset({MessageType.SIGNAL, MessageType.CALL})
+"""What the code receives when it asks for it; all else is heard as soon as it has come."""
+
+
 class Message(Struct, frozen=True, gc=False):
     """One row of the table ``message``; its key is (process, number).
 
@@ -43,6 +47,21 @@ class Message(Struct, frozen=True, gc=False):
     consumed_by: int | None = None
 
 
+class Waiting(Struct, frozen=True, gc=False):
+    """A question for the letters of one name that a process has heard, and its code not received.
+
+    Their numbers are above ``after`` and at most ``upto``; at most ``most`` of them are wanted. ``seen`` is what the
+    row says: above it they were heard by its owner alone, and are not marked in the store yet.
+    """
+
+    process: bytes
+    name: str
+    after: int
+    seen: int
+    upto: int
+    most: int
+
+
 def call_text(name: str, number: int) -> str:
     """A call as its answer is named by it: ``quote:7``, its name and its number in the inbox."""
     return f"{name}:{number}"
@@ -54,13 +73,17 @@ def call_key(name: str, key: str) -> str:
 
 
 class SendVerdict(StrEnum):
-    """What became of a send. Only ``BUSY`` asks for another try, which the runtime makes by itself."""
+    """What became of a send. Only ``BUSY`` asks for another try, which the runtime makes by itself.
+
+    ``FULL``: so much waits in the inbox already that nothing was put into it.
+    """
 
     DELIVERED = "delivered"
     DUPLICATE = "duplicate"
     FINISHED = "finished"
     NOT_FOUND = "not found"
     BUSY = "busy"
+    FULL = "full"
 
 
 class SendAnswer(Struct, frozen=True, gc=False):

@@ -14,10 +14,11 @@ from perdure.kernel.opening import CONTINUED, Opening
 from perdure.kernel.process import Process
 
 
-def renewed(process: Process, input: bytes, letters: Sequence[tuple[int, str]], *, now: int) -> Commit:
+def renewed(process: Process, input: bytes, late: Sequence[int], letters: Sequence[int], *, now: int) -> Commit:
     """End the run of a process in hand and open the next one; it is due now, for whoever claims it.
 
-    ``letters`` are numbers and names of the messages that were heard and not received: the new run hears them first.
+    ``late`` are the numbers of the wishes to cancel that came too late: the new run hears them first. ``letters``,
+    which were received and not answered, are put back into the inbox, where those stay that were not received.
     The key, the deadline, the priority, the attributes and the version stay; state and progress begin anew.
     """
     opening = Opening(
@@ -27,16 +28,13 @@ def renewed(process: Process, input: bytes, letters: Sequence[tuple[int, str]], 
         sender={"who": f"process {id_text(process.id)}", "origin": "workflow"},
         seed=process.run + 1,
         input=Raw(input),
-        letters=len(letters),
+        letters=len(late),
         seen=process.seen,
     )
-    # The letters stay consumed by the run that heard them, so nobody can lose them: the new run only refers to them.
+    # The wishes stay consumed by the run that heard them, so nobody can lose them: the new run only refers to them.
     events = (
         Event(1, 0, EventType.RUN_OPENED, now, payload=opening.encode()),
-        *(
-            Event(number, 1, EventType.MESSAGE_RECEIVED, now, name=name, message=letter)
-            for number, (letter, name) in enumerate(letters, 2)
-        ),
+        *(Event(number, 1, EventType.MESSAGE_RECEIVED, now, message=wish) for number, wish in enumerate(late, 2)),
     )
     after = replace(
         process,
@@ -53,4 +51,4 @@ def renewed(process: Process, input: bytes, letters: Sequence[tuple[int, str]], 
         progress=None,
         opened_at=now,
     )
-    return Commit(process.token, process.version, after, events)
+    return Commit(process.token, process.version, after, events, tuple((number, 0) for number in letters))

@@ -16,7 +16,7 @@ from perdure.clock import SECOND
 from perdure.errors import PerdureError
 from perdure.kernel.event import ANSWERS, DELIVERED, Event, EventType
 from perdure.kernel.finding import Finding
-from perdure.kernel.message import Message
+from perdure.kernel.message import LETTERS, Message
 from perdure.kernel.opening import opening_of
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.recorded import reader
@@ -157,7 +157,7 @@ def one_transaction(record: Record) -> Iterator[str]:
     folded = fold(record.events)
     if folded.status is not process.status:
         yield f"the row says {process.status}, its history says {folded.status}"
-    if folded.seen != process.seen:
+    if folded.seen > process.seen:
         yield f"the row has seen message {process.seen}, its history message {folded.seen}"
     received = {event.number: event.message for event in record.events if event.message is not None}
     consumed = {message.number for message in record.messages if message.consumed_by is not None}
@@ -166,6 +166,8 @@ def one_transaction(record: Record) -> Iterator[str]:
             yield f"message {message.number} names event {message.consumed_by}, which does not record it"
         if message.number > process.seen and message.number in consumed:
             yield f"message {message.number} is consumed, but the row has seen only {process.seen}"
+        if message.number <= process.seen and message.number not in consumed and message.type not in LETTERS:
+            yield f"message {message.number} ({message.type.name.lower()}) was seen, and no event records it"
     for number, taken in received.items():
         if taken not in consumed:
             yield f"event {number} records message {taken}, which is not there or not consumed"

@@ -66,7 +66,7 @@ def turn(
 
     ``lease`` is given to a row that stays busy; a row without timers is looked at again at ``idle_at``.
     ``cleared`` says that what was in flight at a worker's death has been recorded: the deaths are forgotten.
-    A child that ends tells its parent, in the same commit.
+    A child that ends tells its parent, in the same commit. ``consumed`` is in the order of the messages' numbers.
     """
     status = outcome.status
     written = tuple(events)
@@ -83,7 +83,7 @@ def turn(
         owner=process.owner if busy else None,
         due_at=due_at,
         reminder=reminder,
-        seen=consumed[-1][0] if consumed else process.seen,
+        seen=max(process.seen, consumed[-1][0]) if consumed else process.seen,
         events=process.events + len(written),
         awaiting=outcome.awaiting,
         deaths=0 if cleared else process.deaths,

@@ -19,7 +19,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
-from perdure.runtime import notary, patching, publishing, undoing
+from perdure.runtime import letter, notary, patching, publishing, undoing
 from perdure.runtime.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ Slot = tuple[str, str]
 """A step's identity in its process: its name and its place."""
 
 _COMPLETED, _MESSAGE = EventType.STEP_COMPLETED, EventType.MESSAGE_RECEIVED
+_TERMINATE = MessageType.TERMINATE
 
 NOTHING: Any = MappingProxyType({})
 """Stands in for a dict until there is something to keep: thousands of activations are alive at once."""
@@ -49,6 +50,7 @@ class Activation:
         "commit",
         "consumed",
         "events",
+        "fetching",
         "gone",
         "heard",
         "in_flight",
@@ -67,6 +69,7 @@ class Activation:
         "reported",
         "resumed",
         "retries",
+        "seen",
         "told",
         "trouble",
         "turns",
@@ -85,7 +88,9 @@ class Activation:
         self.turns = 0
         self.at = 0
         self.events: list[Event] = []
-        self.consumed: tuple[tuple[int, int], ...] = ()
+        self.consumed: dict[int, int] = NOTHING  # by which event; 0 is a letter that nobody has received
+        self.seen = process.seen  # the highest number that a turn has heard
+        self.fetching = False  # somebody waits for letters that are to be read from the store
         self.not_before = 0
         self.inputs: list[Input] = []
         self.asked: list[Ask[Any]] = []  # wait for the commit of the turn that asked for them
@@ -127,6 +132,7 @@ class Activation:
         now = max(now, self.at)
         self.at = now
         self.turns += 1
+        before = self.number
         if loop.timers.open:
             for when, place in loop.due_timers(now):
                 self.not_before = max(self.not_before, when)
@@ -138,11 +144,20 @@ class Activation:
                 self._receive(subject)
             elif (subject.name, subject.place) in loop.open:
                 self._answer(type, subject, payload)
+        if self.number == before:
+            self.turns -= (
+                1  # letters came that nobody awaits: for the code there was no turn, nor will there be at replay
+            )
+            return
         loop.run(now)
+        if loop.received:
+            for number, name in loop.received:
+                self.received(number, name)
+            loop.received.clear()
 
     def _answer(self, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
         self._record(type, ask.place, ask.name, payload, ask.digest)
-        self.forget(ask)
+        self._forget(ask)
         if type is _COMPLETED:
             self.loop.step_done(ask.place, ask.name, ask.digest, payload)
         else:
@@ -162,9 +177,22 @@ class Activation:
                 return
             until = until_of(message)
             self.until = self.until if until is None else sooner(self.until, until)
-        self._record(EventType.MESSAGE_RECEIVED, "", message.name, None, None, message.number)
-        self.consumed += ((message.number, self.number),)
-        self.loop.message(message.type, message.name, message.payload, message.number)
+            self.received(message.number, message.name)
+            self.loop.message(message.type, message.name, message.payload, message.number)
+            return
+        letter.hear(self, message)
+
+    def received(self, number: int, name: str) -> None:
+        """Record that the code has received a letter, whose payload stays in the inbox."""
+        self._record(EventType.MESSAGE_RECEIVED, "", name, None, None, number)
+        self._consume(number)
+
+    def _consume(self, number: int) -> None:
+        if not self.consumed:
+            self.consumed = {}
+        self.consumed[number] = self.number
+        if number > self.seen:
+            self.seen = number
 
     def receive_answer(self, ask: Ask[Any] | None, message: Message) -> None:
         """Deliver a child's answer, whose payload stays in the inbox; or note that nobody waits for it."""
@@ -175,9 +203,9 @@ class Activation:
         else:
             type = EventType.STEP_COMPLETED if message.type is MessageType.RESULT else EventType.STEP_FAILED
             self._record(type, ask.place, ask.name, None, ask.digest, message.number)
-            self.forget(ask)
+            self._forget(ask)
             self.loop.child_ended(ask.place, ask.name, ask.digest, message.type, message.payload)
-        self.consumed += ((message.number, self.number),)
+        self._consume(message.number)
 
     def _record(
         self,
@@ -195,7 +223,8 @@ class Activation:
         """Put messages into the next turn, each once, in the order of their numbers; answers how many were new."""
         new = 0
         for message in messages:
-            if message.number > self.heard:  # whoever was asked for twice is read twice
+            # Whoever was asked for twice is read twice; and an order to end is told before what stands in front of it.
+            if message.number > self.heard and (message.type is not _TERMINATE or message.number == self.heard + 1):
                 self.heard = message.number
                 self.inputs.append((EventType.MESSAGE_RECEIVED, message, None))
                 new += 1
@@ -223,7 +252,7 @@ class Activation:
             self.releasing = self.asked
         self.asked = []
 
-    def forget(self, ask: Ask[Any]) -> None:
+    def _forget(self, ask: Ask[Any]) -> None:
         """Let go of everything kept for a step that has been answered or dropped."""
         if self.attempts or self.retries or self.inherited:
             slot = (ask.name, ask.place)
@@ -306,7 +335,7 @@ class Activation:
                 execution = self.in_flight.pop((ask.name, ask.place), None)
                 if execution is not None:
                     execution.stop()
-                self.forget(ask)
+                self._forget(ask)
             loop.dropped.clear()
             self.asked = [ask for ask in self.asked if (ask.name, ask.place) in loop.open]
             self.releasing = [ask for ask in self.releasing if (ask.name, ask.place) in loop.open]
@@ -323,7 +352,8 @@ class Activation:
             self.inherited = None
         self.expect()
         self.events = []
-        self.consumed = ()
+        if self.consumed:
+            self.consumed = NOTHING
         self.not_before = 0
         self.number = commit.after.events
 
@@ -334,7 +364,7 @@ class Activation:
         if commit.after.deaths < self.process.deaths:
             self.inherited = set()  # what was in flight at those deaths has been recorded, but is not written yet
         self.events = list(commit.events[:-1])
-        self.consumed = commit.consumed
+        self.consumed = dict(commit.consumed)
         self.not_before = commit.not_before
         self.number = commit.after.events - 1
 

@@ -45,7 +45,7 @@ def drafted(scheduler: Scheduler, activation: Activation, outcome: Outcome, *, i
         now=activation.at,
         lease=scheduler.lease,
         idle_at=idle_at,
-        consumed=activation.consumed,
+        consumed=tuple(sorted(activation.consumed.items())) if activation.consumed else (),
         not_before=activation.not_before,
         cleared=cleared,
         starts=starts,

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from perdure import limits
-from perdure.kernel.message import Message
+from perdure.kernel.message import Message, MessageType
 from perdure.loop import Loop
+from perdure.runtime import letter
 from perdure.runtime.activation import Activation
 from perdure.runtime.outbox import rests
 from perdure.runtime.scheduler import Scheduler
@@ -18,6 +19,8 @@ TOLD_SECONDS = 0.25
 
 Not so one that waits for children: their answers come at any time.
 """
+OPENED_BYTES = 256
+"""By so much a payload may be larger in the store than it is here."""
 GAP_SECONDS = 0.001
 """Looks on a hint follow each other no faster than this, nor faster than they take."""
 
@@ -84,16 +87,37 @@ class InboxReader:
     async def _read(self, activations: Sequence[Activation], waiting: set[int]) -> set[bytes]:
         """Read, and hand over; answers who had something new. ``waiting`` are the numbers of those who wait for it."""
         news: set[bytes] = set()
-        for first in range(0, len(activations), limits.BATCH_RECORDS):
-            some = activations[first : first + limits.BATCH_RECORDS]
-            messages = await self.store.messages([(a.process.id, a.heard) for a in some])
+        left = sorted(activations, key=lambda activation: activation.process.id)
+        while left:
+            some, left = left[: limits.BATCH_RECORDS], left[limits.BATCH_RECORDS :]
+            messages = await self.store.messages([(a.process.id, a.heard) for a in some], most=limits.BATCH_BYTES)
+            if _may_be_cut(messages):  # those behind the last one that was told of are read for again
+                last = max(message.process for message in messages if message.type is not MessageType.TERMINATE)
+                read = [a for a in some if a.process.id <= last]
+                some, left = read, some[len(read) :] + left
             found: dict[bytes, list[Message]] = {}
             for message in messages:
                 found.setdefault(message.process, []).append(message)
             for activation in some:
                 mine = found.get(activation.process.id, [])
                 wanted = id(activation) in waiting
-                if wanted or mine:
+                if wanted and activation.fetching and not activation.gone:
+                    await self._fetch(activation, mine)
+                elif wanted or mine:
                     self.scheduler.heard(activation, mine, wanted=wanted)
             news.update(found)
         return news
+
+    async def _fetch(self, activation: Activation, messages: Sequence[Message]) -> None:
+        """Read the letters that somebody waits for, and hand them over with what is unheard."""
+        asked = letter.wanted(activation)
+        letters = await self.store.messages(waiting=asked) if asked else []
+        # While they were read, others may have told it to stop waiting; whatever it is, it goes on.
+        activation.fetching = False
+        self.scheduler.heard(activation, messages, wanted=True, letters=(asked, letters))
+
+
+def _may_be_cut(messages: Sequence[Message]) -> bool:
+    """Whether the store may have told less than there is; what it counts is not opened yet, and may be smaller."""
+    told = (message for message in messages if message.type is not MessageType.TERMINATE)  # those are told in any case
+    return sum(len(message.payload) + OPENED_BYTES for message in told) >= limits.BATCH_BYTES // 2

@@ -26,6 +26,7 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
     activation.void = opening.void
     version.recall(loop, events)
     loop.past = 0 if has_passed(events[opening.letters + 1 :] if opening.letters else events) else None
+    loop.fired = frozenset(event.place for event in events if event.type is EventType.TIMER_FIRED)
     activation.begin(process.opened_at or 0, bytes(opening.input))
     asked: set[Slot] = set()
     _stamp(activation, opening, 0, asked)
@@ -43,7 +44,7 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
         _deliver(activation, event, letters)
         last = event.number
     _run(activation, turn, last, opening, asked)
-    loop.past = None
+    loop.past = loop.fired = None
     version.check(loop)
     patching.note_taken(activation)
     publishing.note(activation)

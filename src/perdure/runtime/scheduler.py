@@ -28,7 +28,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import RUNNING, Process
 from perdure.kernel.renewal import renewed
 from perdure.kernel.unopened import first_trouble
-from perdure.runtime import expiry, publishing, shortage, standing, termination, undoing, unreadable
+from perdure.runtime import expiry, letter, publishing, shortage, standing, termination, undoing, unreadable
 from perdure.runtime.activation import Activation
 from perdure.runtime.agent import Agent
 from perdure.runtime.alarm import Alarms
@@ -117,6 +117,7 @@ class Scheduler:
         code = self.registry.code_of(process.kind, process.code)
         activation = Activation(process, code, TurnLoop(process.id, process.id))
         activation.lease_end = sent + self.lease_seconds
+        activation.loop.backlog = process.seen if claimed.backlog else 0
         self.hand[process.id] = activation
         self.telemetry.counters["claims"] += 1
         now = self.time.now()
@@ -139,7 +140,9 @@ class Scheduler:
             evidence = b'{"worker":"%s","lease":"lapsed","origin":"automatic"}' % id_text(claimed.was_owned_by).encode()
             activation.note(EventType.REVIVED, now, evidence)
         self.telemetry.counters["messages"] += activation.hear(claimed.messages)
-        if activation.inputs or activation.loop.due_timers(now):
+        if letter.to_be_read(activation):
+            self._listen(activation)
+        elif activation.inputs or activation.loop.due_timers(now):
             self.feed(activation)
         else:
             self._settle(activation)
@@ -177,8 +180,9 @@ class Scheduler:
         if activation.told is not None:
             self.eager.open(activation)
             return
-        if activation.trouble is not None or (activation.loop.finished and activation.commit is not None):
-            return  # what has come in waits for the answer to the commit in flight
+        finishing = activation.loop.finished and activation.commit is not None
+        if finishing or activation.fetching or activation.trouble is not None:
+            return  # what has come in waits for the answer to the commit in flight, or for letters that came before it
         self.telemetry.counters["turns"] += 1
         try:
             activation.turn(now)
@@ -187,7 +191,9 @@ class Scheduler:
             if not self._short(activation, error):
                 self._park(activation, error)
         else:
-            if activation.inputs:  # what it has asked for is known already
+            if activation.loop.mailboxes and letter.to_be_read(activation):
+                self._listen(activation)
+            elif activation.inputs:  # what it has asked for is known already
                 self.feed(activation)
             self._settle(activation)
 
@@ -216,7 +222,7 @@ class Scheduler:
             return
         if loop.renewal is not None and _all_written(activation):
             now = max(self.time.now(), activation.at)
-            self._write(activation, renewed(activation.process, loop.renewal, left_over(loop), now=now))
+            self._write(activation, renewed(activation.process, loop.renewal, loop.late, left_over(loop), now=now))
             return
         outcome = standing.outcome(activation, self.time, self.hold)
         if outcome.status is RUNNING and not loop.finished:
@@ -295,23 +301,29 @@ class Scheduler:
         activation.unheard = True
         self.unheard(activation)
 
-    def heard(self, activation: Activation, messages: Sequence[Message], *, wanted: bool = False) -> None:
-        """Messages that a process had not heard have been read: they open its next turn.
-
-        ``wanted`` says that they are all that it waits for. A read that began before it was told may lack some.
-        """
+    def heard(
+        self,
+        activation: Activation,
+        messages: Sequence[Message],
+        *,
+        wanted: bool = False,
+        letters: letter.Found = letter.NONE,
+    ) -> None:
+        """What it had not heard was read, and ``letters``: its next turn begins, which waits for them if ``wanted``."""
         if wanted:
             activation.unheard = False
         if activation.gone:
             return
-        if trouble := first_trouble(message.payload for message in messages):
+        if trouble := first_trouble(message.payload for message in (*letters[1], *messages)):
             unreadable.let_go(activation, trouble, self._park, self.hand_back)
             return
         if termination.ordered(messages, activation.void) is not None:
             self.hand_back(activation)  # whoever claims it, with its history, ends it
             return
         self.telemetry.counters["messages"] += activation.hear(messages)
-        if activation.inputs:
+        if letters[0]:
+            letter.fetched(activation, letters)
+        if activation.inputs or activation.loop.due_timers(self.time.now()):
             self.feed(activation)
         else:
             self._settle(activation)

@@ -19,7 +19,7 @@ from msgspec import Struct
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.lease import Claim, ClaimAnswer
-from perdure.kernel.message import Message, SendAnswer
+from perdure.kernel.message import Message, SendAnswer, Waiting
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.store.news import Heard, Stop
@@ -145,8 +145,14 @@ class Store(Protocol):
         ``after`` and ``backward`` say.
         """
 
-    async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:
-        """For each (process, number): its messages with higher numbers, by process and number."""
+    async def messages(
+        self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[Waiting] = ()
+    ) -> list[Message]:
+        """For each (process, number): its messages with higher numbers, by process and number.
+
+        ``most`` ends the answer after so many bytes of payloads, with one message at least; who has got less than
+        there is asks again. ``waiting`` asks for letters that were heard and not received instead.
+        """
 
     async def records(self, table: type[Record], changes: Sequence[Record] = ()) -> list[Record]:
         """Write rows of a small table, each only if its ``version`` is the next one; all its rows as they are then.

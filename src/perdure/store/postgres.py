@@ -16,15 +16,15 @@ from typing import Any
 
 from msgspec.structs import astuple, replace
 
+from perdure import limits
 from perdure.clock import Machine
 from perdure.kernel.child import is_task
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
-from perdure.kernel.message import Message, SendAnswer
+from perdure.kernel.message import Message, SendAnswer, Waiting
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
-from perdure.limits import PRUNED_EVENTS, SEARCH_SECONDS
 from perdure.store import postgres_row as row
 from perdure.store.base import Pruned, Record, Search
 from perdure.store.lineage import Line, Lineage, SetBehind
@@ -61,7 +61,7 @@ class PostgresStore:
         self._beats = Link(self._address, machine, sql, "beats")
         self._reads = Link(self._address, machine, sql, "reads")
         self._searches = Link(self._address, machine, sql, "searches")
-        self._searches.patience = SEARCH_SECONDS
+        self._searches.patience = limits.SEARCH_SECONDS
         self._presence = Presence(self._address, machine, sql)
         self.lineage = Lineage(machine, sql)
         self._looking_back = asyncio.Lock()
@@ -133,10 +133,11 @@ class PostgresStore:
         if not messages:
             return []
         columns = send_columns(messages)
+        room = limits.INBOX_RECORDS, limits.INBOX_BYTES
         if len(messages) == 1:
             alone = [column[0] for column in columns]
-            return row.send_answers(messages, await self._writes.row("send_alone", *alone))
-        return row.send_answers(messages, await self._writes.row("send", *columns))
+            return row.send_answers(messages, await self._writes.row("send_alone", *alone, *room))
+        return row.send_answers(messages, await self._writes.row("send", *columns, *room))
 
     async def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
         """Write commits, at most one per process, each accepted or refused by itself."""
@@ -196,9 +197,11 @@ class PostgresStore:
         taken = [(one[4], row.process_of(one[6:])) for one in rows if one[6] is not None]
         if queued:
             taken.sort(key=lambda pair: pair[1].priority)  # they come in several parts
-        events, messages = await self._held([process for _, process in taken])
+        events, messages, backlog = await self._held([process for _, process in taken])
         claimed = tuple(
-            Claimed(process, tuple(events[process.id]), tuple(messages[process.id]), before)
+            Claimed(
+                process, tuple(events[process.id]), tuple(messages[process.id]), before, backlog=process.id in backlog
+            )
             for before, process in taken
         )
         self.lineage.claimed(process for _, process in taken)
@@ -206,8 +209,12 @@ class PostgresStore:
 
     async def _held(
         self, claimed: Sequence[Process]
-    ) -> tuple[defaultdict[bytes, list[Event]], defaultdict[bytes, list[Message]]]:
-        """The histories and inboxes of claimed rows; what came in after the claim is fenced off or read later."""
+    ) -> tuple[defaultdict[bytes, list[Event]], defaultdict[bytes, list[Message]], set[bytes]]:
+        """The histories and inboxes of claimed rows, and those whose letters wait.
+
+        What came in after the claim is fenced off or read later.
+        """
+        backlog: set[bytes] = set()
         events: defaultdict[bytes, list[Event]] = defaultdict(list)
         messages: defaultdict[bytes, list[Message]] = defaultdict(list)
         lived = [process for process in claimed if process.events]
@@ -218,12 +225,15 @@ class PostgresStore:
         asked = [process for process in claimed if process.inbox]
         if asked:
             inboxes = {process.id: process.inbox for process in asked}
-            wants = [one.id for one in asked], [one.run for one in asked]
-            for found in await self._writes.rows("claimed_messages", *wants):
+            wants = [one.id for one in asked], [one.run for one in asked], [one.seen for one in asked]
+            for found in await self._writes.rows("claimed_messages", *wants, limits.BATCH_BYTES):
+                if found[0] is None:
+                    backlog.add(found[1])
+                    continue
                 message = row.message_of(found)
                 if message.number <= inboxes[message.process]:
                     messages[message.process].append(message)
-        return events, messages
+        return events, messages, backlog
 
     async def enlist(self, worker: Worker, silence: int) -> Worker:
         """Register a new incarnation and take its lock; the answer says whether the lock counts."""
@@ -323,11 +333,19 @@ class PostgresStore:
         found = await self._reads.rows("history", process, run, after, limit, backward, *narrow)
         return [row.event_of(one) for one in found]
 
-    async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:
-        """For each (process, number): its messages with higher numbers, by process and number."""
+    async def messages(
+        self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[Waiting] = ()
+    ) -> list[Message]:
+        """For each (process, number): its messages with higher numbers, by process and number; or letters that wait."""
+        if waiting:
+            asked = [list(column) for column in zip(*map(astuple, waiting), strict=True)]
+            found = await self._reads.rows("waiting_letters", *asked, limits.BATCH_BYTES)
+            return [row.message_of(one) for one in found]
         if not wants:
             return []
         columns = [process for process, _ in wants], [number for _, number in wants]
+        if most:
+            return [row.message_of(found) for found in await self._reads.rows("next_messages", *columns, most)]
         return [row.message_of(found) for found in await self._reads.rows("messages", *columns)]
 
     async def records(self, table: type[Record], changes: Sequence[Record] = ()) -> list[Record]:
@@ -339,7 +357,7 @@ class PostgresStore:
     async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
         """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
         found = await self._writes.row("prune", finished, keys, limit)
-        former = await self._writes.row("prune_runs", finished, keys, behind, limit, PRUNED_EVENTS)
+        former = await self._writes.row("prune_runs", finished, keys, behind, limit, limits.PRUNED_EVENTS)
         return Pruned(found["processes"], found["forgotten"], former["runs"], former["place"])
 
     def watch(self, heard: Heard) -> Stop:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from perdure import limits
 from perdure.errors import BadRecord, InvalidInput
 from perdure.kernel.commit import Start, StartAnswer, StartVerdict
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
@@ -53,6 +54,8 @@ class PostgresGuest:
                 message.payload,
                 message.key,
                 message.sender,
+                limits.INBOX_RECORDS,
+                limits.INBOX_BYTES,
             ),
         )
         return SendAnswer(SendVerdict(verdict), message.process, number, None, now)

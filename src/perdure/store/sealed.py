@@ -22,7 +22,7 @@ from perdure.exhaustion import exhausted
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
-from perdure.kernel.message import Message, SendAnswer, SendVerdict
+from perdure.kernel.message import Message, SendAnswer, SendVerdict, Waiting
 from perdure.kernel.process import Process, Status
 from perdure.kernel.unopened import Unopened, first_trouble
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
@@ -201,9 +201,11 @@ class SealedStore(Store):
         )
         return await self._out(events, partial(Opening.event, process=process, run=run))
 
-    async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:
+    async def messages(
+        self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[Waiting] = ()
+    ) -> list[Message]:
         """See Store."""
-        return await self._out(await self.store.messages(wants), Opening.message)
+        return await self._out(await self.store.messages(wants, most=most, waiting=waiting), Opening.message)
 
     async def _out(
         self, stored: Sequence[Stored], open: Callable[[Opening, Stored], Stored], *, fetch: bool = True

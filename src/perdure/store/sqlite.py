@@ -17,7 +17,7 @@ from perdure.errors import StoreError
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.lease import Claim, ClaimAnswer
-from perdure.kernel.message import Message, SendAnswer
+from perdure.kernel.message import Message, SendAnswer, Waiting
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.store import (
@@ -208,7 +208,7 @@ class SqliteStore:
         """Put messages into inboxes, giving each its number; unowned running targets become due now."""
         if not messages:
             return []
-        answers = await self._writer.write_all(messages, sqlite_send.send, due=True, news=sqlite_news.of_sends)
+        answers = await self._writer.write_all(messages, sqlite_send.admit, due=True, news=sqlite_news.of_sends)
         self._tell()
         return answers
 
@@ -347,12 +347,17 @@ class SqliteStore:
         )
         return [event for _, event in sqlite_row.events(packed)]
 
-    async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:
-        """For each (process, number): its messages with higher numbers, by process and number."""
+    async def messages(
+        self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[Waiting] = ()
+    ) -> list[Message]:
+        """For each (process, number): its messages with higher numbers, by process and number; or letters that wait."""
+        if waiting:
+            return await self._read(lambda connection: sqlite_claim.waiting(connection, waiting))
         cells = [cell for want in sorted(wants) for cell in want]
         if not cells:
             return []
-        packed = await self._read(lambda connection: connection.ask("read_messages_above", 2, cells))
+        query, common = ("read_unheard", (most,)) if most else ("read_messages_above", ())
+        packed = await self._read(lambda connection: connection.ask(query, 2, cells, *common))
         return [message for part in packed for message in sqlite_row.messages(part)]
 
     async def records(self, table: type[Record], changes: Sequence[Record] = ()) -> list[Record]:

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from perdure.kernel.child import QUEUE_MARK
 from perdure.kernel.event import Event
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
-from perdure.kernel.message import Message
+from perdure.kernel.message import Message, Waiting
 from perdure.kernel.process import Process, Status
 from perdure.kernel.quarantine import together
-from perdure.limits import BATCH_BYTES, SUSPECT_DEATHS
+from perdure.limits import BATCH_BYTES, SMALL_INBOX_RECORDS, SUSPECT_DEATHS
 from perdure.store import sqlite_queue, sqlite_row
 from perdure.store.sqlite_clock import SqliteClock
 from perdure.store.sqlite_connection import Connection
@@ -171,9 +171,10 @@ def read(connection: Connection, taken: Taken) -> ClaimAnswer:
     """Read what the taken processes hold (rule 3): nothing older than the rows, and nothing that came after them."""
     events = _events(connection, taken.rows)
     messages = _messages(connection, taken.rows, events)
+    backlog = _backlogged(connection, taken.rows)
     return taken.left.answer(
         tuple(
-            Claimed(row, tuple(events[row.id]), tuple(messages[row.id]), owner)
+            Claimed(row, tuple(events[row.id]), tuple(messages[row.id]), owner, backlog=row.id in backlog)
             for row, owner in zip(taken.rows, taken.owners, strict=True)
         )
     )
@@ -272,22 +273,55 @@ def _grouped(rows: Sequence[Process]) -> Iterator[list[Process]]:
 def _messages(
     connection: Connection, rows: Sequence[Process], events: defaultdict[bytes, list[Event]]
 ) -> defaultdict[bytes, list[Message]]:
-    """What was not consumed, and what the events refer to, of the messages that the rows count."""
+    """What the rows count and have not heard, as much as is read at once, and what the events refer to."""
     last = {row.id: row.inbox for row in rows if row.inbox}
-    unheard: list[Any] = list(last)
     messages: defaultdict[bytes, list[Message]] = defaultdict(list)
-    if not unheard:
-        return messages
-    named: list[Any] = []
-    for process in unheard:
-        for event in events[process]:
-            if event.message is not None:
-                named += (process, event.message)
-    packed = connection.ask("read_unheard", 1, unheard)
-    if named:
-        packed += connection.ask("read_messages_by_number", 2, named)
+    unheard = [cell for row in rows if row.inbox > row.seen for cell in (row.id, row.seen)]
+    named = [(id, event.message) for id in last for event in events[id] if event.message is not None]
+    packed = connection.ask("read_unheard", 2, unheard, BATCH_BYTES) if unheard else []
+    for group in _weighed(connection, named):
+        packed += connection.ask("read_messages_by_number", 2, group)
     found = {(message.process, message.number): message for part in packed for message in sqlite_row.messages(part)}
     for (process, number), message in sorted(found.items()):
         if number <= last[process]:
             messages[process].append(message)
     return messages
+
+
+def _weighed(connection: Connection, named: Sequence[tuple[bytes, int]]) -> Iterator[list[Any]]:
+    """The cells of the messages that events refer to, in groups that one packed answer holds well."""
+    if len(named) <= SMALL_INBOX_RECORDS:
+        if named:
+            yield [cell for pair in named for cell in pair]
+        return
+    group: list[Any] = []
+    total = 0
+    for (found,) in connection.ask("weigh_messages", 2, [cell for pair in named for cell in pair]):
+        for id, number, size in json.decode(found):
+            if group and total + size > BATCH_BYTES:
+                yield group
+                group, total = [], 0
+            group += (bytes.fromhex(id), number)
+            total += size
+    if group:
+        yield group
+
+
+def _backlogged(connection: Connection, rows: Sequence[Process]) -> set[bytes]:
+    """Which of the rows have letters that they have heard and not received."""
+    ids: list[Any] = [row.id for row in rows if row.inbox]
+    if not ids:
+        return set()
+    return {bytes.fromhex(id) for (found,) in connection.ask("find_waiting", 1, ids) for id in json.decode(found)}
+
+
+def waiting(connection: Connection, asked: Sequence[Waiting]) -> list[Message]:
+    """The letters that were asked for, as many of each as are read at once."""
+    found: list[Message] = []
+    for one in asked:
+        packed = connection.one(
+            "read_waiting", process=one.process, name=one.name, after=one.after, seen=one.seen, upto=one.upto,
+            most=one.most, bytes=BATCH_BYTES,
+        )  # fmt: skip
+        found += sqlite_row.messages(packed)
+    return found

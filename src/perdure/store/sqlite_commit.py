@@ -113,7 +113,9 @@ class _Batch:
         self._rows: list[Any] = []
         self._events: list[Any] = []
         self._offered: list[Any] = []
+        self._reopened: list[Any] = []
         self._consumed: list[Any] = []
+        self._left: list[Any] = []
         self._starts: list[Start] = []
         self._sends: list[Message] = []
 
@@ -131,9 +133,13 @@ class _Batch:
         for event in commit.events:
             self._events += event_cells(id, after.run, after.token, after.version, event)
         if commit.offered is not None:
-            self._offered += (id, commit.offered)
+            self._offered += (id, commit.offered, after.run - 1)
+            self._reopened += (id, after.run)
         for number, event_number in commit.consumed:
-            self._consumed += (id, number, after.run, event_number)
+            if event_number:
+                self._consumed += (id, number, after.run, event_number)
+            else:
+                self._left += (id, number)
         if commit.starts or commit.sends:
             self._starts += commit.starts
             self._sends += commit.sends
@@ -149,9 +155,12 @@ class _Batch:
         if self._events:
             self._connection.write("insert_events", EVENT_CELLS, self._events)
         if self._offered:
-            self._connection.write("offer_messages", 2, self._offered)
+            self._connection.write("offer_messages", 3, self._offered)
+            self._connection.write("keep_messages", 2, self._reopened)
         if self._consumed:
             self._connection.write("consume_messages", 4, self._consumed)
+        if self._left:
+            self._connection.write("leave_messages", 2, self._left)
         if self._starts or self._sends:
             self._write_outward()
 

@@ -72,7 +72,7 @@ class SqliteGuest:
 
     async def send(self, message: Message) -> SendAnswer:
         """Put a message into an inbox."""
-        return self._write(lambda transaction: sqlite_send.send(transaction, [message])[0])
+        return self._write(lambda transaction: sqlite_send.admit(transaction, [message])[0])
 
     def _write(self, body: Callable[[Transaction], T]) -> T:
         """Do it in the caller's transaction, whole or not at all, with the clock raised and a hint for the workers."""

@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec import Struct, json
 
-from perdure.kernel.message import Message, SendAnswer, SendVerdict
+from perdure import limits
+from perdure.kernel.message import LETTERS, Message, SendAnswer, SendVerdict
 from perdure.kernel.process import FINAL
 from perdure.store.sqlite_connection import NOTHING
 from perdure.store.sqlite_row import MESSAGE_CELLS, STATUS
@@ -15,19 +16,36 @@ from perdure.store.sqlite_writer import Transaction
 
 
 class _Target(Struct):
-    """A process that messages go to, as it is during this send: ``known`` maps ids and keys to numbers."""
+    """A process that messages go to, as it is during this send: ``ids`` and ``keys`` map to known numbers.
+
+    ``waiting`` and ``waiting_bytes`` are of the letters in its inbox, ``letters`` and ``bytes`` of those put there now.
+    """
 
     final: bool
     inbox: int
     seen: int
     owner: bytes | None
+    waiting: int
+    waiting_bytes: int
     ids: dict[bytes, int]
     keys: dict[str, int]
     raised: bool = False
+    letters: int = 0
+    bytes: int = 0
 
 
-def send(transaction: Transaction, messages: Sequence[Message]) -> list[SendAnswer]:
-    """Put messages into inboxes; each is answered by itself, in the order given."""
+def admit(transaction: Transaction, messages: Sequence[Message]) -> list[SendAnswer]:
+    """The same for messages from outside: a signal or a call for which an inbox has no room is refused."""
+    return send(transaction, messages, limits.INBOX_RECORDS, limits.INBOX_BYTES)
+
+
+def send(
+    transaction: Transaction, messages: Sequence[Message], most: int | None = None, most_bytes: int = 0
+) -> list[SendAnswer]:
+    """Put messages into inboxes; each is answered by itself, in the order given.
+
+    What the engine sends by itself has no bound here: it is bounded by what was asked for.
+    """
     targets = _look(transaction, messages)
     cells: list[Any] = []
     answers: list[SendAnswer] = []
@@ -40,6 +58,8 @@ def send(transaction: Transaction, messages: Sequence[Message]) -> list[SendAnsw
         verdict = SendVerdict.DELIVERED
         if number is None and message.key is not None and message.key in target.keys:
             number, verdict = target.keys[message.key], SendVerdict.DUPLICATE
+        elif number is None and most is not None and _full(target, message, most, most_bytes):
+            number, verdict = 0, SendVerdict.FULL
         elif number is None:
             number = _put(target, message)
             cells += (
@@ -52,15 +72,29 @@ def send(transaction: Transaction, messages: Sequence[Message]) -> list[SendAnsw
         answers.append(SendAnswer(verdict, message.process, number, target.owner, transaction.now))
     if cells:
         transaction.connection.write("insert_messages", MESSAGE_CELLS, cells)
-        raised = [(id, target.inbox, transaction.now) for id, target in targets.items() if target.raised]
-        transaction.connection.write("raise_inboxes", 3, [cell for row in raised for cell in row])
+        raised = [
+            (id, target.inbox, transaction.now, target.letters, target.bytes)
+            for id, target in targets.items()
+            if target.raised
+        ]
+        transaction.connection.write("raise_inboxes", 5, [cell for row in raised for cell in row])
     return answers
+
+
+def _full(target: _Target, message: Message, most: int, most_bytes: int) -> bool:
+    """Whether the inbox has no room for this message; one letter has room in every empty inbox."""
+    waiting = target.waiting + target.letters
+    size = target.waiting_bytes + target.bytes + len(message.payload)
+    return message.type in LETTERS and waiting > 0 and (waiting >= most or size > most_bytes)
 
 
 def _put(target: _Target, message: Message) -> int:
     """Give a new message its number."""
     target.inbox += 1
     target.raised = True
+    if message.type in LETTERS:
+        target.letters += 1
+        target.bytes += len(message.payload)
     target.ids[message.id] = target.inbox
     if message.key is not None:
         target.keys[message.key] = target.inbox
@@ -74,12 +108,12 @@ def _look(transaction: Transaction, messages: Sequence[Message]) -> dict[bytes, 
         cells += (n, bytearray(message.process), bytearray(message.id), key)
     targets: dict[bytes, _Target] = {}
     for (found,) in transaction.connection.ask("look_at_targets", 4, cells):
-        for n, status, inbox, seen, owner, same, other in json.decode(found):
+        for n, status, inbox, seen, owner, same, other, waiting, size in json.decode(found):
             message = messages[n]
             target = targets.get(message.process)
             if target is None:
                 holder = bytes.fromhex(owner) if owner else None
-                target = _Target(STATUS[status] in FINAL, inbox, seen, holder, {}, {})
+                target = _Target(STATUS[status] in FINAL, inbox, seen, holder, waiting, size, {}, {})
                 targets[message.process] = target
             if same is not None:
                 target.ids[message.id] = same

@@ -115,9 +115,9 @@ class FaultyStore(Store):
         answer: list[Event] = await self._call("history", process, run, **narrow)
         return answer
 
-    async def messages(self, wants: Sequence[tuple[bytes, int]]) -> list[Message]:
+    async def messages(self, wants: Sequence[tuple[bytes, int]] = (), **narrow: Any) -> list[Message]:
         """See Store."""
-        answer: list[Message] = await self._call("messages", wants)
+        answer: list[Message] = await self._call("messages", wants, **narrow)
         return answer
 
     async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:

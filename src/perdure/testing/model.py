@@ -14,7 +14,7 @@ from perdure.kernel import queue
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.event import ANSWERS, Event
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
-from perdure.kernel.message import Message, SendAnswer, SendVerdict
+from perdure.kernel.message import LETTERS, Message, SendAnswer, SendVerdict
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.quarantine import is_suspect, together
 from perdure.kernel.queue import Queue
@@ -166,8 +166,9 @@ class Model:
         events = self.events.get((row.id, row.run), [])
         named = {event.message for event in events}
         inbox = self.inboxes.get(row.id, [])
-        messages = [message for message in inbox if message.consumed_by is None or message.number in named]
-        return Claimed(after, tuple(events), tuple(messages), row.owner)
+        messages = [message for message in inbox if message.number > row.seen or message.number in named]
+        left = any(message.number <= row.seen and message.consumed_by is None for message in inbox)
+        return Claimed(after, tuple(events), tuple(messages), row.owner, backlog=left)
 
     # Committing
 
@@ -224,11 +225,14 @@ class Model:
         after, inbox = commit.after, self.inboxes.get(commit.after.id, [])
         consumed = dict(commit.consumed)
         for place, message in enumerate(inbox):
-            if commit.offered is not None and message.number >= commit.offered:
-                inbox[place] = message = replace(message, consumed_run=None, consumed_by=None)
+            if commit.offered is not None:
+                again = message.consumed_run == after.run - 1 and message.type in LETTERS
+                kept = next((event.number for event in commit.events if event.message == message.number), None)
+                if kept or again or message.number >= commit.offered:
+                    inbox[place] = message = replace(message, consumed_run=kept and after.run, consumed_by=kept)
             if message.number in consumed:
-                by = consumed[message.number]
-                inbox[place] = replace(message, consumed_run=after.run, consumed_by=by)
+                by = consumed[message.number] or None
+                inbox[place] = replace(message, consumed_run=by and after.run, consumed_by=by)
 
     # Workers
 

@@ -57,4 +57,15 @@ async def test_every_function_that_waits_for_locks_has_a_limit(postgres: Postgre
         "SELECT p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = 'perdure' "
         "AND EXISTS (SELECT FROM unnest(p.proconfig) c WHERE c LIKE 'lock_timeout=%')"
     )
-    assert {row[0] for row in rows} >= {"start", "commit", "send", "claim", "beat", "enlist", "retire", "prune"}
+    assert {row[0] for row in rows} >= {
+        "start",
+        "commit",
+        "send_within",
+        "send_alone_within",
+        "tell_within",
+        "claim",
+        "beat",
+        "enlist",
+        "retire",
+        "prune",
+    }

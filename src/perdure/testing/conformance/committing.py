@@ -223,16 +223,16 @@ class Committing:
         [kept] = await trial.store.messages([(row.id, 0)])
         assert (kept.consumed_run, kept.consumed_by) == (1, 1)
 
-    async def test_a_claim_brings_the_unconsumed_and_the_referenced_messages(self, trial: Trial) -> None:
+    async def test_a_claim_brings_the_unheard_and_the_referenced_messages(self, trial: Trial) -> None:
         worker = await trial.worker()
         row = await trial.in_hand(worker)
         for _ in range(4):
             await trial.send(row.id)
         received = Event(1, 1, EventType.MESSAGE_RECEIVED, 5, "", "approval", message=3)
-        commit = released(row, 0, events=(received,), seen=4, consumed=((2, 1), (3, 1)))
+        commit = released(row, 0, events=(received,), seen=3, consumed=((1, 0), (2, 1), (3, 1)))
         await trial.done(commit)
         taken = only((await trial.claim(worker)).claimed)
-        assert [message.number for message in taken.messages] == [1, 3, 4]
+        assert [message.number for message in taken.messages] == [3, 4]
         assert taken.events == commit.events
 
     async def test_rule_21_a_new_run_begins_its_events_anew_and_is_offered_messages_again(self, trial: Trial) -> None:
@@ -253,7 +253,7 @@ class Committing:
         assert taken.events == opened.events
         assert [message.number for message in taken.messages] == [1, 2, 3]
         kept = await trial.store.messages([(row.id, 0)])
-        assert [(message.consumed_run, message.consumed_by) for message in kept] == [(1, 1), (None, None), (None, None)]
+        assert [(message.consumed_run, message.consumed_by) for message in kept] == [(2, 2), (None, None), (None, None)]
         assert await trial.store.history(row.id, 1) == list(first.events)
 
     async def test_rule_2_a_batch_of_1000_commits_is_applied_whole(self, trial: Trial) -> None:

@@ -16,6 +16,7 @@ from perdure.testing.conformance.fencing import Fencing
 from perdure.testing.conformance.greeting import Greeting
 from perdure.testing.conformance.ground import Ground
 from perdure.testing.conformance.hostile import Hostile
+from perdure.testing.conformance.lettering import Lettering
 from perdure.testing.conformance.limiting import Limiting
 from perdure.testing.conformance.naming import Naming
 from perdure.testing.conformance.outward import Outward
@@ -38,6 +39,7 @@ class StoreConformance(
     Starting,
     Greeting,
     Sending,
+    Lettering,
     Claiming,
     Limiting,
     Seizing,

@@ -9,10 +9,10 @@ FROM perdure.enqueue(
 
 -- name: tell
 SELECT e.verdict, e.number, e.now
-FROM perdure.tell(
+FROM perdure.tell_within(
     CAST(CAST($1 AS pg_catalog.text) AS pg_catalog.uuid), CAST(CAST($2 AS pg_catalog.text) AS pg_catalog.uuid),
     CAST($3 AS int), CAST($4 AS pg_catalog.text), CAST($5 AS pg_catalog.bytea), CAST($6 AS pg_catalog.text),
-    CAST($7 AS pg_catalog.bytea)) AS e
+    CAST($7 AS pg_catalog.bytea), CAST($8 AS int), CAST($9 AS bigint)) AS e
 
 -- name: place
 -- Which database of which cluster this is, with this schema in it: they were not made in the same microsecond.

@@ -12,9 +12,9 @@ DECLARE
         "look": ["search", "search_by_id", "count", "history", "later_messages", "incarnations", "queues_seen",
                  "clocks_seen", "loads", "backlogs"],
         "start": ["start_by_client", "enqueue", "search_by_id"],
-        "signal": ["send_by_client", "answers_seen", "tell", "search_by_id"],
-        "operate": ["send", "send_alone", "commit", "commit_alone", "commit_outward", "commit_outward_alone", "seize",
-                    "claimed_events", "claimed_messages", "queues", "clocks"]
+        "signal": ["send_by_client", "answers_seen", "tell", "tell_within", "search_by_id"],
+        "operate": ["send", "send_alone", "send_within", "send_alone_within", "commit", "commit_alone", "commit_outward",
+                    "commit_outward_alone", "seize", "held_letters", "claimed_events", "claimed_messages", "queues", "clocks"]
     }';
     role  text;
     door  record;
@@ -81,12 +81,12 @@ SELECT * FROM perdure.start_by_client($1, $2, $3, $4, $5, $6, NULL)
 SELECT * FROM perdure.start_by_client($1, $2, $3, $4, $5, $6, $7)
 
 -- name: closed_send
-SELECT * FROM perdure.send_by_client($1, $2, $3, $4, $5, $6, $7)
+SELECT * FROM perdure.send_by_client($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: closed_send_alone
 SELECT * FROM perdure.send_by_client(
     ARRAY[$1::pg_catalog.uuid], ARRAY[$2::pg_catalog.uuid], ARRAY[$3::int], ARRAY[$4::pg_catalog.text],
-    ARRAY[$5::pg_catalog.bytea], ARRAY[$6::pg_catalog.text], ARRAY[$7::pg_catalog.bytea])
+    ARRAY[$5::pg_catalog.bytea], ARRAY[$6::pg_catalog.text], ARRAY[$7::pg_catalog.bytea], $8, $9)
 
 -- name: closed_history
 SELECT * FROM perdure.answers_seen($1, $2, $3, $4, $5, $6, $7)

@@ -47,10 +47,10 @@ SELECT * FROM perdure.commit_outward_alone($1, $2, $3, $4, $5, $6, $7, $8)
 SELECT * FROM perdure.commit_outward($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: send
-SELECT * FROM perdure.send($1, $2, $3, $4, $5, $6, $7)
+SELECT * FROM perdure.send_within($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: send_alone
-SELECT * FROM perdure.send_alone($1, $2, $3, $4, $5, $6, $7)
+SELECT * FROM perdure.send_alone_within($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: claim
 SELECT s.now, s.next_due_at, s.alive, s.suspects, s.was_owned_by,
@@ -76,7 +76,7 @@ FROM perdure.seize($1, $2, $3) AS s
 SELECT * FROM perdure.claimed_events($1, $2, $3)
 
 -- name: claimed_messages
-SELECT * FROM perdure.claimed_messages($1, $2)
+SELECT * FROM perdure.held_letters($1, $2, $3, $4)
 
 -- name: beat
 SELECT * FROM perdure.heartbeat($1, $2, $3, $4, $5, $6)
@@ -119,6 +119,12 @@ SELECT * FROM perdure.later_messages($1, $2)
 
 -- name: clocks
 SELECT * FROM perdure.clocks($1)
+
+-- name: next_messages
+SELECT * FROM perdure.next_messages($1, $2, $3)
+
+-- name: waiting_letters
+SELECT * FROM perdure.waiting_letters($1, $2, $3, $4, $5, $6, $7)
 
 -- name: queues
 SELECT * FROM perdure.queues($1)

@@ -77,10 +77,53 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 )
 
 -- name: read_unheard
-WITH given (process) AS (VALUES /* each */ (?) /* end */)
+-- What was not heard, of all rows together as much as is read at once; one message at least, and every order to end (6).
+WITH common (most) AS (SELECT ?),
+given (process, seen) AS (VALUES /* each */ (?, ?) /* end */),
+sized AS (
+    SELECT m.process, m.number, m.bytes, m.type, sum(m.bytes) OVER (ORDER BY m.process, m.number) AS total FROM (
+        SELECT message.process, message.number, message.type, length(message.payload) AS bytes
+        FROM given CROSS JOIN message ON message.process = given.process AND message.number > given.seen
+    ) AS m
+)
 SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
-    SELECT m.head, m.body FROM given CROSS JOIN packed_message AS m ON m.process = given.process
-    WHERE m.consumed_by IS NULL ORDER BY m.process, m.number
+    SELECT m.head, m.body FROM sized
+    CROSS JOIN packed_message AS m ON m.process = sized.process AND m.number = sized.number
+    WHERE sized.total - sized.bytes < (SELECT most FROM common) OR sized.type = 6 ORDER BY m.process, m.number
+)
+
+-- name: read_waiting
+-- Letters of one name that a process has heard and not received: those that are marked, and those above the row's number.
+WITH sized AS (
+    SELECT number, bytes, sum(bytes) OVER (ORDER BY number) AS total FROM (
+        SELECT number, length(payload) AS bytes FROM (
+            SELECT number, payload FROM message INDEXED BY message_waits
+            WHERE process = :process AND name = :name AND waits = 1 AND number > :after AND number <= :upto
+            AND consumed_by IS NULL
+            UNION ALL
+            SELECT number, payload FROM message
+            WHERE process = :process AND number > max(:after, :seen) AND number <= :upto AND name = :name
+            AND (type = 1 OR type = 7) AND consumed_by IS NULL AND waits IS NULL
+        ) ORDER BY number LIMIT :most
+    )
+)
+SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
+    SELECT m.head, m.body FROM sized CROSS JOIN packed_message AS m ON m.process = :process AND m.number = sized.number
+    WHERE sized.total - sized.bytes < :bytes ORDER BY m.number
+)
+
+-- name: find_waiting
+-- Which of these processes have letters that they have heard and not received.
+WITH given (process) AS (VALUES /* each */ (?) /* end */)
+SELECT json_group_array(hex(given.process)) FROM given
+WHERE EXISTS (SELECT 1 FROM message INDEXED BY message_waits WHERE process = given.process AND waits = 1)
+
+-- name: weigh_messages
+-- How large the messages are that events refer to: so many are read at once as one answer holds well.
+WITH given (process, number) AS (VALUES /* each */ (?, ?) /* end */)
+SELECT json_group_array(json_array(hex(process), number, bytes)) FROM (
+    SELECT m.process, m.number, length(m.payload) AS bytes
+    FROM given CROSS JOIN message AS m ON m.process = given.process AND m.number = given.number
 )
 
 -- name: read_messages_by_number

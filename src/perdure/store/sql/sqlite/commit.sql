@@ -32,12 +32,28 @@ FROM /* rows */ (VALUES
 WHERE id = column1 AND token = column24 AND version = column25 AND inbox = column26
 
 -- name: offer_messages
--- A new run is offered messages again, from a number on.
+-- A new run is offered messages again, from a number on; and the letters that the run before it has received, which may
+-- have lower numbers. Those that it keeps are consumed again by their events.
+WITH given (process, number, before) AS (VALUES /* each */ (?, ?, ?) /* end */)
+UPDATE message SET
+    consumed_run = NULL, consumed_by = NULL, waits = CASE WHEN message.number < given.number THEN 1 END
+FROM given
+WHERE message.process = given.process
+AND (message.number >= given.number OR (message.consumed_run = given.before AND (message.type = 1 OR message.type = 7)))
+
+-- name: keep_messages
+WITH given (process, run) AS (VALUES /* each */ (?, ?) /* end */)
+UPDATE message SET consumed_run = given.run, consumed_by = event.number, waits = NULL
+FROM given CROSS JOIN event ON event.process = given.process AND event.run = given.run AND event.message IS NOT NULL
+WHERE message.process = given.process AND message.number = event.message
+
+-- name: leave_messages
+-- Letters that were heard and not received stay in the inbox, marked; those that were received are put back.
 WITH given (process, number) AS (VALUES /* each */ (?, ?) /* end */)
-UPDATE message SET consumed_run = NULL, consumed_by = NULL
-FROM given WHERE message.process = given.process AND message.number >= given.number
+UPDATE message SET consumed_run = NULL, consumed_by = NULL, waits = 1
+FROM given WHERE message.process = given.process AND message.number = given.number
 
 -- name: consume_messages
 WITH given (process, number, run, event) AS (VALUES /* each */ (?, ?, ?, ?) /* end */)
-UPDATE message SET consumed_run = given.run, consumed_by = given.event
+UPDATE message SET consumed_run = given.run, consumed_by = given.event, waits = NULL
 FROM given WHERE message.process = given.process AND message.number = given.number AND message.consumed_by IS NULL

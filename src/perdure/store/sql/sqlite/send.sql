@@ -5,7 +5,8 @@ WITH given AS (
     FROM (VALUES /* each */ (?, ?, ?, ?) /* end */) WHERE column1 IS NOT -0.5
 )
 SELECT json_group_array(json_array(
-    given.n, process.status, process.inbox, process.seen, hex(process.owner), same.number, other.number
+    given.n, process.status, process.inbox, process.seen, hex(process.owner), same.number, other.number,
+    process.waiting, process.waiting_bytes
 ))
 FROM given
 JOIN process ON process.id = given.process
@@ -20,9 +21,11 @@ WHERE column1 IS NOT -0.5
 
 -- name: raise_inboxes
 -- A free running row becomes due now, or stays due if it was before (law nothing_unheard).
-WITH given (id, inbox, now) AS (VALUES /* each */ (?, ?, ?) /* end */)
+WITH given (id, inbox, now, letters, bytes) AS (VALUES /* each */ (?, ?, ?, ?, ?) /* end */)
 UPDATE process SET
     inbox = given.inbox,
+    waiting = process.waiting + given.letters,
+    waiting_bytes = process.waiting_bytes + given.bytes,
     due_at = CASE
         WHEN process.status <> 1 OR process.owner IS NOT NULL THEN process.due_at
         WHEN process.reminder = 1 THEN given.now

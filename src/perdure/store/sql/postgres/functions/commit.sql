@@ -90,25 +90,10 @@ BEGIN
             WHERE fits IS NULL OR fits[e.record];
         END IF;
         IF rare IS NOT NULL THEN
-            UPDATE perdure.message m SET consumed_run = NULL, consumed_by = NULL
-            FROM (
-                SELECT l.place FROM generate_subscripts(rare, 1) AS r(n)
-                CROSS JOIN LATERAL (
-                    SELECT m.ctid AS place FROM perdure.message m
-                    WHERE m.process = (records[r.n]).id AND m.number >= (rare[r.n]).message_offered OFFSET 0) AS l
-                WHERE fits IS NULL OR fits[r.n]) AS x
-            WHERE m.ctid = x.place;
+            PERFORM perdure.offer_messages(records, rare, new_events, fits);
         END IF;
         IF consumed IS NOT NULL THEN
-            UPDATE perdure.message m SET consumed_run = (records[x.record]).run, consumed_by = x.event
-            FROM (
-                SELECT u.record, u.event, l.place FROM unnest(consumed) AS u
-                CROSS JOIN LATERAL (
-                    SELECT m.ctid AS place FROM perdure.message m
-                    WHERE m.process = (records[u.record]).id AND m.number = u.number AND m.consumed_by IS NULL
-                    OFFSET 0) AS l
-                WHERE fits IS NULL OR fits[u.record]) AS x
-            WHERE m.ctid = x.place;
+            PERFORM perdure.move_letters(records, consumed, fits);
         END IF;
         IF due IS NOT NULL THEN
             PERFORM perdure.tell_due(due, NULL);

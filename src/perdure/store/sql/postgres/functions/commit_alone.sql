@@ -60,13 +60,7 @@ BEGIN
         FROM unnest(new_events) AS e;
     END IF;
     IF consumed IS NOT NULL THEN
-        UPDATE perdure.message m SET consumed_run = one.run, consumed_by = x.event
-        FROM (
-            SELECT u.event, l.place FROM unnest(consumed) AS u
-            CROSS JOIN LATERAL (
-                SELECT m.ctid AS place FROM perdure.message m
-                WHERE m.process = one.id AND m.number = u.number AND m.consumed_by IS NULL OFFSET 0) AS l) AS x
-        WHERE m.ctid = x.place;
+        PERFORM perdure.move_letters(ARRAY[one], consumed, NULL);
     END IF;
     IF one.status = 'running' AND one.lease = 0 AND (one.due_at <= now OR messages > one.seen) THEN
         PERFORM perdure.tell_due(ARRAY[its_kind], NULL);

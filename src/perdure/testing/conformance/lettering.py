@@ -1,0 +1,157 @@
+"""What every store does with letters: how many may wait in an inbox, and how those are found that were not received."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from perdure import limits
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.message import Message, MessageType, SendVerdict, Waiting
+from perdure.kernel.process import Process, Status
+from perdure.testing.conformance.trial import Trial, forced, going_on, released
+
+FULL, DELIVERED = SendVerdict.FULL, SendVerdict.DELIVERED
+
+
+def heard(row: Process, *letters: tuple[int, str]) -> tuple[Event, ...]:
+    """Events that record letters: the number and name of each."""
+    return tuple(
+        Event(row.events + place, place, EventType.MESSAGE_RECEIVED, 1, name=name, message=number)
+        for place, (number, name) in enumerate(letters, 1)
+    )
+
+
+def numbers(messages: list[Message]) -> list[int]:
+    """The numbers of messages."""
+    return [message.number for message in messages]
+
+
+class Lettering:
+    """Letters: signals and calls, which wait in an inbox until the code receives them."""
+
+    async def test_an_inbox_with_as_many_letters_as_may_wait_refuses_the_next(
+        self, trial: Trial, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "INBOX_RECORDS", 3)
+        row, other = await trial.started(), await trial.started()
+        batch = [trial.signal(row.id) for _ in range(5)] + [trial.signal(other.id)]
+        assert [answer.verdict for answer in await trial.store.send(batch)] == [DELIVERED] * 3 + [FULL] * 2 + [
+            DELIVERED
+        ]
+        assert (await trial.send(row.id)).verdict is FULL
+        assert (await trial.send(row.id, type=MessageType.CALL)).verdict is FULL
+        assert (await trial.row(row.id)).inbox == 3
+        assert [answer.verdict for answer in await trial.store.send(batch[:3])] == [DELIVERED] * 3  # as the first time
+
+    async def test_an_inbox_with_as_many_bytes_as_may_wait_refuses_the_next(
+        self, trial: Trial, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "INBOX_BYTES", 100)
+        row = await trial.started()
+        sizes = [120, 10, 60, 40]
+        assert (await trial.send(row.id, payload=b"1" * 120)).verdict is DELIVERED  # whoever waits for nothing else
+        answers = await trial.store.send([trial.signal(row.id, payload=b"1" * size) for size in sizes])
+        assert {answer.verdict for answer in answers} == {FULL}
+        row = await trial.started()
+        answers = await trial.store.send([trial.signal(row.id, payload=b"1" * size) for size in (50, 60, 40, 20)])
+        assert [answer.verdict for answer in answers] == [DELIVERED, FULL, DELIVERED, FULL]
+
+    async def test_what_the_engine_sends_by_itself_is_never_refused(
+        self, trial: Trial, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "INBOX_RECORDS", 1)
+        worker = await trial.worker()
+        full, sender = await trial.started(), await trial.in_hand(worker, kind="sender")
+        assert (await trial.send(full.id)).verdict is DELIVERED
+        for type in set(MessageType) - {MessageType.SIGNAL, MessageType.CALL}:
+            assert (await trial.send(full.id, type=type)).verdict is DELIVERED
+        for count in (1, 2):
+            sends = tuple(trial.signal(full.id) for _ in range(count))
+            sender = await trial.done(replace(going_on(sender), sends=sends))
+        assert (await trial.row(full.id)).inbox == len(MessageType) + 2
+        assert (await trial.send(full.id)).verdict is FULL
+
+    async def test_an_inbox_has_room_again_when_letters_were_received(
+        self, trial: Trial, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "INBOX_RECORDS", 2)
+        worker = await trial.worker()
+        row = await trial.in_hand(worker)
+        await trial.store.send([trial.signal(row.id), trial.signal(row.id)])
+        row = await trial.done(going_on(row, events=heard(row, (1, "approval")), seen=2, consumed=((1, 1), (2, 0))))
+        assert (await trial.send(row.id)).verdict is DELIVERED
+        assert (await trial.send(row.id)).verdict is FULL
+        row = await trial.done(going_on(row, seen=3, consumed=((1, 0), (3, 0))))  # the first is put back
+        assert (await trial.send(row.id)).verdict is FULL
+
+    async def test_letters_that_were_not_received_are_found_by_name_in_their_order(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        row = await trial.in_hand(worker)
+        names = ["a", "b", "a", "a", "b", "a"]
+        await trial.store.send([trial.signal(row.id, name) for name in names])
+        left = ((1, 0), (2, 0), (3, 0), (4, 1))
+        row = await trial.done(going_on(row, events=heard(row, (4, "a")), seen=4, consumed=left))
+
+        async def found(name: str, after: int = 0, upto: int = 6, most: int = 9) -> list[int]:
+            want = Waiting(row.id, name, after, row.seen, upto, most)
+            return numbers(await trial.store.messages(waiting=[want]))
+
+        assert [await found("a"), await found("b"), await found("c")] == [[1, 3, 6], [2, 5], []]
+        assert [await found("a", after=1), await found("a", upto=4), await found("a", most=2)] == [
+            [3, 6],
+            [1, 3],
+            [1, 3],
+        ]
+        row = await trial.done(going_on(row, events=heard(row, (3, "a")), consumed=((3, 2),)))
+        assert await found("a") == [1, 6]
+
+    async def test_a_claim_reads_what_is_unheard_and_says_whether_letters_wait(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        row = await trial.in_hand(worker)
+        await trial.store.send([trial.signal(row.id, "a"), trial.signal(row.id, "b")])
+        row = await trial.done(going_on(row, events=heard(row, (2, "b")), seen=2, consumed=((1, 0), (2, 1))))
+        await trial.done(released(row, await trial.time.now(), steps=0))
+        await trial.send(row.id, "c")
+        [claimed] = (await trial.claim(worker)).claimed
+        assert (numbers(list(claimed.messages)), claimed.backlog) == ([2, 3], True)
+        row = claimed.process
+        events = heard(row, (1, "a"), (3, "c"))
+        row = await trial.done(going_on(row, events=events, seen=3, consumed=((1, 2), (3, 3))))
+        await trial.done(released(row, await trial.time.now(), steps=0))
+        await trial.send(row.id, "d")
+        [claimed] = (await trial.claim(worker)).claimed
+        assert (numbers(list(claimed.messages)), claimed.backlog) == ([1, 2, 3, 4], False)
+
+    async def test_unheard_messages_are_read_in_portions_of_bytes(
+        self, trial: Trial, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        worker = await trial.worker()
+        row, other = sorted([await trial.started(), await trial.started()], key=lambda one: one.id)
+        letters = [trial.signal(one.id, payload=b"1" * 900_000) for one in (row, other) for _ in range(12)]
+        letters += [trial.signal(other.id, type=MessageType.TERMINATE)]
+        await trial.store.send(letters)
+        claimed = (await trial.claim(worker)).claimed
+        read = {one.process.id: numbers(list(one.messages)) for one in claimed}
+        assert read == {row.id: list(range(1, 11)), other.id: [13]}  # 8 MiB and the last, and an order to end
+        wants = [(row.id, 10), (other.id, 0)]
+        assert numbers(await trial.store.messages(wants, most=1)) == [11, 13]
+        assert numbers(await trial.store.messages(wants, most=2_000_000)) == [11, 12, 1, 13]
+        assert len(await trial.store.messages(wants)) == 15
+
+    async def test_a_new_run_is_offered_the_letters_that_the_run_before_it_received(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        row = await trial.in_hand(worker)
+        await trial.store.send([trial.signal(row.id, name) for name in "abab"])
+        events = heard(row, (2, "b"), (3, "a"), (1, "a"))
+        row = await trial.done(going_on(row, events=events, seen=4, consumed=((1, 3), (2, 1), (3, 2), (4, 0))))
+        kept = (
+            Event(1, 0, EventType.RUN_OPENED, 1, payload=b"{}"),
+            Event(2, 1, EventType.MESSAGE_RECEIVED, 1, name="b", message=2),
+        )
+        opened = await trial.done(forced(replace(row, run=2), events=kept, status=Status.RUNNING, seen=2, offered=3))
+        messages = await trial.store.messages([(row.id, 0)])
+        assert [one.consumed_by for one in messages] == [None, 2, None, None]
+        [claimed] = (await trial.claim(worker)).claimed
+        assert (numbers(list(claimed.messages)), claimed.backlog) == ([2, 3, 4], True)
+        assert numbers(await trial.store.messages(waiting=[Waiting(row.id, "a", 0, opened.seen, 2, 9)])) == [1]
