@@ -40,14 +40,10 @@ async def test_a_standby_can_be_read_and_says_clearly_that_it_only_reads(pair: P
     name = pair.primary.fresh_database().rpartition("/")[2]
     async with Engine(pair.primary.url(name), work=True, workflows=[parcel]) as engine:
         handle = await engine.start(parcel, "a book", key="A-1")
-        async with asyncio.timeout(LIMIT):
-            while not await found(engine, handle.id):
-                await asyncio.sleep(0.01)
+        await soon(engine, handle.id)
         standby = pair.standby.url(name)
         async with Engine(standby, workflows=[parcel]) as reader:
-            async with asyncio.timeout(LIMIT):
-                while not await found(reader, handle.id):
-                    await asyncio.sleep(0.01)
+            await soon(reader, handle.id)
             assert [view.key for view in await reader.list()] == ["A-1"]
             assert await reader.count() == await engine.count()
             assert [one.type for one in await reader.history(handle.id)] == [
@@ -67,3 +63,10 @@ async def found(reader: Engine, id: str) -> bool:
         return (await reader.row(id)).awaiting is not None
     except ProcessNotFound:
         return False
+
+
+async def soon(engine: Engine, id: str) -> None:
+    """Look again and again until the process waits."""
+    async with asyncio.timeout(LIMIT):
+        while not await found(engine, id):
+            await asyncio.sleep(0.01)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -35,25 +34,6 @@ def restored(url: str, folder: Path) -> Restore:
     file, copy = file_of(url), folder / "copy.db"
     copied(file, copy)
     return lambda: copied(copy, file)
-
-
-def moved(url: str, folder: Path) -> Restore:
-    """`.backup`, later `mv copy.db shop.db`, while everybody has the old file open."""
-    file, copy = file_of(url), folder / "copy.db"
-    copied(file, copy)
-    return lambda: os.replace(copy, file)
-
-
-def moved_with_its_log(url: str, folder: Path) -> Restore:
-    """The same, where the files beside the old one are removed first, as the manual says."""
-    replaced = moved(url, folder)
-
-    def restore() -> None:
-        for suffix in ("", "-wal", "-shm"):
-            Path(f"{file_of(url)}{suffix}").unlink(missing_ok=True)
-        replaced()
-
-    return restore
 
 
 def dumped(url: str, folder: Path) -> Path:

@@ -22,8 +22,6 @@ from tests.restored.backups import (
     Backup,
     database_made_anew,
     dropped_and_restored,
-    moved,
-    moved_with_its_log,
     restored,
 )
 from tests.runtime.conftest import LIMIT
@@ -33,7 +31,7 @@ done: Counter[tuple[str, str]] = Counter()
 gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
 QUICK = Pace(lease_seconds=3.0, beat_seconds=0.3)
 WAYS: dict[str, tuple[Backup, ...]] = {
-    "sqlite": (restored, moved, moved_with_its_log),
+    "sqlite": (restored,),
     "postgres": (dropped_and_restored, database_made_anew),
 }
 
@@ -96,7 +94,7 @@ async def row(engine: Engine, id: str) -> Any:
 
 async def waits(engine: Engine, id: str) -> bool:
     found = await row(engine, id)
-    return found is not None and found.awaiting is not None and done["paid", str(id)] >= 0
+    return found is not None and found.awaiting is not None
 
 
 async def beaten(crew: tuple[Engine, Engine]) -> None:
@@ -164,6 +162,9 @@ async def test_what_a_restored_backup_lacks_is_held_and_told_and_never_done_agai
 async def test_without_the_comparison_it_would_be_done_again(
     place: tuple[str, Backup], crew: tuple[Engine, Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if place[1] is database_made_anew:
+        pytest.skip("once for each store is enough")
+
     async def blind(lineage: Lineage, connection: Any) -> None:
         return None
 

@@ -11,15 +11,19 @@ bytearray; -0.5 also fills a batch up to its fixed size.
 
 from __future__ import annotations
 
+import logging
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
+from perdure.errors import StoreUnavailable
 from perdure.limits import SQLITE_WAL_BYTES
 from perdure.store.query import load, repeated
-from perdure.store.sqlite_file import SqliteFile
+from perdure.store.sqlite_file import LogFile, SqliteFile
+
+log = logging.getLogger("perdure")
 
 ROWS = 1024
 """The most rows of one statement: 31 columns stay below SQLite's default of 32,766 parameters."""
@@ -40,6 +44,8 @@ class Connection:
     def __init__(self, file: SqliteFile) -> None:
         self._sql = load("sqlite")
         self.in_memory = file.path is None
+        self._log = None if file.path is None else LogFile(file.path)
+        self._saved = ""
         self._synced = True
         self._sized: dict[tuple[str, int], str] = {}
         self._alone: dict[str, tuple[str, Callable[[Sequence[Any]], Sequence[Any]]]] = {}
@@ -126,6 +132,26 @@ class Connection:
         if size > rows:
             cells = cells + [NOTHING] * ((size - rows) * width)
         return self._sized[key], cells
+
+    def stand(self) -> None:
+        """Before a piece of work: raises StoreUnavailable if the log of writes was taken away under this connection.
+
+        What only the removed log holds is put into the database at once: we still have it open. To go on would be to
+        write where nobody who opens the database anew looks, and beside those who have it open with another log.
+        """
+        if self._log is None or not self._log.lost():
+            return
+        if not self._saved:
+            try:
+                busy, pages, saved = self.raw.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+                self._saved = "was saved" if not busy and pages == saved else "could not all be saved"
+            except sqlite3.Error as error:
+                self._saved = f"could not be saved ({error})"
+            log.error("the log of writes %s was removed under its users; what it held %s", self._log.path, self._saved)
+        raise StoreUnavailable(
+            f"the log of writes {self._log.path} was removed or replaced while it was open; what it held {self._saved}, and "
+            "nothing is written any more. Stop all workers on this database and whatever else has it open, then start them"
+        )
 
     def close(self) -> None:
         """Let go of the file; an open transaction is rolled back."""

@@ -88,6 +88,25 @@ class Standing:
         return found.st_dev, found.st_ino
 
 
+class LogFile:
+    """The log of writes beside a database, as one connection has it open: what is written to a removed one is lost."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path + "-wal"
+        self._opened: tuple[int, int] | None = None
+
+    def lost(self) -> bool:
+        """Whether another file is there than at the first look, or none: SQLite itself keeps it while it is open."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return self._opened is not None
+        here = found.st_dev, found.st_ino
+        if self._opened is None:
+            self._opened = here
+        return here != self._opened
+
+
 def read_url(url: str) -> SqliteFile:
     """The place that a URL names; raises InvalidUrl."""
     try:

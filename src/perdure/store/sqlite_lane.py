@@ -98,6 +98,7 @@ class Lane:
             self._check()
             if self._connection is None:
                 self._connection = self._connect()
+            self._connection.stand()
             return work(self._connection)
         except BaseException as error:
             if lost(error) or (self._connection is not None and self._connection.in_transaction):

@@ -181,3 +181,29 @@ async def test_f28_a_file_taken_away_under_a_worker_is_told_of_and_moving_it_bac
     aside.replace(file)
     assert await trial.whole(row.id) == before
     assert (await trial.commit(going_on(row))).verdict is Verdict.APPLIED
+
+
+async def test_a_log_of_writes_that_is_removed_under_its_users_is_told_of_and_what_it_held_is_saved(
+    trial: Trial, store: SqliteStore, file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = await trial.worker()
+    rows = [await trial.in_hand(worker) for _ in range(20)]
+    for row in rows:
+        await trial.done(going_on(row))
+    before = [await trial.whole(row.id) for row in rows]
+    Path(f"{file}-wal").unlink()
+    told = r"log of writes .* was removed .* what it held was saved"
+    for call in (trial.beat(worker, rows[0]), trial.started(), store.workers()):
+        with pytest.raises(StoreUnavailable, match=told):
+            await call
+    assert "was removed under its users; what it held was saved" in caplog.text
+    alone = tmp_path / "alone.db"
+    alone.write_bytes(file.read_bytes())  # without any log: all that was accepted is in the database itself
+    await store.close()
+    for place in (alone, file):
+        again = SqliteStore(f"sqlite:///{place}")
+        await again.open()
+        try:
+            assert [await Trial(trial.ground, again).whole(row.id) for row in rows] == before
+        finally:
+            await again.close()
