@@ -149,7 +149,7 @@ class Connection:
                 self._saved = f"could not be saved ({error})"
             log.error("the log of writes %s was removed under its users; what it held %s", self._log.path, self._saved)
         raise StoreUnavailable(
-            f"the log of writes {self._log.path} was removed or replaced while it was open; what it held {self._saved}: "
+            f"the log of writes {self._log.path} was removed or replaced while open; what it held {self._saved}, and "
             "nothing is written any more. Stop all that has this database open, then start the workers again"
         )
 
