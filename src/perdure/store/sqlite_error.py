@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Mapping
 
 from perdure.errors import BadRecord, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from perdure.exhaustion import exhausted
 
 BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 """Somebody else holds a lock that we need: trying again is right."""
@@ -77,6 +79,10 @@ def translated(error: BaseException) -> BaseException:
     primary = code(error)
     if primary in BUSY:
         primary = sqlite3.SQLITE_BUSY
+    if primary == sqlite3.SQLITE_CANTOPEN and _out_of_descriptors():
+        return StoreUnavailable(
+            f"the system refuses this OS process more open files; raise ulimit -n (SQLite: {error})"
+        )
     if primary in _MEANING:
         kind, advice = _MEANING[primary]
         return kind(f"{advice} (SQLite: {error})")
@@ -85,3 +91,12 @@ def translated(error: BaseException) -> BaseException:
     if isinstance(error, sqlite3.Error):
         return StoreError(f"SQLite failed: {error}; run `perdure migrate` if the schema is older than this Perdure")
     return error
+
+
+def _out_of_descriptors() -> bool:
+    """Whether that is why a file cannot be opened: SQLite does not say."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return exhausted(error) is not None
+    return False

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from perdure.errors import InvalidUrl, StoreError, StoreTooOld, StoreUnavailable
+from perdure.exhaustion import exhausted
 
 _SHAPE = "write sqlite:///shop.db, sqlite:////var/lib/shop.db or sqlite://:memory:"
 
@@ -46,6 +47,8 @@ class SqliteFile(Struct, frozen=True):
         except PermissionError:
             return  # SQLite says by code what it may not do
         except OSError as error:
+            if (what := exhausted(error)) is not None:
+                raise StoreUnavailable(f"the system refuses this OS process {what} ({error.strerror})") from None
             raise self._unfit(error.strerror) from None
 
     def _unfit(self, why: str | None) -> StoreError:
