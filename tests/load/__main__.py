@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from perdure.testing.postgres import Server
+from tests.load.hang import hung
 from tests.load.herd import herd
 from tests.load.loud import hot_process, poisoned
 from tests.load.outage import outage
@@ -28,6 +29,7 @@ def loads(asked: argparse.Namespace) -> dict[str, Load]:
     """Every load by its name."""
     return {
         "poison": lambda url, folder: poisoned(url, folder, asked.healthy),
+        "hang": lambda url, folder: hung(url, folder),
         "hot": lambda url, folder: hot_process(url, folder, asked.messages),
         "outage": lambda url, folder: outage(url, folder, asked.down),
         "herd": lambda url, folder: herd(url, folder, 5, asked.herd // 5),

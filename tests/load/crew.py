@@ -50,6 +50,11 @@ class Member:
     def alive(self) -> bool:
         return self._process.returncode is None
 
+    @property
+    def code(self) -> int | None:
+        """Its exit code, once it has ended."""
+        return self._process.returncode
+
     def resident(self) -> int:
         """Bytes of memory that it has."""
         return resident(self._process.pid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from perdure.authoring.workflow import Workflow
 from perdure.engine import Engine
 from perdure.handle import Handle
 from perdure.kernel.process import Status
@@ -82,7 +83,7 @@ async def poisoned(url: str, folder: Path, processes: int) -> Verdict:
         await crew.ready(WORKERS)
         alone = await _healthy(client, processes)
         replacing = asyncio.create_task(_replaced(crew))
-        deadly = asyncio.create_task(_poison(client))
+        deadly = asyncio.create_task(parked(client, poison))
         meanwhile = await _healthy(client, processes)
         await deadly
         replacing.cancel()
@@ -110,8 +111,9 @@ async def _healthy(client: Engine, processes: int) -> float:
     return processes / (loop.time() - begun)
 
 
-async def _poison(client: Engine) -> Handle[None]:
-    handle = await client.start(poison)
+async def parked(client: Engine, flow: Workflow[[], None]) -> Handle[None]:
+    """Start it and wait until it runs no more."""
+    handle = await client.start(flow)
     async with asyncio.timeout(LIMIT):
         while (await client.row(handle.id)).status is Status.RUNNING:
             await asyncio.sleep(0.1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 
 from perdure import Retry, now, receive, step, workflow
@@ -97,6 +98,26 @@ async def poison() -> None:
     await deadly()
 
 
+@step(retry=Retry.NONE)
+async def block() -> None:
+    """Block the event loop for ever."""
+    mark("hangs")
+    time.sleep(3600)
+
+
+@workflow
+async def hanging() -> None:
+    await block()
+
+
+@workflow
+async def ticking() -> None:
+    """A step about every half second, for ten minutes."""
+    for n in range(1_000):
+        await pause(n)
+        await asyncio.sleep(0.5)
+
+
 @step(retry=Retry(attempts=9, first=0.1))
 async def depend(n: int) -> int:
     """Ask somebody who is down until there is a file called "up"."""
@@ -111,4 +132,4 @@ async def depending(n: int) -> int:
     return await depend(n)
 
 
-HOSTED = [part, whole, quick, late, hot, healthy, poison, depending]
+HOSTED = [part, whole, quick, late, hot, healthy, poison, hanging, ticking, depending]

@@ -149,7 +149,8 @@ class Watchdog:
         """The lease is lost: nothing that it still does counts, and what it holds must go on elsewhere."""
         self.telemetry.count("loops_hung")
         worker, blocked = self.pulse.incarnation.id, self._blocked
-        late = f" Its timeout of {by.timeout:g} s is over." if by.step and self._looked > by.deadline else ""
+        over = by.step and self._loop is not None and self._loop.time() > by.deadline
+        late = f" Its timeout of {by.timeout:g} s is over." if over else ""
         how = f"this OS process ends itself with exit code {EXIT_HUNG}"
         if not self.exits:
             how = "this worker drops all that it holds as soon as the loop turns again (Pace: exit_when_hung)"
