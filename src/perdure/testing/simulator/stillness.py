@@ -35,6 +35,7 @@ class Stillness:
         self._moved: dict[bytes, float] = {}
         self._leased: dict[bytes, float] = {}
         self._lives: dict[bytes, Life] = {}
+        self._full: dict[int, float] = {}
         self._looked = 0.0
         pace, slowest = cluster.swarm.pace, max(cluster.swarm.latencies)
         self.bound = SLACK_SECONDS + WAYS * slowest
@@ -73,6 +74,9 @@ class Stillness:
         if time - self._looked < LOOK_SECONDS:
             return
         self._looked = time
+        for node in self._cluster.workers:
+            if node.life is not None and not _has_room(node):
+                self._full[node.life.number] = time
         for process in self._cluster.monitor.rows():
             if process.status is not Status.RUNNING or process.reminder or is_task(process.kind):
                 continue
@@ -88,7 +92,9 @@ class Stillness:
         """It has been due for long: then nobody could take it who was not struck."""
         since = self._cluster.loop.now - self.bound
         for node in self._cluster.workers:
-            if not node.alone and _takes(node, process) and node.life is not None and self._calm(node.life, since):
+            if node.alone or node.life is None or not _takes(node, process) or not self._calm(node.life, since):
+                continue
+            if self._full.get(node.life.number, 0.0) < since:  # until then it had no room
                 self._broken(process, f"it has been due for over {self.bound:g} s, and {node.name} does not take it")
 
     def _look_at_owned(self, process: Process, moved: float) -> None:
@@ -121,4 +127,9 @@ def _takes(node: Node, process: Process) -> bool:
     worker = None if node.engine is None else node.engine.worker
     if worker is None or worker.scheduler.draining or (process.kind, process.code) not in worker.registry.hosted:
         return False
-    return len(worker.scheduler.hand) < worker.intake.capacity
+    return _has_room(node)
+
+
+def _has_room(node: Node) -> bool:
+    worker = None if node.engine is None else node.engine.worker
+    return worker is None or len(worker.scheduler.hand) < worker.intake.capacity
