@@ -145,6 +145,7 @@ class Engine(Client):
 
         Who calls it again waits for the same end, or hastens it with 0 seconds.
         """
+        self.stop_soon()
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(seconds), name="perdure close")
         elif seconds == 0:
@@ -180,7 +181,7 @@ class Engine(Client):
             self._draining.hurry()
 
     async def run(self) -> None:
-        """Work until :meth:`stop_soon` is called."""
+        """Work until :meth:`stop_soon` is called, or the engine is closed."""
         if self._stopping is None:
             raise PerdureError("the engine is not open: use `async with Engine(...) as engine`")
         await self._stopping.wait()

@@ -64,7 +64,7 @@ class Queues:
         *,
         concurrency: int | None = None,
         rate: int | None = None,
-        per: float = 1.0,
+        per: float | None = None,
         share_concurrency: int | None = None,
         who: str = "",
         why: str = "",
@@ -73,14 +73,16 @@ class Queues:
         """Set the limits of a queue, over all workers; those not given are taken away.
 
         At most ``concurrency`` runs at once (the sum of the costs), ``share_concurrency`` of each share, and ``rate``
-        begins in ``per`` seconds. With or without limits, the shares of a queue that was ever set here take turns.
-        Raises InvalidInput.
+        begins in ``per`` seconds, one if none are given. With or without limits, the shares of a queue that was ever
+        set here take turns. Raises InvalidInput.
         """
         numbers = {"concurrency": concurrency, "rate": rate, "share_concurrency": share_concurrency}
         for name, number in numbers.items():
             if number is not None and (type(number) is not int or not 1 <= number <= MOST):
                 raise InvalidInput(f"{name}={shown(number)}. Give a whole number from 1, or None for no limit.")
-        period = request.duration(per, "the period of the rate")
+        if per is not None and rate is None:
+            raise InvalidInput(f"per={shown(per)} says in which time a rate begins, and there is no rate=. Give both.")
+        period = request.duration(1.0 if per is None else per, "the period of the rate")
         return await self._change(
             queue, lambda old, sender: replace(old, per=period, **numbers), request.sender(who, why, origin)
         )

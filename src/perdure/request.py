@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from perdure import limits
 from perdure.clock import microseconds
@@ -135,6 +135,7 @@ def search(given: Any) -> Search:
     """A search with values of the right types only; raises InvalidInput."""
     if given is None:
         return Search()
+    given = _by_bytes(given)
     try:
         plain = asdict(given) if isinstance(given, Search) else given  # what is a Search already is not looked into
         found = msgspec.convert(plain, Search, from_attributes=True, builtin_types=(bytes,))
@@ -155,6 +156,17 @@ def search(given: Any) -> Search:
                 "Give the JSON text of a value, like '5' or '\"red\"'."
             )
     return found
+
+
+def _by_bytes(given: Any) -> Any:
+    """The same search with ids as bytes where it names them by the texts that views show."""
+    if not isinstance(given, Search):
+        return given
+    ids: Any = given.ids
+    if isinstance(ids, tuple | list) and any(isinstance(id, str) for id in ids):
+        given = replace(given, ids=tuple(reference(id) for id in ids))
+    before: Any = given.before_id
+    return replace(given, before_id=reference(before)) if isinstance(before, str) else given
 
 
 def check_room(answer: SendAnswer) -> None:

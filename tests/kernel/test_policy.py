@@ -201,3 +201,8 @@ def test_a_policy_cannot_be_changed_and_compares_by_value() -> None:
         Retry().attempts = 5  # type: ignore[misc]
     assert Retry(attempts=5) == Retry(attempts=5) != Retry()
     assert hash(Retry()) == hash(Retry())
+
+
+def test_the_default_factor_makes_three_six_and_then_the_cap_of_ten() -> None:
+    policy = Retry(first=3, cap=10, jitter=0)
+    assert [policy.delay(failed, 0.9) for failed in (1, 2, 3, 4)] == [3, 6, 10, 10]

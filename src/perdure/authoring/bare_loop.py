@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from itertools import repeat
+from math import inf
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -26,6 +27,8 @@ else:  # the same, without a Python call
 
 TIMER = " timer"  # no step has a name that begins with a space
 _SPARE_TASKS = 8
+_NEVER = 1 << 62
+"""The microsecond at which what has no end in sight is due: in 146,000 years."""
 
 
 class Call(list[Any]):
@@ -40,6 +43,13 @@ class Call(list[Any]):
     def cancelled(self) -> bool:
         """Whether it was cancelled."""
         return self[0] is _nothing
+
+
+def _microseconds(seconds: float) -> int:
+    """Seconds as microseconds; for ever, as with every event loop, if they are infinite. Raises ValueError for NaN."""
+    if seconds != seconds:
+        raise ValueError("a delay is NaN (not a number). Give seconds, or math.inf for ever.")
+    return _NEVER if seconds == inf else round(seconds * 1_000_000)
 
 
 def _nothing() -> None:
@@ -140,14 +150,14 @@ class BareLoop(ClosedLoop):
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> Timer | Call | None:
         """Open a timer that fires ``delay`` seconds from the turn's time; no delay means in this turn."""
-        due = self.now if delay <= 0 else max(self.now + round(delay * 1_000_000), self.now + 1)
+        due = self.now if delay <= 0 else max(self.now + _microseconds(delay), self.now + 1)
         return self._timer(due, callback, args, context)
 
     def call_at(
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> Timer | Call | None:
         """Open a timer that fires at ``when``, in seconds of :meth:`time`; a past time means in this turn."""
-        due = self.now if when <= self.time() else max(round(when * 1_000_000), self.now + 1)
+        due = self.now if when <= self.time() else max(_microseconds(when), self.now + 1)
         return self._timer(due, callback, args, context)
 
     def _timer(self, due: int, callback: Callable[..., Any], args: Any, context: Context | None) -> Timer | Call | None:

@@ -58,7 +58,7 @@ async def limit(
             name,
             concurrency=concurrency,
             rate=rate,
-            per=text.seconds_of(per),
+            per=None if rate is None else text.seconds_of(per),
             share_concurrency=share_concurrency,
             who=who or user(),
             why=why,

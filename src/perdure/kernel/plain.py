@@ -168,7 +168,7 @@ def _described(value: Any) -> str:
 
 
 def _remedy(value: Any) -> str:
-    if iscoroutine(value):
+    if iscoroutine(value) or hasattr(value, "__await__"):
         return "It was probably not awaited: write `await`."
     for base in (dict, list, tuple, str, int, float):
         if isinstance(value, base):

@@ -23,7 +23,11 @@ _AGAIN = "it is tried again by itself"
 
 MEANINGS: Mapping[str, tuple[type[StoreError], str]] = {
     "08": (StoreUnavailable, f"the connection to PostgreSQL failed; {_AGAIN}"),
-    "0A000": (StoreUnavailable, f"the schema changed under a prepared statement; {_AGAIN}"),
+    "0A000": (
+        StoreUnavailable,
+        f"if the schema changed under a prepared statement, {_AGAIN}; "
+        "if it stays, this server lacks what Perdure needs: use PostgreSQL 13 or later",
+    ),
     "22": (BadRecord, "PostgreSQL refused the data of a record; mend or leave out the value that it names"),
     "23": (BadRecord, "a record would break a law of the store; this is a defect, please report it with this text"),
     "25006": (

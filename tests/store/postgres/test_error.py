@@ -17,6 +17,7 @@ from perdure.errors import (
 )
 from perdure.kernel.commit import Verdict
 from perdure.store.postgres import PostgresStore
+from perdure.store.postgres_error import translated
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import going_on
 from tests.store.ground_postgres import PostgresGround
@@ -154,3 +155,9 @@ async def test_no_password_stands_in_an_error(postgres: PostgresGround) -> None:
 
 def test_the_driver_gives_a_sqlstate_to_every_error_of_the_server() -> None:
     assert asyncpg.DeadlockDetectedError.sqlstate == "40P01"
+
+
+def test_what_a_server_does_not_support_is_told_beside_a_changed_schema() -> None:
+    said = str(translated(asyncpg.FeatureNotSupportedError("no such thing here"), "here"))
+    assert "it is tried again by itself" in said
+    assert "use PostgreSQL 13 or later" in said
