@@ -11,11 +11,12 @@ from msgspec.structs import replace
 from perdure import limits, request
 from perdure.answer import asked
 from perdure.clock import Machine, microseconds
-from perdure.errors import IllegalMove, PerdureError, ProcessNotFound
+from perdure.errors import BadRecord, IllegalMove, PerdureError, ProcessNotFound
 from perdure.kernel import command, hand, run, transition
 from perdure.kernel.child import beforehand, without_orders
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.event import Event
+from perdure.kernel.integrity import refuse_newer
 from perdure.kernel.lease import Claim
 from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.names import id_text
@@ -111,7 +112,14 @@ class Commands:
     async def terminate(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """End a process at once, whoever holds it; its steps in flight are fenced off."""
         sender = request.sender(who, why, origin)
-        await self._order(process, lambda row, history, now: transition.terminated(row, sender, history, now=now))
+        try:
+            await self._order(process, lambda row, history, now: transition.terminated(row, sender, history, now=now))
+        except BadRecord:  # nothing can be appended to its history; ended it is all the same
+
+            def forced(row: Process, history: Sequence[Event], now: int) -> Commit:
+                return transition.unrecorded(transition.terminated(row, sender, now=now))
+
+            await self._order(process, forced, read=False)
 
     async def retry(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Let a failed, broken or held process go on from its last good event."""
@@ -119,7 +127,7 @@ class Commands:
 
         def retried(row: Process, history: Sequence[Event], now: int) -> Commit:
             if row.status is Status.FAILED:
-                _refuse_unreadable(history)
+                _refuse_unreadable(row, history)
             return run.retried(row, history, sender, now=now)
 
         await self._order(process, retried)
@@ -144,7 +152,7 @@ class Commands:
         sender = request.sender(who, why, origin)
 
         def restarted(row: Process, history: Sequence[Event], now: int) -> Commit:
-            _refuse_unreadable(history)
+            _refuse_unreadable(row, history)
             return run.restarted_from(row, history, step, sender, now=now)
 
         await self._order(process, restarted)
@@ -169,7 +177,7 @@ class Commands:
         raw = encode(value, what=f"the result of step {step!r}")
 
         def given(row: Process, history: Sequence[Event], now: int) -> Commit:
-            _refuse_unreadable(history)
+            _refuse_unreadable(row, history)
             return hand.set_by_hand(row, history, step, raw, sender, now=now, skipped=skipped)
 
         await self._order(process, given)
@@ -261,7 +269,8 @@ class Commands:
         return True
 
 
-def _refuse_unreadable(history: Sequence[Event]) -> None:
-    """What cannot be opened here would be copied as it is: whoever asks is told so before."""
+def _refuse_unreadable(row: Process, history: Sequence[Event]) -> None:
+    """What cannot be opened here would be copied as it is, what is not known left out: that is told before."""
+    refuse_newer(row, history)
     if trouble := first_trouble(event.payload for event in history):
         raise trouble

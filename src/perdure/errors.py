@@ -32,6 +32,8 @@
         ├── StoreUnavailable   the store cannot be reached now; trying again later is right
         │   └── Overloaded     more waits to be written than an engine keeps in memory
         ├── BadRecord          the database refused the data of a batch
+        ├── DamagedRecord      what is stored of a process cannot be read, or is not whole
+        ├── NewerRecord        a newer Perdure has written what this one does not know
         ├── StoreReadOnly      the file or database cannot be written
         ├── StoreFull          the disk or the database is full
         ├── StoreRegressed     the server that answers is behind what was seen of its database
@@ -45,6 +47,7 @@ __all__ = [
     "BadRecord",
     "CallRefused",
     "CallUnanswered",
+    "DamagedRecord",
     "DefinitionError",
     "HistoryMisfit",
     "IllegalMove",
@@ -53,6 +56,7 @@ __all__ = [
     "InvalidKey",
     "InvalidUrl",
     "KeyConflict",
+    "NewerRecord",
     "NothingPublished",
     "Overloaded",
     "PayloadError",
@@ -261,6 +265,14 @@ class BadRecord(StoreError):
     A batch that was written in parts may have been applied in part before; sending it again, whole or halved, applies
     the rest and answers every record as the first time.
     """
+
+
+class DamagedRecord(StoreError):
+    """What is stored of a process cannot be read, or is not whole; the text says which record it is."""
+
+
+class NewerRecord(StoreError):
+    """What is stored of a process was written by a newer Perdure: this one does not know what it means."""
 
 
 class StoreReadOnly(StoreError):

@@ -15,6 +15,7 @@ COUNTERS = {
     "commits_resent": "batches sent again because their outcome was unknown",
     "batches_halved": "batches halved because the database refused a record in them",
     "claims": "processes claimed",
+    "processes_handed_over": "times that a process was left to a newer worker, since this one does not know all of it",
     "takeovers": "processes claimed whose lease had lapsed",
     "completed": "processes completed here",
     "failed": "processes failed here",

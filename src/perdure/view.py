@@ -16,11 +16,17 @@ from perdure.kernel.queue import Standing
 from perdure.kernel.recorded import under_way
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 
 
 def instant(microseconds: int | None) -> datetime | None:
-    """A stored time as an aware datetime in UTC."""
-    return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
+    """A stored time as an aware datetime in UTC; one that no calendar has is shown as the first or last that it has."""
+    if microseconds is None:
+        return None
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return _FIRST if microseconds < 0 else _LAST
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +81,8 @@ def view(process: Process, now: int, workers: dict[bytes, str], queues: Standing
     mover = next_mover(process, now, workers, queues)
     return ProcessView(
         id=id_text(process.id),
-        kind=process.kind,
-        key=process.key,
+        kind=str(process.kind),
+        key=None if process.key is None else str(process.key),
         status=process.status,
         run=process.run,
         mover=mover.who,
@@ -95,6 +101,6 @@ def view(process: Process, now: int, workers: dict[bytes, str], queues: Standing
         state=value(process.state),
         progress=_progress(process.progress),
         attributes=value(process.attributes),
-        code=process.code,
+        code=str(process.code),
         owner=None if process.owner is None else workers.get(process.owner, id_text(process.owner)),
     )

@@ -32,6 +32,7 @@ OWN_TABLES = {
     "clock": "each database keeps its time in its own way",
     "gate": "SQLite has one writer",
     "migration": "SQLite counts in user_version",
+    "schema_reader": "not of any process",
 }
 STORE_METHODS = 18
 

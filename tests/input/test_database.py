@@ -19,6 +19,7 @@ from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, Star
 from perdure.kernel.message import Message, MessageType, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.transition import Sender
+from perdure.store.migrate import steps
 from tests.input.door import LIMIT, execute
 
 NOBODY = Sender("", "", "test")
@@ -68,18 +69,28 @@ def test_f32_a_wrong_url_is_refused_with_the_right_shape(url: str) -> None:
 async def test_f32_a_database_of_a_newer_perdure_is_refused_and_left_alone(store_url: str) -> None:
     async with Engine(store_url, workflows=[wait]) as engine:
         await engine.start(wait)
-    newer, older = {
-        "sqlite": ("PRAGMA user_version = 99", "PRAGMA user_version = 1"),
+    kind = store_url.partition(":")[0]
+    newer, for_newer, older, for_all = {
+        "sqlite": (
+            "PRAGMA user_version = 99",
+            "UPDATE schema_reader SET oldest = 99",
+            f"PRAGMA user_version = {len(steps('sqlite'))}",
+            "UPDATE schema_reader SET oldest = 1",
+        ),
         "postgresql": (
             "INSERT INTO perdure.migration (number, name) VALUES (99, 'of tomorrow')",
+            "UPDATE perdure.schema_reader SET oldest = 99",
             "DELETE FROM perdure.migration WHERE number = 99",
+            "UPDATE perdure.schema_reader SET oldest = 1",
         ),
-    }[store_url.partition(":")[0]]
+    }[kind]
     await execute(store_url, newer)
+    await execute(store_url, for_newer)
     for work in (False, True):
-        with pytest.raises(StoreTooNew, match=r"99.*(install the newer Perdure|upgrade Perdure)"):
+        with pytest.raises(StoreTooNew, match=r"99.*upgrade Perdure"):
             await Engine(store_url, work=work, workflows=[wait]).__aenter__()
     await execute(store_url, older)
+    await execute(store_url, for_all)
     async with Engine(store_url, workflows=[wait]) as engine:
         assert await engine.count() == {"input/wait": {"running": 1}}
 

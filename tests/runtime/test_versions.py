@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from perdure import limits
 from perdure.authoring.step import step
 from perdure.authoring.version import patched
 from perdure.authoring.workflow import Workflow, receive, workflow
@@ -23,8 +24,9 @@ Code = Workflow[Any, Any]
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> None:
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     done.clear()
+    monkeypatch.setattr(limits, "HANDOVER_ALONE_SECONDS", 0.0)  # nobody waits for newer code here: see test_handover.py
 
 
 @step(retry=Retry.NONE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from uuid import UUID
 
@@ -12,6 +12,7 @@ from perdure.store.base import Store
 from perdure.store.postgres import PostgresStore
 from perdure.testing.clock import NOON
 from perdure.testing.postgres_clock import DatabaseTime
+from tests.store import damage as values
 
 FULL = "SELECT (SELECT count(*) FROM perdure.process) + (SELECT count(*) FROM perdure.event)"
 TRUNCATE = "TRUNCATE perdure.process, perdure.event, perdure.message, perdure.worker, perdure.key_kept, perdure.queue"
@@ -67,6 +68,20 @@ class PostgresGround:
         async with self.outside.transaction():
             await self.outside.execute(LOCK, [UUID(bytes=process) for process in processes])
             yield
+
+    def damages(self, table: str) -> Sequence[str]:
+        """Bad values, as far as the types of the columns have room for them."""
+        return values.named(values.POSTGRES, table)
+
+    async def damage(self, store: Store, row: bytes, table: str, damage: str) -> bool:
+        """Write one with the connection of nobody's; the constraints are kept."""
+        given: UUID | str = row.decode() if table == "queue" else UUID(bytes=row)
+        try:
+            async with self.outside.transaction():
+                done = await self.outside.execute(values.statement("perdure.", table, damage, "$1"), given)
+        except asyncpg.PostgresError:
+            return False
+        return done.endswith(" 1")
 
 
 async def empty(outside: asyncpg.Connection, at: int | None = None) -> None:

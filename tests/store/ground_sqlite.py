@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from perdure.store.base import Store
 from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite_connection import Connection
 from perdure.testing.clock import MachineTime, MovableMachine
+from tests.store import damage as values
 
 
 class SqliteGround:
@@ -32,3 +35,28 @@ class SqliteGround:
         """Nobody locks single rows here."""
         raise NotImplementedError
         yield
+
+    def damages(self, table: str) -> Sequence[str]:
+        """Bad values; SQLite is told to keep no constraint while they are written."""
+        return values.named(values.SQLITE, table)
+
+    async def damage(self, store: Store, row: bytes, table: str, damage: str) -> bool:
+        """Write one with the store's own connection: a database in memory has no other."""
+        assert isinstance(store, SqliteStore)
+        given: bytes | str = row.decode() if table == "queue" else row
+
+        def write(connection: Connection) -> bool:
+            raw = connection.raw
+            raw.commit()
+            raw.execute("PRAGMA ignore_check_constraints = ON")
+            raw.execute("PRAGMA foreign_keys = OFF")
+            try:
+                return raw.execute(values.statement("", table, damage, "?1"), (given,)).rowcount == 1
+            except sqlite3.Error:
+                return False
+            finally:
+                raw.commit()
+                raw.execute("PRAGMA ignore_check_constraints = OFF")
+                raw.execute("PRAGMA foreign_keys = ON")
+
+        return await store._writer.lane.run(write)

@@ -11,12 +11,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from perdure.authoring.fingerprint import fingerprint
 from perdure.authoring.queue import Routing, queued_steps
 from perdure.authoring.task import QueueWork
 from perdure.authoring.workflow import DEFINED, Workflow
 from perdure.errors import DefinitionError, InvalidInput, UnknownKind
 from perdure.kernel.child import queue_kind
 from perdure.kernel.names import check_name
+from perdure.kernel.offer import Offer
 from perdure.kernel.plain import shown
 
 _BY_PATH: dict[str, str] = {}
@@ -57,6 +59,11 @@ class Registry:
         """The (kind, version) pairs of which this registry can run processes."""
         pairs = [pair for pair in self.versions if pair[0] in self.kinds]
         return (*pairs, *((kind, label) for kind in self.queues for label in ("", *self.labels)))
+
+    def offer(self, schema: int) -> Offer:
+        """What a worker with this registry says of itself; ``schema`` is the newest one that its Perdure knows."""
+        codes = {pair: fingerprint(workflow.function) for pair, workflow in self.versions.items()}
+        return Offer(frozenset(self.hosted), codes, schema)
 
     @property
     def limited(self) -> bool:

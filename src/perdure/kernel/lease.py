@@ -53,6 +53,7 @@ class ClaimAnswer(Struct, frozen=True, gc=False):
     Of a claim ``among`` some it is None, or now if some of them may only be taken by looking for all that is due.
 
     ``alive`` is false when the incarnation was ended. ``suspects`` says that suspects are due.
+    ``schema_ahead`` is that of the last beat, or of the opening.
     """
 
     claimed: tuple[Claimed, ...]
@@ -60,3 +61,4 @@ class ClaimAnswer(Struct, frozen=True, gc=False):
     next_due_at: int | None = None
     alive: bool = True
     suspects: bool = False
+    schema_ahead: int = 0

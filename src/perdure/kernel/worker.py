@@ -85,9 +85,13 @@ class BeatAnswer(Struct, frozen=True, gc=False):
     """``alive`` is false when the incarnation was ended: drop everything. ``lost`` are rows owned no more.
 
     ``lead`` is how many microseconds the store's time is ahead of its machine's clock, since that was put back.
+    ``schema_ahead`` is the number of the database's schema where a newer Perdure has migrated it, else 0; ``outgrown``
+    says that this Perdure cannot go on beside it.
     """
 
     alive: bool
     now: int
     lost: tuple[bytes, ...] = ()
     lead: int = 0
+    schema_ahead: int = 0
+    outgrown: bool = False

@@ -11,6 +11,7 @@ from msgspec import json
 
 from perdure.authoring.task import QueueWork, task_of
 from perdure.authoring.turn_loop import Ask, TurnLoop
+from perdure.kernel import integrity
 from perdure.kernel.attempt import FailedAttempt
 from perdure.kernel.child import ANSWERS, ORDERS
 from perdure.kernel.command import sooner, until_of
@@ -104,7 +105,7 @@ class Activation:
         self.inherited: set[Slot] | None = None
         self.commit: Commit | None = None
         self.heard = process.seen
-        self.unheard = False
+        self.unheard = 0  # so many messages a commit's answer has told of, which are read before it goes on
         self.queued = False
         self.gone = False
         self.leaving = False
@@ -220,11 +221,17 @@ class Activation:
         self.events.append(Event(self.number, self.turns, type, self.at, place, name, payload, digest, message))
 
     def hear(self, messages: Sequence[Message]) -> int:
-        """Put messages into the next turn, each once, in the order of their numbers; answers how many were new."""
+        """Put messages into the next turn, each once, in the order of their numbers; answers how many were new.
+
+        Raises DamagedRecord if one that was sent before another is not there.
+        """
         new = 0
         for message in messages:
-            # Whoever was asked for twice is read twice; and an order to end is told before what stands in front of it.
-            if message.number > self.heard and (message.type is not _TERMINATE or message.number == self.heard + 1):
+            if message.number > self.heard:  # whoever was asked for twice is read twice
+                if message.number != self.heard + 1:
+                    if message.type is _TERMINATE:  # an order to end is told before what stands in front of it
+                        continue
+                    raise integrity.gap(self.process, self.heard, message)
                 self.heard = message.number
                 self.inputs.append((EventType.MESSAGE_RECEIVED, message, None))
                 new += 1

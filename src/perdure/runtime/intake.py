@@ -219,6 +219,8 @@ class Intake:
         answer = await self.store.claim(claim)
         self.scheduler.telemetry.took("claim", self.scheduler.time.monotonic() - sent)
         self.scheduler.time.heard(answer.now, sent)
+        if answer.schema_ahead:
+            self.scheduler.unreadable.handover.saw(answer.schema_ahead)
         if not answer.alive:
             self.ended(claim.worker)
         if claim.worker != self.incarnation.id or self.incarnation.lost:

@@ -215,7 +215,7 @@ class Notary:
     def _tell(self, activation: Activation, message: Message | None) -> None:
         """Let the process hear its result, which lies in its inbox: at once, if it is the next that is to be heard."""
         if activation.unheard or message is None or message.number > activation.heard + 1:
-            activation.unheard = True
+            activation.unheard = activation.unheard or -1
             self._scheduler.unheard(activation)
         else:
             self._scheduler.heard(activation, [message])

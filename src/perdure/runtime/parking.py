@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from perdure.errors import StoreError
+from perdure.errors import BadRecord, StoreError
 from perdure.kernel import transition
-from perdure.kernel.commit import CommitAnswer, Verdict
+from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
 
@@ -20,16 +21,21 @@ log = logging.getLogger("perdure")
 
 def park(scheduler: Scheduler, activation: Activation, error: BaseException) -> None:
     """Park a process of which no commit is in flight; what it did not write is void."""
-    process = activation.process
     scheduler.drop(activation)
     time = scheduler.time
-    commit = transition.broken(process, Failure.of(error), now=time.now(), idle_at=time.idle_at())
+    commit = transition.broken(activation.process, Failure.of(error), now=time.now(), idle_at=time.idle_at())
+    scheduler.committer.commit(commit, partial(_parked, scheduler, commit, error))
 
-    def answered(answer: Any) -> None:
-        if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
-            scheduler.telemetry.counters["broken"] += 1
-            scheduler.ended(commit.after, scheduler.committer.sent)
-        elif isinstance(answer, StoreError):  # its lease lapses, and whoever takes it over parks it
-            log.error("process %s could not be parked as broken: %s", id_text(process.id), answer)
 
-    scheduler.committer.commit(commit, answered)
+def _parked(scheduler: Scheduler, commit: Commit, error: BaseException, answer: Any) -> None:
+    """Hear what became of it. Where it was refused somebody else has the process, and nothing is to be said."""
+    process = commit.after
+    if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
+        log.error("process %s is broken and waits for a person: %s", id_text(process.id), error)
+        scheduler.telemetry.counters["broken"] += 1
+        scheduler.ended(commit.after, scheduler.committer.sent)
+    elif isinstance(answer, BadRecord) and commit.events:
+        bare = transition.unrecorded(commit)
+        scheduler.committer.commit(bare, partial(_parked, scheduler, bare, error))
+    elif isinstance(answer, StoreError):  # its lease lapses, and whoever takes it over parks it
+        log.error("process %s could not be parked as broken: %s", id_text(process.id), answer)

@@ -72,6 +72,8 @@ class Pulse:
             self.ended(incarnation)
             return self.beat_seconds
         self.sure_until = sent + self.scheduler.lease_seconds
+        if answer.schema_ahead:
+            self.scheduler.unreadable.handover.saw(answer.schema_ahead, outgrown=answer.outgrown)
         lost = set(answer.lost)
         for renewal in renewals:
             activation = self.scheduler.hand.get(renewal.process)

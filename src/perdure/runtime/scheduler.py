@@ -22,13 +22,13 @@ from perdure.kernel.attempt import FailedAttempt
 from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Verdict
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
+from perdure.kernel.integrity import flaw
 from perdure.kernel.lease import Claimed
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import RUNNING, Process
 from perdure.kernel.renewal import renewed
-from perdure.kernel.unopened import first_trouble
-from perdure.runtime import expiry, letter, publishing, shortage, standing, termination, undoing, unreadable
+from perdure.runtime import expiry, letter, publishing, shortage, standing, termination, undoing
 from perdure.runtime.activation import Activation
 from perdure.runtime.agent import Agent
 from perdure.runtime.alarm import Alarms
@@ -41,6 +41,7 @@ from perdure.runtime.parking import park
 from perdure.runtime.ready import Ready
 from perdure.runtime.replay import replay
 from perdure.runtime.store_time import StoreTime
+from perdure.runtime.unreadable import Unreadable
 from perdure.telemetry import Telemetry
 
 log = logging.getLogger("perdure")
@@ -95,6 +96,7 @@ class Scheduler:
         self.alone = False
         self.emptied = asyncio.Event()
         self.eager = EagerStart(self)
+        self.unreadable = Unreadable(self)
         self.feed = Ready(self._turn, time).put
 
     # -- taking processes in hand ------------------------------------------------------------------------------
@@ -121,25 +123,26 @@ class Scheduler:
         self.hand[process.id] = activation
         self.telemetry.counters["claims"] += 1
         now = self.time.now()
-        if claimed.trouble is not None:
-            unreadable.let_go(activation, claimed.trouble, self._park, self.hand_back)
-            return
-        if termination.carried_out(self, activation, claimed) or expiry.too_late(self, activation):
+        trouble = claimed.trouble or flaw(process, claimed.events, claimed.messages)
+        if trouble is not None:
+            self.unreadable.let_go(activation, trouble)
             return
         try:
+            if termination.carried_out(self, activation, claimed) or expiry.too_late(self, activation):
+                return
             replay(activation, claimed.events, claimed.messages)
+            self.telemetry.counters["messages"] += activation.hear(claimed.messages)
         except Exception as error:  # a misfit, or code or a payload that cannot be opened: a person must see it
             if self._short(activation, error):
                 return
             if not isinstance(error, HistoryMisfit):
                 log.exception("process %s could not be replayed", id_text(process.id))
-            self._park(activation, error)
+            self.unreadable.misfit(activation, claimed.events, error)
             return
         if claimed.was_owned_by is not None:
             self.telemetry.counters["takeovers"] += 1
             evidence = b'{"worker":"%s","lease":"lapsed","origin":"automatic"}' % id_text(claimed.was_owned_by).encode()
             activation.note(EventType.REVIVED, now, evidence)
-        self.telemetry.counters["messages"] += activation.hear(claimed.messages)
         if letter.to_be_read(activation):
             self._listen(activation)
         elif activation.inputs or activation.loop.due_timers(now):
@@ -189,7 +192,7 @@ class Scheduler:
             activation.gather()
         except Exception as error:  # a misfit, or code that runs in a circle: a person must see it
             if not self._short(activation, error):
-                self._park(activation, error)
+                self.park(activation, error)
         else:
             if activation.loop.mailboxes and letter.to_be_read(activation):
                 self._listen(activation)
@@ -207,7 +210,7 @@ class Scheduler:
             if self._short(activation, error):
                 return
             log.exception("process %s cannot go on; please report it", id_text(activation.process.id))
-            self._park(activation, error)
+            self.park(activation, error)
 
     def _go_on(self, activation: Activation) -> None:
         if activation.releasing:
@@ -256,7 +259,7 @@ class Scheduler:
             if answer.verdict is Verdict.READ_FIRST and not activation.gone:
                 self.telemetry.counters["commits_read_first"] += 1
                 activation.take_back(commit)
-                self._listen(activation)
+                self._listen(activation, answer.inbox)
                 return
             self.telemetry.counters["commits_refused"] += 1
             self.agent.refused(commit.after)
@@ -268,7 +271,7 @@ class Scheduler:
             return
         log.error("process %s: its commit was not written: %s", id_text(activation.process.id), answer)
         if isinstance(answer, BadRecord):
-            self._park(activation, answer)
+            self.park(activation, answer)
         else:
             self.drop(activation)
 
@@ -285,11 +288,11 @@ class Scheduler:
                 self.waiting(self.time.now() if inbox > process.seen else process.due_at)
             return
         if activation.trouble is not None:
-            self._park(activation, activation.trouble)
+            self.park(activation, activation.trouble)
         elif activation.leaving or (self.alone and not process.deaths):
             self.hand_back(activation)  # it goes on elsewhere: we stop, or it is no suspect any more
         elif inbox > activation.heard:
-            self._listen(activation)  # rule 18: unheard messages open the next turn before outputs are released
+            self._listen(activation, inbox)  # rule 18: unheard messages open the next turn before outputs are released
         elif activation.events or activation.asked or activation.loop.timers.open or activation.outbox is not None:
             self._settle(activation)
         else:  # a step after a step, as most commits are
@@ -297,8 +300,8 @@ class Scheduler:
             if not activation.in_flight:
                 self._settle(activation)
 
-    def _listen(self, activation: Activation) -> None:
-        activation.unheard = True
+    def _listen(self, activation: Activation, inbox: int = -1) -> None:
+        activation.unheard = inbox or -1
         self.unheard(activation)
 
     def heard(
@@ -310,17 +313,16 @@ class Scheduler:
         letters: letter.Found = letter.NONE,
     ) -> None:
         """What it had not heard was read, and ``letters``: its next turn begins, which waits for them if ``wanted``."""
+        counted = activation.unheard if wanted else 0
         if wanted:
-            activation.unheard = False
-        if activation.gone:
-            return
-        if trouble := first_trouble(message.payload for message in (*letters[1], *messages)):
-            unreadable.let_go(activation, trouble, self._park, self.hand_back)
+            activation.unheard = 0
+        if activation.gone or self.unreadable.among(activation, (*letters[1], *messages), counted):
             return
         if termination.ordered(messages, activation.void) is not None:
             self.hand_back(activation)  # whoever claims it, with its history, ends it
             return
-        self.telemetry.counters["messages"] += activation.hear(messages)
+        if not self.unreadable.hear(activation, messages):
+            return
         if letters[0]:
             letter.fetched(activation, letters)
         if activation.inputs or activation.loop.due_timers(self.time.now()):
@@ -375,7 +377,7 @@ class Scheduler:
 
     # -- processes that cannot go on -----------------------------------------------------------------------------
 
-    def _park(self, activation: Activation, error: BaseException) -> None:
+    def park(self, activation: Activation, error: BaseException) -> None:
         """Park a process as broken with what is known; what it did not write is void."""
         if activation.gone:
             return

@@ -76,6 +76,10 @@ class Ward:
             self._workers_at = now
         return self._workers
 
+    def offers(self) -> list[bytes]:
+        """What the incarnations that have not ended say of themselves, as they were when they were last looked for."""
+        return [worker.hosts for worker in self._workers if worker.id != self.incarnation.id]
+
     async def may_recover(self, found: str) -> bool:
         """Whether what was found may be recovered; while a person has paused that, it is reported and left alone."""
         row = await switch(self.store)

@@ -6,8 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from msgspec import json
-
 from perdure.authoring.registry import Registry
 from perdure.clock import Machine, microseconds
 from perdure.errors import PerdureError
@@ -120,6 +118,7 @@ class Worker:
         self.scheduler.posted = self._posted
         self.scheduler.room = self.intake.parted
         self.intake.reconcile = self.reconcile
+        self.scheduler.unreadable.handover.others = self.ward.offers
         self.ward.taken = self.taken
         self.ward.steady = self.pulse.steady
         self.intake.ended = self.pulse.ended = self._ended
@@ -249,8 +248,8 @@ class Worker:
         await self.store.retire(self.incarnation.id, None, died=False)
 
     async def _enlist(self, incarnation: bytes) -> None:
-        hosts = json.encode(sorted(self.registry.hosted))
-        row = WorkerRow(incarnation, self.machine.name(), hosts)
+        offer = self.scheduler.unreadable.handover.offer = self.registry.offer(getattr(self.store, "schema", 0))
+        row = WorkerRow(incarnation, self.machine.name(), offer.encode())
         sent = self.machine.monotonic()
         await self.store.enlist(row, microseconds(self.pace.lease_seconds))
         self.pulse.sure_until = sent + self.pace.lease_seconds

@@ -41,21 +41,38 @@ def steps(database: str) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def pending(database: str, reached: int, *, migrate: bool) -> tuple[Step, ...]:
+def pending(database: str, reached: int, *, migrate: bool, oldest: int | None = None) -> tuple[Step, ...]:
     """The steps that a database which has ``reached`` that number still needs.
 
-    Raises StoreTooNew if it knows steps that this Perdure does not, StoreTooOld if steps are needed and
-    ``migrate`` is false.
+    One that is newer than this Perdure needs none, if the ``oldest`` that may work beside it is no newer than this one:
+    else StoreTooNew is raised. Raises StoreTooOld if steps are needed and ``migrate`` is false.
     """
     known = steps(database)
     if reached > len(known):
-        raise StoreTooNew(
-            f"the database is at schema version {reached}, this Perdure knows only {len(known)}: "
-            "upgrade Perdure on this machine to the version that the other workers run"
-        )
+        refuse_too_new(database, reached, oldest)
     left = known[reached:]
     if left and not migrate:
         raise StoreTooOld(
             f"the database is at schema version {reached}, this Perdure needs {len(known)}: run `perdure migrate` first"
         )
     return left
+
+
+def refuse_too_new(database: str, reached: int, oldest: int | None) -> None:
+    """Raise StoreTooNew unless this Perdure may work beside the newer schema of a database."""
+    newest = len(steps(database))
+    if oldest is None or oldest > newest:
+        raise StoreTooNew(
+            f"the database is at schema version {reached}, which Perdure can use from version {oldest or reached} on; "
+            f"this one knows {newest}: upgrade Perdure on this machine to the version that the other workers run"
+        )
+
+
+def ahead(database: str, reached: int) -> int:
+    """The number of a database's schema where it is newer than this Perdure; else 0."""
+    return reached if reached > len(steps(database)) else 0
+
+
+def outgrown(database: str, oldest: int | None) -> bool:
+    """Whether a database has become one beside which this Perdure cannot go on."""
+    return oldest is not None and oldest > len(steps(database))

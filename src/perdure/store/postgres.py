@@ -28,6 +28,7 @@ from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.store import postgres_row as row
 from perdure.store.base import Pruned, Record, Search
 from perdure.store.lineage import Line, Lineage, SetBehind
+from perdure.store.migrate import ahead, outgrown, steps
 from perdure.store.news import Heard, Stop
 from perdure.store.postgres_batch import (
     commit_alone,
@@ -48,6 +49,8 @@ from perdure.store.postgres_url import address_of
 
 log = logging.getLogger("perdure")
 
+BEATS_A_LOOK = 10
+
 
 class PostgresStore:
     """The store protocol on PostgreSQL 13 and later; what each method promises stands in ``store/base.py``."""
@@ -65,6 +68,9 @@ class PostgresStore:
         self._presence = Presence(self._address, machine, sql)
         self.lineage = Lineage(machine, sql)
         self._looking_back = asyncio.Lock()
+        self.schema = len(steps("postgres"))
+        self._ahead = 0
+        self._beaten = 0
         for link in (self._writes, self._beats, self._reads, self._searches):
             link.met = self.lineage.met
 
@@ -75,7 +81,8 @@ class PostgresStore:
 
     async def open(self, *, migrate: bool = True) -> None:
         """Connect; create or migrate the schema under a lock, or raise StoreTooOld if ``migrate`` is false."""
-        await prepare(self._address, migrate=migrate, found=self._narrow)
+        reached = await prepare(self._address, migrate=migrate, found=self._narrow)
+        self._ahead = ahead("postgres", reached)
         try:
             for link in (self._writes, self._beats, self._reads):
                 await link.open()
@@ -205,7 +212,7 @@ class PostgresStore:
             for before, process in taken
         )
         self.lineage.claimed(process for _, process in taken)
-        return ClaimAnswer(claimed, now, next_due_at, alive, suspects)
+        return ClaimAnswer(claimed, now, next_due_at, alive, suspects, self._ahead)
 
     async def _held(
         self, claimed: Sequence[Process]
@@ -272,7 +279,18 @@ class PostgresStore:
                 self.lineage.beaten(beat.worker, found["beats"], found["alive"], found["line"])
             except SetBehind as behind:
                 await self._look_back(behind, line)
-        return BeatAnswer(found["alive"], found["now"], tuple(found["lost"] or ()), found["lead"])
+        gone = await self._look_ahead()
+        lost = tuple(found["lost"] or ())
+        return BeatAnswer(found["alive"], found["now"], lost, found["lead"], self._ahead, gone)
+
+    async def _look_ahead(self) -> bool:
+        """See with every tenth beat whether a newer Perdure has migrated the database; True: to one not for us."""
+        self._beaten += 1
+        if self._beaten % BEATS_A_LOOK != 1:
+            return False
+        found = await self._beats.row("reached")
+        self._ahead = max(self._ahead, ahead("postgres", found["reached"]))
+        return outgrown("postgres", found["oldest"])
 
     async def _look_back(self, behind: SetBehind, known: Line | None) -> None:
         """The database was set back: see what is lost, have claims wait, then tell everybody; raises ``behind``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
@@ -12,14 +13,16 @@ from perdure.kernel.commit import APPLIED, CREATED, Commit, CommitAnswer, Start,
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.process import Process, Status
+from perdure.kernel.recorded import MALFORMED
+from perdure.kernel.unknown import Statuses, Types
 from perdure.kernel.worker import Worker
 
-STATUSES: Mapping[str, Status] = {status.value: status for status in Status}
+STATUSES: Mapping[str, Status] = Statuses({status.value: status for status in Status})
 VERDICTS: Mapping[str, Verdict] = {verdict.value: verdict for verdict in Verdict}
-TYPES: Mapping[int, EventType] = {int(type): type for type in EventType}
+TYPES: Mapping[int, EventType] = Types({int(type): type for type in EventType})
 _STATUS = Process.__struct_fields__.index("status")
 _ATTRIBUTES = Process.__struct_fields__.index("attributes")
-MESSAGE_TYPES: Mapping[int, MessageType] = {int(type): type for type in MessageType}
+MESSAGE_TYPES: Mapping[int, MessageType] = Types({int(type): type for type in MessageType})
 
 
 def start_answers(starts: Sequence[Start], row: asyncpg.Record) -> list[StartAnswer]:
@@ -67,7 +70,8 @@ def process_of(columns: Sequence[Any]) -> Process:
     fields[_STATUS] = STATUSES[fields[_STATUS]]
     if fields[_ATTRIBUTES] is not None:
         # jsonb gives back its own spelling; ours has no blanks and sorted names, on every store.
-        fields[_ATTRIBUTES] = json.encode(json.decode(fields[_ATTRIBUTES]), order="sorted")
+        with suppress(*MALFORMED):  # its numbers may be larger than ours: then it stays as PostgreSQL spells it
+            fields[_ATTRIBUTES] = json.encode(json.decode(fields[_ATTRIBUTES]), order="sorted")
     return Process(*fields)
 
 

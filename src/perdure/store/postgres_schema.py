@@ -6,6 +6,7 @@ Perdure has them, in the transaction of the last migration, so that a changed fu
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,11 +18,15 @@ from typing import Any
 import asyncpg
 
 from perdure.errors import StoreUnavailable
-from perdure.store.migrate import Step, pending
+from perdure.store.migrate import Step, pending, steps
 from perdure.store.postgres_error import translated
 from perdure.store.postgres_link import connect, ended
 from perdure.store.postgres_url import Address
 from perdure.store.query import load
+
+LOCK_TRIES = 60
+LOCK_SECONDS = 1.0
+"""How often a step is tried for which somebody holds a table, and how long after each other."""
 
 _SCHEMA = re.compile(r"\bperdure(?=\.|;)")
 Found = Callable[[Any], Awaitable[None]]
@@ -59,24 +64,47 @@ def schema_lock(schema: str) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-async def prepare(address: Address, *, migrate: bool, found: Found | None = None) -> None:
+async def prepare(address: Address, *, migrate: bool, found: Found | None = None) -> int:
     """Bring the schema up to date, or find it so. Many may do this at once, and any may be killed at any point.
 
-    ``found`` is asked on the same connection then.
+    ``found`` is asked on the same connection then. The answer is the number of the schema, which may be newer than this
+    Perdure where that can work beside it.
     """
     try:
         connection = await connect(address, "migration")
     except Exception as error:
         raise translated(error, address.shown) from error
+    tries = 0
     try:
-        while pending("postgres", await _reached(connection, address.schema), migrate=migrate):
-            await _apply_next(connection, address.schema)
+        while True:
+            reached = await _reached(connection, address.schema)
+            oldest = await _oldest(connection, address.schema) if reached > len(steps("postgres")) else None
+            if not pending("postgres", reached, migrate=migrate, oldest=oldest):
+                break
+            try:
+                await _apply_next(connection, address.schema)
+            except asyncpg.LockNotAvailableError:
+                # Somebody holds a table that the step needs: those who queued up behind us have their turn first.
+                tries += 1
+                if tries == LOCK_TRIES:
+                    raise
+                await asyncio.sleep(LOCK_SECONDS)
         if found is not None:
             await found(connection)
+        return reached
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
         raise translated(error, address.shown) from error
     finally:
         await ended(connection)
+
+
+async def _oldest(connection: asyncpg.Connection[asyncpg.Record], schema: str) -> int | None:
+    """The lowest schema of which a Perdure may work beside this one; None if it does not say."""
+    try:
+        oldest: int | None = await connection.fetchval(queries(schema)["oldest_reader"])
+    except asyncpg.UndefinedTableError:
+        return None
+    return oldest
 
 
 async def _reached(connection: asyncpg.Connection[asyncpg.Record], schema: str) -> int:
@@ -111,8 +139,10 @@ async def _apply_next(connection: asyncpg.Connection[asyncpg.Record], schema: st
             await _lock_what_is_not_there(connection, schema)
         await connection.execute(sql["create_schema"])
         await connection.execute(sql["lock_schema"])
-        left = pending("postgres", await connection.fetchval(sql["last_migration"]), migrate=True)
+        done: int = await connection.fetchval(sql["last_migration"])
+        left = steps("postgres")[done:]
         if left:
+            await connection.execute(sql["limit_waiting"])
             await connection.execute(script(left[0], schema))
             if len(left) == 1:
                 await connection.execute(functions(schema))

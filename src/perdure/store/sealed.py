@@ -67,6 +67,11 @@ class SealedStore(Store):
         self._late: dict[int, Parcel[Any]] = {}
 
     @property
+    def schema(self) -> int:
+        """The newest schema that this Perdure knows of the database behind."""
+        return int(getattr(self.store, "schema", 0))
+
+    @property
     def connected_at(self) -> float | None:
         """When the store's own connection came back last, if it tells."""
         found: float | None = getattr(self.store, "connected_at", None)

@@ -35,6 +35,7 @@ from perdure.store import (
 )
 from perdure.store.base import Pruned, Record, Search
 from perdure.store.lineage import Lineage
+from perdure.store.migrate import ahead
 from perdure.store.news import Heard, Stop
 from perdure.store.sqlite_bell import Bell
 from perdure.store.sqlite_clock import SqliteClock
@@ -84,6 +85,7 @@ class SqliteStore:
         self._remembers = not memory or self._machine.simulated
         self._looking_back = asyncio.Lock()
         self._watch = Watch(self._writer.hints, self._bell, self._connect_watch)
+        self.schema, self._ahead = len(sqlite_schema.migrations()), 0
 
     # -- opening and closing -----------------------------------------------------------------------------------
 
@@ -112,6 +114,7 @@ class SqliteStore:
         line, line_at, ticks = connection.one("clock_line")
         self._writer.line.adopt(line, ticks)
         self.lineage.joined(now - line_at)
+        self._ahead = ahead("sqlite", connection.one("read_schema")[0])
 
     def _connect(self) -> Connection:
         connection = self._writer.patiently(lambda: Connection(self._file))
@@ -232,9 +235,10 @@ class SqliteStore:
         # If we die here the rows are ours and nobody has them: their leases lapse, and somebody takes them over.
         if self._remembers:
             self.lineage.claimed(taken.rows)
-        if not any(row.events or row.inbox for row in taken.rows):
-            return taken.left.answer(sqlite_claim.bare(taken))
-        return await self._read(lambda connection: sqlite_claim.read(connection, taken))
+        answer = taken.left.answer(sqlite_claim.bare(taken))
+        if any(row.events or row.inbox for row in taken.rows):
+            answer = await self._read(lambda connection: sqlite_claim.read(connection, taken))
+        return replace(answer, schema_ahead=self._ahead) if self._ahead else answer
 
     def _take(self, transaction: Transaction, claim: Claim) -> sqlite_claim.Taken:
         if not claim.seize:
@@ -284,9 +288,9 @@ class SqliteStore:
 
     async def beat(self, beat: Beat) -> BeatAnswer:
         """Record a sign of life and prolong leases; goes first in the writer's queue (rule 25)."""
-        return await self._writer.write(
-            lambda transaction: sqlite_worker.beat(transaction, beat, self._clock), urgent=True, synced=False
-        )
+        answer = await self._writer.write(lambda t: sqlite_worker.beat(t, beat, self._clock), urgent=True, synced=False)
+        self._ahead = max(self._ahead, answer.schema_ahead)
+        return answer
 
     async def retire(self, worker: bytes, beats: int | None, died: bool) -> bool:
         """End an incarnation once, if it has beaten no more than ``beats`` times. False: it lives, or had ended."""

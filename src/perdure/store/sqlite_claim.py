@@ -11,10 +11,12 @@ from msgspec.structs import replace
 
 from perdure.kernel.child import QUEUE_MARK
 from perdure.kernel.event import Event
+from perdure.kernel.integrity import unreadable_claim
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
 from perdure.kernel.message import Message, Waiting
 from perdure.kernel.process import Process, Status
 from perdure.kernel.quarantine import together
+from perdure.kernel.unknown import Garbled
 from perdure.limits import BATCH_BYTES, SMALL_INBOX_RECORDS, SUSPECT_DEATHS
 from perdure.store import sqlite_queue, sqlite_row
 from perdure.store.sqlite_clock import SqliteClock
@@ -22,6 +24,8 @@ from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_queue import Part
 from perdure.store.sqlite_writer import Transaction
 
+LAST_TOKEN = (1 << 63) - 1
+"""After the highest number tokens begin anew: the row of one process must not end the claims of all."""
 EVENTS_AT_ONCE = 10_000
 """Events that one packed answer holds, unless a single history is longer."""
 
@@ -88,6 +92,11 @@ class Taken(Struct):
     owners: list[bytes | None]
     left: Work
 
+    @property
+    def garbled(self) -> bool:
+        """Whether a row holds a text that is not UTF-8."""
+        return any(type(text) is Garbled for row in self.rows for text in (row.key, row.awaiting, row.share))
+
 
 def take(transaction: Transaction, clock: SqliteClock, claim: Claim) -> Taken:
     """Take due processes under the write lock; what they hold is read afterwards, without it."""
@@ -135,8 +144,8 @@ def _owned(transaction: Transaction, claim: Claim, rows: Sequence[Process]) -> l
         transaction.connection.write("own_processes", 1, [row.id for row in rows], claim.worker, due_at, now, now)
     return [
         replace(
-            row, token=row.token + 1, owner=claim.worker, due_at=due_at, reminder=False,
-            opened_at=now if row.opened_at is None else row.opened_at, changed_at=now,
+            row, token=1 if row.token == LAST_TOKEN else row.token + 1, owner=claim.worker, due_at=due_at,
+            reminder=False, opened_at=now if row.opened_at is None else row.opened_at, changed_at=now,
         )
         for row in rows
     ]  # fmt: skip
@@ -164,20 +173,29 @@ def _take_among(transaction: Transaction, claim: Claim) -> Taken:
 
 def bare(taken: Taken) -> tuple[Claimed, ...]:
     """The claimed rows that hold neither events nor messages."""
-    return tuple(Claimed(row, (), (), owner) for row, owner in zip(taken.rows, taken.owners, strict=True))
+    return tuple(
+        Claimed(row, (), (), owner, unreadable_claim(row, (), ()))
+        for row, owner in zip(taken.rows, taken.owners, strict=True)
+    )
 
 
 def read(connection: Connection, taken: Taken) -> ClaimAnswer:
     """Read what the taken processes hold (rule 3): nothing older than the rows, and nothing that came after them."""
-    events = _events(connection, taken.rows)
-    messages = _messages(connection, taken.rows, events)
+    packed = _packed_events(connection, taken.rows)
+    events = _events(packed, taken.rows)
+    packed += (inboxes := _packed_messages(connection, taken.rows, events))
+    messages = _messages(inboxes, taken.rows)
     backlog = _backlogged(connection, taken.rows)
+    odd = any(map(sqlite_row.garbled, packed)) or taken.garbled
     return taken.left.answer(
         tuple(
-            Claimed(row, tuple(events[row.id]), tuple(messages[row.id]), owner, backlog=row.id in backlog)
+            Claimed(
+                row, held := tuple(events[row.id]), inbox := tuple(messages[row.id]), owner,
+                unreadable_claim(row, held, inbox) if odd else None, row.id in backlog,
+            )
             for row, owner in zip(taken.rows, taken.owners, strict=True)
         )
-    )
+    )  # fmt: skip
 
 
 def _may_take(row: Process, claim: Claim, now: int) -> bool:
@@ -244,15 +262,20 @@ def _read(connection: Connection, ids: Sequence[bytes]) -> list[Process]:
     return [row for packed in connection.ask("read_processes", 2, cells) for row in sqlite_row.processes(packed)]
 
 
-def _events(connection: Connection, rows: Sequence[Process]) -> defaultdict[bytes, list[Event]]:
-    events: defaultdict[bytes, list[Event]] = defaultdict(list)
+def _packed_events(connection: Connection, rows: Sequence[Process]) -> list[tuple[Any, ...]]:
+    packed: list[tuple[Any, ...]] = []
     for group in _grouped([row for row in rows if row.events]):
-        last = {row.id: row.events for row in group}
-        cells = [cell for row in group for cell in (row.id, row.run)]
-        for packed in connection.ask("read_histories", 2, cells):
-            for process, event in sqlite_row.events(packed):
-                if event.number <= last[process]:
-                    events[process].append(event)
+        packed += connection.ask("read_histories", 2, [cell for row in group for cell in (row.id, row.run)])
+    return packed
+
+
+def _events(packed: Sequence[tuple[Any, ...]], rows: Sequence[Process]) -> defaultdict[bytes, list[Event]]:
+    events: defaultdict[bytes, list[Event]] = defaultdict(list)
+    last = {row.id: row.events for row in rows}
+    for part in packed:
+        for process, event in sqlite_row.events(part):
+            if event.number <= last[process]:
+                events[process].append(event)
     return events
 
 
@@ -270,17 +293,23 @@ def _grouped(rows: Sequence[Process]) -> Iterator[list[Process]]:
         yield group
 
 
-def _messages(
+def _packed_messages(
     connection: Connection, rows: Sequence[Process], events: defaultdict[bytes, list[Event]]
-) -> defaultdict[bytes, list[Message]]:
+) -> list[tuple[Any, ...]]:
     """What the rows count and have not heard, as much as is read at once, and what the events refer to."""
-    last = {row.id: row.inbox for row in rows if row.inbox}
-    messages: defaultdict[bytes, list[Message]] = defaultdict(list)
     unheard = [cell for row in rows if row.inbox > row.seen for cell in (row.id, row.seen)]
-    named = [(id, event.message) for id in last for event in events[id] if event.message is not None]
+    named = [
+        (row.id, event.message) for row in rows if row.inbox for event in events[row.id] if event.message is not None
+    ]
     packed = connection.ask("read_unheard", 2, unheard, BATCH_BYTES) if unheard else []
     for group in _weighed(connection, named):
         packed += connection.ask("read_messages_by_number", 2, group)
+    return packed
+
+
+def _messages(packed: Sequence[tuple[Any, ...]], rows: Sequence[Process]) -> defaultdict[bytes, list[Message]]:
+    messages: defaultdict[bytes, list[Message]] = defaultdict(list)
+    last = {row.id: row.inbox for row in rows}
     found = {(message.process, message.number): message for part in packed for message in sqlite_row.messages(part)}
     for (process, number), message in sorted(found.items()):
         if number <= last[process]:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import json
 from msgspec.structs import replace
 
+from perdure.errors import BadRecord
 from perdure.kernel.child import is_task
 from perdure.kernel.commit import Commit, CommitAnswer, Start, Verdict
 from perdure.kernel.message import Message
@@ -58,7 +59,12 @@ def commit(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAn
             answers[n] = CommitAnswer(verdict, inbox, now)
         if verdict is Verdict.APPLIED:
             batch.add(commit, inbox)
-    batch.write()
+    try:
+        batch.write()
+    except Collision:  # it was looked at under the lock: what stands in one row is not to be read as written
+        raise BadRecord(
+            "the row of a process holds what no commit can match; mend it, or end the process with `perdure terminate`"
+        ) from None
     return answers
 
 

@@ -22,6 +22,7 @@ from perdure.errors import StoreUnavailable
 from perdure.limits import SQLITE_WAL_BYTES
 from perdure.store.query import load, repeated
 from perdure.store.sqlite_file import LogFile, SqliteFile
+from perdure.store.sqlite_text import escaped, undecodable
 
 log = logging.getLogger("perdure")
 
@@ -85,7 +86,7 @@ class Connection:
 
     def one(self, name: str, /, **given: Any) -> tuple[Any, ...]:
         """The one row that a query answers; an empty tuple if it answers none. Parameters have names."""
-        row: tuple[Any, ...] | None = self.raw.execute(self._sql[name], given).fetchone()
+        row = self._fetched(self._sql[name], given)
         return () if row is None else row
 
     def run(self, name: str, /, **given: Any) -> int:
@@ -102,15 +103,27 @@ class Connection:
     def ask(self, name: str, width: int, cells: list[Any], *common: Any) -> list[tuple[Any, ...]]:
         """The one-row answers of a query over rows: one answer for every 1,024 rows. ``common`` comes before them."""
         return [
-            self.raw.execute(text, [*common, *part] if common else part).fetchone()
-            for text, part in self._parts(name, width, cells)
+            self._fetched(text, [*common, *part] if common else part) for text, part in self._parts(name, width, cells)
         ]
 
     def search(self, name: str, where: str, given: Sequence[Any]) -> tuple[Any, ...]:
         """The one row that a query answers into which the search builder has put its conditions."""
         sql = self._sql[name].replace("/* conditions */", where)
-        row: tuple[Any, ...] = self.raw.execute(sql, given).fetchone()
+        row: tuple[Any, ...] = self._fetched(sql, given)
         return row
+
+    def _fetched(self, sql: str, given: Any) -> Any:
+        """The first row of an answer. One bad text among a thousand rows hides none of them: it is read once more."""
+        try:
+            return self.raw.execute(sql, given).fetchone()
+        except sqlite3.OperationalError as error:
+            if not undecodable(error):
+                raise
+        usual, self.raw.text_factory = self.raw.text_factory, escaped
+        try:
+            return self.raw.execute(sql, given).fetchone()
+        finally:
+            self.raw.text_factory = usual
 
     def _parts(self, name: str, width: int, cells: list[Any]) -> list[tuple[str, Sequence[Any]]]:
         full = ROWS * width

@@ -21,6 +21,7 @@ from perdure.kernel.queue import SHARES_A_LOOK, SWITCH, Queue, Waiting
 from perdure.limits import BATCH_BYTES
 from perdure.store import sqlite_record
 from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite_text import listed
 
 LAST = "\U0010ffff" * 256
 """Behind every share."""
@@ -121,7 +122,7 @@ def may_take(connection: Connection, queue: Queue, row: Process, now: int) -> Pa
 
 def _running(connection: Connection, queue: Queue) -> dict[str | None, int]:
     (found,) = connection.one("running_of_queue", kind=QUEUE_MARK + queue.name)
-    return rules.weights(queue, json.decode(found))
+    return rules.weights(queue, listed(found))
 
 
 class _Look:
@@ -196,10 +197,10 @@ class _Look:
         where = {"kind": self.kind, "code": level.code, "priority": level.priority, "most": SHARES_A_LOOK + 1}
         turn = self.queue.turn
         (found,) = self.connection.one("shares_of_queue", after=turn, last=LAST, **where)
-        shares: list[str | None] = json.decode(found)
+        shares: list[str | None] = listed(found)
         if turn and len(shares) <= SHARES_A_LOOK:
             (found,) = self.connection.one("shares_of_queue", after="", last=turn, **where)
-            shares += json.decode(found)
+            shares += listed(found)
         if len(shares) > SHARES_A_LOOK:
             shares = shares[:SHARES_A_LOOK]
             self.turn = self.turn or shares[-1]
@@ -210,7 +211,7 @@ class _Look:
             return []
         asked = {"kind": self.kind, "now": self.now, "most": most, "priority": priority} | given
         (found,) = self.connection.one(query, **asked)
-        rows = json.decode(found)
+        rows = listed(found)
         return [
             Waiting(bytes.fromhex(id), priority, share, self.queue.weight(cost), due_at, n == most, size, mark)
             for n, (due_at, id, share, cost, size, mark) in enumerate(rows, 1)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import json
 from msgspec.structs import asdict
 
 from perdure.kernel.clock import Clock
 from perdure.store.base import Record
 from perdure.store.sqlite_clock import SqliteClock
 from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite_text import listed
 from perdure.store.sqlite_writer import Transaction
 
 
@@ -19,7 +19,7 @@ def read(connection: Connection, table: type[Record], clock: SqliteClock | None 
     if clock is not None and issubclass(table, Clock):
         return clock.rows(connection)
     (found,) = connection.one(f"read_{table.__name__.lower()}s")
-    return [table(*fields) for fields in json.decode(found)]
+    return [table(*fields) for fields in listed(found)]
 
 
 def write(transaction: Transaction, table: type[Record], changes: Sequence[Record], clock: SqliteClock) -> list[Record]:

@@ -13,21 +13,33 @@ from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.process import Process, Status
+from perdure.kernel.unknown import Statuses, Types
 from perdure.store.sqlite_connection import NOTHING
+from perdure.store.sqlite_text import Escaped, listed
 
 T = TypeVar("T")
 
-STATUS_NUMBER = {
-    Status.RUNNING: 1,
-    Status.HELD: 2,
-    Status.BROKEN: 3,
-    Status.COMPLETED: 4,
-    Status.FAILED: 5,
-    Status.CANCELLED: 6,
-}
-STATUS = {number: status for status, number in STATUS_NUMBER.items()}
-EVENT_TYPE = {int(type): type for type in EventType}
-MESSAGE_TYPE = {int(type): type for type in MessageType}
+
+class _Numbers(dict[Status, int]):
+    """The number of each status; one that is not known here has its own number for its name."""
+
+    def __missing__(self, status: Status) -> int:
+        return int(str(status))
+
+
+STATUS_NUMBER = _Numbers(
+    {
+        Status.RUNNING: 1,
+        Status.HELD: 2,
+        Status.BROKEN: 3,
+        Status.COMPLETED: 4,
+        Status.FAILED: 5,
+        Status.CANCELLED: 6,
+    }
+)
+STATUS = Statuses({number: status for status, number in STATUS_NUMBER.items()})
+EVENT_TYPE = Types({int(type): type for type in EventType})
+MESSAGE_TYPE = Types({int(type): type for type in MessageType})
 
 PROCESS_CELLS = 31
 AFTER_CELLS = 26
@@ -99,6 +111,11 @@ def check_attributes(attributes: bytes) -> None:
         raise BadRecord("the attributes hold a NUL character, which cannot be searched for; leave it out")
 
 
+def garbled(packed: tuple[Any, ...]) -> bool:
+    """Whether a packed answer holds a text that is not UTF-8."""
+    return type(packed[0]) is Escaped
+
+
 def processes(packed: tuple[Any, ...]) -> list[Process]:
     """The processes in a packed answer."""
     return _unpacked(packed, _process)
@@ -133,7 +150,7 @@ class _Body:
 def _unpacked(packed: tuple[Any, ...], record: Callable[[list[Any], _Body], T]) -> list[T]:
     heads, content = packed
     body = _Body(content or b"")
-    return [record(head, body) for head in json.decode(heads)]
+    return [record(head, body) for head in listed(heads)]
 
 
 def _process(head: list[Any], body: _Body) -> Process:

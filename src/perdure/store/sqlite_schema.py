@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
 
-from perdure.errors import StoreError, StoreTooNew, StoreTooOld
+from perdure.errors import StoreError, StoreTooOld
+from perdure.store.migrate import refuse_too_new, steps
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_writer import Writer
 
 APPLICATION_ID = 0x50455244
 """``PERD`` in the file's header: what `file` shows, and how a foreign database is told apart."""
 
-_NAME = re.compile(r"^(\d{3})_[a-z0-9_]+\.sql$")
-
 
 @cache
 def migrations() -> tuple[str, ...]:
     """The texts of the migrations in order; the first has number 1, and none is missing."""
-    found: dict[int, str] = {}
-    for file in files("perdure.store").joinpath("sql", "sqlite", "migrations").iterdir():
-        named = _NAME.match(file.name)
-        if named:
-            found[int(named[1])] = file.read_text(encoding="utf-8")
-    return tuple(found[number] for number in range(1, len(found) + 1))
+    return tuple(step.sql for step in steps("sqlite"))
 
 
 def prepare(connection: Connection, writer: Writer, *, migrate: bool) -> None:
@@ -34,7 +27,7 @@ def prepare(connection: Connection, writer: Writer, *, migrate: bool) -> None:
     of them turns write-ahead logging on, even a look may find the file busy: this may be called again at any point.
     """
     version = _version(connection)
-    if version == len(migrations()):
+    if version >= len(migrations()):
         _use_wal(connection)
         return
     if version == 0:
@@ -52,11 +45,8 @@ def prepare(connection: Connection, writer: Writer, *, migrate: bool) -> None:
 
 def _version(connection: Connection) -> int:
     version = int(connection.raw.execute("PRAGMA user_version").fetchone()[0])
-    newest = len(migrations())
-    if version > newest:
-        raise StoreTooNew(
-            f"the database has schema {version}, this Perdure knows {newest} at most; install the newer Perdure"
-        )
+    if version > len(migrations()):
+        refuse_too_new("sqlite", version, connection.one("read_schema")[1])
     return version
 
 
@@ -84,7 +74,7 @@ def _use_wal(connection: Connection) -> None:
 def _step(connection: Connection) -> int:
     """Apply the next migration, if there is one; the answer is the version after it."""
     version = _version(connection)
-    if version == len(migrations()):
+    if version >= len(migrations()):
         return version
     for statement in statements(migrations()[version]):
         connection.raw.execute(statement)

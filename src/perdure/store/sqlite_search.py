@@ -14,6 +14,7 @@ from perdure.store import sqlite_row
 from perdure.store.base import Search
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_row import STATUS, STATUS_NUMBER
+from perdure.store.sqlite_text import listed
 
 _NOTICED = frozenset({Status.HELD, Status.BROKEN, Status.FAILED, Status.CANCELLED})
 """What people look for; these are few, so that looking by status is quicker than looking from the newest on."""
@@ -37,7 +38,7 @@ def count(connection: Connection, search: Search) -> list[tuple[str, Status, int
         return []
     where, given = built
     (counted,) = connection.search("count_processes", where, given)
-    rows = [(kind, STATUS[status], number) for kind, status, number in json.decode(counted)]
+    rows = [(kind, STATUS[status], number) for kind, status, number in listed(counted)]
     return sorted(rows, key=lambda row: (row[0].encode(), STATUS_NUMBER[row[1]]))
 
 
@@ -108,17 +109,19 @@ def _narrow_attribute(narrow: Any, name: str, value: str) -> None:
     """One attribute must be equal: scalars are compared by SQLite, arrays and objects member by member."""
     wanted = json.decode(value)
     each = "SELECT 1 FROM json_each(CAST(attributes AS TEXT)) AS one WHERE one.key = ?"
-    there = "attributes IS NOT NULL AND json_type(CAST(attributes AS TEXT)) = 'object' AND EXISTS"
+    # A CASE, since what stands in one row and is no JSON would end the search of all.
+    valid = "json_valid(CAST(attributes AS TEXT)) AND json_type(CAST(attributes AS TEXT)) = 'object'"
+    there = f"attributes IS NOT NULL AND CASE WHEN {valid} THEN EXISTS"
     if isinstance(wanted, list | dict):
-        narrow(f"{there} ({each} AND one.type IN ('array', 'object') AND same_json(one.value, ?))", name, value)
+        narrow(f"{there} ({each} AND one.type IN ('array', 'object') AND same_json(one.value, ?)) END", name, value)
     elif wanted is None or isinstance(wanted, bool):
-        narrow(f"{there} ({each} AND one.type = ?)", name, json.encode(wanted).decode())
+        narrow(f"{there} ({each} AND one.type = ?) END", name, json.encode(wanted).decode())
     elif isinstance(wanted, str):
-        narrow(f"{there} ({each} AND one.type = 'text' AND one.value = ?)", name, wanted)
+        narrow(f"{there} ({each} AND one.type = 'text' AND one.value = ?) END", name, wanted)
     elif isinstance(wanted, int) and not -(1 << 63) <= wanted < 1 << 63:
-        narrow(f"{there} ({each} AND one.type IN ('integer', 'real') AND one.value = ?)", name, float(wanted))
+        narrow(f"{there} ({each} AND one.type IN ('integer', 'real') AND one.value = ?) END", name, float(wanted))
     else:
-        narrow(f"{there} ({each} AND one.type IN ('integer', 'real') AND one.value = ?)", name, wanted)
+        narrow(f"{there} ({each} AND one.type IN ('integer', 'real') AND one.value = ?) END", name, wanted)
 
 
 def _writable(search: Search) -> bool:

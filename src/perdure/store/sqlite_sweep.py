@@ -13,6 +13,7 @@ from perdure.store import sqlite_row
 from perdure.store.base import Pruned, Search
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_start import input_digest
+from perdure.store.sqlite_text import listed
 from perdure.store.sqlite_writer import Transaction
 
 PRUNED_AT_ONCE = 100
@@ -59,7 +60,7 @@ def prune(transaction: Transaction, ids: Sequence[bytes], before: int, keys: int
     kept: list[Any] = []
     for heads, inputs in connection.ask("read_finished", 1, list(ids), before):
         at = 0
-        for id, kind, key, length in json.decode(heads):
+        for id, kind, key, length in listed(heads):
             input, at = (inputs or b"")[at : at + length], at + length
             gone.append(bytes.fromhex(id))
             if key is not None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec import json
+from msgspec.structs import replace
 
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.store.migrate import ahead, outgrown
 from perdure.store.sqlite_clock import SqliteClock
 from perdure.store.sqlite_connection import NOTHING, Connection
+from perdure.store.sqlite_text import listed
 from perdure.store.sqlite_writer import Transaction
 
 
@@ -31,17 +34,19 @@ def beat(transaction: Transaction, beat: Beat, clock: SqliteClock) -> BeatAnswer
     lead = clock.beaten(connection)
     if not connection.run("count_beat", id=beat.worker, due_at=now + beat.silence):
         return BeatAnswer(False, now, lead=lead)
+    reached, oldest = connection.one("read_schema")
+    fine = BeatAnswer(True, now, (), lead, ahead("sqlite", reached), outgrown("sqlite", oldest))
     if not beat.renewals:
-        return BeatAnswer(True, now, lead=lead)
+        return fine
     cells: list[Any] = []
     worker = bytearray(beat.worker)
     for renewal in beat.renewals:
         progress = NOTHING if renewal.progress is None else renewal.progress
         cells += (bytearray(renewal.process), renewal.token, worker, progress)
     if connection.write("renew_leases", 4, cells, now + beat.lease) == len(beat.renewals):
-        return BeatAnswer(True, now, lead=lead)
+        return fine
     lost = [id for (found,) in connection.ask("look_for_lost", 4, cells) for id in json.decode(found)]
-    return BeatAnswer(True, now, tuple(bytes.fromhex(id) for id in lost), lead)
+    return replace(fine, lost=tuple(bytes.fromhex(id) for id in lost))
 
 
 def retire(transaction: Transaction, worker: bytes, beats: int | None, died: bool) -> bool:
@@ -60,5 +65,5 @@ def _workers(packed: tuple[Any, ...]) -> list[Worker]:
             bytes.fromhex(id), name, bytes.fromhex(hosts), started_at, beats, due_at, locked == 1, False, ended_at,
             died == 1, None if hang is None else bytes.fromhex(hang),
         )
-        for id, name, hosts, started_at, beats, due_at, locked, ended_at, died, hang in json.decode(packed[0])
+        for id, name, hosts, started_at, beats, due_at, locked, ended_at, died, hang in listed(packed[0])
     ]  # fmt: skip

@@ -14,13 +14,15 @@ from perdure.errors import StoreError, StoreTooNew, StoreTooOld
 from perdure.kernel.commit import Start
 from perdure.kernel.process import Process
 from perdure.kernel.worker import Worker
+from perdure.store import migrate, postgres_schema
 from perdure.store.base import Search
-from perdure.store.migrate import pending, steps
+from perdure.store.migrate import Step, pending, steps
 from perdure.store.news import News
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres_schema import functions, queries, script
 
 ALL = [step.number for step in steps("postgres")]
+FROM_THE_FUTURE = "INSERT INTO perdure.migration (number, name) VALUES ($1, 'from the future')"
 APPLIED = "SELECT array_agg(number ORDER BY number) FROM perdure.migration"
 MIGRATING = "SELECT pid FROM pg_stat_activity WHERE application_name = 'perdure migration' AND wait_event_type = 'Lock'"
 
@@ -104,12 +106,55 @@ async def test_a_migrating_worker_that_hangs_does_not_keep_the_lock_for_ever(
     assert [row[0] for row in await outside.fetch("SELECT DISTINCT value FROM public.noted")] == ["1min"]
 
 
-async def test_a_database_of_a_newer_perdure_is_refused(url: str, outside: asyncpg.Connection[asyncpg.Record]) -> None:
+async def test_a_newer_database_that_is_not_for_this_perdure_is_refused(
+    url: str, outside: asyncpg.Connection[asyncpg.Record]
+) -> None:
     await opened(url)
-    await outside.execute("INSERT INTO perdure.migration (number, name) VALUES ($1, 'from the future')", len(ALL) + 1)
-    for migrate in (True, False):
+    await outside.execute(FROM_THE_FUTURE, len(ALL) + 1)
+    await outside.execute("UPDATE perdure.schema_reader SET oldest = $1", len(ALL) + 1)
+    for may in (True, False):
         with pytest.raises(StoreTooNew, match="upgrade"):
-            await opened(url, migrate=migrate)
+            await opened(url, migrate=may)
+
+
+async def test_a_newer_database_that_former_versions_may_use_is_opened_and_left_as_it_is(
+    url: str, outside: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await opened(url)
+    await outside.execute(FROM_THE_FUTURE, len(ALL) + 1)
+    await outside.execute(
+        "CREATE OR REPLACE FUNCTION perdure.micros(timestamptz) RETURNS bigint LANGUAGE sql AS 'SELECT 7'"
+    )
+    for may in (True, False):
+        await opened(url, migrate=may)
+    assert await outside.fetchval(APPLIED) == [*ALL, len(ALL) + 1]
+    assert await outside.fetchval("SELECT perdure.micros('1970-01-02Z')") == 7  # no older function takes its place
+
+
+async def test_a_step_that_waits_for_a_table_lets_others_pass_and_is_tried_again(
+    url: str, outside: asyncpg.Connection[asyncpg.Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await opened(url)
+    known = steps("postgres")
+    late = Step(len(known) + 1, "a new column", "ALTER TABLE perdure.process ADD COLUMN tomorrow int")
+    monkeypatch.setattr(postgres_schema, "steps", lambda database: (*known, late))
+    monkeypatch.setattr(migrate, "steps", lambda database: (*known, late))
+    monkeypatch.setattr(postgres_schema, "LOCK_SECONDS", 0.0)
+    gate = outside.transaction()
+    await gate.start()
+    await outside.execute("LOCK TABLE perdure.process IN ROW EXCLUSIVE MODE")  # a long transaction of somebody's
+    opening = asyncio.create_task(opened(url))
+    other = await asyncpg.connect(url)
+    try:
+        while not await other.fetch(MIGRATING):
+            pass
+        await other.execute("SELECT count(*) FROM perdure.process")  # behind a step that waits for ever it would too
+        assert not opening.done()
+    finally:
+        await gate.rollback()
+    await opening
+    assert await other.fetchval(APPLIED) == [*ALL, late.number]
+    await other.close()
 
 
 async def test_a_database_without_the_schema_is_too_old_unless_it_may_be_migrated(

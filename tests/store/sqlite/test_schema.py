@@ -52,6 +52,14 @@ def _tables(file: Path) -> list[str]:
         connection.close()
 
 
+def _run(file: Path, sql: str) -> None:
+    connection = sqlite3.connect(file, isolation_level=None)
+    try:
+        connection.execute(sql)
+    finally:
+        connection.close()
+
+
 def _pragma(file: Path, pragma: str) -> object:
     connection = sqlite3.connect(file, isolation_level=None)
     try:
@@ -113,12 +121,28 @@ async def test_the_file_says_whose_it_is(store: SqliteStore, file: Path) -> None
     assert _pragma(file, "journal_mode") == "wal"
 
 
-async def test_a_newer_database_is_refused_and_left_alone(store: SqliteStore, file: Path, url: str) -> None:
+async def test_a_newer_database_that_is_not_for_this_perdure_is_refused_and_left_alone(
+    store: SqliteStore, file: Path, url: str
+) -> None:
     await store.close()
-    _pragma(file, f"user_version = {len(sqlite_schema.migrations()) + 1}")
-    with pytest.raises(StoreTooNew, match="install the newer Perdure"):
+    number = len(sqlite_schema.migrations()) + 1
+    _pragma(file, f"user_version = {number}")
+    _run(file, "UPDATE schema_reader SET oldest = (SELECT user_version FROM pragma_user_version)")
+    with pytest.raises(StoreTooNew, match="upgrade Perdure"):
         await SqliteStore(url).open()
-    assert _pragma(file, "user_version") == len(sqlite_schema.migrations()) + 1
+    assert _pragma(file, "user_version") == number
+
+
+async def test_a_newer_database_that_former_versions_may_use_is_opened_and_left_as_it_is(
+    store: SqliteStore, file: Path, url: str
+) -> None:
+    await store.close()
+    number = len(sqlite_schema.migrations()) + 1
+    _pragma(file, f"user_version = {number}")
+    again = SqliteStore(url)
+    await again.open()
+    await again.close()
+    assert _pragma(file, "user_version") == number
 
 
 async def test_without_leave_to_migrate_an_empty_database_is_too_old(file: Path, url: str) -> None:

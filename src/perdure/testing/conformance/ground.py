@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -31,3 +32,12 @@ class Ground(Protocol):
 
     def locked(self, *processes: bytes) -> AbstractAsyncContextManager[None]:
         """Hold the locks of these process rows from a connection that is nobody's."""
+
+    def damages(self, table: str) -> Sequence[str]:
+        """Bad values for the columns of a table, each by a name; nobody but a hand in the database writes them."""
+
+    async def damage(self, store: Store, row: bytes, table: str, damage: str) -> bool:
+        """Write one, past the open store, into the last row that a process has there; False if the database refuses.
+
+        Besides those of ``damages`` there are ``missing: the first`` and ``missing: the last``, of events and messages.
+        """

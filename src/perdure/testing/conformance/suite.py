@@ -12,6 +12,7 @@ from perdure.testing.clock import Time
 from perdure.testing.conformance.beating import Beating
 from perdure.testing.conformance.claiming import Claiming
 from perdure.testing.conformance.committing import Committing
+from perdure.testing.conformance.damaged import Damaged
 from perdure.testing.conformance.fencing import Fencing
 from perdure.testing.conformance.greeting import Greeting
 from perdure.testing.conformance.ground import Ground
@@ -57,6 +58,7 @@ class StoreConformance(
     Naming,
     Racing,
     Hostile,
+    Damaged,
 ):
     """Inherit it, and give the fixture ``ground``: one empty database for each test."""
 

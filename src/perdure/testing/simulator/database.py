@@ -39,6 +39,13 @@ _NOTES = (
 """What makes the database itself say which processes a transaction has touched, and whether a fact was altered."""
 
 
+_KEPT = {
+    "clock": _BEGUN,
+    "schema_reader": "UPDATE schema_reader SET oldest = 1",
+}
+"""Tables whose one row is made by the migrations."""
+
+
 def lent(make: Callable[[], Connection]) -> Connection:
     """An empty database with its schema, and notes of what is touched in it."""
     if _idle:
@@ -64,7 +71,7 @@ def given_back(connection: Connection) -> None:
         _drop_what_is_not_ours(raw)
         tables = raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY rowid DESC").fetchall()
         for (table,) in tables:  # those that refer to others were made after them
-            raw.execute(_BEGUN if table == "clock" else _emptied(table))
+            raw.execute(_KEPT.get(table) or _emptied(table))
         raw.execute(_emptied("touched"))
         raw.commit()
     except sqlite3.Error:

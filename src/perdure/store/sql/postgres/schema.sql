@@ -39,6 +39,10 @@ SET LOCAL lock_timeout = 0
 -- A table, which strangers cannot lock: whoever migrates waits only for others who do.
 LOCK TABLE perdure.migration IN SHARE ROW EXCLUSIVE MODE
 
+-- name: limit_waiting
+-- A step that waits for a table makes everybody wait who comes after it: it gives up, and is tried again.
+SET LOCAL lock_timeout = '1s'
+
 -- name: there_is_a_schema
 SELECT pg_catalog.to_regclass($1) IS NOT NULL AS there
 
@@ -47,3 +51,6 @@ SELECT coalesce(pg_catalog.max(m.number), 0) AS number FROM perdure.migration m
 
 -- name: record_migration
 INSERT INTO perdure.migration (number, name) VALUES ($1, $2)
+
+-- name: oldest_reader
+SELECT r.oldest FROM perdure.schema_reader r

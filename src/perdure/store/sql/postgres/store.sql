@@ -81,6 +81,9 @@ SELECT * FROM perdure.held_letters($1, $2, $3, $4)
 -- name: beat
 SELECT * FROM perdure.heartbeat($1, $2, $3, $4, $5, $6)
 
+-- name: reached
+SELECT (SELECT pg_catalog.max(m.number) FROM perdure.migration m) AS reached, (SELECT r.oldest FROM perdure.schema_reader r) AS oldest
+
 -- name: enlist
 SELECT * FROM perdure.enlist($1, $2, $3, $4, $5)
 

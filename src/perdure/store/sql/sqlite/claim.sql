@@ -66,7 +66,8 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 
 -- name: own_processes
 UPDATE process SET
-    owner = ?, due_at = ?, opened_at = coalesce(opened_at, ?), changed_at = ?, token = token + 1, reminder = 0
+    owner = ?, due_at = ?, opened_at = coalesce(opened_at, ?), changed_at = ?,
+    token = token % 9223372036854775807 + 1, reminder = 0
 WHERE id IN (VALUES /* each */ (?) /* end */)
 
 -- name: read_histories

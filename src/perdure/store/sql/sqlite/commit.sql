@@ -5,7 +5,7 @@ WITH given (n, id, token, version) AS (VALUES /* each */ (?, ?, ?, ?) /* end */)
 SELECT json_group_array(json_array(given.n, process.token, process.version, process.inbox))
 FROM given LEFT JOIN process ON process.id = given.id
 WHERE given.n IS NOT -0.5
-AND (process.token IS NOT given.token OR process.version IS NOT given.version OR process.inbox > 0)
+AND (process.token IS NOT given.token OR process.version IS NOT given.version OR process.inbox <> 0)
 
 -- name: read_fence
 SELECT token, version FROM process WHERE id = :id

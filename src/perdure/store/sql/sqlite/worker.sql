@@ -40,3 +40,7 @@ SELECT json_group_array(json_array(
 
 -- name: forget_workers
 DELETE FROM worker WHERE ended_at <= :before AND NOT EXISTS (SELECT 1 FROM process WHERE process.owner = worker.id)
+
+-- name: read_schema
+-- The number of the schema, and the lowest one of which a Perdure may work beside it.
+SELECT (SELECT user_version FROM pragma_user_version), (SELECT oldest FROM schema_reader)

@@ -54,7 +54,7 @@ BEGIN
         END IF;
     END IF;
     chosen := coalesce(lapsed, '{}') || coalesce(chosen, '{}');
-    UPDATE perdure.process p SET owner = worker, token = p.token + 1, due_at = t + lease * interval '1 microsecond',
+    UPDATE perdure.process p SET owner = worker, token = p.token % 2147483647 + 1, due_at = t + lease * interval '1 microsecond',
         reminder = false, opened_at = coalesce(p.opened_at, t), changed_at = t
     WHERE p.id = ANY (chosen);
     SELECT min(c.due_at) INTO next_t

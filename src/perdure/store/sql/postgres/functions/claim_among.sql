@@ -30,7 +30,7 @@ BEGIN
                 AND EXISTS (SELECT FROM unnest(kinds, codes) AS h(kind, code) WHERE h.kind = p.kind AND h.code = p.code)
               LIMIT most FOR NO KEY UPDATE SKIP LOCKED) AS c
           LIMIT most) AS l;
-    UPDATE perdure.process p SET owner = worker, token = p.token + 1, due_at = t + lease * interval '1 microsecond',
+    UPDATE perdure.process p SET owner = worker, token = p.token % 2147483647 + 1, due_at = t + lease * interval '1 microsecond',
         opened_at = coalesce(p.opened_at, t), changed_at = t
     WHERE p.ctid = ANY (places) AND p.id = ANY (chosen);
     RETURN QUERY

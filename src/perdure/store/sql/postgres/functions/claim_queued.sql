@@ -37,7 +37,7 @@ BEGIN
             danger := danger OR found.suspects;
             most := CASE WHEN alone AND cardinality(found.taken) > 0 THEN 0 ELSE most - cardinality(found.taken) END;
         END LOOP;
-        UPDATE perdure.process p SET owner = worker, token = p.token + 1, due_at = t + lease * interval '1 microsecond',
+        UPDATE perdure.process p SET owner = worker, token = p.token % 2147483647 + 1, due_at = t + lease * interval '1 microsecond',
             reminder = false, opened_at = coalesce(p.opened_at, t), changed_at = t
         WHERE p.id = ANY (chosen);
         RETURN QUERY

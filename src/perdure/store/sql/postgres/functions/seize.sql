@@ -22,7 +22,7 @@ BEGIN
     IF runs IS NOT TRUE THEN
         RETURN;
     END IF;
-    UPDATE perdure.process p SET owner = worker, token = p.token + 1, due_at = t + lease * interval '1 microsecond',
+    UPDATE perdure.process p SET owner = worker, token = p.token % 2147483647 + 1, due_at = t + lease * interval '1 microsecond',
         reminder = false, opened_at = coalesce(p.opened_at, t), changed_at = t
     WHERE p.id = wanted;
     SELECT o.* INTO taken FROM perdure.process_out o WHERE o.id = wanted;

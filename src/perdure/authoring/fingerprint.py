@@ -1,0 +1,32 @@
+"""A fingerprint of a workflow's code: two workers with the same one run the same code, as far as its module goes.
+
+It only tells whether another worker is worth waiting for: nothing that is recorded depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+from types import CodeType, FunctionType
+from typing import Any
+
+
+def fingerprint(function: Callable[..., Any]) -> str:
+    """The fingerprint of a function and of all other functions that its module defines, 16 hexadecimal digits."""
+    digest = blake2b(digest_size=8)
+    around = getattr(function, "__globals__", {})
+    found = [function, *(getattr(one, "function", one) for one in around.values())]
+    codes = {one.__code__ for one in found if isinstance(one, FunctionType) and one.__globals__ is around}
+    for text in sorted(map(_told, codes)):
+        digest.update(text.encode(errors="backslashreplace"))
+    return digest.hexdigest()
+
+
+def _told(code: CodeType) -> str:
+    """Everything that a code object does, in one text; not where it stands in its file."""
+    parts = [_told(one) if isinstance(one, CodeType) else _plain(one) for one in code.co_consts]
+    return f"{code.co_qualname} {code.co_code.hex()} {code.co_names} {code.co_varnames} [{', '.join(parts)}]"
+
+
+def _plain(value: object) -> str:
+    return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)

@@ -1,0 +1,172 @@
+"""Integrity: whether what was read of a process is whole and can be understood, before any of its code runs again.
+
+A history with a piece missing is not replayed: whatever stood in the gap would be done a second time. Nor is one that
+holds what this Perdure does not know: to pass over it would be to go another way than the one that was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+
+from perdure.errors import DamagedRecord, NewerRecord, StoreError
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.message import Message, MessageType
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Process
+from perdure.kernel.unknown import Garbled
+
+_type_of = attrgetter("type")
+_message_of = attrgetter("message")
+_EVENTS = {EventType}
+_MESSAGES = {MessageType}
+_NOT_RECEIVED = {None}
+
+EARLIEST, LATEST = 0, 253_370_764_800_000_000
+"""Between 1970 and the year 9999: a turn at another time could not ask its calendar."""
+
+_ADVICE = (
+    "Nothing of it was done again. Restore what is missing from a backup and run `perdure retry`, or end it with "
+    "`perdure terminate`."
+)
+
+
+def flaw(process: Process, events: Sequence[Event], messages: Sequence[Message]) -> StoreError | None:
+    """Why a claimed process must not be replayed; None if there is no reason.
+
+    ``events`` are those of its run, by number, ``messages`` those that were not consumed or that the events refer to.
+    Nothing here can be wrong because somebody has written since the claim: the row is that of the claim, and what came
+    later was left out.
+    """
+    count = process.events
+    if len(events) != count or (count and (events[-1].number != count or events[0].number != 1)):
+        return _damaged(process, f"its row counts {count} events in run {process.run}, and {_numbers(events)}")
+    if not set(map(type, map(_type_of, events))) <= _EVENTS:
+        return _unknown(process, "event", events)
+    opened = process.opened_at
+    if opened is not None and not EARLIEST <= opened <= LATEST:
+        return _damaged(process, f"its column opened_at has the time {opened}, at which no turn can be")
+    if messages and (trouble := strange(process, messages)):
+        return trouble
+    if process.inbox != process.seen or messages:
+        return _without(process, events, messages)
+    referred = set(map(_message_of, events))
+    return None if referred <= _NOT_RECEIVED else _without(process, events, messages)
+
+
+def strange(process: Process, messages: Sequence[Message]) -> StoreError | None:
+    """Why these messages cannot be delivered; None if they can."""
+    if set(map(type, map(_type_of, messages))) <= _MESSAGES:
+        return next(
+            (_garbled(process, f"message {one.number}", text) for one in messages for text in _texts(one)), None
+        )
+    return _unknown(process, "message", messages)
+
+
+def gap(process: Process, heard: int, message: Message) -> StoreError:
+    """The error for a message that comes although one before it was not heard."""
+    return _damaged(
+        process, f"message {message.number} follows message {heard}: what was sent between them is not there"
+    )
+
+
+def lost(process: Process, heard: int, inbox: int) -> StoreError:
+    """The error for messages that the row counts, and that a later reading did not find."""
+    return _damaged(process, f"{inbox} messages were sent to it, and those after number {heard} are not there")
+
+
+def unreadable(process: Process, record: str, texts: Sequence[object]) -> StoreError | None:
+    """Why a record with these texts cannot be read; None if it can. ``record`` names it: ``event 7``."""
+    return next((_garbled(process, record, text) for text in texts if isinstance(text, Garbled)), None)
+
+
+def unreadable_claim(process: Process, events: Sequence[Event], messages: Sequence[Message]) -> StoreError | None:
+    """The same for all that was claimed."""
+    row = ("key", "awaiting", "share")
+    for column in row:
+        if found := unreadable(process, f"its column {column}", (getattr(process, column),)):
+            return found
+    for event in events:
+        if found := unreadable(process, f"event {event.number}", (event.place, event.name)):
+            return found
+    for message in messages:
+        if found := unreadable(process, f"message {message.number}", (message.name, message.key)):
+            return found
+    return None
+
+
+def _texts(message: Message) -> Iterator[Garbled]:
+    return (text for text in (message.name, message.key) if isinstance(text, Garbled))
+
+
+def _without(process: Process, events: Sequence[Event], messages: Sequence[Message]) -> StoreError | None:
+    """Whether a message is missing: one that an event has received, or one that is still to be heard."""
+    there = {message.number for message in messages}
+    for event in events:
+        if event.message is not None and event.message not in there:
+            return _damaged(process, f"event {event.number} has received message {event.message}, which is not there")
+    if not 0 <= process.seen <= process.inbox:
+        return _damaged(process, f"its row has heard message {process.seen} of {process.inbox}")
+    # As many as are read at once, the first ones first; an order to end is told before what stands in front of it.
+    new = [one.number for one in messages if one.number > process.seen and one.type is not MessageType.TERMINATE]
+    ended = {one.number for one in messages if one.type is MessageType.TERMINATE}
+    expected = process.seen + 1
+    for number in new:
+        while expected in ended:
+            expected += 1
+        if number != expected:
+            return _unheard(process, new)
+        expected += 1
+    if not new and not ended and process.inbox > process.seen:
+        return _unheard(process, new)
+    return None
+
+
+def _unheard(process: Process, new: Sequence[int]) -> DamagedRecord:
+    told = f"{len(new)} of them are there: {_listed(new)}" if new else "none of them is there"
+    return _damaged(process, f"messages {process.seen + 1} to {process.inbox} are to be heard, and {told}")
+
+
+def _numbers(events: Sequence[Event]) -> str:
+    if not events:
+        return "its history has none of them"
+    return f"its history has {len(events)} of them: {_listed([event.number for event in events])}"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """Numbers as ranges: ``1 to 4, 6``; the first few of them."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    told = [str(first) if first == last else f"{first} to {last}" for first, last in ranges[:10]]
+    return ", ".join(told) + (" …" if len(ranges) > 10 else "")
+
+
+def _damaged(process: Process, text: str) -> DamagedRecord:
+    return DamagedRecord(f"process {id_text(process.id)} is not whole: {text}. {_ADVICE}")
+
+
+def _garbled(process: Process, record: str, text: str) -> DamagedRecord:
+    return DamagedRecord(
+        f"process {id_text(process.id)} cannot be read: {record} holds a text that is not UTF-8: {str(text)[:200]!r}. "
+        "Mend the text in the database and run `perdure retry`, or end the process with `perdure terminate`."
+    )
+
+
+def _unknown(process: Process, noun: str, records: Sequence[Event] | Sequence[Message]) -> NewerRecord:
+    known = EventType if noun == "event" else MessageType
+    odd = next(one for one in records if type(one.type) is not known)
+    return NewerRecord(
+        f"process {id_text(process.id)} holds what this Perdure does not know: {noun} {odd.number} has the type "
+        f"{int(odd.type)}. A worker with the newer Perdure that wrote it can go on with it; if none has, restore the "
+        "row from a backup, or end the process with `perdure terminate`."
+    )
+
+
+def refuse_newer(process: Process, events: Sequence[Event]) -> None:
+    """Raise NewerRecord if a new run would be made of a history that is not understood."""
+    if not set(map(type, map(_type_of, events))) <= _EVENTS:
+        raise _unknown(process, "event", events)

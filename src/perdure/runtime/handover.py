@@ -1,0 +1,93 @@
+"""A handover: an old worker has claimed what only a newer one can go on with, and leaves it to that one.
+
+While a deployment is under way old and new workers claim the same processes. What newer code has written may be more
+than the older code knows: a patch that it does not ask for, an event of a type that it has never heard of. That is no
+defect and no person's business, so such a process is put off, ever longer, and not parked. If nobody takes it for long,
+there is no newer worker: then a person must see it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from perdure import limits
+from perdure.kernel.event import Event
+from perdure.kernel.offer import Offer
+from perdure.kernel.patch import taken_in
+from perdure.kernel.process import Process
+
+if TYPE_CHECKING:
+    from perdure.runtime.activation import Activation
+    from perdure.runtime.scheduler import Scheduler
+
+log = logging.getLogger("perdure")
+
+KNOWN = 10_000
+"""So many processes are remembered; the one that was left to others longest ago is forgotten first."""
+
+
+class Handover:
+    """Remembers since when which process is left to others, and how often it came back.
+
+    ``offer`` is what this worker says of itself, ``others`` what all other living ones do. ``schema_ahead`` is the
+    number of the database's schema where that is newer than what this Perdure knows, else 0.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.offer = Offer()
+        self.others: Callable[[], Sequence[bytes]] = tuple
+        self.schema_ahead = 0
+        self._scheduler = scheduler
+        self._since: dict[bytes, tuple[float, int]] = {}
+
+    def saw(self, schema: int, *, outgrown: bool = False) -> None:
+        """A newer Perdure has migrated the database: say so once, and go on with what is understood, if that may be."""
+        known = self.offer.schema
+        if outgrown and not self._scheduler.draining:
+            log.error(
+                "the database is at schema version %d, beside which this worker (it knows %d) cannot go on: it hands "
+                "back what it has and takes nothing more; start it again with the newer Perdure",
+                schema,
+                known,
+            )
+            self._scheduler.drain()
+        elif self.schema_ahead < schema:
+            log.warning(
+                "the database is at schema version %d, and this worker knows %d: it goes on with what it knows, and "
+                "leaves the rest to newer workers; upgrade it",
+                schema,
+                known,
+            )
+        self.schema_ahead = schema
+
+    def wait(self, process: Process) -> float | None:
+        """Seconds for which a process is to be left to others; None if nobody has taken it for long enough."""
+        now = self._scheduler.time.monotonic()
+        since, times = self._since.pop(process.id, (now, 0))
+        if now - since >= self._patience(process):
+            return None
+        self._since[process.id] = since, times + 1
+        if len(self._since) > KNOWN:
+            del self._since[next(iter(self._since))]
+        return min(limits.HANDOVER_FIRST_SECONDS * 2.0 ** min(times, 10), limits.HANDOVER_LONGEST_SECONDS)
+
+    def _patience(self, process: Process) -> float:
+        """How long it is left to others: longer while one lives that has other code for it, or a newer Perdure."""
+        mine = self.offer
+        for hosts in self.others():
+            offer = Offer.decode(hosts)
+            if offer.schema > mine.schema or offer.differs(mine, process.kind, process.code):
+                return limits.HANDOVER_SECONDS
+        return limits.HANDOVER_ALONE_SECONDS
+
+
+def took_what_is_unknown(activation: Activation, history: Sequence[Event]) -> bool:
+    """Whether a process has taken a patch that the code here has not asked for: newer code has had it in hand.
+
+    The code may also have come to its misfit before it would have asked: then a person sees it a little later.
+    """
+    patches = activation.loop.patches
+    asked = {} if patches is None else patches.ways
+    return any(name not in asked for name in taken_in(history))

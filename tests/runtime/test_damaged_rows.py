@@ -1,0 +1,206 @@
+"""Damaged rows under a real worker: no step is done again, neighbours go on, people see what is wrong and end it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from perdure.authoring.step import step
+from perdure.authoring.workflow import receive, workflow
+from perdure.engine import Engine
+from perdure.errors import PerdureError, ProcessBroken
+from perdure.kernel.names import id_bytes
+from perdure.kernel.process import FINAL, Status
+from perdure.store.base import Search
+from tests.runtime.conftest import LIMIT, Open, until, until_row
+from tests.store.damage import POSTGRES, SQLITE, named, statement
+
+charged: Counter[str] = Counter()
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    charged.clear()
+
+
+@step
+async def charge(who: str) -> str:
+    charged[who] += 1
+    return who
+
+
+@workflow(name="bill")
+async def bill(name: str) -> str:
+    first = await charge(f"{name}/1")
+    await receive("go", str)
+    return first + await charge(f"{name}/2")
+
+
+async def damage(url: str, id: str, table: str, damage: str) -> bool:
+    """Write a bad value by hand; False if the database refuses it."""
+    if url.startswith("sqlite"):
+        raw = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+        try:
+            raw.execute("PRAGMA ignore_check_constraints = ON")
+            return raw.execute(statement("", table, damage, "?1"), (id_bytes(id),)).rowcount == 1
+        except sqlite3.Error:
+            return False
+        finally:
+            raw.close()
+    outside = await asyncpg.connect(url)
+    try:
+        return (await outside.execute(statement("perdure.", table, damage, "$1"), UUID(id))).endswith(" 1")
+    except asyncpg.PostgresError:
+        return False
+    finally:
+        await outside.close()
+
+
+async def half_way(engine: Engine, names: list[str]) -> dict[str, str]:
+    """Start a process for each name, and let it come to where it waits: its first charge is recorded."""
+    handles = {name: await engine.start(bill, name, key=name) for name in names}
+    await until(lambda: len(charged) == len(names))
+    for handle in handles.values():
+        await until_row(engine, handle.id, lambda row: row.owner is None and row.awaiting is not None)
+    return {name: handle.id for name, handle in handles.items()}
+
+
+@pytest.mark.parametrize("table", ["process", "event", "message"])
+async def test_no_bad_value_in_any_column_has_a_step_done_again_or_keeps_a_neighbour_waiting(
+    opened: Open, store_url: str, table: str
+) -> None:
+    values = SQLITE if store_url.startswith("sqlite") else POSTGRES
+    # Whoever has died twice with his worker runs alone: those are tried in tests/kill.
+    names = [name for name in named(values, table) if not name.startswith(("deaths", "alone_deaths"))]
+    engine, _ = await opened(work=True, workflows=[bill])
+    ids = await half_way(engine, [*names, "healthy 1", "healthy 2"])
+    for name in names:
+        if table == "message":
+            await engine.signal(ids[name], "go", "on")
+    await engine.close()
+    charged_before = dict(charged)
+
+    client, _ = await opened()
+    for name in names:
+        if table != "message":
+            await client.signal(ids[name], "go", "on")
+        if not await damage(store_url, ids[name], table, name):
+            del ids[name]
+    worker, _ = await opened(work=True, workflows=[bill])
+    for name in ("healthy 1", "healthy 2"):
+        await client.signal(ids[name], "go", "on")
+        assert await client.result(ids[name], timeout=LIMIT) == f"{name}/1{name}/2"
+
+    assert {name: charged[name] for name in charged_before} == charged_before
+    listed = {view.id for view in await client.list(Search(limit=1_000))}
+    for name, id in ids.items():
+        assert id in listed, name
+        await seen_and_ended(client, id, name)
+    assert charged.most_common(1)[0][1] == 1
+    assert worker.telemetry.counters["broken"] > 0
+
+
+async def seen_and_ended(client: Engine, id: str, name: str) -> None:
+    """What can be read is shown, and a person can end it, unless the database refuses what stands in it for good."""
+    view = await client.status(id)
+    await client.history(id)
+    if view.status not in FINAL:
+        with suppress(PerdureError):
+            await client.terminate(id, who="ann", why="it is damaged")
+            assert (await client.status(id)).status in FINAL, name
+
+
+@pytest.mark.parametrize("table", ["event", "message"])
+@pytest.mark.parametrize("place", ["first", "last"])
+async def test_a_history_or_an_inbox_with_a_piece_missing_is_parked_with_both_sides_shown_and_never_replayed(
+    opened: Open, store_url: str, table: str, place: str
+) -> None:
+    engine, _ = await opened(work=True, workflows=[bill])
+    ids = await half_way(engine, ["a", "b"])
+    await engine.close()
+    client, _ = await opened()
+    for id in ids.values():
+        await client.signal(id, "other", "1")
+        await client.signal(id, "go", "on")
+    assert await damage(store_url, ids["a"], table, f"missing: the {place}")
+    await opened(work=True, workflows=[bill])
+    told = {
+        "event": "its row counts 1 events in run 1, and its history has none of them",
+        "message first": "messages 1 to 2 are to be heard, and 1 of them are there: 2",
+        "message last": "messages 2 to 2 are to be heard, and none of them is there",
+    }["event" if table == "event" else f"message {place}"]
+    with pytest.raises(ProcessBroken, match=told):
+        await client.result(ids["a"], timeout=LIMIT)
+    assert await client.result(ids["b"], timeout=LIMIT) == "b/1b/2"
+    assert charged == {"a/1": 1, "b/1": 1, "b/2": 1}
+    await client.terminate(ids["a"], who="ann")
+    assert (await client.status(ids["a"])).status is Status.CANCELLED
+
+
+async def test_a_history_that_holds_more_than_its_row_counts_is_parked_and_can_be_ended(
+    opened: Open, store_url: str
+) -> None:
+    engine, _ = await opened(work=True, workflows=[bill])
+    ids = await half_way(engine, ["parked", "ended"])
+    await engine.close()
+    client, _ = await opened()
+    for id in ids.values():
+        assert await damage(store_url, id, "process", "events: 0")
+    await client.terminate(ids["ended"], who="ann", why="its row is damaged")
+    view = await client.status(ids["ended"])
+    assert view.status is Status.CANCELLED and view.error is not None and "its row is damaged" in view.error.message
+    await client.signal(ids["parked"], "go", "on")
+    await opened(work=True, workflows=[bill])
+    await until_row(client, ids["parked"], lambda row: row.status is Status.BROKEN)
+
+
+async def test_a_message_that_vanishes_under_a_running_process_parks_it_and_it_does_not_spin(
+    opened: Open, store_url: str
+) -> None:
+    engine, _ = await opened(work=True, workflows=[bill])
+    ids = await half_way(engine, ["a"])
+    await engine.close()
+    client, _ = await opened()
+    await client.signal(ids["a"], "go", "on")
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    @step(name="charge")
+    async def held(who: str) -> str:
+        charged[who] += 1
+        begun.set()
+        await gate.wait()
+        return who
+
+    @workflow(name="bill")
+    async def slow(name: str) -> str:
+        first = await held(f"{name}/1")
+        await receive("go", str)
+        return first + await held(f"{name}/2")
+
+    worker, _ = await opened(work=True, workflows=[slow])
+    await asyncio.wait_for(begun.wait(), LIMIT)
+    worker.worker.inbox.store = NothingNew(worker.store)  # type: ignore[assignment, union-attr]
+    await client.signal(ids["a"], "late", "1")
+    gate.set()
+    with pytest.raises(ProcessBroken, match="2 messages were sent to it, and those after number 1 are not there"):
+        await client.result(ids["a"], timeout=LIMIT)
+
+
+class NothingNew:
+    """A store in which the messages of one process are gone by the time somebody looks for them."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    async def messages(self, *wants: Any, **more: Any) -> list[Any]:
+        return []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
