@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -22,6 +21,7 @@ from perdure.handle import Handle
 from perdure.kernel.commit import StartAnswer
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process
+from perdure.logline import log
 from perdure.runtime.committer import Committer
 from perdure.runtime.pace import Pace
 from perdure.runtime.store_time import StoreTime
@@ -32,8 +32,6 @@ from perdure.store.news import News
 from perdure.store.offload import Offload
 from perdure.store.open import sealed, store_for
 from perdure.telemetry import Telemetry
-
-log = logging.getLogger("perdure")
 
 
 class Engine(Client):

@@ -23,7 +23,7 @@ async def connected(url: str, *, registry: Registry | None = None, create: bool 
     if not create:
         _must_exist(url)
     if settings.SEAL in os.environ and "" not in sys.path:
-        sys.path.insert(0, "")  # as `python -m` does: its module is looked for where the person stands
+        sys.path.append("")  # its module is looked for where the person stands, after all libraries
     async with Engine(url, registry=registry or Registry(), migrate=create) as engine:
         yield engine
 

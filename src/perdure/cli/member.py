@@ -192,7 +192,14 @@ def speak() -> None:
 def command(terms: Terms, lifeline: int | None = None) -> list[str]:
     """The command line of a member: this Python, the terms, and its end of the line to a parent, if it has one."""
     terms_text = msgspec.json.encode(terms).decode()
-    return [sys.executable, "-m", "perdure.cli.member", terms_text, *([] if lifeline is None else [str(lifeline)])]
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "perdure.cli.member",
+        terms_text,
+        *([] if lifeline is None else [str(lifeline)]),
+    ]
 
 
 def environment(url: str) -> dict[str, str]:
@@ -202,6 +209,7 @@ def environment(url: str) -> dict[str, str]:
 
 def main() -> None:
     """Read the command line that :func:`command` wrote, and serve."""
+    sys.path.append(os.getcwd())  # last, not first as `python -m` does: a file there must not stand in for a library
     terms = msgspec.json.decode(sys.argv[1], type=Terms)
     sys.exit(serve(terms, os.environ["PERDURE_URL"], int(sys.argv[2]) if len(sys.argv) > 2 else None))
 

@@ -126,7 +126,7 @@ def demo(
     """
     for place in (os.getcwd(), str(Path(__file__).parents[3]), str(Path(__file__).parent)):
         if (Path(place) / "examples" / "shop" / "demo.py").is_file():
-            sys.path.insert(0, place)
+            sys.path.append(place)  # not first: in an installed package our own modules stand beside it
             break
     else:
         raise InvalidInput("the shop is not installed here; get Perdure's source and say `make demo` in its folder")

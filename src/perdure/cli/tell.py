@@ -244,7 +244,7 @@ _SENT = {
 
 def _workflow(source: str) -> Workflow[Any, Any]:
     """The one workflow that ``shop:order`` or ``shop`` names."""
-    sys.path.insert(0, "")  # as `python -m` does: modules are looked for where the person stands
+    sys.path.append("")  # modules are looked for where the person stands, after all libraries
     registry = Registry(source)
     if len(registry.kinds) != 1:
         choice = ", ".join(f"{source}:{flow.function.__name__}" for flow in registry.kinds.values())

@@ -22,6 +22,8 @@ from perdure.runtime.wire import Frames, Said, read_said
 
 RECEIVED_BYTES = 64 * 1024
 LAST_WORDS_BYTES = 1024
+WITHHELD = frozenset({"PERDURE_URL", "PERDURE_SEAL"})
+"""What a step has no need of: where the store is, with its password, and what opens the payloads."""
 DYING_SECONDS = 1.0
 
 
@@ -44,12 +46,12 @@ class Cell:
             undo.callback(os.close, self._lifeline)
             handed.callback(os.close, stays)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "perdure.runtime.inmate", str(theirs.fileno()), str(stays), *sources],
+                [sys.executable, "-P", "-m", "perdure.runtime.inmate", str(theirs.fileno()), str(stays), *sources],
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=(theirs.fileno(), stays),
                 start_new_session=True,
-                env=inherited_environment(),
+                env={name: value for name, value in inherited_environment().items() if name not in WITHHELD},
             )
             undo.pop_all()
         assert self._process.stderr is not None

@@ -145,7 +145,7 @@ class Solitary:
         """The command of a solitary worker: this Python, the queues served and modules hosted here."""
         pace = f"{self.pace.lease_seconds},{self.pace.beat_seconds},{self.pace.stop_seconds}"
         served = [queue.queue for queue in self.registry.queues.values()], self.registry.labels
-        return [sys.executable, "-m", "perdure.alone", pace, encode(served).decode(), *self.registry.sources]
+        return [sys.executable, "-P", "-m", "perdure.alone", pace, encode(served).decode(), *self.registry.sources]
 
     def environment(self) -> dict[str, str]:
         """Our environment, with the store's URL (never an argument: it may hold a password) and the import path."""
@@ -153,9 +153,14 @@ class Solitary:
 
 
 def inherited_environment() -> dict[str, str]:
-    """What a child OS process of ours gets: our environment, with the import path that we have."""
-    path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path)
-    return {**os.environ, "PYTHONPATH": path}
+    """What a child OS process of ours gets: our environment, with our import path, Python's own parts first.
+
+    A ``queue.py`` where the worker was started must not stand in for Python's.
+    """
+    own = Path(os.__file__).resolve().parent
+    entries = [Path(entry).resolve() for entry in sys.path]
+    entries.sort(key=lambda entry: entry not in (own, own / "lib-dynload"))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, entries))}
 
 
 def report(before: Sequence[Process], freed: Sequence[Commit], telemetry: Telemetry) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from msgspec import Raw, Struct, json
 
+from perdure import limits
 from perdure.authoring.attempt import Attempt
 from perdure.authoring.step import Step
 from perdure.kernel import payload
@@ -18,7 +19,7 @@ from perdure.kernel.recorded import MALFORMED
 
 T = TypeVar("T")
 FRAME_BYTES = 32 * 1024 * 1024
-"""More than any message can have: a longer one is no message."""
+"""More than any message can have, unless payloads may be larger: a longer one is no message."""
 
 
 class Order(Struct, omit_defaults=True):
@@ -137,7 +138,7 @@ class Frames:
         if len(self._bytes) < 4:
             return None
         length = int.from_bytes(self._bytes[:4], "big")
-        if length > FRAME_BYTES:
+        if length > max(FRAME_BYTES, 2 * limits.PAYLOAD_BYTES):
             raise ValueError(f"a message of {length:,} bytes")
         if len(self._bytes) < 4 + length:
             return None

@@ -166,7 +166,11 @@ def _write(home: Path, name: str, blob: bytes) -> None:
     except FileNotFoundError:
         pass
     number, aside = tempfile.mkstemp(dir=home, prefix=".")
+    os.close(number)
+    os.unlink(aside)
     try:
+        # Made anew, since such a file is its maker's alone: others who share the folder have their umask's rights.
+        number = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         with os.fdopen(number, "wb") as file:
             file.write(blob)
             file.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from perdure import limits
@@ -12,6 +13,7 @@ from perdure.store.base import Store
 from perdure.store.codec import Codec
 from perdure.store.offload import Offload
 
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]{0,19})://", re.IGNORECASE)
 _CODEC = ("name", "hides", "required", "seal", "open", "former")
 _OFFLOAD = ("above", "grace", "put", "get", "old", "delete")
 
@@ -27,8 +29,9 @@ def store_for(url: str, machine: Machine) -> Store:
         from perdure.store.postgres import PostgresStore
 
         return PostgresStore(url, machine=machine)
+    known = _SCHEME.match(url)  # anything else may be a password
     raise InvalidUrl(
-        f"no store is known for a URL that begins with {scheme[:20]!r}; "
+        f"no store is known for a URL that begins {f'with {known[1]!r}' if known else 'like this one'}; "
         "use sqlite:///file.db or postgresql://user@host/database"
     )
 

@@ -91,7 +91,10 @@ def translated(error: BaseException, where: str, query: str = "") -> StoreError:
             )
         return kind(f"{where}: {error} (SQLSTATE {state}); {advice}")
     if isinstance(error, ClientConfigurationError) or type(error) is ValueError:
-        return StoreError(f"{where}: the URL has an option that cannot be used: {error}; mend what stands behind its ?")
+        told = "" if "@" in str(error) else f": {error}"  # else it quotes what may be a password
+        return StoreError(
+            f"{where}: the URL has an option that cannot be used{told}; mend its hosts, or what follows its ?"
+        )
     if isinstance(error, (asyncpg.InterfaceError, OverflowError, UnicodeError, TypeError)) and _is_about_a_value(error):
         return BadRecord(f"{where}: a value cannot be sent to PostgreSQL: {error}; mend or leave out the value")
     return StoreUnavailable(f"{where}: PostgreSQL cannot be reached ({error or type(error).__name__}); {_AGAIN}")

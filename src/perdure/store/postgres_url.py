@@ -33,6 +33,8 @@ def address_of(url: str) -> Address:
             raise ValueError
         parts = urlsplit(url)
         user, at, hosts = parts.netloc.rpartition("@")
+        if "@" in user and "," in user:  # a second login before another host: the driver would quote it
+            raise ValueError
         shown = [_shown(host) for host in hosts.split(",")]
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:  # whose text may quote the password

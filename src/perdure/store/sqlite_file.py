@@ -122,8 +122,14 @@ def read_url(url: str) -> SqliteFile:
     if rest in (":memory:", "/:memory:"):
         return SqliteFile(None)
     if "?" in rest or "#" in rest:
-        raise InvalidUrl(f"{url!r:.200} has options, but a SQLite store takes none; {_SHAPE}")
+        raise InvalidUrl(f"{_shown(url)!r:.200} has options, but a SQLite store takes none; {_SHAPE}")
     path = unquote(rest)
     if not path.startswith("/") or len(path) < 2 or "\0" in path or path.endswith("/"):
-        raise InvalidUrl(f"{url!r:.200} does not name a file; {_SHAPE}")
+        raise InvalidUrl(f"{_shown(url)!r:.200} does not name a file; {_SHAPE}")
     return SqliteFile(os.path.abspath(path[1:]))
+
+
+def _shown(url: str) -> str:
+    """The URL without what may be a password: somebody has taken it for that of a server."""
+    before, at, rest = url.rpartition("@")
+    return f"{before.partition('//')[0]}//…@{rest}" if at else url
