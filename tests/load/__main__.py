@@ -13,10 +13,12 @@ from pathlib import Path
 from perdure.testing.postgres import Server
 from tests.load.hang import hung
 from tests.load.herd import herd
+from tests.load.kills import killed
 from tests.load.loud import hot_process, poisoned
 from tests.load.outage import outage
 from tests.load.overdue import overdue
 from tests.load.soak import soak
+from tests.load.suspects import suspects
 from tests.load.verdict import Verdict
 
 SETTINGS = ("autovacuum_naptime=5", "max_wal_size=128MB", "min_wal_size=32MB", "checkpoint_timeout=30")
@@ -28,6 +30,8 @@ Load = Callable[[str, Path], Awaitable[Verdict]]
 def loads(asked: argparse.Namespace) -> dict[str, Load]:
     """Every load by its name."""
     return {
+        "kills": killed,
+        "suspects": lambda url, folder: suspects(url, folder, asked.suspects),
         "poison": lambda url, folder: poisoned(url, folder, asked.healthy),
         "hang": lambda url, folder: hung(url, folder),
         "hot": lambda url, folder: hot_process(url, folder, asked.messages),
@@ -64,6 +68,7 @@ def main() -> int:
     parser.add_argument("--lead", type=float, default=240.0, help="seconds in which they are started")
     parser.add_argument("--messages", type=int, default=10_000, help="to the hot process")
     parser.add_argument("--healthy", type=int, default=1_000)
+    parser.add_argument("--suspects", type=int, default=2_000)
     parser.add_argument("--herd", type=int, default=50, help="workers that start at once")
     parser.add_argument("--down", type=float, default=60.0, help="seconds of the outage that are counted")
     parser.add_argument("--seed", type=int, default=1)

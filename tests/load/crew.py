@@ -55,6 +55,10 @@ class Member:
         """Its exit code, once it has ended."""
         return self._process.returncode
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def resident(self) -> int:
         """Bytes of memory that it has."""
         return resident(self._process.pid)

@@ -80,11 +80,23 @@ async def pause(n: int) -> int:
     return n
 
 
+@step(retry=Retry.NONE)
+async def linger(n: int) -> int:
+    await asyncio.sleep(0.2)
+    return n
+
+
 @workflow
 async def healthy(n: int) -> int:
     for _ in range(5):
         await pause(n)
     return n
+
+
+@workflow
+async def steady(steps: int) -> int:
+    """A step after the other, a commit each."""
+    return sum([await linger(1) for _ in range(steps)])
 
 
 @step(retry=Retry.NONE)
@@ -118,6 +130,43 @@ async def ticking() -> None:
         await asyncio.sleep(0.5)
 
 
+@step(retry=Retry.NONE)
+async def slow(n: int, seconds: float) -> int:
+    """Say when it begins, by the clock that all OS processes share, and take so long."""
+    with open(folder() / "begun", "ab", buffering=0) as file:
+        file.write(f"{n} {time.monotonic()}\n".encode())
+    await asyncio.sleep(seconds)
+    return n
+
+
+@workflow
+async def innocent(n: int, seconds: float) -> int:
+    return await slow(n, seconds)
+
+
+@step(retry=Retry.NONE)
+async def bite(seconds: float) -> None:
+    """Kill the worker, some moments after it was begun."""
+    await asyncio.sleep(seconds)
+    mark("deaths")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@workflow
+async def biting(seconds: float) -> None:
+    await bite(seconds)
+
+
+def begun_after(moment: float) -> dict[int, float]:
+    """When each of the slow steps was first begun after a moment."""
+    lines = (folder() / "begun").read_text().splitlines() if (folder() / "begun").exists() else []
+    first: dict[int, float] = {}
+    for n, at in map(str.split, lines):
+        if float(at) > moment:
+            first.setdefault(int(n), float(at))
+    return first
+
+
 @step(retry=Retry(attempts=9, first=0.1))
 async def depend(n: int) -> int:
     """Ask somebody who is down until there is a file called "up"."""
@@ -132,4 +181,4 @@ async def depending(n: int) -> int:
     return await depend(n)
 
 
-HOSTED = [part, whole, quick, late, hot, healthy, poison, hanging, ticking, depending]
+HOSTED = [part, whole, quick, late, hot, healthy, poison, innocent, biting, steady, hanging, ticking, depending]

@@ -1,4 +1,4 @@
-"""Load in small: counts and states, no times; ``make load`` is the long form. Poison has its test among the kills."""
+"""Load in small: counts and states, no times; ``make load`` is the long form. Poison has another among the kills."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import pytest
 
 from tests.load import outage, overdue
 from tests.load.herd import collides
+from tests.load.kills import next_commits
 from tests.load.loud import hot_counted
 from tests.load.soak import kills_under_load
+from tests.load.suspects import bitten, twice_orphaned
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 
@@ -37,3 +39,21 @@ async def test_f44_many_messages_to_one_process_are_heard_once_and_in_order(stor
 
 async def test_f42_while_a_dependency_is_down_retries_stay_within_their_budget(store_url: str, tmp_path: Path) -> None:
     assert await outage.counted(store_url, tmp_path, 200) >= 200
+
+
+async def test_the_innocent_whose_worker_died_twice_go_on_side_by_side_and_not_one_by_one(
+    store_url: str, tmp_path: Path
+) -> None:
+    assert len(await twice_orphaned(store_url, tmp_path, 40, 20.0)) == 40
+
+
+async def test_one_that_kills_its_worker_is_found_among_the_innocent_and_parked_alone(
+    store_url: str, tmp_path: Path
+) -> None:
+    _, deaths = await bitten(store_url, tmp_path, 24, 4.0)
+    assert 5 <= deaths <= 5 + (25).bit_length()
+
+
+async def test_what_a_killed_worker_held_is_freed_and_goes_on(store_url: str, tmp_path: Path) -> None:
+    freed, waited = await next_commits(store_url, tmp_path, kills=1, processes=30)
+    assert freed and all(before < after for before, after in zip(freed, waited, strict=True))

@@ -1,0 +1,96 @@
+"""Suspects: some that kill their worker among many innocent ones, and innocent ones that last long, twice orphaned."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from perdure import Retry, step, workflow
+from perdure.kernel.process import Status
+from perdure.kernel.quarantine import is_suspect
+from perdure.testing.simulator import Cluster
+
+WAITS_SECONDS = 60.0
+"""No suspect waits longer for a place while there are places; in the simulation what is started starts at once."""
+LASTS_SECONDS = 600.0
+WORKERS_SECONDS = 40.0
+"""Until killed workers are back, in the worst case."""
+
+
+class Now:
+    """The cluster of the history that is played."""
+
+    cluster: Cluster
+
+
+@step(retry=Retry.NONE, timeout=2 * LASTS_SECONDS)
+async def lasting(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "done"
+
+
+@step(retry=Retry.NONE)
+async def kill() -> None:
+    await asyncio.sleep(0.2)
+    await Now.cluster.die()
+
+
+@workflow
+async def innocent(seconds: float) -> str:
+    return await lasting(seconds)
+
+
+@workflow
+async def guilty() -> None:
+    await kill()
+
+
+async def guilty_among_many(cluster: Cluster) -> None:
+    """Some kill their worker: they are parked after deaths alone, and whoever does no harm is never parked."""
+    Now.cluster = cluster
+    for n in range(cluster.pick((12, 5, 30))):
+        await cluster.client.start(innocent, float(cluster.pick((8, 2, 20))), key=f"{n}")
+    for _ in range(cluster.pick((1, 2, 3))):
+        await cluster.client.start(guilty)
+    await asyncio.sleep(cluster.pick((5.0, 30.0)))
+    cluster.heal()
+    await cluster.settled(stall=LASTS_SECONDS)
+    for row in cluster.rows():
+        if row.kind == "guilty":
+            found = row.status is Status.BROKEN and row.alone_deaths > 0
+            cluster.require("poison_is_parked", found, f"the guilty is {row.status}, {row.alone_deaths} deaths alone")
+        else:
+            good = row.status is Status.COMPLETED and row.deaths == 0
+            cluster.require("the_innocent_go_on", good, f"an innocent process is {row.status}, {row.deaths} deaths")
+
+
+async def lasting_suspects(cluster: Cluster) -> None:
+    """Thrice the workers die with all in hand: each goes on soon, in groups beside each other, however long."""
+    Now.cluster = cluster
+    many = cast("int", cluster.pick((6, 3, 9)))
+    for n in range(many):
+        await cluster.client.start(innocent, LASTS_SECONDS, key=f"{n}")
+    dead: set[bytes] = set()
+    for _ in range(3):
+        await _all_in_hand(cluster, dead)
+        dead |= {row.owner for row in cluster.rows() if row.owner}
+        for node in [node for node in cluster.workers if node.alive]:
+            node.kill()
+            cluster.storm.restart(node)
+    await _all_in_hand(cluster, dead)
+    suspects = [row for row in cluster.rows() if is_suspect(row)]
+    cluster.require("the_innocent_are_suspects", len(suspects) == many, f"{len(suspects)} of {many} are suspects")
+    cluster.heal()
+    await cluster.settled(stall=2 * LASTS_SECONDS)
+    done = [row for row in cluster.rows() if row.status is Status.COMPLETED and row.deaths == 0]
+    cluster.require("the_innocent_go_on", len(done) == many, f"{len(done)} of {many} have completed")
+
+
+async def _all_in_hand(cluster: Cluster, dead: set[bytes]) -> None:
+    """Wait until a worker that lives has each process in hand, for as long as a suspect may wait for a place."""
+    until = cluster.loop.now + WAITS_SECONDS + WORKERS_SECONDS
+    while waiting := [row for row in cluster.rows() if row.owner is None or row.owner in dead]:
+        told = f"{len(waiting)} suspects wait for a place"
+        cluster.require("suspects_run_soon", cluster.loop.now < until, told)
+        await asyncio.sleep(0.5)
+    await asyncio.sleep(1.0)
