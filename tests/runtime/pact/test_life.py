@@ -153,7 +153,7 @@ async def test_results_are_sealed_and_large_ones_stay_in_the_database(
     await engine.close()
     plain, _ = await opened(codecs=[], offload=None)
     [message] = await plain.store.messages([(handle.id_bytes, 0)])
-    assert message.payload[:2] == b"\xc1\x01"
+    assert message.payload[:2] == b"\xc1\x03"
     assert len(message.payload) > 1000
 
 
