@@ -31,7 +31,7 @@ def test_two_thousand_that_died_twice_with_their_worker_become_groups_of_the_lar
 def test_each_death_halves_the_company_until_the_suspect_is_alone() -> None:
     process, companies = in_hand(deaths=SUSPECT_DEATHS - 1), []
     held = 2_000
-    while not companies or companies[-1] > 1:
+    for _ in range(9):
         process = freed(process, held)
         held = quarantine.company(process)
         companies.append(held)
