@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from perdure.clock import SECOND
-from perdure.errors import DamagedRecord, PerdureError, StoreUnavailable
+from perdure.errors import BadRecord, DamagedRecord, PerdureError, StoreUnavailable
 from perdure.kernel import transition
-from perdure.kernel.commit import Start
+from perdure.kernel.commit import Start, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.integrity import flaw
 from perdure.kernel.lease import Claimed
@@ -64,6 +65,17 @@ class Damaged:
         await _answered(trial.store.workers(ended=True), "workers")
         assert len(await trial.store.workers()) >= 1
         assert len(await trial.store.records(Queue)) >= 1
+
+    async def test_a_commit_that_its_damaged_row_cannot_match_is_told_from_its_neighbours(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        bad, good = await trial.in_hand(worker), await trial.in_hand(worker)
+        assert await trial.ground.damage(trial.store, bad.id, "process", "inbox: -1")
+        # A BadRecord has the batch halved until the guilty commit stands alone.
+        with suppress(BadRecord):
+            await trial.store.commit([going_on(bad), going_on(good)])
+        assert (await trial.commit(going_on(good))).verdict is Verdict.APPLIED
+        with suppress(BadRecord):
+            await trial.commit(going_on(bad))
 
     async def test_a_missing_event_or_message_is_seen_at_the_claim(self, trial: Trial) -> None:
         whole = await _aged(trial)
