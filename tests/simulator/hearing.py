@@ -87,7 +87,8 @@ class Hearing:
         place = self.cluster.loop.current(), process
         if place in self.refused:
             self._fail("refused_is_void", f"{effect.label} begins where a commit of its process was refused")
-        if place in self.unheard and effect.kind == "began":  # an undo may have been released before, and have waited
+        waits = effect.kind != "began" or self.cluster.swarm.refusals  # it was released before, and had to wait
+        if place in self.unheard and not waits:
             text = f"message {self.unheard[place]} of {id_text(process)} was told of, and not read"
             self._fail("heard_before_released", f"{effect.label} begins, and {text}")
 

@@ -181,6 +181,8 @@ class Threads:
         result: Any = None
         failure: BaseException | None = None
         try:
+            if call.given_up:  # while it waited for this thread
+                raise asyncio.CancelledError
             result = call.function()
         except BaseException as error:  # whatever a step raises is its answer, never the end of a thread
             failure = error
