@@ -162,7 +162,8 @@ class Commands:
     ) -> None:
         """Give a step that is open or has failed its result by hand; a failed one gets it in a new run.
 
-        ``step`` is its name, or name and place (``charge:2``). If the code does not ask for that step, or cannot read
+        ``step`` is its name, or name and place (``charge:2``). By a bare name, one that its worker has not told of yet
+        is waited for, at most as long as that takes. If the code does not ask for that step, or cannot read
         that value, the process breaks, which tells both sides; ``restart_from`` that step takes the result back.
         """
         await self._by_hand(process, step, value, request.sender(who, why, origin), skipped=False)
@@ -180,7 +181,14 @@ class Commands:
             _refuse_unreadable(row, history)
             return hand.set_by_hand(row, history, step, raw, sender, now=now, skipped=skipped)
 
-        await self._order(process, given)
+        patience = self.machine.monotonic() + limits.STEPS_TOLD_SECONDS
+        while True:
+            try:
+                return await self._order(process, given)
+            except hand.NothingOpen:  # a step that began a moment ago stands in the row from its worker's next beat on
+                if self.machine.monotonic() > patience or (await self.row(process)).owner is None:
+                    raise
+            await asyncio.sleep(limits.STEPS_TOLD_SECONDS / 20)
 
     # -- writing -------------------------------------------------------------------------------------------------
 

@@ -64,3 +64,8 @@ def test_what_makes_no_sense_is_refused_with_what_to_do(terminal: Terminal, work
     said = terminal("queue", "limit", "bank", "--concurrency", "0")
     assert said.code == 1
     assert "Give a whole number from 1" in said.err
+    said = terminal("queue", "limit", "bank", "--concurrency", "3", "--per", "2m")
+    assert said.code == 1
+    assert "there is no rate=. Give both." in said.err
+    [bank] = terminal("queue", "ls", "--json").json
+    assert bank["concurrency"] is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NoReturn
@@ -309,3 +310,26 @@ def test_attributes_that_a_database_would_refuse_or_change_are_refused(value: An
 def test_attribute_names_are_names(name: str) -> None:
     with pytest.raises(InvalidInput):
         encode_attributes({name: 1})
+
+
+class Mixed(enum.Enum):
+    NUMBER = 1
+    TEXT = "b"
+
+
+class Vast(enum.Enum):
+    ONE = 1
+    MOST = 2**63
+
+
+@pytest.mark.parametrize("kind", [Mixed, Vast, list[Mixed], Mixed | None])
+def test_an_enum_that_would_not_come_back_is_refused_where_it_is_declared_with_what_to_do(kind: Any) -> None:
+    def takes(value: Any) -> None: ...
+
+    def gives() -> Any: ...
+
+    takes.__annotations__["value"] = kind
+    gives.__annotations__["return"] = kind
+    for function, what in ((takes, "parameter 'value'"), (gives, "the result")):
+        with pytest.raises(DefinitionError, match=f"{what} of .*only texts, or only integers below"):
+            CallShape(function)

@@ -308,6 +308,7 @@ def test_a_child_whose_answer_is_set_by_hand_is_asked_to_end() -> None:
         ("reserve", "has its result"),
         ("reserve:1", "has its result"),
         ("ship", "nothing is known yet of a step 'ship'; name it with its place, like ship:1"),
+        ("ship", "for the first; without a result are charge:1, tried:1, tried:2$"),
         ("tried", "tried:1, tried:2"),
     ],
 )

@@ -9,10 +9,11 @@ import pytest
 
 from perdure.authoring.workflow import workflow
 from perdure.engine import Engine
-from perdure.errors import ProcessBroken, ProcessCancelled, ProcessFailed
+from perdure.errors import IllegalMove, ProcessBroken, ProcessCancelled, ProcessFailed
 from perdure.handle import Handle
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
+from perdure.runtime.pace import Pace
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 from tests.runtime.errand import FLOWS, act, done, errand, failing, forget, gates, keys, sound, waiting
 
@@ -188,6 +189,27 @@ async def test_a_result_set_by_hand_ends_the_wait_for_a_step_in_flight(opened: O
         EventType.COMPLETED,
     ]
     assert await sound(engine, store, handle) is Status.COMPLETED
+
+
+async def test_the_bare_name_of_a_step_that_began_a_moment_ago_is_enough_for_its_result(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=FLOWS, pace=Pace(lease_seconds=1.5, beat_seconds=0.1))
+    gates["last"] = asyncio.Event()
+    handle = await waiting(engine)
+    await handle.signal("go", "on")
+    await until(lambda: "last" in done)
+    client, _ = await opened()  # another engine, as the command line is: it knows what stands in the row
+    await client.set_result(handle.id, "act", "by hand")
+    assert await handle.result(LIMIT) == "first 1, on, by hand"
+
+
+async def test_a_bare_name_that_nobody_in_hand_can_tell_of_is_refused_at_once_with_what_is_open(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=FLOWS)
+    handle = await waiting(engine)
+    await handle.hold()
+    with pytest.raises(IllegalMove, match="nothing is known yet of a step 'ship'; name it with its place"):
+        await handle.set_result("ship", 1)
+    with pytest.raises(IllegalMove, match="step 'act' has its result"):
+        await handle.set_result("act", 1)
 
 
 async def test_e96_a_failed_process_goes_on_when_its_step_is_skipped_and_says_so(opened: Open) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import math
 from typing import Any
 
@@ -97,3 +98,20 @@ async def test_a_promise_where_a_value_belongs_is_told_as_not_awaited(opened: Op
     if where == "answer":
         await asyncio.wait([asking])
         assert asking.exception() is not None
+
+
+class Mixed(enum.Enum):
+    NUMBER = 1
+    TEXT = "b"
+
+
+@workflow
+async def receives_an_enum_of_several_types() -> str:
+    return str(await receive("choice", Mixed))
+
+
+async def test_an_enum_of_several_types_is_refused_at_receive_before_any_signal_comes(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[receives_an_enum_of_several_types])
+    handle = await engine.start(receives_an_enum_of_several_types)
+    with pytest.raises(ProcessFailed, match=r"the type given to receive cannot be read from JSON.*only texts, or only"):
+        await handle.result(LIMIT)

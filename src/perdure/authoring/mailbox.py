@@ -16,6 +16,7 @@ from perdure.authoring.bare_loop import TIMER
 from perdure.authoring.call import Call, value_type
 from perdure.errors import PayloadError, UnreadablePayload
 from perdure.kernel import payload
+from perdure.kernel.reading import check_receivable
 
 if TYPE_CHECKING:
     from perdure.authoring.turn_loop import TurnLoop
@@ -92,6 +93,7 @@ class Mailbox:
         A call that does not fit is refused, and the one after it is waited for.
         """
         wanted = value_type(type)
+        check_receivable(type if wanted is None else wanted[0])
         until = None if timeout is None else loop.time() + timeout
         left = timeout
         while True:

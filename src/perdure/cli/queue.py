@@ -31,7 +31,7 @@ async def limit(
     *,
     concurrency: int | None = None,
     rate: int | None = None,
-    per: str = "1s",
+    per: str | None = None,
     share_concurrency: int | None = None,
     who: Who = "",
     why: Why = "",
@@ -49,7 +49,7 @@ async def limit(
     rate
         How much begins, at most, in the time given by --per.
     per
-        The time for --rate: 1s, 15m, 2h.
+        The time for --rate: 1s, 15m, 2h; a second if it is not given.
     share_concurrency
         How much runs at once for each share, at most.
     """
@@ -58,7 +58,7 @@ async def limit(
             name,
             concurrency=concurrency,
             rate=rate,
-            per=None if rate is None else text.seconds_of(per),
+            per=None if per is None else text.seconds_of(per),
             share_concurrency=share_concurrency,
             who=who or user(),
             why=why,

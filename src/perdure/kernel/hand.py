@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -20,6 +20,10 @@ from perdure.kernel.undo import name_and_place
 
 _SHOWN = 10
 _NO_STEPS = frozenset({EventType.TIMER_FIRED, EventType.SIGNAL_SENT})
+
+
+class NothingOpen(IllegalMove):
+    """No step of that bare name is known to be open; whoever has the process in hand may tell of one soon."""
 
 
 def set_by_hand(
@@ -104,8 +108,14 @@ def _open_slot(process: Process, history: Sequence[Event], step: str) -> tuple[s
     if len(open) == 1:
         return open.pop()
     if open:
-        choice = ", ".join(sorted(map(":".join, open))[:_SHOWN])
-        raise IllegalMove(f"which {step!r}: {choice}? Name one of them with its place")
+        raise IllegalMove(f"which {step!r}: {_listed(open)}? Name one of them with its place")
     if any(name == step for name, _ in done):
-        raise IllegalMove(f"step {step!r} has its result; to have another one, restart from that step, or name a place")
-    raise IllegalMove(f"nothing is known yet of a step {step!r}; name it with its place, like {step}:1 for the first")
+        raise NothingOpen(f"step {step!r} has its result; to have another one, restart from that step, or name a place")
+    others = f"; without a result are {_listed(known - done)}" if known - done else ""
+    raise NothingOpen(
+        f"nothing is known yet of a step {step!r}; name it with its place, like {step}:1 for the first{others}"
+    )
+
+
+def _listed(slots: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(sorted(map(":".join, slots))[:_SHOWN])

@@ -23,6 +23,7 @@ NOT_SCALAR = frozenset(b"[{ \t\r\n")
 """The first bytes of JSON that may hold more than one value."""
 
 _Class = type
+_ENUMS = "Give the members of the enum only texts, or only integers below 2**63."
 
 
 def decode(raw: bytes, type: Any = Any, *, what: str = "the value") -> Any:
@@ -108,14 +109,21 @@ def checked_type(type: Any, what: str) -> Any:
     try:
         decoder(type)
         strange = _strange(type_info(type), set())
-    except (TypeError, ValueError, NameError) as error:
-        raise DefinitionError(f"{what} cannot be read from JSON: {error}. Annotate a simpler type.") from error
+    except (TypeError, ValueError, NameError, NotImplementedError) as error:
+        advice = _ENUMS if "Enum" in str(error) else "Annotate a simpler type."
+        raise DefinitionError(f"{what} cannot be read from JSON: {error!s:.500}. {advice}") from error
     if strange is not None:
         raise DefinitionError(
             f"{what} is annotated {named(strange)}, which cannot be read from JSON. "
             "Use JSON values, dataclasses, msgspec Structs or pydantic models."
         )
     return type
+
+
+@lru_cache(maxsize=512)
+def check_receivable(type: Any) -> None:
+    """Raise DefinitionError if no message can be read as that type; looked at once for each."""
+    checked_type(type, "the type given to receive")
 
 
 def _strange(node: Any, seen: set[int]) -> Any:

@@ -8,11 +8,12 @@ from itertools import islice
 
 from perdure import limits
 from perdure.authoring.registry import Registry
-from perdure.errors import StoreUnavailable
+from perdure.errors import StoreError
 from perdure.kernel.lease import Claim, ClaimAnswer
 from perdure.loop import Loop
 from perdure.runtime.incarnation import Incarnation
 from perdure.runtime.outbox import rests
+from perdure.runtime.portion import Portion, is_of_what_was_read
 from perdure.runtime.scheduler import Scheduler
 from perdure.runtime.takeover import without_the_dead
 from perdure.store.base import Store
@@ -54,6 +55,8 @@ class Intake:
         self._asking: tuple[bytes, ...] = ()
         self._all = True
         self._look_at = 0.0
+        self._portion = Portion()
+        self._not_before = 0.0  # after a claim of one alone has failed: no look at all that is due until then
         self._suspects_at = 0.0
         self._later: asyncio.TimerHandle | None = None
 
@@ -96,31 +99,49 @@ class Intake:
         room = self._room()
         if room <= 0:
             return await self._while_full()
+        apart = self._not_before - self.scheduler.time.monotonic()
+        if apart > 0 and not self._named:
+            return apart
         if self.unsure and self.reconcile is not None:
             await self.reconcile()
         self.unsure = True
-        if self._named and not self._all and self.scheduler.time.monotonic() < self._look_at:
+        if self._named and (apart > 0 or (not self._all and self.scheduler.time.monotonic() < self._look_at)):
             return await self._claim_named(room)
+        return await self._look(room)
+
+    async def _look(self, room: int) -> float:
+        """Claim of all that is due, and say when to look again."""
         self._named.clear()
         self._all = False
         answers: list[ClaimAnswer] = []
         full = False
+        asked = 0
         try:
             for hosted, most in self._offers(room):
-                asked = min(most, limits.CLAIM_ROWS)
+                asked = min(most, self._portion.rows)
                 answers.append(await self.claim(hosted, asked))
                 full = full or len(answers[-1].claimed) == asked
                 if self.alone and answers[-1].claimed:
                     break
-        except StoreUnavailable:
-            self._all = True
-            self.scheduler.telemetry.count("store_errors")
-            raise
+        except Exception as error:
+            return self._failed(asked, error)
         self.unsure = False
+        self._portion.succeeded()
         if not self.alone:
             self.suspects(any(answer.suspects for answer in answers))
         wait = 0.0 if full else self._until(answers)
         self._look_at = self.scheduler.time.monotonic() + wait
+        return wait
+
+    def _failed(self, asked: int, error: Exception) -> float:
+        """Seconds until fewer are asked for, if that may help; what was taken and not read is freed before."""
+        self._all = True
+        if isinstance(error, StoreError):
+            self.scheduler.telemetry.count("store_errors")
+        if not is_of_what_was_read(error):
+            raise error
+        wait = self._portion.failed(asked, error)
+        self._not_before = self.scheduler.time.monotonic() + wait
         return wait
 
     async def _while_full(self) -> float:
@@ -134,15 +155,13 @@ class Intake:
 
     async def _claim_named(self, room: int) -> float:
         """Claim those that hints have named; others may have been quicker, which the answer does not tell."""
-        self._asking = tuple(islice(self._named, min(room, limits.CLAIM_ROWS)))
+        self._asking = asked = tuple(islice(self._named, min(room, self._portion.rows)))
         for id in self._asking:
             del self._named[id]
         try:
-            answer = await self.claim(self._unlimited(), len(self._asking), self._asking)
-        except StoreUnavailable:
-            self._all = True
-            self.scheduler.telemetry.count("store_errors")
-            raise
+            answer = await self.claim(self._unlimited(), len(asked), asked)
+        except Exception as error:
+            return self._failed(len(asked), error)
         finally:
             self._asking = ()
         self.unsure = False

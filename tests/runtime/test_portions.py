@@ -1,0 +1,82 @@
+"""A claim that fails over what it reads is tried with fewer rows, on both stores; one alone makes no hot loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from perdure import limits
+from perdure.authoring.workflow import workflow
+from perdure.errors import BadRecord, StoreError, StoreUnavailable
+from perdure.kernel.lease import Claim
+from perdure.runtime import portion
+from perdure.testing.faults import FaultyStore, Visit
+from tests.runtime.conftest import LIMIT, Open, until
+
+
+@workflow
+async def at_once(what: str) -> str:
+    return what
+
+
+def failing_above(most: int, asked: list[int], error: Exception) -> Visit:
+    """Fails claims of more than so many, as a database does that cannot hand over so much at once."""
+
+    async def visit(name: str, claim: Any) -> None:
+        if name == "claim" and isinstance(claim, Claim) and claim.only is None and claim.limit > 0:
+            asked.append(claim.limit)
+            if claim.limit > most:
+                raise error
+
+    return visit
+
+
+@pytest.mark.parametrize(
+    "error", [StoreError("too large"), BadRecord("54000"), MemoryError()], ids=lambda e: type(e).__name__
+)
+@pytest.mark.parametrize("answered", [False, True], ids=["refused", "taken and not read"])
+async def test_a_claim_that_fails_is_tried_with_half_as_many_until_all_are_taken(
+    opened: Open, error: Exception, answered: bool
+) -> None:
+    client, _ = await opened(workflows=[at_once])
+    worker, store = await opened(work=True, workflows=[at_once])
+    asked: list[int] = []
+    setattr(store, "after" if answered else "before", failing_above(3, asked, error))
+    handles = [await client.start(at_once, str(number)) for number in range(30)]
+    assert await asyncio.gather(*(handle.result(LIMIT) for handle in handles)) == [str(one) for one in range(30)]
+    failed = [count for count in asked if count > 3]
+    assert failed and any(count <= 3 for count in asked)
+    assert worker.telemetry.counters["store_errors"] == (0 if isinstance(error, MemoryError) else len(failed))
+
+
+async def test_a_process_that_cannot_be_claimed_even_alone_is_said_once_and_tried_ever_less_often(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(portion, "FIRST_WAIT_SECONDS", 0.001)
+    worker, store = await opened(work=True, workflows=[at_once])
+    asked: list[int] = []
+    store.before = failing_above(0, asked, StoreError("it is too large"))
+    handle = await worker.start(at_once, "late")
+    await until(lambda: asked.count(1) >= 4)
+    store.before = FaultyStore(store).before
+    assert await handle.result(LIMIT) == "late"
+    said = [
+        record.getMessage() for record in caplog.records if "claim of a single process fails" in record.getMessage()
+    ]
+    assert len(said) == 1 and "StoreError: it is too large" in said[0]
+
+
+def test_the_wait_grows_up_to_a_bound_and_a_look_that_succeeds_asks_for_more_again() -> None:
+    asking = portion.Portion()
+    tried = []
+    while (rows := asking.rows) > 1:
+        tried.append(rows)
+        assert asking.failed(rows, MemoryError()) == 0.0
+    assert tried == [500, 250, 125, 62, 31, 15, 7, 3]
+    assert [asking.failed(1, MemoryError()) for _ in range(6)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+    for _ in range(9):
+        asking.succeeded()
+    assert asking.rows == limits.CLAIM_ROWS
+    assert not portion.is_of_what_was_read(StoreUnavailable("away"))
