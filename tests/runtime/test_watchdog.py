@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
+from types import FrameType
 
 import pytest
 from msgspec import json
@@ -17,6 +19,7 @@ from perdure.engine import Engine
 from perdure.kernel.event import EventType
 from perdure.kernel.policy import Retry
 from perdure.kernel.worker import Hang
+from perdure.runtime import blocker as blocker_module
 from perdure.runtime.blocker import Blocker
 from perdure.runtime.pace import Pace
 from perdure.runtime.watchdog import Watchdog
@@ -160,3 +163,23 @@ async def test_a_watchdog_that_never_started_can_be_stopped() -> None:
         assert engine.worker is not None
         pulse = engine.worker.pulse
     Watchdog(pulse, Witness("sqlite://:memory:", Machine()), Machine(), Telemetry()).stop()
+
+
+def test_a_callback_that_has_just_ended_blocks_nothing_though_its_frame_is_still_there() -> None:
+    found = []
+
+    def each(frame: FrameType, event: str, arg: object) -> object:
+        if event == "return" and frame.f_code is asyncio.Handle._run.__code__:
+            found.append((frame.f_locals["self"], blocker_module._execution(frame)))
+        return each
+
+    loop = asyncio.new_event_loop()
+    handle = loop.call_soon(lambda: None)
+    before = sys.gettrace()
+    sys.settrace(each)
+    try:
+        handle._run()
+    finally:
+        sys.settrace(before)
+        loop.close()
+    assert found == [(None, None)]

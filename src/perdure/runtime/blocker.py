@@ -62,7 +62,8 @@ def _execution(frame: FrameType | None) -> Execution | None:
             found: Execution | None = frame.f_locals.get("execution")
             return found
         if frame.f_code is _HANDLE:
-            given = _of_context(frame.f_locals["self"]._context)
+            handle = frame.f_locals.get("self")  # None when it has just been run: the thread does not wait for us
+            given = None if handle is None else _of_context(handle._context)
             if given is not None:
                 return given
         frame = frame.f_back

@@ -93,7 +93,10 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._stop.wait(self.pause):
             self.sign()
-            self.look()
+            try:
+                self.look()
+            except Exception:  # without it nobody would see that a worker hangs
+                log.exception("the watchdog could not look, and looks again; please report it")
 
     def look(self) -> None:
         """Look once: whether the loop has ticked, who has it, and whether the lease is still ours."""
