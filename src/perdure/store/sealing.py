@@ -96,7 +96,7 @@ class Sealing:
         if isinstance(plain, Unopened):
             raise BadRecord(f"a payload of process {id_text(process)} would have to be written anew, but {plain.why}")
         raw = self.seal.close(plain, slot, digest)
-        if self.above is None or len(raw) <= self.above:
+        if self.above is None or len(raw) <= self.above or plain is None:
             return raw
         reference = seal.reference(raw)
         self.blobs.append(Blob(process, reference[2:34].hex(), raw))
