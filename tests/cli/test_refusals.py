@@ -56,13 +56,33 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_database_of_a_newer_version_is_refused(sqlite_terminal: Terminal, tmp_path: Path) -> None:
+def test_a_database_of_a_newer_version_that_is_not_for_this_one_is_refused(
+    sqlite_terminal: Terminal, tmp_path: Path
+) -> None:
     sqlite_terminal("migrate")
-    with closing(sqlite3.connect(tmp_path / "perdure.db")) as database:
-        database.execute("PRAGMA user_version = 999")
+    _make_newer(tmp_path / "perdure.db", oldest=999)
     said = sqlite_terminal("ps")
     assert said.code == 1
-    assert "newer" in said.err and said.err.count("\n") == 1
+    assert "version 999" in said.err and "upgrade Perdure" in said.err and said.err.count("\n") == 1
+
+
+def test_a_database_of_a_newer_version_that_this_one_may_use_is_used_as_it_is(
+    sqlite_terminal: Terminal, tmp_path: Path
+) -> None:
+    sqlite_terminal("migrate")
+    _make_newer(tmp_path / "perdure.db", oldest=1)
+    for command in ("ps", "migrate"):
+        said = sqlite_terminal(command)
+        assert (said.code, said.err) == (0, "")
+    with closing(sqlite3.connect(tmp_path / "perdure.db")) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (999,)
+
+
+def _make_newer(file: Path, *, oldest: int) -> None:
+    """Have a Perdure of schema 999 migrate it, and say that nobody who knows less than ``oldest`` may use it."""
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE schema_reader SET oldest = ?", (oldest,))
+        database.execute("PRAGMA user_version = 999")
 
 
 def test_without_its_libraries_the_program_says_what_to_install(tmp_path: Path) -> None:

@@ -159,18 +159,20 @@ async def test_rule_12_a_dead_worker_is_found_by_its_missing_beats_and_makes_no_
 
 
 async def test_f05_the_late_answer_of_a_worker_that_was_cut_off_is_refused(opened: Open) -> None:
-    first, store = await opened(work=True, workflows=[one_gate], pace=Pace(lease_seconds=1.0, beat_seconds=0.2))
+    """Its step has returned within its lease, but the commit reaches the store long after: no step goes on later."""
+    first, store = await opened(work=True, workflows=[one_gate], pace=Pace(lease_seconds=2.0, beat_seconds=0.2))
     handle = await first.start(one_gate, "x")
     await until(lambda: done == ["x"])
     assert first.worker is not None
+    outage = Outage().upon(store)
+    outage.away = True
+    gates["x"].set()
+    await until(lambda: first.metrics()["commits_resent"])
     pulse, intake = first.worker.pulse, first.worker.intake
     for loop in (pulse.guard, pulse.loop, intake.loop):
         await loop.stop()  # it does not know that its lease is over, nor does an answer that was on its way tell it
-    outage = Outage().upon(store)
-    outage.away = True
     second, _ = await opened(work=True, workflows=[one_gate])
     await until(lambda: len(done) == 2)
-    gates["x"].set()
     assert await second.result(handle.id, timeout=LIMIT) == "x"
     before = await second.row(handle.id), await second.history(handle.id)
     outage.away = False
