@@ -63,6 +63,9 @@ def test_deaths_in_company_never_park_and_those_alone_do() -> None:
         ({"awaiting": None}, False),
         ({"awaiting": "child bake", "inbox": 1}, False),
         ({"awaiting": "child bake, timer"}, False),
+        ({"awaiting": "step explode"}, False),
+        ({"awaiting": "undo pay"}, False),
+        ({"awaiting": "child bake, step explode"}, False),
         ({"awaiting": "child a, child b, ch…"}, False),
     ],
 )

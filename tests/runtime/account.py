@@ -216,6 +216,7 @@ async def cancelled(engine: Engine, handle: Any) -> None:
         activation = engine.worker.scheduler.hand[handle.id_bytes]  # type: ignore[union-attr]
         [execution] = activation.in_flight.values()
         activation.loop.root.cancel()
+        activation.loop.run(activation.at)  # a turn runs the code only if there is something for the history
         engine.worker.scheduler.feed(activation)  # type: ignore[union-attr]
         await until(lambda: execution.over)
     else:

@@ -13,6 +13,9 @@ from collections.abc import Iterable, Sequence
 from perdure.kernel.process import Process
 from perdure.limits import QUARANTINE_PROCESSES, SUSPECT_DEATHS
 
+_COMES = ("child ", "task ", "signal ")
+"""What comes as a message; all else that a row may wait for begins in the hand of its worker."""
+
 
 def is_suspect(process: Process) -> bool:
     """Whether only a quarantine worker may claim it."""
@@ -37,12 +40,13 @@ def only_waited(process: Process) -> bool:
     """Whether an owned row says that it ran no code since its last commit: it waited for children, tasks or signals.
 
     A commit says what a process waits for only where nothing is in flight, and whatever wakes it raises ``inbox``. A
-    timer does not, so who waits for one may have been woken.
+    timer does not, so who waits for one may have been woken; and who is claimed for a step, as a task is or a retry
+    that is due, may have begun it.
     """
     awaiting = process.awaiting
     return (
         awaiting is not None
-        and "timer" not in awaiting
+        and all(what.startswith(_COMES) for what in awaiting.split(", "))
         and not awaiting.endswith("…")
         and process.inbox == process.seen
     )
