@@ -48,6 +48,7 @@ class Intake:
         self.reconcile: Callable[[], Awaitable[int]] | None = None
         self.claimed_any = asyncio.Event()
         self.unsure = False
+        self._strayed = False
         self._next: int | None = None
         self._awaited: int | None = None  # the due time at which the next look is made, if it is not made before
         self._in_vain = 0
@@ -64,6 +65,11 @@ class Intake:
         """Something may be due: look for all that is."""
         self._all = True
         self.loop.wake()
+
+    def strayed(self) -> None:
+        """A row is ours that we do not hold: free it at the next look, which is now."""
+        self._strayed = True
+        self.wake()
 
     def soon(self) -> None:
         """The same, but after a moment: most likely others have it, and are told of it."""
@@ -102,8 +108,13 @@ class Intake:
         apart = self._not_before - self.scheduler.time.monotonic()
         if apart > 0 and not self._named:
             return apart
-        if self.unsure and self.reconcile is not None:
-            await self.reconcile()
+        if (self.unsure or self._strayed) and self.reconcile is not None:
+            self._strayed, strayed = False, self._strayed
+            try:
+                await self.reconcile()
+            except StoreError:
+                self._strayed = strayed
+                raise
         self.unsure = True
         if self._named and (apart > 0 or (not self._all and self.scheduler.time.monotonic() < self._look_at)):
             return await self._claim_named(room)

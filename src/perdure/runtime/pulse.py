@@ -39,6 +39,7 @@ class Pulse:
         self.beat_seconds = beat
         self.silence = microseconds(scheduler.lease_seconds)
         self.ended: Callable[[bytes], None] = lambda incarnation: None
+        self.strayed: Callable[[], None] = lambda: None
         self.loop = Loop("pulse", self._tick, after_error=beat / 6)
         self.guard = Loop("lease guard", self._guard)
         self.sure_until = 0.0
@@ -77,6 +78,8 @@ class Pulse:
         lost = set(answer.lost)
         for renewal in renewals:
             activation = self.scheduler.hand.get(renewal.process)
+            if activation is None and renewal.process not in lost:
+                self.strayed()  # let go while this beat was under way, which has given it another lease
             if activation is None or activation.process.token != renewal.token:
                 continue
             if renewal.process in lost:
