@@ -273,31 +273,6 @@ async def test_rule_05_rows_claimed_by_a_lost_answer_are_freed_again(opened: Ope
     assert lost["claims"] == 1
 
 
-async def test_a_row_that_was_let_go_while_a_beat_renewed_it_does_not_stand_still_for_a_lease(opened: Open) -> None:
-    gates["stray"] = asyncio.Event()
-    engine, store = await opened(work=True, workflows=[waits])
-    worker = engine.worker
-    assert worker is not None
-    handle = await engine.start(waits, "stray")
-    await until(lambda: any(activation.in_flight for activation in worker.scheduler.hand.values()))
-    [activation] = worker.scheduler.hand.values()
-    beats = 0
-
-    async def let_go(name: str, argument: Any) -> None:
-        nonlocal beats
-        if name == "beat" and argument.renewals and not beats:
-            beats += 1
-            worker.scheduler.drop(activation)
-
-    store.after = let_go
-    activation.lease_end = worker.scheduler.time.monotonic() + worker.scheduler.lease_seconds / 2
-    worker.pulse.loop.wake()
-    await until(lambda: handle.id_bytes in worker.scheduler.hand and beats == 1)
-    gates["stray"].set()
-    await handle.result(LIMIT)
-    assert worker.telemetry.counters["takeovers"] == 0, "freed at once, and not when its lease lapsed"
-
-
 async def test_rule_05_a_lost_claim_is_freed_however_many_rows_its_worker_holds(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
