@@ -224,13 +224,20 @@ def of_event(process: bytes, run: int, event: Event) -> Slot:
     says = _said(int(event.type), event.name, event.place, event.message)
     if event.type in ANSWERS:
         return Slot(b"answer\0" + process + _text(event.name), says)
-    return Slot(b"event\0" + process + run.to_bytes(8, "big") + event.number.to_bytes(8, "big"), says)
+    return Slot(b"event\0" + process + _number(run) + _number(event.number), says)
 
 
 def of_message(message: Message) -> Slot:
     """Where a message's payload is kept; its number is not known when it is sent."""
     says = _said(int(message.type), message.name, message.key, message.sender)
     return Slot(b"message\0" + message.process + message.id, says)
+
+
+def _number(number: int) -> bytes:
+    """A number of a row as 8 bytes; one that no row of ours can have is still another context."""
+    if -(1 << 63) <= number < 1 << 63:
+        return number.to_bytes(8, "big", signed=True)
+    return _text(str(number))
 
 
 def _field(name: str, process: bytes) -> bytes:

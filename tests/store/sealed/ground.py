@@ -9,6 +9,7 @@ from perdure.store.base import Store
 from perdure.store.codec import AesGcm, Codec, Zstd
 from perdure.store.offload import Offload
 from perdure.store.open import sealed
+from perdure.store.sealed import SealedStore
 from perdure.testing.clock import Time
 from perdure.testing.conformance import Ground
 
@@ -47,3 +48,11 @@ class SealedGround:
     def locked(self, *processes: bytes) -> AbstractAsyncContextManager[None]:
         """The ground below locks rows."""
         return self.ground.locked(*processes)
+
+    def damages(self, table: str) -> Sequence[str]:
+        """Those of the ground below."""
+        return self.ground.damages(table)
+
+    async def damage(self, store: Store, id: bytes, table: str, damage: str) -> bool:
+        """Damage a row of the ground below, behind the seal."""
+        return await self.ground.damage(store.store if isinstance(store, SealedStore) else store, id, table, damage)

@@ -37,7 +37,8 @@ asyncio.run(main())
 
 def _files(file: Path) -> list[str]:
     folder = Path(f"{file}-workers")
-    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    locks = (path.name for path in folder.iterdir() if path.name != "turnstile") if folder.is_dir() else ()
+    return sorted(locks)
 
 
 async def _free(store: SqliteStore) -> dict[str, bool]:
