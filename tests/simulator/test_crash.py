@@ -112,7 +112,7 @@ def test_a_broken_engine_that_seems_sound_without_a_crash_is_noticed(defect: str
     [broken] = [one for one in DEFECTS if one.name == defect]
     path = os.pathsep.join((str(plant(broken, tmp_path)), str(ROOT)))
     hunt = subprocess.run(
-        [sys.executable, "-m", "tests.simulator.enumeration.hunt", plot, "3"],
+        [sys.executable, "-m", "tests.simulator.enumeration.hunt", plot, "1"],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
