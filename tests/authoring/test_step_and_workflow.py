@@ -159,8 +159,8 @@ def test_a_workflow_is_a_coroutine_function() -> None:
 async def asking_wrongly() -> list[str]:
     told = []
     for wrong in (
-        lambda: charge(),
-        lambda: charge("a", "b", "c"),
+        lambda: charge(),  # type: ignore[call-arg]
+        lambda: charge("a", "b", "c"),  # type: ignore[call-arg]
         lambda: charge(float("nan")),
         lambda: charge(object()),
     ):

@@ -188,5 +188,5 @@ def test_a_type_that_nobody_can_read_is_a_payload_error() -> None:
 
 
 def test_old_style_named_tuples_are_stored_as_arrays() -> None:
-    point = namedtuple("point", "x y")(1, 2)
+    point = namedtuple("point", "x y")(1, 2)  # type: ignore[call-arg]
     assert encode(point) == b"[1,2]"

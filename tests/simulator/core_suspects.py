@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 from perdure import Retry, step, workflow
 from perdure.kernel.process import Status
@@ -67,7 +66,7 @@ async def guilty_among_many(cluster: Cluster) -> None:
 async def lasting_suspects(cluster: Cluster) -> None:
     """Thrice the workers die with all in hand: each goes on soon, in groups beside each other, however long."""
     Now.cluster = cluster
-    many = cast("int", cluster.pick((6, 3, 9)))
+    many = cluster.pick((6, 3, 9))
     for n in range(many):
         await cluster.client.start(innocent, LASTS_SECONDS, key=f"{n}")
     dead: set[bytes] = set()

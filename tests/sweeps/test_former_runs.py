@@ -16,23 +16,22 @@ from tests.sweeps.watch import DAY, Watch
 EVENTS = 4
 
 
-async def lived(watch: Watch, row: Process, *, leaves: bool = False) -> Process:
-    """One run of a process in hand: a signal, some steps, and on to the next run, to which it may leave the signal."""
+async def lived(watch: Watch, row: Process, *, puts_back: bool = False, takes: int | None = None) -> Process:
+    """One run of a process in hand: a signal, which it may put back, some steps, and on to the next run.
+
+    It may receive before what another run has put back: the signal of the number ``takes``.
+    """
     answer = await watch.trial.send(row.id)
-    heard = Event(
-        row.events + 1,
-        row.version + 1,
-        EventType.MESSAGE_RECEIVED,
-        row.created_at,
-        name="approval",
-        message=answer.number,
+    received = [answer.number] if takes is None else [takes, answer.number]
+    heard = tuple(
+        Event(row.events + n, row.version + 1, EventType.MESSAGE_RECEIVED, row.created_at, name="approval", message=one)
+        for n, one in enumerate(received, 1)
     )
-    row = await watch.trial.done(
-        going_on(row, events=(heard,), seen=answer.number, consumed=((answer.number, heard.number),))
-    )
+    consumed = tuple((number, event.number) for number, event in zip(received, heard, strict=True))
+    row = await watch.trial.done(going_on(row, events=heard, seen=answer.number, consumed=consumed))
     row = await watch.trial.done(going_on(row, steps=EVENTS))
-    letters = ((answer.number, "approval"),) if leaves else ()
-    await watch.trial.done(renewed(row, b"[2]", letters, now=await watch.store.now()))
+    back = (answer.number,) if puts_back else ()
+    await watch.trial.done(renewed(row, b"[2]", (), back, now=await watch.store.now()))
     owner = watch.wards[0].incarnation.id
     [taken] = (await watch.trial.claim(owner, only=row.id)).claimed
     return taken.process
@@ -77,11 +76,11 @@ async def test_the_present_run_and_the_one_before_it_stay_however_old_they_are(w
     await watch.trial.done(going_on(row))
 
 
-async def test_a_message_that_a_later_run_has_taken_over_stays_as_long_as_that_run(watch: Watch) -> None:
+async def test_a_message_that_was_put_back_stays_as_long_as_the_run_that_received_it(watch: Watch) -> None:
     ward = await watch.ward()
     row = await lived(watch, await watch.trial.in_hand(ward.incarnation.id))
-    row = await lived(watch, row, leaves=True)
-    row = await lived(watch, row)
+    row = await lived(watch, row, puts_back=True)
+    row = await lived(watch, row, takes=2)
     await watch.passed(DAY + 1)
     assert await pruned(ward) == 2
     assert [one.number for one in await watch.store.messages([(row.id, 0)])] == [2, 3]

@@ -89,7 +89,7 @@ class Opening:
                 "the others; if its process is broken by now, run `perdure retry` then."
             )
         self.wanted.add(place)
-        size = int.from_bytes(raw[-8:], "big")
         return UnreadablePayload(
-            f"its {size:,} bytes are kept outside the database and are not fetched for lists; look at it by itself"
+            f"its {seal.size(raw):,} bytes are kept outside the database and are not fetched for lists; look at it by "
+            "itself"
         )

@@ -171,6 +171,11 @@ def named(raw: bytes | None) -> str | None:
     return raw[2:34].hex() if raw is not None and raw[:2] == OUTSIDE and len(raw) == REFERENCE_BYTES else None
 
 
+def size(raw: bytes) -> int:
+    """How many bytes a stored payload takes where it is kept, in the database or outside."""
+    return len(raw) if named(raw) is None else int.from_bytes(raw[-8:], "big")
+
+
 def payloads(process: Process, events: Iterable[Event], messages: Iterable[Message]) -> Iterator[bytes | None]:
     """Every payload of these records."""
     yield process.input

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures.thread  # noqa: F401  (asyncio.to_thread imports it late: then files may be refused)
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -17,12 +18,13 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure import limits
 from perdure.errors import BadRecord, StoreUnavailable
 from perdure.exhaustion import exhausted
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
-from perdure.kernel.message import Message, SendAnswer, SendVerdict, Waiting
+from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict, Waiting
 from perdure.kernel.process import Process, Status
 from perdure.kernel.unopened import Unopened, first_trouble
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
@@ -176,8 +178,9 @@ class SealedStore(Store):
         answer = await self.store.claim(claim)
         if not answer.claimed:
             return answer
+        stored = answer.claimed if self.blobs is None else _portions(answer.claimed)
         # If we die here the rows are ours and nobody has them: their leases lapse, and somebody takes them over.
-        opened = await self._out(answer.claimed, Opening.claimed)
+        opened = await self._out(stored, Opening.claimed)
         for n, claimed in enumerate(opened):
             trouble = first_trouble(seal.payloads(claimed.process, claimed.events, claimed.messages))
             if trouble is not None:
@@ -210,7 +213,10 @@ class SealedStore(Store):
         self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[Waiting] = ()
     ) -> list[Message]:
         """See Store."""
-        return await self._out(await self.store.messages(wants, most=most, waiting=waiting), Opening.message)
+        found: Sequence[Message] = await self.store.messages(wants, most=most, waiting=waiting)
+        if self.blobs is not None and (most or waiting):
+            found = _portion(found, most or limits.BATCH_BYTES)
+        return await self._out(found, Opening.message)
 
     async def _out(
         self, stored: Sequence[Stored], open: Callable[[Opening, Stored], Stored], *, fetch: bool = True
@@ -284,6 +290,27 @@ class SealedStore(Store):
                     after = events[-1].number
             names[row.id] = {name for raw in raws if (name := seal.named(raw)) is not None}
         return names
+
+
+def _portion(messages: Sequence[Message], most: int) -> list[Message]:
+    """As many as the store would have read if it held all of their bytes, and orders to end."""
+    taken = []
+    left = most
+    for message in messages:
+        if left > 0 or message.type is MessageType.TERMINATE:
+            taken.append(message)
+            left -= seal.size(message.payload)
+    return taken
+
+
+def _portions(claimed: Sequence[Claimed]) -> list[Claimed]:
+    """The same for all processes of a claim together, in the order of their ids."""
+    order = sorted(range(len(claimed)), key=lambda n: claimed[n].process.id)
+    messages = _portion([message for n in order for message in claimed[n].messages], limits.BATCH_BYTES)
+    told = defaultdict(list)
+    for message in messages:
+        told[message.process].append(message)
+    return [replace(one, messages=tuple(told[one.process.id])) for one in claimed]
 
 
 async def _done(work: Callable[[], list[Result]], size: int) -> list[Result]:

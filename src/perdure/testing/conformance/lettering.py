@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from msgspec.structs import replace
 
@@ -27,6 +29,11 @@ def numbers(messages: list[Message]) -> list[int]:
     return [message.number for message in messages]
 
 
+def bulk(size: int) -> bytes:
+    """A payload of so many bytes that does not shrink when it is compressed."""
+    return random.Random(size).randbytes(size)
+
+
 class Lettering:
     """Letters: signals and calls, which wait in an inbox until the code receives them."""
 
@@ -47,15 +54,17 @@ class Lettering:
     async def test_an_inbox_with_as_many_bytes_as_may_wait_refuses_the_next(
         self, trial: Trial, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(limits, "INBOX_BYTES", 100)
+        monkeypatch.setattr(limits, "INBOX_BYTES", 3_000)
+
+        async def answers(row: Process, *sizes: int) -> list[SendVerdict]:
+            signals = [trial.signal(row.id, payload=bulk(size)) for size in sizes]
+            return [answer.verdict for answer in await trial.store.send(signals)]
+
         row = await trial.started()
-        sizes = [120, 10, 60, 40]
-        assert (await trial.send(row.id, payload=b"1" * 120)).verdict is DELIVERED  # whoever waits for nothing else
-        answers = await trial.store.send([trial.signal(row.id, payload=b"1" * size) for size in sizes])
-        assert {answer.verdict for answer in answers} == {FULL}
+        assert await answers(row, 3_600) == [DELIVERED]  # whoever waits for nothing else
+        assert await answers(row, 3_600, 300, 1_800, 1_200) == [FULL] * 4
         row = await trial.started()
-        answers = await trial.store.send([trial.signal(row.id, payload=b"1" * size) for size in (50, 60, 40, 20)])
-        assert [answer.verdict for answer in answers] == [DELIVERED, FULL, DELIVERED, FULL]
+        assert await answers(row, 1_500, 1_800, 1_200, 600) == [DELIVERED, FULL, DELIVERED, FULL]
 
     async def test_what_the_engine_sends_by_itself_is_never_refused(
         self, trial: Trial, monkeypatch: pytest.MonkeyPatch
@@ -128,7 +137,7 @@ class Lettering:
     ) -> None:
         worker = await trial.worker()
         row, other = sorted([await trial.started(), await trial.started()], key=lambda one: one.id)
-        letters = [trial.signal(one.id, payload=b"1" * 900_000) for one in (row, other) for _ in range(12)]
+        letters = [trial.signal(one.id, payload=bulk(900_000)) for one in (row, other) for _ in range(12)]
         letters += [trial.signal(other.id, type=MessageType.TERMINATE)]
         await trial.store.send(letters)
         claimed = (await trial.claim(worker)).claimed
