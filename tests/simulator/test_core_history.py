@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -65,6 +66,23 @@ def test_a_database_that_a_history_has_used_is_as_a_new_one() -> None:
         used = database.lent(made)
         assert list(used.raw.iterdump()) == new
         database.given_back(used)
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.0005, 0.001])
+def test_a_history_that_turns_in_a_circle_ends_although_its_time_goes_on(pause: float) -> None:
+    async def circle(cluster: Cluster) -> None:
+        while True:
+            await asyncio.sleep(pause)
+
+    violation = simulate(circle, workflows=[pair], swarm=Swarm()).violation
+    assert violation is not None and violation.law == "no_circle"
+
+
+def test_a_history_that_waits_for_minutes_with_its_workers_idle_is_no_circle() -> None:
+    async def waiting(cluster: Cluster) -> None:
+        await asyncio.sleep(300.0)
+
+    simulate(waiting, workflows=[pair], swarm=Swarm(nodes=4)).check()
 
 
 @pytest.mark.parametrize(

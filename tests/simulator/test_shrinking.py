@@ -14,17 +14,19 @@ from tests.simulator.broken.chase import ROOT
 from tests.simulator.broken.defect import plant, read
 
 DECISIONS = 20
+"""Each begins with a seed under which it breaks a law soon: histories that turn in a circle shrink as well, slowly."""
 
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(
-    "name", ["received messages are not marked as received", "every attempt of a step has a key of its own"]
+    ("name", "first"),
+    [("received messages are not marked as received", "2"), ("every attempt of a step has a key of its own", "0")],
 )
-def test_the_history_of_a_broken_engine_shrinks_to_twenty_decisions(name: str, tmp_path: Path) -> None:
+def test_the_history_of_a_broken_engine_shrinks_to_twenty_decisions(name: str, first: str, tmp_path: Path) -> None:
     [defect] = [defect for defect in read() if defect.name == name]
     path = os.pathsep.join((str(plant(defect, tmp_path)), str(ROOT)))
     shortened = subprocess.run(
-        [sys.executable, "-m", "tests.simulator.broken.shorten", "0", "20"],
+        [sys.executable, "-m", "tests.simulator.broken.shorten", first, "20"],
         env={**os.environ, "PYTHONPATH": path},
         cwd=tmp_path,
         capture_output=True,

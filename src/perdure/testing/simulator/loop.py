@@ -19,8 +19,9 @@ from perdure.testing.simulator.choice import Choices
 from perdure.testing.simulator.life import LIFE, Handle, Life
 from perdure.testing.simulator.violation import Escape, Violation
 
-MOST_CALLS = 300_000
-"""Calls in one instant after which a history counts as one that turns in a circle."""
+CIRCLE_CALLS = 5_000
+CIRCLE_SECONDS = 10.0
+"""So many calls for each life in so many virtual seconds, in which no event is written: a circle without end."""
 
 CUT_SHORT = "cut_short"
 """What is broken by a history that takes longer than it was given: no law."""
@@ -68,11 +69,13 @@ class SimLoop(_Base):
         self.failure: BaseException | None = None
         self._numbers = 0
         self._most = most or sys.maxsize
-        self._patience = min(MOST_CALLS, self._most)
+        self._patience = 0
+        self._circle_ends = 0.0
         self._timers: list[tuple[float, int, Handle]] = []
         self._generators: list[Any] = []
         self._closed = False
         self._running = False
+        self.gone_on()
 
     # -- running ---------------------------------------------------------------------------------------------------
 
@@ -99,6 +102,11 @@ class SimLoop(_Base):
         if self.failure is None:
             self.failure = error
 
+    def gone_on(self) -> None:
+        """An event was written or a message has come, or time has passed: what was done until now was no circle."""
+        self._circle_ends = self.now + CIRCLE_SECONDS
+        self._patience = min(self.calls + CIRCLE_CALLS * (len(self.lives) + 1), self._most)
+
     def _once(self) -> None:
         """Call one thing that is ready, or let time jump to the next timer."""
         found: list[Life] = []
@@ -122,7 +130,8 @@ class SimLoop(_Base):
             if self.calls > self._most:
                 self.fail(Violation(CUT_SHORT, f"{self._most:,} calls were made, and it was to take no more"))
             else:
-                self.fail(Violation("no_circle", f"{MOST_CALLS:,} calls were made and no time has passed"))
+                text = f"{CIRCLE_CALLS:,} calls of each life within {CIRCLE_SECONDS:g} s, and no event was written"
+                self.fail(Violation("no_circle", text))
             return
         try:
             handle.context.run(handle.callback, *handle.args)
@@ -145,7 +154,8 @@ class SimLoop(_Base):
                 continue
             if until > self.now:
                 self.now = until
-                self._patience = min(self.calls + MOST_CALLS, self._most)
+                if until >= self._circle_ends:
+                    self.gone_on()
             handle.life.ready.append(handle)
             if handle.life.paused:
                 continue

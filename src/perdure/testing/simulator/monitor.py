@@ -112,9 +112,10 @@ class Monitor:
         for event in fresh:
             self.events[event.type.name.lower()] += 1
             self.noted(process, event)
+        if fresh or was is None or was.inbox < process.inbox:
+            self.loop.gone_on()
         if was is None or was.version != process.version or fresh:
-            self.moves += 1
-            self.moved_at = self.loop.now
+            self.moves, self.moved_at = self.moves + 1, self.loop.now
         mark = connection.one("clock_mark")[0]
         if self.stillness is not None:
             self.stillness.touched(life, was, process, mark)
