@@ -1,0 +1,33 @@
+-- Take one running process from whoever has it, for a command that nobody may outrun (rule 22). The answer's row is null
+-- if it does not run, or if somebody held its lock all the while. Unlike a claim it waits for that lock, a moment: a
+-- process that commits without pause is locked whenever one looks.
+CREATE OR REPLACE FUNCTION perdure.seize(
+    worker uuid, wanted uuid, lease bigint, OUT now bigint, OUT was_owned_by uuid, OUT taken perdure.process_out
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '200ms' AS $$
+#variable_conflict use_column
+DECLARE
+    t    timestamptz;
+    runs boolean;
+BEGIN
+    SELECT k.t INTO t FROM perdure.present k;
+    now := perdure.micros(t);
+    BEGIN
+        SELECT p.owner, p.status = 'running' INTO was_owned_by, runs
+        FROM perdure.process p WHERE p.id = wanted FOR NO KEY UPDATE;
+    EXCEPTION WHEN lock_not_available THEN
+        RETURN;
+    END;
+    IF runs IS NOT TRUE THEN
+        RETURN;
+    END IF;
+    UPDATE perdure.process p SET owner = worker, token = p.token + 1, due_at = t + lease * interval '1 microsecond',
+        reminder = false, opened_at = coalesce(p.opened_at, t), changed_at = t
+    WHERE p.id = wanted;
+    SELECT o.* INTO taken FROM perdure.process_out o WHERE o.id = wanted;
+    IF was_owned_by IS NOT NULL THEN
+        PERFORM pg_notify('perdure_told', wanted::text);
+    END IF;
+END
+$$;

@@ -1,0 +1,101 @@
+-- Put messages into inboxes (rules 2, 3, 4): lock the targets, leave out what is known, number by inbox, wake, answer.
+-- Rows are looked for in subqueries that the planner cannot turn into joins, in a form that only one index can answer: a
+-- plan made while the tables were tiny must stay right when they are not (rule 8).
+CREATE OR REPLACE FUNCTION perdure.send(
+    m_id uuid[], m_process uuid[], m_type int[], m_name text[], m_payload bytea[], m_key text[], m_sender bytea[],
+    OUT now bigint, OUT verdicts text[], OUT numbers int[], OUT owners uuid[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    t      timestamptz;
+    held   int[];
+    locked boolean[] := array_fill(false, ARRAY[cardinality(m_id)]);
+    n      int;
+    kinds  text[];
+    woken  uuid[];
+    told   text;
+BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);  -- what is accepted is on disk, whatever the server says
+    END IF;
+    SELECT k.t INTO t FROM perdure.present k;
+    now := perdure.micros(t);
+    SELECT array_agg(l.n) INTO held
+    FROM (
+        SELECT u.n FROM (
+            SELECT o.process, o.n::int AS n FROM unnest(m_process) WITH ORDINALITY AS o(process, n)
+            ORDER BY o.process, o.n) AS u
+        CROSS JOIN LATERAL (SELECT FROM perdure.process p WHERE p.id = u.process FOR NO KEY UPDATE SKIP LOCKED) AS p
+    ) AS l;
+    FOREACH n IN ARRAY coalesce(held, '{}') LOOP
+        locked[n] := true;
+    END LOOP;
+    WITH unknown AS (
+        SELECT u.*, row_number() OVER (PARTITION BY u.process, u.id ORDER BY u.n) AS of_id,
+               row_number() OVER (PARTITION BY u.process, u.key ORDER BY u.n) AS of_key
+        FROM unnest(m_id, m_process, m_type, m_name, m_payload, m_key, m_sender)
+             WITH ORDINALITY AS u(id, process, type, name, payload, key, sender, n)
+        WHERE locked[u.n]
+          AND NOT EXISTS (
+              SELECT FROM perdure.message m WHERE m.id = u.id AND m.process IS NOT DISTINCT FROM u.process OFFSET 0)
+          AND NOT EXISTS (
+              SELECT FROM perdure.message m
+              WHERE m.key = u.key AND (m.key, m.process) >= (u.key, u.process)
+                AND (m.key, m.process) <= (u.key, u.process) OFFSET 0)
+    ), put AS (
+        INSERT INTO perdure.message (process, id, at, number, type, name, key, sender, payload)
+        SELECT k.process, k.id, t, p.inbox + row_number() OVER (PARTITION BY k.process ORDER BY k.n), k.type, k.name,
+               k.key, k.sender, k.payload
+        FROM unknown k
+        CROSS JOIN LATERAL (SELECT p.inbox FROM perdure.process p WHERE p.id = k.process LIMIT 1) AS p
+        WHERE k.of_id = 1 AND (k.key IS NULL OR k.of_key = 1)
+        RETURNING process, number
+    ), summed AS (
+        SELECT put.process, max(put.number) AS inbox FROM put GROUP BY put.process
+    ), raised AS (
+        UPDATE perdure.process p SET
+            inbox = s.inbox,
+            due_at = CASE WHEN p.status <> 'running' OR p.owner IS NOT NULL THEN p.due_at
+                          WHEN p.reminder THEN t ELSE least(p.due_at, t) END,
+            reminder = p.reminder AND p.status <> 'running',
+            changed_at = CASE WHEN p.status = 'running' AND p.owner IS NULL THEN t ELSE p.changed_at END
+        FROM (
+            SELECT o.inbox, l.place FROM summed o
+            CROSS JOIN LATERAL (SELECT p.ctid AS place FROM perdure.process p WHERE p.id = o.process LIMIT 1) AS l) AS s
+        WHERE p.ctid = s.place
+        RETURNING p.status = 'running' AND p.owner IS NULL AS free, p.status = 'running' AND p.owner IS NOT NULL AS held,
+            p.id, p.kind
+    )
+    SELECT array_agg(raised.kind) FILTER (WHERE raised.free), array_agg(raised.id) FILTER (WHERE raised.free),
+           string_agg(raised.id::text, ' ') FILTER (WHERE raised.held)
+    INTO kinds, woken, told FROM raised;
+    SELECT array_agg(a.verdict ORDER BY a.n), array_agg(a.number ORDER BY a.n), array_agg(a.owner ORDER BY a.n)
+    INTO verdicts, numbers, owners
+    FROM (
+        SELECT u.n, p.owner, coalesce(same.number, other.number, 0) AS number, CASE
+            WHEN p.id IS NULL THEN 'not found'
+            WHEN same.number > p.seen AND p.due_at IS NULL THEN 'finished'
+            WHEN same.number IS NOT NULL THEN 'delivered'
+            WHEN other.number IS NOT NULL THEN 'duplicate'
+            ELSE 'busy' END AS verdict
+        FROM unnest(m_id, m_process, m_key) WITH ORDINALITY AS u(id, process, key, n)
+        LEFT JOIN LATERAL (
+            SELECT p.id, p.owner, p.seen, p.due_at FROM perdure.process p WHERE p.id = u.process LIMIT 1) AS p ON true
+        LEFT JOIN LATERAL (
+            SELECT m.number FROM perdure.message m
+            WHERE m.id = u.id AND m.process IS NOT DISTINCT FROM u.process LIMIT 1) AS same ON true
+        LEFT JOIN LATERAL (
+            SELECT m.number FROM perdure.message m
+            WHERE m.key = u.key AND (m.key, m.process) >= (u.key, u.process)
+              AND (m.key, m.process) <= (u.key, u.process) LIMIT 1) AS other ON true
+    ) AS a;
+    IF kinds IS NOT NULL THEN
+        PERFORM perdure.tell_due(kinds, woken);
+    END IF;
+    IF told IS NOT NULL THEN
+        PERFORM pg_notify('perdure_told', CASE WHEN length(told) < 7900 THEN told ELSE '' END);
+    END IF;
+END
+$$;

@@ -1,0 +1,7 @@
+-- The functions and views, in the order in which they need each other.
+-- installs: present now instant micros process_out event_out message_out owners start_existing start_guarded tell_due start start_unguarded tell_published commit_verdicts commit commit_alone send send_alone tell_freed commit_outward commit_outward_alone start_telling
+-- installs: recovery_paused claim_due claim_suspects claim claim_among seize beat enlist retire worker_lock workers due_pair waiting overdue search search_by_id count prune
+-- installs: claimed_events claimed_messages later_messages history
+-- installs: queue_out queues loads backlogs share_load queue_choice claim_limited claim_queued
+-- installs: enqueue tell
+-- installs: keep_result

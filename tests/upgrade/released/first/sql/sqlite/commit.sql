@@ -1,0 +1,43 @@
+-- name: look_at_fences
+-- Which commits of a batch do not simply fit: their rows are gone, have another fence, or have had messages.
+-- Read under the write lock, which is every row's lock (rule 1).
+WITH given (n, id, token, version) AS (VALUES /* each */ (?, ?, ?, ?) /* end */)
+SELECT json_group_array(json_array(given.n, process.token, process.version, process.inbox))
+FROM given LEFT JOIN process ON process.id = given.id
+WHERE given.n IS NOT -0.5
+AND (process.token IS NOT given.token OR process.version IS NOT given.version OR process.inbox > 0)
+
+-- name: read_fence
+SELECT token, version FROM process WHERE id = :id
+
+-- name: read_event
+SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB)
+FROM packed_event WHERE process = :process AND run = :run AND number = :number
+
+-- name: update_processes
+-- All but kind, key, input, inbox, parent and created_at, which commits never change. The fence (token, version) and the
+-- inbox that was reckoned with are compared on the row under the lock (rule 1): the count of changed rows tells.
+UPDATE process SET
+    status = column2, run = column3, version = column4, token = column5, owner = nullif(column6, -0.5),
+    due_at = nullif(column7, -0.5), reminder = column8, seen = column9, events = column10,
+    awaiting = nullif(column11, -0.5), deaths = column12, alone_deaths = column13,
+    deadline = nullif(column14, -0.5), priority = column15,
+    attributes = CASE column16 WHEN -0.5 THEN attributes ELSE nullif(column16, x'') END,
+    state = nullif(column17, -0.5), progress = nullif(column18, -0.5), result = nullif(column19, -0.5),
+    error = nullif(column20, -0.5), code = column21, changed_at = column23,
+    opened_at = CASE column22 WHEN created_at THEN 0 WHEN -0.5 THEN NULL ELSE column22 END
+FROM /* rows */ (VALUES
+    /* each */ (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) /* end */
+)
+WHERE id = column1 AND token = column24 AND version = column25 AND inbox = column26
+
+-- name: offer_messages
+-- A new run is offered messages again, from a number on.
+WITH given (process, number) AS (VALUES /* each */ (?, ?) /* end */)
+UPDATE message SET consumed_run = NULL, consumed_by = NULL
+FROM given WHERE message.process = given.process AND message.number >= given.number
+
+-- name: consume_messages
+WITH given (process, number, run, event) AS (VALUES /* each */ (?, ?, ?, ?) /* end */)
+UPDATE message SET consumed_run = given.run, consumed_by = given.event
+FROM given WHERE message.process = given.process AND message.number = given.number AND message.consumed_by IS NULL
