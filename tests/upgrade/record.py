@@ -1,7 +1,7 @@
 """Write down the database of a release: ``python -m tests.upgrade.record NAME``, with the source of that release.
 
-It keeps the release's SQL, and the rows that its own engine made, killed in the middle of its work. To be run once for a
-release whose schema is a new one, with its ``src`` in PYTHONPATH; what is there already stays as it is.
+It keeps the SQL of the release, and the rows that its engine made, killed in the middle of its work. To be run once
+for a release whose schema is a new one, with its ``src`` in PYTHONPATH; what is there already stays as it is.
 """
 
 from __future__ import annotations

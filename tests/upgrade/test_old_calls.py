@@ -1,4 +1,4 @@
-"""All that a worker of a former release asks of the database it may ask of today's, and the answers have the same shape."""
+"""All that a worker of a former release asks of its database it may ask of today's; the answers have the same shape."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from perdure.engine import Engine
@@ -21,9 +19,8 @@ DONE = ["after it", "back flight", "back hotel", "hotel", "one", "second", "thir
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
+def _fresh() -> None:
     flow.done.clear()
-    yield
 
 
 @pytest.mark.parametrize("release", RELEASES)
