@@ -80,7 +80,7 @@ class Staff:
         for number in range(1, count + 1):
             with (self.folder / f"worker-{number}.log").open("w") as log:
                 process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "perdure", "worker", "examples.shop.orders", "--json", *pace,
+                    sys.executable, "-P", "-m", "perdure", "worker", "examples.shop.orders", "--json", *pace,
                     env=self.environment, stdout=asyncio.subprocess.PIPE, stderr=log,
                 )  # fmt: skip
             self.hands.append(Hand(number, process))

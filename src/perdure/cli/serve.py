@@ -124,9 +124,9 @@ def demo(
     url
         PostgreSQL instead of a SQLite file in a temporary folder.
     """
-    for place in (os.getcwd(), str(Path(__file__).parents[3]), str(Path(__file__).parent)):
+    for place in (os.getcwd(), str(Path(__file__).parents[3]), str(Path(__file__).parent / "shown")):
         if (Path(place) / "examples" / "shop" / "demo.py").is_file():
-            sys.path.append(place)  # not first: in an installed package our own modules stand beside it
+            sys.path.append(place)  # not first: a file there must not stand in for a library
             break
     else:
         raise InvalidInput("the shop is not installed here; get Perdure's source and say `make demo` in its folder")

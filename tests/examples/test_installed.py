@@ -1,0 +1,41 @@
+"""The demonstration from an installed package, in a folder whose files bear the names of libraries."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LIBRARIES = ("queue", "signal", "table", "json", "asyncio", "msgspec")
+
+
+@pytest.mark.timeout(120)
+def test_the_demonstration_of_an_installed_package_runs_beside_files_with_the_names_of_libraries(
+    tmp_path: Path,
+) -> None:
+    source, installed, here = tmp_path / "source", tmp_path / "installed", tmp_path / "here"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", "src", "examples"):  # so that nothing is written into ROOT
+        (source / name).symlink_to(ROOT / name)
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(source)]
+    subprocess.run(build, check=True)
+    [wheel] = tmp_path.glob("*.whl")
+    ZipFile(wheel).extractall(installed)
+    here.mkdir()
+    for name in LIBRARIES:
+        (here / f"{name}.py").write_text("raise ImportError('this is no library')\n")
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", "perdure", "demo", "--orders", "40"],
+        cwd=here,
+        env={**os.environ, "PYTHONPATH": str(installed), "PERDURE_URL": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "40 orders" in ran.stdout
