@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import logging
 import re
+import traceback
 
+from perdure.errors import PerdureError
+
+_SEALED = "its text is sealed: perdure show"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+class Confided(str):
+    """A text that other people's code gave, or that tells of their values: it is sealed wherever it is stored."""
+
+    __slots__ = ()
 
 
 class Tamed(logging.Filter):
     """Writes line feeds and other control characters of the values in a record as escapes.
 
     Keys, names and errors are other people's: with a line feed they could forge a line of ours, or steer a terminal. A
-    stack, which a message announces at its end, keeps its lines, each behind a margin.
+    stack, which a message announces at its end, keeps its lines, each behind a margin. While a store is open that is
+    sealed so that nobody else can read it, texts of other people's errors stay out: they hold what is sealed there.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sealed = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let every record pass, with its values tamed."""
@@ -21,10 +36,21 @@ class Tamed(logging.Filter):
             stack = str(record.msg).endswith("\n%s")
             last = len(record.args) - 1
             record.args = tuple(
-                tamed(one, lines=stack and place == last) if isinstance(one, str | BaseException) else one
+                self._told(one, lines=stack and place == last) if isinstance(one, str | BaseException) else one
                 for place, one in enumerate(record.args)
             )
+        if self.sealed and record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            record.exc_text = "".join(traceback.format_tb(error.__traceback__)) + self._told(error)
+            record.exc_info = None
         return True
+
+    def _told(self, value: str | BaseException, *, lines: bool = False) -> str:
+        if self.sealed and isinstance(value, BaseException) and not isinstance(value, PerdureError):
+            return f"{type(value).__name__} ({_SEALED})"
+        if self.sealed and isinstance(value, Confided):
+            return f"({_SEALED})"
+        return tamed(value, lines=lines)
 
 
 def tamed(value: str | BaseException, *, lines: bool = False) -> str:
@@ -35,4 +61,5 @@ def tamed(value: str | BaseException, *, lines: bool = False) -> str:
 
 
 log = logging.getLogger("perdure")
-log.addFilter(Tamed())
+lines = Tamed()
+log.addFilter(lines)

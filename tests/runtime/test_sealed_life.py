@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from perdure import limits
+from perdure.authoring.saga import saga
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, set_state, workflow
 from perdure.engine import Engine
@@ -203,3 +204,43 @@ async def test_while_the_offload_is_away_a_process_is_put_off_and_not_broken(
     assert await (await worker.start(short, "hello")).result(LIMIT) == "hello!"
     (tmp_path / "unmounted").rename(folder.path)
     assert await client.result(handle.id, timeout=LIMIT) == LONG + "!"
+
+
+@step(retry=Retry.NONE)
+async def give_back(words: str) -> None:
+    raise ValueError(words)
+
+
+@step(retry=Retry.NONE, undo=give_back)
+async def take(words: str) -> None:
+    """What must be given back."""
+
+
+@workflow
+async def undoing(words: str) -> None:
+    async with saga():
+        await take(words)
+        raise ValueError(words)
+
+
+@workflow
+async def forgetful(words: str) -> None:
+    async def forgotten() -> None:
+        raise ValueError(words)
+
+    asyncio.create_task(forgotten())  # noqa: RUF006
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("seals", [True, False])
+async def test_what_is_sealed_in_the_store_does_not_stand_in_our_log(
+    opened: Open, caplog: pytest.LogCaptureFixture, seals: bool
+) -> None:
+    codecs = sealed() if seals else []
+    engine, _ = await opened(work=True, workflows=[undoing, forgetful], codecs=codecs)
+    await (await engine.start(forgetful, "card 4111")).result(LIMIT)
+    with pytest.raises(ProcessBroken, match="card 4111"):
+        await (await engine.start(undoing, "card 4111")).result(LIMIT)
+    told = caplog.text
+    assert "failed and nobody awaited it" in told and "cannot undo" in told and told.count("ValueError") >= 2
+    assert ("card 4111" in told) != seals

@@ -19,6 +19,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import Status
 from perdure.kernel.undo import listed, undoes
+from perdure.logline import Confided
 
 if TYPE_CHECKING:
     from perdure.authoring.ask import Ask
@@ -85,7 +86,7 @@ def queue(settle: Callable[[Activation], None], activation: Activation, undo: As
 
 def gave_up(activation: Activation, undo: UndoAsk, failure: Failure, now: int) -> None:
     """An undo has no attempt left. Its failure is no answer to the code: a person lets it be tried again."""
-    id, text = id_text(activation.process.id), safe_text(failure.message, _PART_BYTES)
+    id, text = id_text(activation.process.id), Confided(safe_text(failure.message, _PART_BYTES))
     log.error("process %s: %r cannot undo %s: %s: %s", id, undo.name, undo.owed.step, failure.type, text)
     undo.spent = failure
     activation.at = max(activation.at, now)

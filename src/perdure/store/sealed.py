@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure import limits
+from perdure import limits, logline
 from perdure.errors import BadRecord, StoreUnavailable
 from perdure.exhaustion import exhausted
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
@@ -67,6 +67,7 @@ class SealedStore(Store):
         self.seal = chain
         self.blobs = blobs
         self._late: dict[int, Parcel[Any]] = {}
+        self._hides_in_log = False
 
     @property
     def schema(self) -> int:
@@ -80,7 +81,10 @@ class SealedStore(Store):
         return found
 
     async def open(self, *, migrate: bool = True) -> None:
-        """Open the store behind."""
+        """Open the store behind; from now on our log does not tell what is sealed in it."""
+        if self.seal.hides and not self._hides_in_log:
+            self._hides_in_log = True
+            logline.lines.sealed += 1
         await self.store.open(migrate=migrate)
         if self.blobs is not None:
             self.blobs.open()
@@ -91,6 +95,9 @@ class SealedStore(Store):
             await self.blobs.close()
         self._late.clear()
         await self.store.close()
+        if self._hides_in_log:
+            self._hides_in_log = False
+            logline.lines.sealed -= 1
 
     # -- the way in ------------------------------------------------------------------------------------------------
 
