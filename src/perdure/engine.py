@@ -79,7 +79,8 @@ class Engine(Client):
         if codecs is None and offload is None:
             codecs, offload = settings.sealing()
         elif work and not os.environ.get(settings.SEAL):
-            log.warning("codecs were given by hand: a suspect that runs alone finds them only by %s", settings.SEAL)
+            what = "codecs were" if codecs else "an offload was"
+            log.warning("%s given by hand: a suspect that runs alone finds such things only by %s", what, settings.SEAL)
         store = sealed(store or store_for(url, self.machine), codecs or (), offload)
         self.committer = Committer(store, self.machine, self.telemetry)
         super().__init__(store, self.committer, registry, self.machine)

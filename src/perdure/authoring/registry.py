@@ -214,7 +214,7 @@ def module_of(name: str) -> ModuleType:
         raise DefinitionError(f"module {name!r} does not import: {error}. Install what it needs.") from error
     except (Exception, SystemExit) as error:
         raise DefinitionError(
-            f"module {name!r} does not import: {type(error).__name__}: {error}. Correct it first."
+            f"module {name!r} does not import: {type(error).__name__}: {str(error).rstrip('.')}. Correct it first."
         ) from error
 
 
@@ -236,7 +236,9 @@ def _file_module(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         sys.modules.pop(full.stem, None)
-        raise DefinitionError(f"{path} does not import: {type(error).__name__}: {error}. Correct it first.") from error
+        raise DefinitionError(
+            f"{path} does not import: {type(error).__name__}: {str(error).rstrip('.')}. Correct it first."
+        ) from error
     return module
 
 
