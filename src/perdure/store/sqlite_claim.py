@@ -64,20 +64,20 @@ class Work(Struct):
         return ClaimAnswer(claimed, self.now, min(next_at, default=None), True, suspects)
 
 
-def look(connection: Connection, clock: SqliteClock, claim: Claim) -> Work:
-    """See what is due for a worker; nothing is changed and no lock taken."""
+def look(connection: Connection, clock: SqliteClock, claim: Claim, at: int | None = None) -> Work:
+    """See what is due for a worker now, or ``at`` a transaction's time; nothing is changed and no lock taken."""
     queues = sqlite_queue.limited(connection, claim)
     limited = {QUEUE_MARK + queue.name for queue in queues}
     cells: list[Any] = []
     for n, (kind, code) in enumerate(claim.hosted):
         if kind not in limited:
             cells += (n, kind, code)
-    now = clock.now()
+    now = clock.now() if at is None else at
     alive = False
     heads: list[tuple[int, int, int | None, int | None]] = []
     lapsed: list[tuple[bytes, int, int]] = []
     for found in connection.ask("look_for_work", 3, cells, now, claim.limit, claim.alone, claim.worker):
-        now = clock.saw(found[0])
+        now = clock.saw(found[0]) if at is None else at
         alive = bool(found[1])
         heads += json.decode(found[2], type=list[tuple[int, int, int | None, int | None]])
         lapsed += [(bytes.fromhex(id), size, mark) for id, size, mark in json.decode(found[3])]
@@ -111,14 +111,13 @@ def take(transaction: Transaction, clock: SqliteClock, claim: Claim) -> Taken:
             rows = []
         rows = rows if claim.seize else _let(transaction, claim, rows)
     else:
-        found = look(connection, clock, claim)
-        found.now = now
+        found = look(connection, clock, claim, now)
         sqlite_queue.settle(connection, found.parts, now)
         rows = _read(connection, _candidates(connection, claim, found))
     rows = sorted(rows[: claim.limit], key=lambda row: row.priority)
     owners = [row.owner for row in rows]
     rows = _owned(transaction, claim, rows)
-    left = Work(now, True, [], [], claim.alone) if claim.seize else look(connection, clock, claim)
+    left = Work(now, True, [], [], claim.alone) if claim.seize else look(connection, clock, claim, now)
     return Taken(rows, owners, left)
 
 

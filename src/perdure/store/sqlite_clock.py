@@ -42,6 +42,17 @@ class SqliteClock:
         self.mark = max(self.mark, stored)
         return self.now()
 
+    def opened(self, connection: Connection, *, due: bool, done: bool) -> tuple[int, str, str | None, int]:
+        """First in a write transaction: raise the mark. The answer is the time in it, who is alive, line and ticks.
+
+        What the transaction writes is of that time, and no later than the mark, whoever has put the lead meanwhile.
+        """
+        stored, alive, lead, line, ticks = connection.one(
+            "tick", mark=self.mark, machine=self._machine.now(), due=int(due), done=int(done)
+        )
+        self.saw(stored, lead)
+        return stored, alive, line, ticks
+
     def beaten(self, connection: Connection) -> int:
         """In the transaction of a beat: go on at the clock's pace if that was put back. The answer is the lead."""
         at, lead, slewed_at, mending = connection.one("clock_lead")

@@ -80,8 +80,8 @@ class SqliteGuest:
             self._begin()
             self._borrowed.one("begin_guest")
             try:
-                stored, alive, lead, *_ = self._borrowed.one("tick", now=self._clock.now(), due=1, done=0)
-                answer = body(Transaction(self._borrowed, self._clock.saw(stored, lead), alive))
+                now, alive, *_ = self._clock.opened(self._borrowed, due=True, done=False)
+                answer = body(Transaction(self._borrowed, now, alive))
             except BaseException:
                 if self._connection.in_transaction:  # SQLite itself rolls back where the disk is full, for instance
                     self._borrowed.one("undo_guest")

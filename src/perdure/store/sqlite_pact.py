@@ -107,9 +107,8 @@ class SqlitePact:
                 borrowed = Borrowed(lent)
                 if not borrowed.one("look_at_fence", process=message.process, token=token, owner=owner):
                     return PactAnswer(PactVerdict.REFUSED)
-                clock = self._pacts.clock
-                stored, alive, lead, *_ = borrowed.one("tick", now=clock.now(), due=0, done=0)
-                transaction = Transaction(borrowed, clock.saw(stored, lead), alive)
+                now, alive, *_ = self._pacts.clock.opened(borrowed, due=False, done=False)
+                transaction = Transaction(borrowed, now, alive)
                 number = sqlite_send.send(transaction, [message])[0].number
                 # If we die before or in this COMMIT, all of it is there or nothing: whoever is next looks for it.
                 lent.finish()

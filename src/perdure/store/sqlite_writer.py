@@ -274,11 +274,9 @@ class Writer:
 
     def _opened(self, piece: _Piece, connection: Connection) -> Transaction:
         """The transaction with the clock raised, and with everybody known who is alive."""
-        stored, alive, lead, line, ticks = connection.one(
-            "tick", now=self.clock.now(), due=int(piece.due), done=int(piece.done)
-        )
+        now, alive, line, ticks = self.clock.opened(connection, due=piece.due, done=piece.done)
         self.line.check(line, ticks)
-        return Transaction(connection, self.clock.saw(stored, lead), alive, ticks)
+        return Transaction(connection, now, alive, ticks)
 
     def _opened_at_once(self, piece: _Piece, connection: Connection) -> Transaction:
         """The transaction with the clock raised; raises Collision if it is ahead, or the named worker not alive.

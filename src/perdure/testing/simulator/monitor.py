@@ -117,8 +117,11 @@ class Monitor:
         if was is None or was.version != process.version or fresh:
             self.moves, self.moved_at = self.moves + 1, self.loop.now
         mark = connection.one("clock_mark")[0]
+        self._timekeeper.written(process, mark)
+        taken = process.owner is not None and (was is None or was.owner != process.owner)
+        worker = _worker(connection, process.owner) if taken else None
         if self.stillness is not None:
-            self.stillness.touched(life, was, process, mark)
+            self.stillness.touched(life, was, process, mark, worker=worker is not None)
         now = self._timekeeper.latest(self.loop.now, mark)  # a turn carries its time over a jump back
         findings = unsound(process, events, _messages(connection, id) if process.inbox else (), now)
         findings += unsound_move(was, process, fresh, now)
@@ -133,12 +136,9 @@ class Monitor:
             return None
         if process.due_at is not None:
             self.leases.setdefault(id, {})[process.owner] = process.due_at
-        if was is not None and was.owner == process.owner:
-            return None
-        asked = connection.raw.execute("SELECT ended_at FROM worker WHERE id = ?", (process.owner,)).fetchone()
-        if asked is None:
+        if worker is None:
             return None  # a command that takes a row for a moment is no worker
-        if asked[0] is not None:
+        if worker[0] is not None:
             raise self.violation("one_owner", process, "it was taken by an incarnation that has ended")
         return process, was is not None and was.owner is not None
 
@@ -239,6 +239,14 @@ def _row(connection: Connection, id: bytes) -> Process | None:
     cells: list[Any] = [0, id]
     rows = [row for packed in connection.ask("read_processes", 2, cells) for row in sqlite_row.processes(packed)]
     return rows[0] if rows else None
+
+
+def _worker(connection: Connection, id: bytes | None) -> tuple[int | None] | None:
+    """When this incarnation has ended; None if it is no worker."""
+    found: tuple[int | None] | None = connection.raw.execute(
+        "SELECT ended_at FROM worker WHERE id = ?", (id,)
+    ).fetchone()
+    return found
 
 
 def _events(connection: Connection, process: Process, after: int, run: int | None = None) -> list[Event]:

@@ -44,10 +44,13 @@ class Stillness:
         # A renewal is due when a third of the lease is over, goes with the next beat, and may have to wait for another.
         self.applies = self.lease / 3 + pace.beat_seconds + margin + 4 * slowest < self.lease
 
-    def touched(self, life: Life, was: Process | None, now: Process, mark: int) -> None:
-        """A transaction of a life has changed a row; ``mark`` is the store's time."""
+    def touched(self, life: Life, was: Process | None, now: Process, mark: int, *, worker: bool) -> None:
+        """A transaction of a life has changed a row; ``mark`` is the store's time.
+
+        Who takes it and is no ``worker`` is a command, which has it for a moment and comes again if it was too late.
+        """
         time = self._cluster.loop.now
-        if now.owner is not None and (was is None or was.owner != now.owner):
+        if worker and now.owner is not None and (was is None or was.owner != now.owner):
             self._lives[now.owner] = life
         if was is not None and was.owner is not None and was.owner != now.owner:
             self._changed_hands(life, was, mark)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perdure.clock import SECOND
+from perdure.kernel.process import Process
 from perdure.testing.simulator.machine import WallClock
 from perdure.testing.simulator.violation import Violation
 
@@ -36,6 +37,12 @@ class Timekeeper:
             raise Violation(
                 "time_goes_on", f"in {passed:g} s, since the clock was last set, the store's time went on by {went:g} s"
             )
+
+    def written(self, process: Process, mark: int) -> None:
+        """A transaction that left the mark there has touched this row; raises Violation."""
+        if process.changed_at > mark:
+            later = (process.changed_at - mark) / SECOND
+            raise Violation("time_goes_on", f"{process.kind} was changed {later:g} s later than the time that is kept")
 
     def anew(self) -> None:
         """The database is another one: begin again with its next beat."""

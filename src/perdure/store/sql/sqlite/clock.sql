@@ -1,6 +1,7 @@
 -- name: tick
--- First in every write transaction: raises the mark of the clock, counts, leaves hints, and tells who is alive.
-UPDATE clock SET at = max(at, :now), ticks = ticks + 1, due_hints = due_hints + :due, done_hints = done_hints + :done
+-- First in every write transaction: raises the mark of the clock, counts, leaves hints, and tells who is alive. The lead
+-- is the row's own: who writes may not know it yet, and what it writes must not be later than the mark (rule 15).
+UPDATE clock SET at = max(at, :mark, :machine + lead), ticks = ticks + 1, due_hints = due_hints + :due, done_hints = done_hints + :done
 RETURNING at, (SELECT json_group_array(hex(id)) FROM worker WHERE ended_at IS NULL), lead, line, ticks
 
 -- name: tick_at_once
