@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     for name in [name for name in sys.modules if name.startswith("perdure_")]:
         del sys.modules[name]
+    gc.collect()  # a program knows its workflows for as long as they live: bad ones must not outlive their test
 
 
 def test_a_registry_hosts_what_it_was_given(shop: Path) -> None:
