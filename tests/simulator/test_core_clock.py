@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from perdure import workflow
+from perdure import Retry, StepError, receive, step, workflow
+from perdure.kernel.attempt import decode_attempt
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.process import Process
+from perdure.runtime.pace import Pace
 from perdure.testing.simulator import Cluster, Swarm, simulate
 
 
@@ -84,6 +88,53 @@ async def everybody_lives(cluster: Cluster) -> None:
 def test_a_worker_that_carried_the_time_too_far_ends_nobody_by_it() -> None:
     for seed in range(5):
         simulate(everybody_lives, seed, workflows=[nap], swarm=Swarm(nodes=3)).check()
+
+
+@step
+async def slow() -> None:
+    await asyncio.sleep(0.9)
+
+
+@step(retry=Retry(attempts=2, first=0.05))
+async def fails_once() -> None:
+    raise RuntimeError("no")
+
+
+@workflow
+async def slow_then_failing() -> None:
+    await slow()
+    await receive("go")
+    try:
+        await fails_once()
+    except StepError:
+        return
+
+
+async def set_back_before_it_changes_hands(cluster: Cluster) -> None:
+    waits: list[int] = []
+
+    def noted(process: Process, event: Event) -> None:
+        if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
+            waits.append(decode_attempt(event.payload).retry_at - event.at)
+
+    cluster.monitor.noted = noted
+    await asyncio.sleep(1)
+    handle = await cluster.client.start(slow_then_failing)
+    await asyncio.sleep(0.05)
+    cluster.wall.jump(-0.9)  # what worked through it has carried the time on; the others have not
+    await asyncio.sleep(0.9)
+    for node in cluster.workers:
+        if node.engine is not None and node.engine.metrics()["steps"]:
+            node.kill()
+    await handle.signal("go")
+    await handle.result()
+    cluster.require("retries_wait", bool(waits) and min(waits) > 0, f"waits {waits}")
+
+
+def test_a_retry_follows_its_failure_also_where_the_clock_was_set_back_and_another_worker_failed() -> None:
+    swarm = Swarm(pace=Pace(lease_seconds=15.0, beat_seconds=3.0, stop_seconds=2.0))
+    for seed in range(5):
+        simulate(set_back_before_it_changes_hands, seed, workflows=[slow_then_failing], swarm=swarm).check()
 
 
 async def an_hour_forward(cluster: Cluster) -> None:

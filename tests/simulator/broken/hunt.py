@@ -11,11 +11,14 @@ from pathlib import Path
 import msgspec
 
 from perdure.testing.simulator import simulate
+from perdure.testing.simulator.loop import CUT_SHORT
 from tests.simulator.campaign import Kept
 from tests.simulator.scene import WORKFLOWS, scene
 
 PATIENCE_SECONDS = 60.0
-"""Processor time after which a history will never end: broken engines may turn in a circle, in no virtual time."""
+"""Processor time after which a history will never end: code of a broken engine may turn in a circle of its own."""
+MOST_CALLS = 300_000
+"""Ten times as many as a sound engine makes in the longest of a thousand histories."""
 
 
 def hunt(first: int, most: int) -> dict[str, object]:
@@ -28,9 +31,10 @@ def hunt(first: int, most: int) -> dict[str, object]:
 
         signal.signal(signal.SIGPROF, endless)
         signal.setitimer(signal.ITIMER_PROF, PATIENCE_SECONDS)
-        history = simulate(scene, first + number, workflows=WORKFLOWS)
+        history = simulate(scene, first + number, workflows=WORKFLOWS, most=MOST_CALLS)
         if history.violation is not None:
-            return {"histories": number + 1, "seed": first + number, "law": history.violation.law}
+            law = "it_ends" if history.violation.law == CUT_SHORT else history.violation.law
+            return {"histories": number + 1, "seed": first + number, "law": law}
     return {"histories": most, "seed": None, "law": ""}
 
 
