@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
@@ -64,20 +66,35 @@ def tested(defect: Defect) -> Found:
     with tempfile.TemporaryDirectory() as folder:
         path = plant(defect, Path(folder))
         pytest = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", "-o", f"pythonpath={path} ."]
+        test = subprocess.Popen(
+            [*pytest, *defect.tests],
+            env={**os.environ, "PYTHONPATH": str(path)},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         try:
-            test = subprocess.run(
-                [*pytest, *defect.tests],
-                env={**os.environ, "PYTHONPATH": str(path)},
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                timeout=TEST_SECONDS,
-            )
+            told, _ = test.communicate(timeout=TEST_SECONDS)
         except subprocess.TimeoutExpired:
             return noticed
+        finally:
+            _end(test, folder)
     if test.returncode not in (0, 1):
-        raise RuntimeError(f"{defect.name}: its test does not run: {(test.stdout + test.stderr).strip()[-600:]}")
+        raise RuntimeError(f"{defect.name}: its test does not run: {told.strip()[-600:]}")
     return noticed if test.returncode else Found(len(defect.tests))
+
+
+def _end(test: subprocess.Popen[str], folder: str) -> None:
+    """End a test with all that runs on the planted package: what a broken engine leaves behind may run for ever."""
+    test.kill()
+    test.wait()
+    if test.stdout is not None:
+        test.stdout.close()
+    for environment in Path("/proc").glob("[0-9]*/environ"):  # the members of a crew have sessions of their own
+        with suppress(OSError):
+            if folder.encode() in environment.read_bytes():
+                os.kill(int(environment.parent.name), signal.SIGKILL)
 
 
 def fingerprint(defect: Defect) -> str:
