@@ -4,48 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
-from perdure import receive, step, workflow
 from perdure.engine import Engine
 from perdure.errors import ProcessNotFound, StoreUnavailable
 from perdure.kernel.lease import Claim
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
 from perdure.runtime.pace import Pace
 from perdure.store.lineage import Lineage, lineage_of
 from tests.failover.cluster import Pair
+from tests.restored.passage import done, forget, gates, passage
 from tests.runtime.conftest import LIMIT
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(120)]
-done: Counter[tuple[str, str]] = Counter()
-gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
 QUICK = Pace(lease_seconds=1.5, beat_seconds=0.3)
-
-
-@step(retry=Retry.NONE)
-async def cross(who: str) -> None:
-    """A step that is under way while servers fail."""
-    await gates[who].wait()
-
-
-@step(retry=Retry.NONE)
-async def pay(who: str) -> None:
-    """An effect that must not be repeated by itself."""
-    done["paid", who] += 1
-
-
-@workflow
-async def passage(who: str) -> str:
-    """Cross, pay, and wait to be let go."""
-    await cross(who)
-    await pay(who)
-    await receive("go")
-    return who
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +33,7 @@ def clusters() -> Iterator[Pair]:
 @pytest.fixture
 def pair(clusters: Pair) -> Pair:
     """The two, the standby made anew if it was used up."""
-    done.clear()
-    gates.clear()
+    forget()
     if clusters.dead is not None:
         clusters.follow()
     return clusters

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure import receive, step, workflow
 from perdure.engine import Engine
 from perdure.errors import ProcessNotFound, StoreError
 from perdure.handle import Handle
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
 from perdure.runtime.pace import Pace
 from perdure.store.lineage import Lineage
@@ -24,37 +21,15 @@ from tests.restored.backups import (
     dropped_and_restored,
     restored,
 )
+from tests.restored.passage import done, forget, gates, passage
 from tests.runtime.conftest import LIMIT
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(120)]
-done: Counter[tuple[str, str]] = Counter()
-gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
 QUICK = Pace(lease_seconds=3.0, beat_seconds=0.3)
 WAYS: dict[str, tuple[Backup, ...]] = {
     "sqlite": (restored,),
     "postgres": (dropped_and_restored, database_made_anew),
 }
-
-
-@step(retry=Retry.NONE)
-async def cross(who: str) -> None:
-    """A step that is under way when the backup is taken."""
-    await gates[who].wait()
-
-
-@step(retry=Retry.NONE)
-async def pay(who: str) -> None:
-    """An effect that must not be repeated by itself."""
-    done["paid", who] += 1
-
-
-@workflow
-async def passage(who: str) -> str:
-    """Cross, pay, and wait to be let go."""
-    await cross(who)
-    await pay(who)
-    await receive("go")
-    return who
 
 
 @pytest.fixture(params=[(store, way) for store, ways in WAYS.items() for way in ways], ids=lambda one: one[1].__name__)
@@ -68,8 +43,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Backup]:
 @pytest.fixture
 async def crew(place: tuple[str, Backup]) -> AsyncIterator[tuple[Engine, Engine]]:
     """Two workers on the database."""
-    done.clear()
-    gates.clear()
+    forget()
     engines = [Engine(place[0], work=True, workflows=[passage], pace=QUICK) for _ in range(2)]
     for engine in engines:
         await engine.__aenter__()
