@@ -149,6 +149,24 @@ async def test_an_event_of_an_unknown_type_beside_a_newer_schema_is_left_to_newe
         await older_schema(store_url, number)
 
 
+async def test_what_a_newer_worker_wrote_before_an_old_one_has_heard_of_it_is_left_to_newer_workers_too(
+    opened: Open, store_url: str
+) -> None:
+    rare = Pace(lease_seconds=3000, beat_seconds=1000)
+    old, _ = await opened(work=True, workflows=[waits], pace=rare)
+    handle = await old.start(waits)
+    await until_row(old, handle.id, lambda row: row.owner is None and row.awaiting is not None)
+    number = await newer_schema(store_url)
+    try:
+        await damage(store_url, handle.id, "event", "type: 77")
+        await make_due(store_url, handle.id)
+        await until(lambda: old.telemetry.counters["processes_handed_over"] or old.telemetry.counters["broken"])
+        assert old.telemetry.counters["broken"] == 0
+        assert (await old.status(handle.id)).status is Status.RUNNING
+    finally:
+        await older_schema(store_url, number)
+
+
 async def make_due(url: str, id: str) -> None:
     """Let a waiting process be due, as its timer would."""
     sqlite = url.startswith("sqlite")

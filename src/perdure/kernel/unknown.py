@@ -36,9 +36,15 @@ class Garbled(str):
 
 
 class Types(dict[int, T], Generic[T]):
-    """The known types by their numbers; every other number is answered as an UnknownNumber."""
+    """The known types by their numbers; every other number is answered as an UnknownNumber.
+
+    ``met`` counts over all tables how often that was so: whoever reads can tell by it that he has met one.
+    """
+
+    met = 0
 
     def __missing__(self, number: int) -> Any:
+        Types.met += 1
         return UnknownNumber(number)
 
 

@@ -24,6 +24,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
 from perdure.kernel.message import Message, SendAnswer, Waiting
 from perdure.kernel.process import Process, Status
+from perdure.kernel.unknown import Types
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.store import postgres_row as row
 from perdure.store.base import Pruned, Record, Search
@@ -204,7 +205,10 @@ class PostgresStore:
         taken = [(one[4], row.process_of(one[6:])) for one in rows if one[6] is not None]
         if queued:
             taken.sort(key=lambda pair: pair[1].priority)  # they come in several parts
+        met = Types.met
         events, messages, backlog = await self._held([process for _, process in taken])
+        if Types.met != met and not self._ahead:  # perhaps a newer Perdure has come since we have looked
+            await self._look_ahead(now=True)
         claimed = tuple(
             Claimed(
                 process, tuple(events[process.id]), tuple(messages[process.id]), before, backlog=process.id in backlog
@@ -283,10 +287,10 @@ class PostgresStore:
         lost = tuple(found["lost"] or ())
         return BeatAnswer(found["alive"], found["now"], lost, found["lead"], self._ahead, gone)
 
-    async def _look_ahead(self) -> bool:
-        """See with every tenth beat whether a newer Perdure has migrated the database; True: to one not for us."""
-        self._beaten += 1
-        if self._beaten % BEATS_A_LOOK != 1:
+    async def _look_ahead(self, *, now: bool = False) -> bool:
+        """See with every tenth beat, or ``now``, whether a newer Perdure has migrated the database; True: to one not for us."""
+        self._beaten += not now
+        if self._beaten % BEATS_A_LOOK != 1 and not now:
             return False
         found = await self._beats.row("reached")
         self._ahead = max(self._ahead, ahead("postgres", found["reached"]))

@@ -16,9 +16,10 @@ from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
 from perdure.kernel.message import Message, Waiting
 from perdure.kernel.process import Process, Status
 from perdure.kernel.quarantine import together
-from perdure.kernel.unknown import Garbled
+from perdure.kernel.unknown import Garbled, Types
 from perdure.limits import BATCH_BYTES, SMALL_INBOX_RECORDS, SUSPECT_DEATHS
 from perdure.store import sqlite_queue, sqlite_row
+from perdure.store.migrate import ahead
 from perdure.store.sqlite_clock import SqliteClock
 from perdure.store.sqlite_connection import Connection
 from perdure.store.sqlite_queue import Part
@@ -180,13 +181,14 @@ def bare(taken: Taken) -> tuple[Claimed, ...]:
 
 def read(connection: Connection, taken: Taken) -> ClaimAnswer:
     """Read what the taken processes hold (rule 3): nothing older than the rows, and nothing that came after them."""
+    met = Types.met
     packed = _packed_events(connection, taken.rows)
     events = _events(packed, taken.rows)
     packed += (inboxes := _packed_messages(connection, taken.rows, events))
     messages = _messages(inboxes, taken.rows)
     backlog = _backlogged(connection, taken.rows)
     odd = any(map(sqlite_row.garbled, packed)) or taken.garbled
-    return taken.left.answer(
+    answer = taken.left.answer(
         tuple(
             Claimed(
                 row, held := tuple(events[row.id]), inbox := tuple(messages[row.id]), owner,
@@ -195,6 +197,10 @@ def read(connection: Connection, taken: Taken) -> ClaimAnswer:
             for row, owner in zip(taken.rows, taken.owners, strict=True)
         )
     )  # fmt: skip
+    if Types.met == met:
+        return answer
+    # Perhaps a newer Perdure has migrated the database since the last beat: then what is unknown is no damage.
+    return replace(answer, schema_ahead=ahead("sqlite", connection.one("read_schema")[0]))
 
 
 def _may_take(row: Process, claim: Claim, now: int) -> bool:
