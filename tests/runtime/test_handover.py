@@ -253,6 +253,33 @@ def test_it_is_left_to_others_for_longer_while_one_lives_that_has_other_code_or_
         assert (one.wait(PROCESS) is not None) is long, hosts
 
 
+def test_who_leaves_a_process_to_others_keeps_away_from_its_kind_so_that_they_have_the_first_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "HANDOVER_FIRST_SECONDS", 1.0)
+    monkeypatch.setattr(limits, "HANDOVER_LONGEST_SECONDS", 30.0)
+    pair = ("order", "1")
+    mine = Offer(frozenset({pair}), {pair: "aa"}, 3)
+    newer = Offer(frozenset({pair}), {}, 4).encode()
+    elsewhere = Offer(frozenset({("pay", "1")}), {}, 4).encode()
+    now = [0.0]
+    one, alone = handover(now, mine, newer), handover(now, mine, elsewhere)
+    kept_away = []
+    for _ in range(6):
+        due = one.wait(PROCESS) or 0.0
+        alone.wait(PROCESS)
+        began = now[0]
+        while not one.lets_by(pair):
+            now[0] += 0.25
+        assert now[0] in (began, began + due)
+        while one.lets_by(pair):
+            now[0] += 0.25
+            assert not alone.lets_by(pair)  # nobody else serves this kind: then others of it must not wait
+        kept_away.append(now[0] - began)
+    assert kept_away == [3.0, 6.0, 12.0, 16.0, 32.0, 64.0]
+    assert not one.lets_any_by and not one.lets_by(("pay", "1"))
+
+
 def test_an_offer_says_nothing_that_a_former_version_takes_for_a_kind_that_is_waited_for() -> None:
     offer = Offer(frozenset({("order", "1")}), {("order", "1"): "aa"}, 3)
     assert Offer.decode(offer.encode()) == offer

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from perdure import limits
 from perdure.kernel.event import Event
-from perdure.kernel.offer import Offer
+from perdure.kernel.offer import Offer, Pair
 from perdure.kernel.patch import taken_in
 from perdure.kernel.process import Process
 
@@ -26,6 +26,12 @@ log = logging.getLogger("perdure")
 
 KNOWN = 10_000
 """So many processes are remembered; the one that was left to others longest ago is forgotten first."""
+
+
+TIMES_IN_VAIN = 3
+"""If a process has come back so often, not only this worker takes it again and again."""
+TIMES_LONGER = 7
+"""So often the time doubles for which a worker keeps away from a kind: to some minutes."""
 
 
 class Handover:
@@ -41,6 +47,7 @@ class Handover:
         self.schema_ahead = 0
         self._scheduler = scheduler
         self._since: dict[bytes, tuple[float, int]] = {}
+        self._aside: dict[Pair, list[tuple[float, float]]] = {}
 
     def saw(self, schema: int, *, outgrown: bool = False) -> None:
         """A newer Perdure has migrated the database: say so once, and go on with what is understood, if that may be."""
@@ -71,16 +78,49 @@ class Handover:
         self._since[process.id] = since, times + 1
         if len(self._since) > KNOWN:
             del self._since[next(iter(self._since))]
-        return min(limits.HANDOVER_FIRST_SECONDS * 2.0 ** min(times, 10), limits.HANDOVER_LONGEST_SECONDS)
+        seconds = min(limits.HANDOVER_FIRST_SECONDS * 2.0 ** min(times, 10), limits.HANDOVER_LONGEST_SECONDS)
+        self._step_aside(process, now, seconds, times)
+        return seconds
+
+    def _step_aside(self, process: Process, now: float, seconds: float, times: int) -> None:
+        """Whoever lets it go knows best when it is due, and would be the first to take it again: others look first then.
+
+        If it comes back all the same, other old workers take it in turn: then all keep away from its kind, ever longer.
+        That is no loss, since one lives that serves this kind.
+        """
+        pair = (process.kind, process.code)
+        if not any(pair in offer.hosted and self._goes_on(offer, pair) for offer in map(Offer.decode, self.others())):
+            return
+        at_once = times >= TIMES_IN_VAIN or process.inbox > process.seen
+        start = now if at_once else now + seconds
+        until = start + limits.HANDOVER_ASIDE_SECONDS * 2.0 ** min(times, TIMES_LONGER)
+        self._aside.setdefault(pair, []).append((start, until))
+
+    def lets_by(self, pair: Pair) -> bool:
+        """Whether nothing of this kind and version is claimed here just now, so that others have the first look."""
+        if pair not in self._aside:
+            return False
+        now = self._scheduler.time.monotonic()
+        left = self._aside[pair] = [(start, until) for start, until in self._aside[pair] if now < until]
+        if not left:
+            del self._aside[pair]
+        return any(start <= now for start, _ in left)
+
+    @property
+    def lets_any_by(self) -> bool:
+        """Whether anything was left to others a moment ago."""
+        return bool(self._aside)
 
     def _patience(self, process: Process) -> float:
         """How long it is left to others: longer while one lives that has other code for it, or a newer Perdure."""
-        mine = self.offer
-        for hosts in self.others():
-            offer = Offer.decode(hosts)
-            if offer.schema > mine.schema or offer.differs(mine, process.kind, process.code):
-                return limits.HANDOVER_SECONDS
+        pair = (process.kind, process.code)
+        if any(self._goes_on(Offer.decode(hosts), pair) for hosts in self.others()):
+            return limits.HANDOVER_SECONDS
         return limits.HANDOVER_ALONE_SECONDS
+
+    def _goes_on(self, offer: Offer, pair: Pair) -> bool:
+        """Whether whoever offers that may be able to go on with what we are not."""
+        return offer.schema > self.offer.schema or offer.differs(self.offer, *pair)
 
 
 def took_what_is_unknown(activation: Activation, history: Sequence[Event]) -> bool:

@@ -214,6 +214,9 @@ class Intake:
     def _hosted(self) -> tuple[tuple[str, str], ...]:
         """What is hosted here, but for what this worker cannot serve now."""
         hosted, shortages = self.registry.hosted, self.scheduler.agent.shortages
+        handover = self.scheduler.unreadable.handover
+        if handover.lets_any_by:
+            hosted = tuple(pair for pair in hosted if not handover.lets_by(pair))
         if not shortages.unserved:
             return hosted
         return tuple(pair for pair in hosted if shortages.serves(pair[0]))

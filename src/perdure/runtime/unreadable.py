@@ -77,7 +77,11 @@ class Unreadable:
         self._scheduler.telemetry.count("processes_handed_over")
         id = id_text(activation.process.id)
         log.warning("process %s is left to a newer worker for %g s: %s", id, seconds, trouble)
-        self._put_off(activation, seconds)
+        process = activation.process
+        if self.handover.lets_by((process.kind, process.code)):  # with messages unheard it is due now, for others
+            self._scheduler.hand_back(activation, microseconds(seconds))
+        else:
+            self._put_off(activation, seconds)
 
     def _put_off(self, activation: Activation, seconds: float) -> None:
         process = activation.process

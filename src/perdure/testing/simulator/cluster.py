@@ -47,7 +47,8 @@ class Cluster:
 
     ``client`` is an engine that only starts, asks and tells; its node is never struck and its calls meet no faults.
     ``workers`` are the nodes that work, ``registry`` gives what a node that starts hosts: put another function there to
-    deploy other code. ``probes`` counts what :meth:`probe` was told.
+    deploy other code. ``newer`` are the names of nodes that run a newer Perdure from their next start on, beside a schema
+    that :meth:`migrate` has made. ``probes`` counts what :meth:`probe` was told.
     """
 
     def __init__(self, loop: SimLoop, swarm: Swarm, workflows: Sequence[Hosted] | None) -> None:
@@ -64,6 +65,7 @@ class Cluster:
         self.storm = Storm(self)
         self.nodes: list[Node] = []
         self.engines: list[Engine] = []
+        self.newer: set[str] = set()
         self.probes: Counter[str] = Counter()
         self.client: Engine
         hosted = Registry.of_program() if workflows is None else Registry(*workflows)
@@ -144,6 +146,21 @@ class Cluster:
         """
         self.server.restore(copy)
         return self.monitor.fell_back(self.server.restored)
+
+    def damage(self, process: bytes, statement: str) -> None:
+        """Somebody alters what is stored of a process by hand (``?1`` in the statement is its id), whatever the laws say.
+
+        They do not look at its history from then on; it must hurt only itself all the same.
+        """
+        self.log.note("world", f"{self.log.called(self.monitor.known[process].process)} is damaged: {statement}")
+        self.server.edit(statement, (process,))
+        self.monitor.damaged(process)
+
+    def migrate(self) -> None:
+        """A newer Perdure migrates the database: its number rises, and those that know less hear of it as they may."""
+        number = self.server.edit("PRAGMA user_version", ())[0] + 1
+        self.server.edit(f"PRAGMA user_version = {number}", ())
+        self.log.note("world", f"the schema has number {number} now")
 
     async def die(self) -> None:
         """Called by a step: the OS process in which it runs is killed here and now."""

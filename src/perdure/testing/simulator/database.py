@@ -68,6 +68,7 @@ def given_back(connection: Connection) -> None:
     raw = connection.raw
     try:
         raw.rollback()
+        raw.execute(f"PRAGMA user_version = {len(migrations())}")
         _drop_what_is_not_ours(raw)
         tables = raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY rowid DESC").fetchall()
         for (table,) in tables:  # those that refer to others were made after them

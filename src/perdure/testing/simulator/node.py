@@ -18,6 +18,7 @@ from perdure.runtime.watchdog import Watchdog
 from perdure.testing.simulator.failover import LinealStore, RestoredStore
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.machine import SimMachine
+from perdure.testing.simulator.newer import NewerStore
 from perdure.testing.simulator.store import SimStore
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ class Node:
             kind = LinealStore if cluster.swarm.lag else RestoredStore
             store: SimStore = kind(cluster.server, life, machine, faulty=self.faulty, holds=self.work)
         else:
-            store = SimStore(cluster.server, life, machine, faulty=self.faulty)
+            newer = self.name.removesuffix("-alone") in cluster.newer
+            store = (NewerStore if newer else SimStore)(cluster.server, life, machine, faulty=self.faulty)
         engine = Engine(
             store.url,
             work=self.work,
