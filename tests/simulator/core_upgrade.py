@@ -1,4 +1,4 @@
-"""A rolling upgrade: the schema rises under workers that know the older one; newer ones write what those do not know."""
+"""A rolling upgrade: the schema rises under workers that know an older one; newer ones write what these do not know."""
 
 from __future__ import annotations
 

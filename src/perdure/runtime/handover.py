@@ -83,7 +83,7 @@ class Handover:
         return seconds
 
     def _step_aside(self, process: Process, now: float, seconds: float, times: int) -> None:
-        """Whoever lets it go knows best when it is due, and would be the first to take it again: others look first then.
+        """Whoever lets it go knows best when it is due, and would be the first to take it again: others look first.
 
         If it comes back all the same, other old workers take it in turn: then all keep away from its kind, ever longer.
         That is no loss, since one lives that serves this kind.

@@ -288,7 +288,7 @@ class PostgresStore:
         return BeatAnswer(found["alive"], found["now"], lost, found["lead"], self._ahead, gone)
 
     async def _look_ahead(self, *, now: bool = False) -> bool:
-        """See with every tenth beat, or ``now``, whether a newer Perdure has migrated the database; True: to one not for us."""
+        """Whether, at every tenth beat or ``now``, a newer Perdure has migrated the database. True: not for us."""
         self._beaten += not now
         if self._beaten % BEATS_A_LOOK != 1 and not now:
             return False

@@ -47,8 +47,8 @@ class Cluster:
 
     ``client`` is an engine that only starts, asks and tells; its node is never struck and its calls meet no faults.
     ``workers`` are the nodes that work, ``registry`` gives what a node that starts hosts: put another function there to
-    deploy other code. ``newer`` are the names of nodes that run a newer Perdure from their next start on, beside a schema
-    that :meth:`migrate` has made. ``probes`` counts what :meth:`probe` was told.
+    deploy other code. ``newer`` are the names of nodes that run a newer Perdure from their next start on, beside the
+    schema that :meth:`migrate` has made. ``probes`` counts what :meth:`probe` was told.
     """
 
     def __init__(self, loop: SimLoop, swarm: Swarm, workflows: Sequence[Hosted] | None) -> None:
@@ -148,7 +148,7 @@ class Cluster:
         return self.monitor.fell_back(self.server.restored)
 
     def damage(self, process: bytes, statement: str) -> None:
-        """Somebody alters what is stored of a process by hand (``?1`` in the statement is its id), whatever the laws say.
+        """Somebody alters what is stored of a process (``?1`` in the statement is its id), whatever the laws say.
 
         They do not look at its history from then on; it must hurt only itself all the same.
         """

@@ -105,10 +105,8 @@ class Monitor:
             raise self.violation("history_is_gapless", process, "an event that stood in its history was altered")
         same = before is not None and before.process.run == process.run and id not in self.strange
         kept = before.events if before is not None and same else []
-        fresh = _events(connection, process, len(kept))
-        events = kept + fresh if fresh else kept
-        if id in self.strange:
-            fresh = []
+        read = _events(connection, process, len(kept))
+        events, fresh = (kept + read if read else kept), ([] if id in self.strange else read)
         was = None if before is None else before.process
         self.known[id] = Known(process, events)
         self.log.change(life, door, was, process, fresh)
@@ -126,12 +124,10 @@ class Monitor:
         if self.stillness is not None:
             self.stillness.touched(life, was, process, mark, worker=worker is not None)
         now = self._timekeeper.latest(self.loop.now, mark)  # a turn carries its time over a jump back
-        findings = []
         if id not in self.strange:
             findings = unsound(process, events, _messages(connection, id) if process.inbox else (), now)
-            findings += unsound_move(was, process, fresh, now)
-        for finding in findings:
-            raise self.violation(finding.law, process, finding.text)
+            for finding in findings + unsound_move(was, process, fresh, now):
+                raise self.violation(finding.law, process, finding.text)
         if id in self.lost:
             if door == "claim" and self.lost[id].silent(was, process, self.server.session_of(life)):
                 raise self.violation("set_back_is_held", process, "a fail-over set it back, and it was simply taken up")
@@ -189,7 +185,7 @@ class Monitor:
         return Violation(law, f"{self.log.called(process)} ({id_text(process.id)}): {text}")
 
     def damaged(self, id: bytes) -> None:
-        """Somebody has altered this process by hand: no law looks at its history any more, only whether it stands still."""
+        """Somebody has altered this process by hand: no law looks at its history any more, but at whether it moves."""
         connection = self.server.connection
         process = None if connection is None else _row(connection, id)
         if connection is not None and process is not None:

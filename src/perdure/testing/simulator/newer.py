@@ -1,12 +1,13 @@
 """The store of a node whose Perdure is one release newer: it knows a schema and a type of event that others do not.
 
-That type stands for a timer that has fired, so that whoever does not know it may not go on with the process: to pass over
-it would be another way than the one that was recorded.
+That type stands for a timer that has fired, so that whoever does not know it may not go on with the process: to pass
+over it would be another way than the one that was recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,7 +20,7 @@ from perdure.testing.simulator.store import SimStore
 
 TOMORROWS = 77
 _WRITTEN = {EventType.TIMER_FIRED: Types[EventType]()[TOMORROWS]}
-_READ = {UnknownNumber(TOMORROWS): EventType.TIMER_FIRED}
+_READ: dict[Any, EventType] = {UnknownNumber(TOMORROWS): EventType.TIMER_FIRED}
 
 
 class NewerStore(SimStore):
@@ -45,5 +46,5 @@ class NewerStore(SimStore):
         return replace(await super().beat(beat), schema_ahead=0)
 
 
-def _told(events: Sequence[Event], types: dict[EventType, EventType]) -> list[Event]:
+def _told(events: Sequence[Event], types: Mapping[Any, EventType]) -> list[Event]:
     return [replace(event, type=types[event.type]) if event.type in types else event for event in events]
