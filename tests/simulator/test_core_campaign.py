@@ -14,10 +14,10 @@ NAIVE = "tests.simulator.core_pairs:naive"
 
 
 def test_a_campaign_counts_the_same_on_one_core_and_on_two() -> None:
-    one, two = explore(PAIRS, range(30)), explore(PAIRS, range(30), cores=2)
+    one, two = explore(PAIRS, range(12)), explore(PAIRS, range(12), cores=2)
     assert one.failed == two.failed == []
     assert (one.histories, one.calls, one.faults, one.events) == (two.histories, two.calls, two.faults, two.events)
-    assert any("30 histories" in line for line in one.lines())
+    assert any("12 histories" in line for line in one.lines())
 
 
 def test_the_command_line_names_the_seed_that_repeats_a_failure(

@@ -18,8 +18,8 @@ from tests.simulator.enumeration.plots import PLOTS
 from tests.simulator.enumeration.point import KILLS, SIDES, Point
 from tests.simulator.enumeration.tour import Points, points_at, seconds_after, toured
 
-SHORT = ("purchase", "visit", "voyage")
-LONG = ("errand", "rounds")
+SHORT = ("purchase", "visit")
+LONG = ("errand", "rounds", "voyage")
 PAIRED = tuple(name for name, plot in PLOTS.items() if plot.pairs)
 PATIENCE_SECONDS = 600
 """Of one test, on a machine that has much else to do: all of them together take half a minute of a core."""
