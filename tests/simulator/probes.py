@@ -214,7 +214,7 @@ BETWEEN = (
     "a restart came while it was in flight", "a failed process was retried", "a process was restarted from a step",
     "a queued step was taken back", "an unknown outcome was resolved as applied",
     "an unknown outcome was resolved as absent", "a command was refused", "a start with another input was refused",
-    "a process in hand was held", "a queue was limited",
+    "a process in hand was held", "a queue was limited", "a loop was blocked for ever",
 )  # fmt: skip
 """Probes that are told otherwise: by a person, by the server, by what stands between two runs."""
 

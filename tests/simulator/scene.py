@@ -85,9 +85,14 @@ class Scene:
         cluster.registry = self._registry  # type: ignore[method-assign]  # each node's code is that of its start
         self.witness = Witness(cluster)
         self.ledger.seen = self.witness.saw
-        Desk.ledger, Desk.die = self.ledger, cluster.die
+        hangs = Apart(cluster, "hangs").draw(4) == 3  # in such a history what kills elsewhere blocks its loop for ever
+        Desk.ledger, Desk.die = self.ledger, self._hang if hangs else cluster.die
         Desk.threads = cluster.swarm.refusals > 0
         Desk.starved = lambda: loop.current().refuses(DESCRIPTORS, loop.now)  # type: ignore[method-assign]
+
+    async def _hang(self) -> None:
+        self.cluster.probe("a loop was blocked for ever")
+        await self.cluster.hang()
 
     def _case(self, number: int) -> Case:
         chance = Apart(self.cluster, f"case {number}")
