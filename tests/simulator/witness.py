@@ -98,10 +98,12 @@ class Witness:
         return float("-inf")
 
     def _died(self, process: Process, event: Event) -> None:
-        """Nobody is taken for dead whose lock was never free (rule 12): what says that a worker died has evidence."""
+        """Nobody is taken for dead whose lock was never free, or who hung: what says so has evidence (rules 12, 13)."""
         if event.type is EventType.REVIVED and b'"died":true' in (event.payload or b""):
             worker = str(json.decode(event.payload or b"{}")["worker"]).rpartition(" ")[2]
             life = self.locks.ever.get(id_bytes(worker))
+            if life is not None and life.hung and b'"hung":' in (event.payload or b""):
+                return  # its watchdog has said so, and is about to end it
             if life is not None and not life.dead and not self.cluster.server.faults["session lost"]:
                 self._fail(
                     f"event {event.number} of {id_text(process.id)}: {life.name} has not died", "deaths_have_evidence"
