@@ -91,6 +91,21 @@ async def test_a_message_that_was_put_back_stays_as_long_as_the_run_that_receive
     assert [one.number for one in await watch.store.messages([(row.id, 0)])] == [5]
 
 
+async def test_a_message_whose_event_a_restart_has_kept_stays_as_long_as_that_run(watch: Watch) -> None:
+    ward = await watch.ward()
+    row = await lived(watch, await watch.trial.in_hand(ward.incarnation.id))
+    kept = Event(row.events + 1, row.version + 1, EventType.MESSAGE_RECEIVED, row.created_at, "", "approval", message=1)
+    row = await watch.trial.done(going_on(row, events=(kept,)))
+    row = await lived(watch, row)
+    await watch.passed(DAY + 1)
+    assert await pruned(ward) == 1
+    assert [one.number for one in await watch.store.messages([(row.id, 0)])] == [1, 2], "it may have to be answered yet"
+    row = await lived(watch, row)
+    await watch.passed(DAY + 1)
+    assert await pruned(ward) == 1
+    assert [one.number for one in await watch.store.messages([(row.id, 0)])] == [3]
+
+
 async def test_a_key_of_a_message_is_known_for_as_long_as_keys_are(watch: Watch) -> None:
     ward = await watch.ward()
     ward.key_retention = 3 * DAY
