@@ -49,6 +49,12 @@ def next_mover(process: Process, now: int, workers: Mapping[bytes, str], queues:
     return Mover(who, f"it waits for {_told(process) or 'its timer'}", process.changed_at, due_at)
 
 
+def awaited_signals(process: Process) -> list[str]:
+    """The names of the signals that a row says it waits for; where it waits for very many, only the first."""
+    parts = (process.awaiting or "").split(", ")
+    return [part.removeprefix("signal ") for part in parts if part.startswith("signal ")]
+
+
 def _told(process: Process) -> str:
     """What a row that nobody holds waits for; its steps wait for their next attempt."""
     parts = (process.awaiting or "").split(", ")

@@ -168,6 +168,12 @@ def reminded(process: Process, *, idle_at: int) -> Commit:
     return Commit(process.token, process.version, after)
 
 
+def looked_at(process: Process, *, now: int) -> Commit:
+    """Make a resting process due: there is something that it has not taken note of."""
+    after = replace(process, version=process.version + 1, due_at=now, reminder=False)
+    return Commit(process.token, process.version, after)
+
+
 def expired(process: Process, history: Sequence[Event] = (), *, now: int) -> Commit:
     """End a process that is over its deadline as failed; no turn is needed, and nothing is undone."""
     _allow(process, Status.FAILED, "expire")
