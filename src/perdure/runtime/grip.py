@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from perdure import limits
 from perdure.kernel.names import id_text
@@ -35,6 +35,7 @@ class Grip:
         self.incarnation = incarnation
         self.store = store
         self.scheduler = scheduler
+        self.strayed: Callable[[], None] = lambda: None
         self.loop = Loop("grip", self._tick)
         self._named: set[bytes] = set()
         self._since: float | None = None
@@ -89,6 +90,8 @@ class Grip:
             return  # the next beat hears it too, and acts
         lost = set(answer.lost)
         for activation, renewal in zip(doubtful, renewals, strict=True):
+            if renewal.process not in scheduler.hand and renewal.process not in lost:
+                self.strayed()  # let go while this was under way, which has given it another lease
             if activation.gone or activation.process.token != renewal.token:
                 continue
             if renewal.process in lost:
