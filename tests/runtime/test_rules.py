@@ -157,9 +157,14 @@ async def test_rule_11_what_is_heard_late_of_an_ended_incarnation_does_not_end_t
     engine, store = await opened(work=True, workflows=[waits], pace=Pace(lease_seconds=1.5, beat_seconds=0.05))
     before = engine.worker.incarnation.id
     client, _ = await opened()
+    loops = engine.worker.pulse.loop, engine.worker.intake.loop
+    for loop in loops:
+        await loop.stop()
     await store.retire(before, None, died=False)
     gate = store.after = Gate("beat", lambda beat: beat.worker == before)
+    loops[0].start()
     await asyncio.wait_for(gate.reached.wait(), LIMIT)  # a beat was refused, and its answer is on its way
+    loops[1].start()
     handle = await client.start(waits, "a")
     await until(lambda: engine.worker.incarnation.id != before and done)
     gate.open.set()
