@@ -5,10 +5,14 @@ from __future__ import annotations
 import logging
 import re
 import traceback
+from weakref import WeakSet
 
-from perdure.errors import PerdureError
+from perdure.errors import CallRefused, PerdureError, Permanent, ProcessError, StepCrashed, StepError
 
 _SEALED = "its text is sealed: perdure show"
+_TELL_OF_OTHERS = (CallRefused, Permanent, ProcessError, StepCrashed, StepError)
+"""Errors of ours whose text is what other people's code has said."""
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -28,7 +32,7 @@ class Tamed(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sealed = 0
+        self.sealed: WeakSet[object] = WeakSet()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let every record pass, with its values tamed."""
@@ -46,11 +50,17 @@ class Tamed(logging.Filter):
         return True
 
     def _told(self, value: str | BaseException, *, lines: bool = False) -> str:
-        if self.sealed and isinstance(value, BaseException) and not isinstance(value, PerdureError):
+        if self.sealed and isinstance(value, BaseException) and not _is_our_own(value):
             return f"{type(value).__name__} ({_SEALED})"
         if self.sealed and isinstance(value, Confided):
             return f"({_SEALED})"
         return tamed(value, lines=lines)
+
+
+def _is_our_own(error: BaseException) -> bool:
+    """Whether an error and its text are ours, and not a subclass or a text of other people's."""
+    ours = isinstance(error, PerdureError) and type(error).__module__ == PerdureError.__module__
+    return ours and not isinstance(error, _TELL_OF_OTHERS)
 
 
 def tamed(value: str | BaseException, *, lines: bool = False) -> str:
@@ -61,5 +71,15 @@ def tamed(value: str | BaseException, *, lines: bool = False) -> str:
 
 
 log = logging.getLogger("perdure")
-lines = Tamed()
-log.addFilter(lines)
+_filter = Tamed()
+log.addFilter(_filter)
+
+
+def conceal(store: object) -> None:
+    """From now on, and while this sealed store lives, the log leaves out what is sealed in it."""
+    _filter.sealed.add(store)
+
+
+def reveal(store: object) -> None:
+    """This store is closed."""
+    _filter.sealed.discard(store)

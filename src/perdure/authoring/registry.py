@@ -213,9 +213,12 @@ def module_of(name: str) -> ModuleType:
             ) from None
         raise DefinitionError(f"module {name!r} does not import: {error}. Install what it needs.") from error
     except (Exception, SystemExit) as error:
-        raise DefinitionError(
-            f"module {name!r} does not import: {type(error).__name__}: {str(error).rstrip('.')}. Correct it first."
-        ) from error
+        raise _fails_at_import(f"module {name!r}", error) from error
+
+
+def _fails_at_import(what: str, error: BaseException) -> DefinitionError:
+    text = str(error).rstrip(".")
+    return DefinitionError(f"{what} does not import: {type(error).__name__}: {text}. Correct it first.")
 
 
 def _file_module(path: Path) -> ModuleType:
@@ -236,9 +239,7 @@ def _file_module(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         sys.modules.pop(full.stem, None)
-        raise DefinitionError(
-            f"{path} does not import: {type(error).__name__}: {str(error).rstrip('.')}. Correct it first."
-        ) from error
+        raise _fails_at_import(str(path), error) from error
     return module
 
 

@@ -168,7 +168,7 @@ def reminded(process: Process, *, idle_at: int) -> Commit:
     return Commit(process.token, process.version, after)
 
 
-def looked_at(process: Process, *, now: int) -> Commit:
+def due_now(process: Process, *, now: int) -> Commit:
     """Make a resting process due: there is something that it has not taken note of."""
     after = replace(process, version=process.version + 1, due_at=now, reminder=False)
     return Commit(process.token, process.version, after)

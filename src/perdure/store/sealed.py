@@ -67,7 +67,6 @@ class SealedStore(Store):
         self.seal = chain
         self.blobs = blobs
         self._late: dict[int, Parcel[Any]] = {}
-        self._hides_in_log = False
 
     @property
     def schema(self) -> int:
@@ -82,9 +81,8 @@ class SealedStore(Store):
 
     async def open(self, *, migrate: bool = True) -> None:
         """Open the store behind; from now on our log does not tell what is sealed in it."""
-        if self.seal.hides and not self._hides_in_log:
-            self._hides_in_log = True
-            logline.lines.sealed += 1
+        if self.seal.hides:
+            logline.conceal(self)
         await self.store.open(migrate=migrate)
         if self.blobs is not None:
             self.blobs.open()
@@ -95,9 +93,7 @@ class SealedStore(Store):
             await self.blobs.close()
         self._late.clear()
         await self.store.close()
-        if self._hides_in_log:
-            self._hides_in_log = False
-            logline.lines.sealed -= 1
+        logline.reveal(self)
 
     # -- the way in ------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ async def sweep(ward: Ward) -> int:
     now = ward.time.now()
     moved = await ward.write(
         [
-            transition.looked_at(row, now=now)
+            transition.due_now(row, now=now)
             if row.id in overlooked
             else transition.reminded(row, idle_at=ward.time.idle_at())
             for row in rows
