@@ -16,7 +16,7 @@ BENCH_ARGS ?= all
 PROOF_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-install docs postgres sim sim-long crash gate kill cut failover powercut load late fuzz hostile clean
+.PHONY: help demo test check format bench bench-install docs postgres sim sim-long crash gate kill cut failover powercut rolling load late fuzz hostile clean
 
 help:
 	@sed -n '1,4s/^# //p' Makefile
@@ -83,6 +83,9 @@ failover: $(VENV)/develops postgres
 
 powercut: $(VENV)/develops
 	@$(BIN)/python -m tests.powercut $(PROOF_ARGS)
+
+rolling: $(VENV)/develops postgres
+	@$(BIN)/python -m tests.upgrade $(PROOF_ARGS)
 
 load: $(VENV)/develops postgres
 	@$(BIN)/python -m tests.load $(PROOF_ARGS)

@@ -44,6 +44,7 @@ COUNTERS = {
     "leases_lapsed": "processes freed whose lease had lapsed and whose kind nobody here hosts",
     "processes_expired": "processes ended over their deadline",
     "processes_idle": "idle processes looked at",
+    "letters_overlooked": "processes found at rest whose signal lies there: an old worker has overlooked it",
     "records_unsound": "findings of the soundness check",
     "processes_unhosted": "processes due that no live worker hosts",
     "processes_set_back": "processes that a fail-over or a restored backup set back behind what was known of them",

@@ -21,6 +21,7 @@ from perdure.runtime.supervisor import Supervisor
 from perdure.runtime.sweeps import (
     finished_long_ago,
     lease_lapsed,
+    letter_overlooked,
     nobody_hosts,
     owner_gone,
     process_idle,
@@ -32,7 +33,7 @@ from perdure.runtime.sweeps import (
 )
 from perdure.runtime.ward import Ward
 from perdure.store.lineage import Lineage
-from perdure.testing.conformance.trial import LEASE, SILENCE, finished, released, resting
+from perdure.testing.conformance.trial import LEASE, SILENCE, finished, going_on, released, resting
 from tests.sweeps.test_worker_dead import victim
 from tests.sweeps.watch import DAY, Watch, order
 
@@ -148,6 +149,27 @@ async def plant_process_idle(watch: Watch, ward: Ward) -> Planted:
     await watch.passed(3)
     refuse(ward, rows)
     return partial(process_idle.sweep, ward), until(watch, row, freed=lambda one: one.due_at != now + 2 * SECOND)
+
+
+async def plant_letter_overlooked(watch: Watch, ward: Ward) -> Planted:
+    """Many with signals that they do not wait for, and one with the one that it waits for."""
+    owner = await watch.trial.worker("of the first release")
+    now = await watch.store.now()
+    row, *rows = sorted(await in_hand(watch, owner, HEALTHY + 1), key=lambda one: one.id, reverse=True)
+    for one in (row, *rows):
+        await watch.trial.send(one.id, "go")
+    going = [going_on(one, seen=1, consumed=((1, 0),)) for one in (row, *rows)]
+    await done(watch, going)
+    row, *rows = [await watch.trial.row(one.after.id) for one in going]
+    await done(watch, [resting(one, now + LONG, events=(), awaiting="signal stop") for one in rows])
+    await done(watch, [resting(row, now + LONG, events=(), awaiting="signal go")])
+    taken: list[bytes] = []
+    ward.undue = taken.extend
+
+    async def found() -> bool:
+        return row.id in taken
+
+    return partial(letter_overlooked.sweep, ward, letter_overlooked.Look()), found
 
 
 async def plant_finished_long_ago(watch: Watch, ward: Ward) -> Planted:

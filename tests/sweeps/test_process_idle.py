@@ -11,7 +11,7 @@ from perdure.clock import SECOND
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.runtime.sweeps import process_idle
-from perdure.testing.conformance.trial import going_on, resting
+from perdure.testing.conformance.trial import resting
 from tests.sweeps.watch import DAY, Watch, order
 
 FAILURE = b'{"type":"X","message":"why"}'
@@ -48,23 +48,6 @@ async def test_rule_09_an_idle_process_is_looked_at_without_a_turn(watch: Watch)
     assert await process_idle.sweep(ward) == 1
     after = await watch.sound(row)
     assert (after.token, after.events, after.owner, after.opened_at) == (row.token, row.events, None, row.opened_at)
-
-
-async def test_whoever_waits_for_a_signal_that_an_old_worker_overlooked_is_due_at_the_idle_check(watch: Watch) -> None:
-    ward = await watch.ward(order)
-    rows = {}
-    for awaiting in ("signal approval", "timer, signal approval", "signal other", "timer"):
-        row = await watch.trial.in_hand(await watch.trial.worker())
-        await watch.trial.send(row.id, "approval")
-        row = await watch.trial.done(going_on(row, seen=1, consumed=((1, 0),)))  # heard, and not received
-        due_at = await watch.store.now() + 5 * SECOND
-        rows[awaiting] = await watch.trial.done(resting(row, due_at, events=(), awaiting=awaiting))
-    await watch.passed(6)
-    assert await process_idle.sweep(ward) == 4
-    due = {awaiting for awaiting, row in rows.items() if not (await watch.sound(row)).reminder}
-    assert due == {"signal approval", "timer, signal approval"}
-    taken = {one.process.id for one in (await watch.trial.claim(ward.incarnation.id)).claimed}
-    assert taken == {rows[awaiting].id for awaiting in due}
 
 
 @pytest.mark.parametrize("status", [Status.HELD, Status.BROKEN])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from perdure import limits
@@ -54,6 +54,7 @@ class Intake:
         self._in_vain = 0
         self._named: dict[bytes, None] = {}
         self._asking: tuple[bytes, ...] = ()
+        self._undue: dict[bytes, None] = {}
         self._all = True
         self._look_at = 0.0
         self._portion = Portion()
@@ -93,6 +94,12 @@ class Intake:
         if self._all or self._named:
             self.loop.wake()
 
+    def undue(self, ids: Iterable[bytes]) -> None:
+        """These are at rest and not due, and must go on here: claim each of them."""
+        self._undue |= dict.fromkeys(ids)
+        if self._undue:
+            self.loop.wake()
+
     def waiting(self, due_at: int) -> None:
         """A row was let go here that is due at ``due_at``: look again by then."""
         if self._next is None or due_at < self._next:
@@ -116,6 +123,8 @@ class Intake:
                 self._strayed = strayed
                 raise
         self.unsure = True
+        if self._undue:
+            return await self._claim_undue(room)
         if self._named and (apart > 0 or (not self._all and self.scheduler.time.monotonic() < self._look_at)):
             return await self._claim_named(room)
         return await self._look(room)
@@ -178,6 +187,17 @@ class Intake:
         self.unsure = False
         self._all = self._all or answer.next_due_at is not None
         return 0.0 if self._all else max(0.0, self._look_at - self.scheduler.time.monotonic())
+
+    async def _claim_undue(self, room: int) -> float:
+        """Claim one after the other of those that are not due."""
+        try:
+            for id in list(islice(self._undue, room)):
+                await self.claim(self._unlimited(), 1, only=id)
+                del self._undue[id]
+        except Exception as error:
+            return self._failed(1, error)
+        self.unsure = False
+        return 0.0
 
     def _room(self) -> int:
         """How many more processes may be taken in hand: those that only wait for children leave room to these.
@@ -244,11 +264,17 @@ class Intake:
         return min(limits.POLL_SECONDS, max(wait, 0.001 * 2.0 ** min(self._in_vain, 10)))
 
     async def claim(
-        self, hosted: tuple[tuple[str, str], ...], limit: int, among: tuple[bytes, ...] = ()
+        self,
+        hosted: tuple[tuple[str, str], ...],
+        limit: int,
+        among: tuple[bytes, ...] = (),
+        only: bytes | None = None,
     ) -> ClaimAnswer:
         """Claim up to ``limit`` processes of these kinds and versions (``among`` some), and take them in hand."""
         sent = self.scheduler.time.monotonic()
-        claim = Claim(self.incarnation.id, hosted, limit, self.scheduler.lease, alone=self.alone, among=among)
+        claim = Claim(
+            self.incarnation.id, hosted, limit, self.scheduler.lease, alone=self.alone, among=among, only=only
+        )
         answer = await self.store.claim(claim)
         self.scheduler.telemetry.took("claim", self.scheduler.time.monotonic() - sent)
         self.scheduler.time.heard(answer.now, sent)

@@ -69,6 +69,12 @@ def wanted(activation: Activation) -> list[Waiting]:
     ]
 
 
+def from_the_first(activation: Activation) -> None:
+    """Have the letters in the store read from the first on: an old worker hears later ones and leaves earlier ones."""
+    for box in activation.loop.mailboxes.values():
+        box.cursor = 0
+
+
 def fetched(activation: Activation, found: Found) -> None:
     """Letters were read that waited in the store: they come before all that was heard since."""
     asked, letters = found

@@ -46,7 +46,7 @@ class Pages:
 
 
 def _key(what: Overdue, row: Process) -> tuple[int, bytes]:
-    """What the rows are ordered by."""
+    """What the rows are ordered by; inboxes only by the id."""
     at = row.deadline if what is Overdue.EXPIRED else row.due_at
     return (at or 0, row.id)
 

@@ -12,7 +12,7 @@ from perdure.kernel.opening import Opening, opening_of
 from perdure.kernel.patch import has_passed
 from perdure.kernel.recorded import under_way
 from perdure.kernel.undo import undoes
-from perdure.runtime import patching, publishing, undoing
+from perdure.runtime import letter, patching, publishing, undoing
 from perdure.runtime.activation import Activation, Slot
 
 
@@ -44,10 +44,7 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
         _deliver(activation, event, letters)
         last = event.number
     _run(activation, turn, last, opening, asked)
-    loop.past = loop.fired = None
-    version.check(loop)
-    patching.note_taken(activation)
-    publishing.note(activation)
+    _arrive(activation)
     activation.turns = turn
     undoing.check(loop, events)
     undoing.note_owed(activation, events)
@@ -67,6 +64,17 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
         activation.reported = {step: told for step, told in under_way(process.progress).items() if step in still}
     if process.deaths:
         activation.inherited = {(ask.name, ask.place) for ask in activation.asked}
+
+
+def _arrive(activation: Activation) -> None:
+    """The history has ended: what comes now is new."""
+    loop = activation.loop
+    loop.past = loop.fired = None
+    if loop.backlog:
+        letter.from_the_first(activation)
+    version.check(loop)
+    patching.note_taken(activation)
+    publishing.note(activation)
 
 
 def _run(activation: Activation, turn: int, last: int, opening: Opening, asked: set[Slot]) -> None:

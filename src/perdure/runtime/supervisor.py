@@ -17,6 +17,7 @@ from perdure.loop import Loop
 from perdure.runtime.sweeps import (
     finished_long_ago,
     lease_lapsed,
+    letter_overlooked,
     nobody_hosts,
     owner_gone,
     process_idle,
@@ -45,12 +46,14 @@ class Supervisor:
         self._looks = worker_dead.Looks()
         self._place = record_unsound.Place()
         self._known = nobody_hosts.Known()
+        self._letters = letter_overlooked.Look()
         self.loops = [
             self._loop(process_set_back, partial(process_set_back.sweep, ward)),
             self._loop(worker_dead, self.probe),
             self._loop(worker_silent, partial(worker_silent.sweep, ward)),
             self._loop(record_unsound, partial(record_unsound.sweep, ward, self._place)),
             self._loop(nobody_hosts, partial(nobody_hosts.sweep, ward, self._known)),
+            self._loop(letter_overlooked, partial(letter_overlooked.sweep, ward, self._letters)),
             *(self._loop(sweep, partial(sweep.sweep, ward)) for sweep in EMPTYING),
         ]
 

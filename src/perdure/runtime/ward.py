@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -32,9 +32,10 @@ class Ward:
     """The store, the committer, the clock and the counters. Sweeps decide by the kernel and write by commits.
 
     ``found`` is told of findings, ``taken`` of every process that a sweep took from whoever held it, with the token
-    that it has now; ``steady`` says whether our own beats have come through long enough to judge those of others.
-    ``pages`` are the rows that are overdue, for each way of being so, and where its sweep is among them; ``pruned``
-    is what was removed last, and where to go on.
+    that it has now, and ``undue`` of those that this worker must take in hand before they are due; ``steady`` says
+    whether our own beats have come through long enough to judge those of others. ``pages`` are the rows that are
+    overdue, for each way of being so, and where its sweep is among them; ``pruned`` is what was removed last, and
+    where to go on.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Ward:
         self.key_retention = key_retention
         self.found: Callable[[Finding], None] = lambda finding: None
         self.taken: Callable[[bytes, int | None], None] = lambda process, token: None
+        self.undue: Callable[[Iterable[bytes]], None] = lambda processes: None
         self.steady: Callable[[], bool] = lambda: True
         self.pruned = Pruned(0, 0)
         self.pages = {what: Pages(store, what) for what in Overdue}

@@ -120,6 +120,7 @@ class Worker:
         self.intake.reconcile = self.reconcile
         self.scheduler.unreadable.handover.others = self.ward.offers
         self.ward.taken = self.taken
+        self.ward.undue = self.intake.undue
         self.ward.steady = self.pulse.steady
         self.intake.ended = self.pulse.ended = self._ended
         self.pulse.strayed = self.grip.strayed = self.intake.strayed

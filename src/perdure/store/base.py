@@ -37,6 +37,7 @@ class Overdue(StrEnum):
     IDLE = "idle"  # rows whose reminder is due (idle, held or broken ones): a sweep looks at them, without a turn
     OWNED = "owned"  # owned by the worker given as ``owner``
     UNHOSTED = "unhosted"  # running, unowned, due for longer than a minute: no live worker takes it
+    INBOX = "inbox"  # running, unowned, not due, and letters that were heard and not received wait in its inbox
 
 
 class Search(Struct, frozen=True, gc=False):
@@ -47,6 +48,7 @@ class Search(Struct, frozen=True, gc=False):
     ``limit`` counts then, ``owner`` for those that are owned, and ``after``, the time and id of the row behind which
     the next page begins. What nobody hosts is told fairly: each kind and version that waits has an equal part of
     ``limit``; the next page begins behind the pair ``after_pair``, and there is one if ``limit`` pairs were told.
+    Inboxes are told by the ids of their processes, and of ``after`` only the id counts.
     """
 
     ids: tuple[bytes, ...] | None = None

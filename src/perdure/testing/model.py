@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from perdure.clock import SECOND
 from perdure.kernel import queue
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.event import ANSWERS, Event
@@ -19,7 +17,8 @@ from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.quarantine import is_suspect, together
 from perdure.kernel.queue import Queue
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
-from perdure.store.base import Overdue, Pruned, Search
+from perdure.store.base import Pruned, Search
+from perdure.testing.model_overdue import overdue
 
 
 class KeptKey(Struct, frozen=True):
@@ -266,27 +265,7 @@ class Model:
         self.workers[worker] = replace(known, ended_at=self.now, due_at=None, died=died)
         return True
 
-    # Sweeping and pruning
-
-    def _overdue(self, search: Search) -> list[Process]:
-        minute = 60 * SECOND
-        tests: dict[Overdue, Callable[[Any], object]] = {
-            Overdue.ORPHANED: lambda row: row.owner and not self.alive(row.owner),
-            Overdue.LAPSED: lambda row: row.owner and row.status is Status.RUNNING and row.due_at <= self.now,
-            Overdue.EXPIRED: lambda row: not row.final and row.deadline is not None and row.deadline <= self.now,
-            Overdue.IDLE: lambda row: row.reminder and row.due_at <= self.now,
-            Overdue.OWNED: lambda row: row.owner == search.owner,
-            Overdue.UNHOSTED: lambda row: (
-                row.status is Status.RUNNING and not row.owner and not row.reminder and row.due_at <= self.now - minute
-            ),
-        }
-        what = search.overdue or Overdue.IDLE
-        found = [row for row in self.rows.values() if tests[what](row)]
-        column = "deadline" if what is Overdue.EXPIRED else "due_at"
-        keyed = sorted(((getattr(row, column), row.id), row) for row in found)
-        if what is Overdue.UNHOSTED:
-            return _shared([row for _, row in keyed], search)
-        return [row for key, row in keyed if search.after is None or key > search.after][: search.limit]
+    # Pruning
 
     def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
         """Forget what finished long ago, keys whose time is over, and former runs that ended long ago."""
@@ -345,7 +324,7 @@ class Model:
     def search(self, search: Search) -> list[Process]:
         """What a search finds, newest first; or the rows of one kind of overdue, the longest overdue first."""
         if search.overdue is not None:
-            return self._overdue(search)
+            return overdue(self, search)
         found = sorted(
             (row for row in self.rows.values() if _matches(row, search)), key=lambda row: row.id, reverse=True
         )
@@ -382,19 +361,3 @@ def _matches(row: Process, search: Search) -> bool:
         and all(name in known and known[name] == json.decode(text) for name, text in search.attributes)
         and (search.before_id is None or row.id < search.before_id)
     )
-
-
-def _shared(found: list[Process], search: Search) -> list[Process]:
-    """An equal part of the rows asked for to each kind and code that waits, of as many of them."""
-    pairs = sorted({(row.kind.encode(), row.code.encode()) for row in found})
-    after = search.after_pair and tuple(text.encode() for text in search.after_pair)
-    pairs = [pair for pair in pairs if not after or pair > after][: search.limit]
-    part = max(search.limit // max(len(pairs), 1), 1)
-    left = dict.fromkeys(pairs, part)
-    told = []
-    for row in found:
-        pair = (row.kind.encode(), row.code.encode())
-        if left.get(pair):
-            left[pair] -= 1
-            told.append(row)
-    return told

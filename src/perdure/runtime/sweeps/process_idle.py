@@ -1,19 +1,15 @@
 """Sweep: processes whose reminder is due: idle, held or broken ones. They are checked and reminded again later.
 
-No turn is run and no history is replayed: a million sleepers must cost nothing. The exception waits for a signal that
-lies in its inbox: a worker of a former release does not look there for what a newer one has left. That one is due now.
+No turn is run and no history is replayed: a million sleepers must cost nothing.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 from perdure.kernel import transition
-from perdure.kernel.message import Waiting
-from perdure.kernel.mover import awaited_signals
 from perdure.kernel.names import id_text
-from perdure.kernel.process import Process, Status
+from perdure.kernel.process import Status
 from perdure.runtime.ward import Ward
 from perdure.store.base import Overdue, Search
 
@@ -27,16 +23,7 @@ OVERDUE = Overdue.IDLE
 async def sweep(ward: Ward) -> int:
     """Look at up to one batch of reminders and move each on; people are reminded of held and broken processes."""
     rows = await ward.pages[OVERDUE].next()
-    overlooked = await _overlooked(ward, rows)
-    now = ward.time.now()
-    moved = await ward.write(
-        [
-            transition.due_now(row, now=now)
-            if row.id in overlooked
-            else transition.reminded(row, idle_at=ward.time.idle_at())
-            for row in rows
-        ]
-    )
+    moved = await ward.write([transition.reminded(row, idle_at=ward.time.idle_at()) for row in rows])
     if not moved:
         return 0
     # A reminder leaves no event: of two supervisors at once, only the times that they drew tell who was quicker.
@@ -47,14 +34,3 @@ async def sweep(ward: Ward) -> int:
         if row.status is not Status.RUNNING:
             log.warning("process %s (%s) is %s and waits for a person", id_text(row.id), row.kind, row.status)
     return len(ours)
-
-
-async def _overlooked(ward: Ward, rows: Sequence[Process]) -> set[bytes]:
-    """Those that wait for a signal of which one was heard, was not received, and lies in the store."""
-    wants = [
-        Waiting(row.id, name, 0, row.seen, row.inbox, 1)
-        for row in rows
-        if row.status is Status.RUNNING and row.inbox
-        for name in awaited_signals(row)
-    ]
-    return {letter.process for letter in await ward.store.messages(waiting=wants)} if wants else set()

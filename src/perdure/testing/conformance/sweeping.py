@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -135,12 +137,37 @@ class Sweeping:
         assert len(taken) == 50
         assert await self._found(trial, Overdue.LAPSED, limit=1) == [stuck.id]
 
+    async def test_inboxes_with_letters_that_were_left_are_told_of_those_at_rest(self, trial: Trial) -> None:
+        worker = await trial.worker()
+        now = await trial.time.now()
+
+        async def left(seen: int = 1, **fields: Any) -> Process:
+            row = await trial.in_hand(worker, **fields)
+            await trial.send(row.id, "approval")
+            consumed = ((1, 0),) if seen else ()
+            return await trial.done(going_on(row, seen=seen, consumed=consumed))
+
+        rest = await trial.done(resting(await left(), now + SECOND, events=()))
+        await trial.done(resting(await left(), now + SECOND, Status.HELD, events=()))
+        await trial.done(finished(await left()))
+        await trial.done(resting(await left(seen=0), now + SECOND, events=()))  # it came only now: the row is due
+        await left()  # in hand
+        timer = await trial.done(resting(await left(), now + SECOND, events=(), reminder=False))
+        assert await self._found(trial, Overdue.INBOX) == [rest.id, timer.id]
+        assert await self._found(trial, Overdue.INBOX, limit=1) == [rest.id]
+        await trial.time.advance(1)
+        assert await self._found(trial, Overdue.INBOX) == []  # due: a claim takes them, or the look at their reminder
+
     @pytest.mark.parametrize("what", [what for what in Overdue if what is not Overdue.UNHOSTED])
     async def test_pages_by_time_and_id_show_each_overdue_row_once(self, trial: Trial, what: Overdue) -> None:
         worker = await trial.worker()
         now = await trial.time.now()
         for seconds in (5, 5, 5, 5, 7, 7, 6):
             row = await trial.in_hand(worker, deadline=now + seconds * SECOND)
+            if what is Overdue.INBOX:
+                await trial.send(row.id)
+                row = await trial.done(going_on(row, seen=1, consumed=((1, 0),)))
+                await trial.done(resting(row, now + 3600 * SECOND, events=()))
             if what is Overdue.IDLE:
                 await trial.done(resting(row, now + seconds * SECOND, Status.HELD))
         if what is Overdue.ORPHANED:

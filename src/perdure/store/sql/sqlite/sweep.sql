@@ -97,6 +97,20 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
     CROSS JOIN packed_process AS p ON p.id = first.id ORDER BY first.due_at, first.id
 )
 
+-- name: overdue_inbox
+-- By id: one seek for each process with letters that wait.
+WITH RECURSIVE
+inboxes (process) AS (
+    SELECT min(process) FROM message INDEXED BY message_waits WHERE waits = 1 AND process > :behind
+    UNION ALL
+    SELECT (SELECT min(process) FROM message INDEXED BY message_waits WHERE waits = 1 AND process > inboxes.process)
+    FROM inboxes WHERE inboxes.process IS NOT NULL
+)
+SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
+    SELECT p.head, p.body FROM inboxes CROSS JOIN packed_process AS p ON p.id = inboxes.process
+    WHERE p.status = 1 AND p.owner IS NULL AND p.due_at > :now LIMIT :most
+)
+
 -- name: find_finished
 -- Candidates of a pruning, looked for without the write lock: those finished longest ago, one seek per final status.
 SELECT json_group_array(json_array(hex(id), (SELECT events * run FROM process WHERE process.id = old.id))) FROM (

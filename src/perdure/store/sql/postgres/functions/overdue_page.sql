@@ -1,6 +1,6 @@
 -- A page of the rows that a sweep must look at, the longest overdue first, behind a time and an id: those of the row that
 -- ended the page before, or null. Each way of being overdue has an index of its own. What nobody hosts goes by kind and
--- code instead, so that each has an equal part of the page. (The function overdue, of older workers, knows no pages.)
+-- code instead, so that each has an equal part of the page, and inboxes by the ids of their processes. (The function overdue, of older workers, knows no pages.)
 CREATE OR REPLACE FUNCTION perdure.overdue_page(
     what text, most int, wanted uuid, since bigint, behind uuid, of_kind text, of_code text
 ) RETURNS SETOF perdure.process_out
@@ -60,6 +60,18 @@ BEGIN
         RETURN QUERY
         SELECT v.* FROM perdure.waiting_fairly(t - interval '1 minute', most, of_kind, of_code) AS c(id)
         CROSS JOIN LATERAL (SELECT o.* FROM perdure.process_out o WHERE o.id = c.id LIMIT 1) AS v ORDER BY v.due_at, v.id;
+    WHEN 'inbox' THEN
+        RETURN QUERY
+        WITH RECURSIVE inboxes(process) AS (
+            (SELECT m.process FROM perdure.message m WHERE m.waits AND m.process > b ORDER BY m.process LIMIT 1)
+            UNION ALL
+            SELECT n.process FROM inboxes AS i CROSS JOIN LATERAL (
+                SELECT m.process FROM perdure.message m WHERE m.waits AND m.process > i.process
+                ORDER BY m.process LIMIT 1) AS n)
+        SELECT v.* FROM (
+            SELECT p.id FROM inboxes AS i JOIN perdure.process p ON p.id = i.process
+            WHERE p.status = 'running' AND p.owner IS NULL AND p.due_at > t LIMIT most) AS c
+        CROSS JOIN LATERAL (SELECT o.* FROM perdure.process_out o WHERE o.id = c.id LIMIT 1) AS v ORDER BY c.id;
     END CASE;
 END
 $$;

@@ -1,0 +1,55 @@
+"""Sweep: processes at rest that wait for a signal which lies in their inbox. This worker takes them.
+
+A worker of the first release does not read letters that a newer one has heard and left (``message.waits``), and lets
+such a process rest. Made due, it would most likely be taken by that worker again: so each newer one claims those that
+it hosts before they are due. All inboxes are looked through while a worker of the first release lives, once more after
+the last of them has gone, and once by every new supervisor. Otherwise this costs nothing.
+"""
+
+from __future__ import annotations
+
+from perdure.errors import StoreUnavailable
+from perdure.kernel import transition
+from perdure.kernel.message import Waiting
+from perdure.kernel.mover import awaited_signals
+from perdure.kernel.offer import Offer
+from perdure.kernel.quarantine import is_suspect
+from perdure.runtime.ward import Ward
+from perdure.store.base import Overdue
+
+SECONDS = 2.0
+COUNTER = "letters_overlooked"
+OVERDUE = Overdue.INBOX
+
+
+class Look:
+    """Whether all inboxes are still to be looked through once more."""
+
+    def __init__(self) -> None:
+        self.owed = True
+
+
+async def sweep(ward: Ward, look: Look) -> int:
+    """Look through one page of inboxes; what is claimed hears what lies there."""
+    older = any(not Offer.decode(worker.hosts).schema for worker in await ward.workers(SECONDS))
+    look.owed |= older
+    if not ward.pages[OVERDUE].more:
+        if not look.owed:
+            return 0
+        look.owed = older
+    try:
+        return await _page(ward)
+    except StoreUnavailable:
+        look.owed = True
+        raise
+
+
+async def _page(ward: Ward) -> int:
+    rows = [row for row in await ward.pages[OVERDUE].next() if (row.kind, row.code) in ward.registry.hosted]
+    wants = [Waiting(row.id, name, 0, row.seen, row.inbox, 1) for row in rows for name in awaited_signals(row)]
+    overlooked = {letter.process for letter in await ward.store.messages(waiting=wants)} if wants else set()
+    found = [row for row in rows if row.id in overlooked]
+    ward.undue(row.id for row in found if not is_suspect(row))
+    now = ward.time.now()
+    await ward.write([transition.due_now(row, now=now) for row in found if is_suspect(row)])  # not for this worker
+    return len(found)
