@@ -79,6 +79,18 @@ async def blocked_in_c() -> None:
 
 
 @step(retry=Retry.NONE)
+async def keep_the_interpreter_once() -> None:
+    effect("block")
+    if Path(os.environ[LEDGER]).read_text().count("block ") == 1:
+        ctypes.PyDLL(None).sleep(int(FOR_EVER))
+
+
+@workflow
+async def blocked_in_c_once() -> None:
+    await keep_the_interpreter_once()
+
+
+@step(retry=Retry.NONE)
 async def die_twice_then_wait() -> None:
     """Kill two workers; in the third, the solitary one, wait for its end."""
     effect("lasting")

@@ -25,6 +25,7 @@ from tests.kill.hangman import (
     blocked_by_a_step,
     blocked_by_a_task_of_a_step,
     blocked_in_c,
+    blocked_in_c_once,
     suspicious,
 )
 from tests.kill.victim import gate, held
@@ -82,16 +83,22 @@ async def revivals(client: Engine, row: Process) -> list[Any]:
     return await client.store.history(row.id, row.run, types=[EventType.REVIVED])
 
 
+async def program(scene: Scene, told: Path, *words: str) -> asyncio.subprocess.Process:
+    """Start `perdure worker` with these words; what it tells is in the file ``told``."""
+    words = ("worker", hangman.__name__, "--lease", "3", "--beat", "0.5", "--url", scene.url, *words)
+    with open(told, "wb") as log:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "perdure", *words, stdout=log, stderr=log, cwd=ROOT
+        )
+    scene.victims.append(child)
+    return child
+
+
 async def test_a_crew_replaces_members_whose_interpreter_is_kept_by_c_code_and_what_keeps_it_is_parked(
     scene: Scene, tmp_path: Path
 ) -> None:
     """No thread of such a member runs: its parent ends it, and so does that of a solitary worker."""
-    words = ("worker", hangman.__name__, "--workers", "2", "--lease", "3", "--beat", "0.5", "--url", scene.url)
-    with open(tmp_path / "crew.log", "wb") as log:
-        crew = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "perdure", *words, stdout=log, stderr=log, cwd=ROOT
-        )
-    scene.victims.append(crew)
+    crew = await program(scene, tmp_path / "crew.log", "--workers", "2")
     async with Engine(scene.url) as client:
         handle = await client.start(blocked_in_c)
         row = await broken(client, handle.id)
@@ -101,6 +108,28 @@ async def test_a_crew_replaces_members_whose_interpreter_is_kept_by_c_code_and_w
     told = (tmp_path / "crew.log").read_text()
     assert told.count("is stuck") == 5, "twice with neighbours, three times alone"
     assert told.count("was killed by SIGKILL; another takes its place") == 2
+
+
+async def test_a_worker_without_a_parent_whose_interpreter_is_kept_by_c_code_ends_itself_and_is_taken_over(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """No thread of Python runs in it: a timer of C ends it, before its silence could be taken for anything else."""
+    logs = [tmp_path / "one.log", tmp_path / "other.log"]
+    workers = [await program(scene, log) for log in logs]
+    async with Engine(scene.url) as client:
+        handle = await client.start(blocked_in_c_once)
+        await client.result(handle.id, timeout=LIMIT)
+        ends = [asyncio.create_task(worker.wait()) for worker in workers]
+        async with asyncio.timeout(LIMIT):
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        [(log, code)] = [(log, end.result()) for log, end in zip(logs, ends, strict=True) if end.done()]
+        assert code == 1
+        assert "Timeout (" in log.read_text() and "in keep_the_interpreter_once" in log.read_text()
+        row = await client.row(handle.id)
+        assert [json.decode(event.payload or b"{}")["deaths"] for event in await revivals(client, row)] == [1]
+        [left] = [worker for worker in workers if worker.returncode is None]
+        left.send_signal(signal.SIGTERM)
+        assert await left.wait() == 0, "its fuse was taken away when it was told to stop"
 
 
 async def test_a_solitary_worker_hands_its_suspect_back_when_its_parent_is_killed(scene: Scene) -> None:

@@ -21,7 +21,7 @@ from perdure.engine import Engine
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.kernel.names import id_text
 from perdure.runtime import main_task
-from perdure.runtime.lifeline import AT_ONCE, patience, signs, watch_parent
+from perdure.runtime.lifeline import AT_ONCE, Fuse, patience, signs, watch_parent
 from perdure.runtime.pace import Pace
 
 FAILED = 1
@@ -51,7 +51,7 @@ class Terms(msgspec.Struct, frozen=True):
 
     @property
     def patience(self) -> float:
-        """Seconds for which a member may be silent towards its parent."""
+        """Seconds for which its interpreter may stand still: then its parent ends it, or its fuse if it has none."""
         return patience(self.lease, self.beat)
 
     @property
@@ -104,9 +104,14 @@ async def _work(terms: Terms, url: str, registry: Registry, lifeline: int | None
     engine = await _opened(terms, url, registry, stopping)
     if engine is None:
         return 0
-    if lifeline is not None and engine.worker is not None:
-        engine.worker.watchdog.sign = signs(lifeline)
-        engine.worker.watchdog.sign()
+    assert engine.worker is not None
+    watchdog = engine.worker.watchdog
+    if lifeline is not None:
+        watchdog.sign = signs(lifeline)
+    else:  # nobody else would end it if C code kept the interpreter
+        fuse = Fuse(terms.patience)
+        watchdog.sign, watchdog.sign_off = fuse.put_off, fuse.take_away
+    watchdog.sign()
     _tell_start(engine, terms)
     worn_out = await _until_stopped(engine, stopping)
     closing = asyncio.create_task(engine.close())

@@ -2,15 +2,17 @@
 
 It is a socket to the parent. The system closes the parent's end when the parent dies, however it dies. The child's
 watchdog writes a byte at every look: where even that thread does not run, somebody's C code keeps the interpreter's
-lock, and nobody inside can help.
+lock, and no Python inside can help. A worker without a parent has a timer of C instead, which the watchdog sets anew.
 """
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -58,6 +60,27 @@ def signs(line: int) -> Callable[[], None]:
             end.send(b".", socket.MSG_DONTWAIT)
 
     return sign
+
+
+class Fuse:
+    """Ends this OS process, with the stacks of all threads, when it was not put off for so many seconds.
+
+    Its timer is a thread of C that needs no lock of the interpreter. An OS process has but one of its kind, so
+    only a program of ours has one, never a library in somebody else's. Time in which the OS process was stopped counts.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._out = 2 if sys.__stderr__ is not None else os.open(os.devnull, os.O_WRONLY)
+
+    def put_off(self) -> None:
+        """Begin the time anew: the interpreter runs."""
+        with suppress(RuntimeError):  # the system refuses the thread just now: the next look tries again
+            faulthandler.dump_traceback_later(self.seconds, exit=True, file=self._out)
+
+    def take_away(self) -> None:
+        """End nothing any more."""
+        faulthandler.cancel_dump_traceback_later()
 
 
 def hearing(end: socket.socket) -> Callable[[], bytes]:

@@ -48,6 +48,7 @@ class Watchdog:
         self.seconds = limits.BLOCKED_LOOP_SECONDS
         self.fence: Callable[[bytes, bytes | None], None] = lambda incarnation, hang: None
         self.sign: Callable[[], None] = lambda: None
+        self.sign_off: Callable[[], None] = lambda: None
         self.blocker: Callable[[], Blocker] = self._found
         self._ticked = self._seen = 0.0
         self._looked = 0.0
@@ -97,6 +98,7 @@ class Watchdog:
                 self.look()
             except Exception:  # without it nobody would see that a worker hangs
                 log.exception("the watchdog could not look, and looks again; please report it")
+        self.sign_off()
 
     def look(self) -> None:
         """Look once: whether the loop has ticked, who has it, and whether the lease is still ours."""
@@ -165,6 +167,7 @@ class Watchdog:
             )
         )  # fmt: skip
         if self.exits:
+            self.sign()
             self.witness.wait(limits.LAST_WORDS_SECONDS)
             # If we die here nothing is different: the system frees our lock, and others find the evidence.
             self.machine.exit(EXIT_HUNG)
@@ -177,6 +180,7 @@ class Watchdog:
         if self.machine.simulated:
             words()
             return
+        self.sign()  # the words may take their time
         said = aside(words, "perdure last words")
         if said is not None:
             said.join(limits.LAST_WORDS_SECONDS)
