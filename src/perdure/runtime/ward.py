@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from msgspec.structs import replace
 
@@ -13,9 +14,12 @@ from perdure import limits
 from perdure.answer import asked
 from perdure.authoring.registry import Registry
 from perdure.clock import Machine
+from perdure.exhaustion import exhausted
 from perdure.kernel.child import beforehand, without_orders
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.finding import Finding
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Process
 from perdure.kernel.worker import Worker
 from perdure.runtime.committer import Committer
 from perdure.runtime.incarnation import Incarnation
@@ -69,6 +73,7 @@ class Ward:
         self._workers: list[Worker] = []
         self._workers_at = -math.inf
         self._left: set[str] = set()
+        self._undecided: dict[bytes, int] = {}
 
     async def workers(self, seconds: float = 0.0) -> list[Worker]:
         """The incarnations that have not ended, as they were at most so many seconds ago."""
@@ -81,6 +86,29 @@ class Ward:
     def offers(self) -> list[bytes]:
         """What the incarnations that have not ended say of themselves, as they were when they were last looked for."""
         return [worker.hosts for worker in self._workers if worker.id != self.incarnation.id]
+
+    @contextmanager
+    def each(self, row: Process, *through: type[Exception]) -> Iterator[None]:
+        """What fails in here fails for this row alone: that is told, once, and keeps no other row waiting.
+
+        ``through`` are errors that are not the row's own, such as StoreUnavailable where the store is asked.
+        """
+        try:
+            yield
+        except Exception as error:
+            if exhausted(error) or isinstance(error, through):
+                raise
+            if self._undecided.get(row.id) == row.version:
+                return
+            if len(self._undecided) >= limits.SWEEP_ROWS:
+                self._undecided.clear()
+            self._undecided[row.id] = row.version
+            text = (
+                f"process {id_text(row.id)} ({row.kind}) is left as it is, since nothing can be decided about it: "
+                f"{type(error).__name__}: {error}. Look at it with `perdure show`; `perdure terminate` ends it"
+            )
+            self.telemetry.count("records_unsound")
+            self.found(Finding("row_undecided", row.id, text))
 
     async def may_recover(self, found: str) -> bool:
         """Whether what was found may be recovered; while a person has paused that, it is reported and left alone."""

@@ -23,11 +23,10 @@ async def sweep(ward: Ward) -> int:
         return 0
     hosted = set(ward.registry.hosted)
     now = ward.time.now()
-    freed = await ward.write(
-        [
-            transition.orphaned(row, now=now, died=False, worker="lease lapsed", idle_at=ward.time.idle_at())
-            for row in rows
-            if (row.kind, row.code) not in hosted
-        ]
-    )
-    return len(freed)
+    commits = []
+    for row in rows:
+        if (row.kind, row.code) not in hosted:
+            with ward.each(row):
+                idle_at = ward.time.idle_at()
+                commits.append(transition.orphaned(row, now=now, died=False, worker="lease lapsed", idle_at=idle_at))
+    return len(await ward.write(commits))

@@ -54,7 +54,10 @@ async def _freed(ward: Ward, pages: Pages, held: Counter[bytes]) -> int:
         name = f"{worker.name} {id_text(owner)}" if worker is not None else id_text(owner)
         hang = Hang.read(worker.hang) if worker is not None else None
         now, idle_at, many = ward.time.now(), ward.time.idle_at(), held[owner]
-        commits.append(transition.orphaned(row, now=now, died=died, worker=name, idle_at=idle_at, held=many, hang=hang))
+        with ward.each(row):
+            commits.append(
+                transition.orphaned(row, now=now, died=died, worker=name, idle_at=idle_at, held=many, hang=hang)
+            )
     # If we die here the rows stay orphaned: the next sweep, of whichever worker, finds them again.
     freed = await ward.write(commits)
     report(rows, freed, ward.telemetry)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from msgspec import json
 
 from perdure.authoring.task import may_end_late
+from perdure.errors import StoreUnavailable
 from perdure.kernel import transition
 from perdure.kernel.child import beforehand, is_task
 from perdure.kernel.command import held, until_of
@@ -17,6 +18,7 @@ from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.process import Process, Status
+from perdure.kernel.recorded import MALFORMED
 from perdure.kernel.transition import Sender
 from perdure.runtime.ward import Ward
 from perdure.store.base import Overdue, Search
@@ -34,21 +36,30 @@ async def sweep(ward: Ward) -> int:
         return 0
     rows = await _without_those_at_work(ward, rows)
     letters = await ward.store.messages([(row.id, 0) for row in rows if row.inbox])
-    commits = []
+    commits: list[Commit] = []
     for row in rows:
-        # Its error says what should have been undone; whatever happens meanwhile has a newer version, and wins.
-        history = await ward.store.history(row.id, row.run, limit=row.events) if row.events else ()
-        commit = _ended(row, letters, history, ward.time.now())
-        if row.status is Status.RUNNING and (orders := beforehand(commit.sends)):
-            # What its children answer to that would let it go on, and come to another end, while they are still told.
-            why = f"it is over its deadline: its {len(orders):,} children are told first"
-            pause = held(row, Sender("perdure", why, "supervisor"), now=ward.time.now(), idle_at=ward.time.idle_at())
-            # If we die here or later it is held and over its deadline: the next round ends it.
-            if not await ward.write([pause]):
-                continue
-            commit = _ended(pause.after, letters, (*history, *pause.events), ward.time.now())
-        commits.append(commit)
+        with ward.each(row, StoreUnavailable):
+            # Its error says what should have been undone; whatever happens meanwhile has a newer version, and wins.
+            history = await ward.store.history(row.id, row.run, limit=row.events) if row.events else ()
+            with ward.each(row):
+                commits += await _decided(ward, row, letters, history)
     return len(await ward.write(commits))
+
+
+async def _decided(
+    ward: Ward, row: Process, letters: Sequence[Message], history: Sequence[Event]
+) -> tuple[Commit, ...]:
+    """How one row ends; nothing if others were quicker."""
+    commit = _ended(row, letters, history, ward.time.now())
+    if row.status is not Status.RUNNING or not (orders := beforehand(commit.sends)):
+        return (commit,)
+    # What its children answer to that would let it go on, and come to another end, while they are still told.
+    why = f"it is over its deadline: its {len(orders):,} children are told first"
+    pause = held(row, Sender("perdure", why, "supervisor"), now=ward.time.now(), idle_at=ward.time.idle_at())
+    # If we die here or later it is held and over its deadline: the next round ends it.
+    if not await ward.write([pause]):
+        return ()
+    return (_ended(pause.after, letters, (*history, *pause.events), ward.time.now()),)
 
 
 async def _without_those_at_work(ward: Ward, rows: Sequence[Process]) -> list[Process]:
@@ -67,6 +78,12 @@ async def _without_those_at_work(ward: Ward, rows: Sequence[Process]) -> list[Pr
 def _ended(row: Process, letters: Sequence[Message], history: Sequence[Event], now: int) -> Commit:
     for letter in letters:
         if letter.process == row.id and letter.type is MessageType.CANCEL and until_of(letter) == row.deadline:
-            sender = json.decode(letter.sender or b"{}", type=Sender)
-            return transition.terminated(row, sender, history, now=now, asked=True)
+            return transition.terminated(row, _who(letter), history, now=now, asked=True)
     return transition.expired(row, history, now=now)
+
+
+def _who(letter: Message) -> Sender:
+    try:
+        return json.decode(letter.sender or b"{}", type=Sender)
+    except MALFORMED:  # it ends all the same: that it was asked to, and by when, can be read
+        return Sender(why="who asked for it cannot be read")

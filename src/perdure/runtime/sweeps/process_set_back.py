@@ -42,9 +42,11 @@ async def _held(ward: Ward, lineage: Lineage, ids: Sequence[bytes]) -> int:
     rows = {row.id: row for row in await ward.store.search(Search(ids=tuple(ids), limit=len(ids)))}
     running = [row for row in rows.values() if row.status is Status.RUNNING]
     now, idle_at = ward.time.now(), ward.time.idle_at()
-    written = await ward.write(
-        [held(row, Sender("perdure", texts[row.id], "supervisor"), now=now, idle_at=idle_at) for row in running]
-    )
+    holds = []
+    for row in running:
+        with ward.each(row):
+            holds.append(held(row, Sender("perdure", texts[row.id], "supervisor"), now=now, idle_at=idle_at))
+    written = await ward.write(holds)
     # If we die here or before, those that are not held yet go on when their leases lapse, and nobody is told of them.
     still = {row.id for row in running} - {commit.after.id for commit in written}
     now_stored = rows | {commit.after.id: commit.after for commit in written}

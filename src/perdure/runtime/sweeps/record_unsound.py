@@ -5,7 +5,8 @@ A few unfinished processes per round are read with their histories, in the order
 
 from __future__ import annotations
 
-from perdure.kernel.process import FINAL, Status
+from perdure.errors import StoreUnavailable
+from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.soundness import unsound
 from perdure.kernel.unopened import first_trouble
 from perdure.runtime.ward import Ward
@@ -30,14 +31,20 @@ async def sweep(ward: Ward, place: Place) -> int:
     place.before = rows[-1].id if len(rows) == ROWS else None
     found = 0
     for row in rows:
-        events = await ward.store.history(row.id, row.run, limit=row.events)
-        messages = await ward.store.messages([(row.id, 0)])
-        fresh = await ward.store.search(Search(ids=(row.id,)))
-        if not fresh or fresh[0].version != row.version or fresh[0].inbox != row.inbox:
-            continue  # it moved while we read: the next round will see it
-        if first_trouble(event.payload for event in events):
-            continue  # who claims it finds that too, and parks it
-        for finding in unsound(row, events, messages, ward.time.now()):
-            ward.found(finding)
-            found += 1
+        with ward.each(row, StoreUnavailable):
+            found += await _looked_at(ward, row)
     return found
+
+
+async def _looked_at(ward: Ward, row: Process) -> int:
+    events = await ward.store.history(row.id, row.run, limit=row.events)
+    messages = await ward.store.messages([(row.id, 0)])
+    fresh = await ward.store.search(Search(ids=(row.id,)))
+    if not fresh or fresh[0].version != row.version or fresh[0].inbox != row.inbox:
+        return 0  # it moved while we read: the next round will see it
+    if first_trouble(event.payload for event in events):
+        return 0  # who claims it finds that too, and parks it
+    findings = unsound(row, events, messages, ward.time.now())
+    for finding in findings:
+        ward.found(finding)
+    return len(findings)
