@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from perdure.cli import fact, table, text
+from perdure.cli import fact, page, table, text
 from perdure.cli.reference import reference_to
 from perdure.engine import Engine
 from perdure.kernel.attempt import FailedAttempt, decode_attempt
@@ -70,7 +70,7 @@ class Dossier:
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain values."""
-        plain: dict[str, Any] = msgspec.to_builtins(self.view, builtin_types=(datetime,))
+        plain: dict[str, Any] = msgspec.to_builtins(self.view, builtin_types=(datetime,), enc_hook=page.carried)
         plain["retrying"] = [
             {"step": event.name, "place": event.place, **msgspec.to_builtins(tried)}
             | {"since": instant(tried.since), "retry_at": instant(tried.retry_at)}

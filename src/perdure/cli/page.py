@@ -38,6 +38,15 @@ def show(*parts: RenderableType) -> None:
         page.print(_Harmless(part))
 
 
+def carried(value: Any) -> Any:
+    """What is only carried, see :mod:`perdure.kernel.unknown`, as the plain value that it stands for."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return int(value)
+    raise NotImplementedError(f"{type(value).__name__} has no place in JSON")
+
+
 def show_json(value: Any) -> None:
     """Print a value as JSON, indented for the eye that looks nevertheless."""
-    print(safe_json(msgspec.json.format(msgspec.json.encode(value))))
+    print(safe_json(msgspec.json.format(msgspec.json.encode(value, enc_hook=carried))))

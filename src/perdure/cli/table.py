@@ -51,8 +51,8 @@ def of_processes(views: Sequence[ProcessView], now: datetime, *, wide: bool) -> 
 
 
 def status(status: Status) -> Text:
-    """A status in its colour."""
-    return Text(status.value, style=COLOURS[status])
+    """A status in its colour; one that this Perdure does not know has that of what is broken."""
+    return Text(status.value, style=COLOURS.get(status, COLOURS[Status.BROKEN]))
 
 
 def next_move(view: ProcessView, now: datetime) -> str:
@@ -80,8 +80,10 @@ def of_events(events: Iterable[Event], letters: Mapping[int, Message], now: date
 
 def of_counts(counts: Mapping[str, Mapping[str, int]]) -> Table:
     """How many processes there are, by kind and status."""
-    present = [status for status in Status if any(status.value in one for one in counts.values())]
-    table = empty("kind", *(status.value for status in present))
+    found = {status for one in counts.values() for status in one}
+    known = [status.value for status in Status]
+    present = [*(one for one in known if one in found), *sorted(found.difference(known))]
+    table = empty("kind", *present)
     for kind, numbers in sorted(counts.items()):
-        table.add_row(Text(kind), *(str(numbers.get(status.value, "")) for status in present))
+        table.add_row(Text(kind), *(str(numbers.get(status, "")) for status in present))
     return table

@@ -46,7 +46,7 @@ class Branch:
 
     def as_json(self) -> dict[str, Any]:
         """The branch and all below it, for programs."""
-        told: dict[str, Any] = {"asked_as": self.slot, **msgspec.to_builtins(self.view)}
+        told: dict[str, Any] = {"asked_as": self.slot, **msgspec.to_builtins(self.view, enc_hook=page.carried)}
         return told | {"children": [branch.as_json() for branch in self.branches]}
 
 

@@ -34,6 +34,9 @@ def next_mover(process: Process, now: int, workers: Mapping[bytes, str], queues:
     if process.status in (Status.BROKEN, Status.HELD):
         why = Failure.shown(process.error).message if process.error is not None else "no reason was recorded"
         return Mover("person", f"it is {process.status}: {why}", process.changed_at, process.due_at)
+    if process.status is not Status.RUNNING:
+        what = f"it is in a status that this Perdure does not know ({process.status}): a newer one does"
+        return Mover("nobody", what, process.changed_at)
     if process.owner is not None:
         return _in_hand(process, now, workers)
     if process.reminder:

@@ -30,6 +30,11 @@ class UnknownStatus(str):
         """How people see it."""
         return f"UNKNOWN {self}"
 
+    @property
+    def value(self) -> str:
+        """How it stands where the values of the known ones stand: ``unknown (7)``."""
+        return f"unknown ({self})"
+
 
 class Garbled(str):
     """A text that is not UTF-8; the bytes that cannot be read stand there as numbers."""
