@@ -22,6 +22,7 @@ from perdure.runtime import sweeps
 from perdure.runtime.sweeps import (
     finished_long_ago,
     lease_lapsed,
+    letter_overlooked,
     nobody_hosts,
     owner_gone,
     process_idle,
@@ -130,6 +131,16 @@ async def plant_process_idle(watch: Watch, ward: Ward, plot: Plot) -> Planted:
     await plot.each(lambda row: resting(row, at, Status.HELD))
     await watch.passed(2)
     return partial(process_idle.sweep, ward), lambda row: row.due_at != at
+
+
+async def plant_letter_overlooked(watch: Watch, ward: Ward, plot: Plot) -> Planted:
+    at = await watch.store.now() + 3600 * SECOND
+    await plot.planted(await watch.trial.worker("of the first release"))
+    await plot.each(lambda row: going_on(row, seen=1, consumed=((1, 0),)))
+    await plot.each(lambda row: resting(row, at, events=(), awaiting="signal approval"))
+    taken: set[bytes] = set()
+    ward.undue = taken.update
+    return partial(letter_overlooked.sweep, ward, letter_overlooked.Look()), lambda row: row.id in taken
 
 
 async def plant_finished_long_ago(watch: Watch, ward: Ward, plot: Plot) -> Planted:
