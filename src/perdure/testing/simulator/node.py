@@ -18,6 +18,7 @@ from perdure.runtime.watchdog import Watchdog
 from perdure.testing.simulator.failover import LinealStore, RestoredStore
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.machine import SimMachine
+from perdure.testing.simulator.former import FormerStore
 from perdure.testing.simulator.newer import NewerStore
 from perdure.testing.simulator.store import SimStore
 
@@ -103,11 +104,12 @@ class Node:
         cluster = self.cluster
         machine = SimMachine(cluster.loop, life, cluster.wall, self._spawn, partial(self._leave, life))
         if cluster.swarm.lag or cluster.swarm.backups:
-            kind = LinealStore if cluster.swarm.lag else RestoredStore
-            store: SimStore = kind(cluster.server, life, machine, faulty=self.faulty, holds=self.work)
+            lineal = LinealStore if cluster.swarm.lag else RestoredStore
+            store: SimStore = lineal(cluster.server, life, machine, faulty=self.faulty, holds=self.work)
         else:
-            newer = self.name.removesuffix("-alone") in cluster.newer
-            store = (NewerStore if newer else SimStore)(cluster.server, life, machine, faulty=self.faulty)
+            name = self.name.removesuffix("-alone")
+            kind = NewerStore if name in cluster.newer else FormerStore if name in cluster.former else SimStore
+            store = kind(cluster.server, life, machine, faulty=self.faulty)
         engine = Engine(
             store.url,
             work=self.work,
