@@ -48,7 +48,8 @@ class Cluster:
     ``client`` is an engine that only starts, asks and tells; its node is never struck and its calls meet no faults.
     ``workers`` are the nodes that work, ``registry`` gives what a node that starts hosts: put another function there to
     deploy other code. ``newer`` are the names of nodes that run a newer Perdure from their next start on, beside the
-    schema that :meth:`migrate` has made, ``former`` those that run the first release. ``probes`` counts what :meth:`probe` was told.
+    schema that :meth:`migrate` has made, ``former`` those that run the first release. ``probes`` counts what
+    :meth:`probe` was told.
     """
 
     def __init__(self, loop: SimLoop, swarm: Swarm, workflows: Sequence[Hosted] | None) -> None:

@@ -1,4 +1,4 @@
-"""The store of a node that runs the first release: it does not see which letters a newer worker has left in an inbox."""
+"""The store of a node that runs the first release: it does not see the letters that newer workers have left."""
 
 from __future__ import annotations
 

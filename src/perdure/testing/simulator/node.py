@@ -16,9 +16,9 @@ from perdure.kernel.worker import Beat
 from perdure.runtime.blocker import Blocker
 from perdure.runtime.watchdog import Watchdog
 from perdure.testing.simulator.failover import LinealStore, RestoredStore
+from perdure.testing.simulator.former import FormerStore
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.machine import SimMachine
-from perdure.testing.simulator.former import FormerStore
 from perdure.testing.simulator.newer import NewerStore
 from perdure.testing.simulator.store import SimStore
 
