@@ -15,6 +15,9 @@ SEED ?=
 BENCH_ARGS ?= all
 PROOF_ARGS ?=
 
+# Hundreds of OS processes are started here: each would compile Perdure anew, for longer than it takes to begin.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format bench bench-install docs postgres sim sim-long crash gate kill cut failover powercut rolling load late fuzz hostile clean
 

@@ -27,7 +27,7 @@ class Pooler:
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="perdure-pooler-"))
         users = self.folder / "users.txt"
-        users.write_text('"perdure" ""\n')
+        users.write_text('"perdure" ""\n"engine" ""\n')
         settings = self.folder / "pgbouncer.ini"
         settings.write_text(
             f"[databases]\n* = host=127.0.0.1 port={server.port}\n[pgbouncer]\n"

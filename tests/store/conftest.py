@@ -1,4 +1,4 @@
-"""The grounds on which stores are tried: SQLite in a file and in memory, PostgreSQL directly and behind a pooler."""
+"""The grounds on which stores are tried: SQLite in a file and in memory, PostgreSQL directly, pooled, among decoys."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from perdure.testing.conformance import Ground
-from tests.pooler import Pooler
+from perdure.testing.postgres import Server
+from tests.pooler import Pooler, program
 from tests.store.ground_postgres import emptied
 from tests.store.ground_sqlite import SqliteGround
+from tests.store.postgres.ambush import ambush, databases, login
 
 
 @pytest.fixture
@@ -36,6 +38,36 @@ async def postgres(migrated: str) -> AsyncIterator[Ground]:
 async def pooled(migrated: str, pooler: Pooler) -> AsyncIterator[Ground]:
     """The same, reached by way of a pooler that gives nobody a session of one's own."""
     async with emptied(migrated, pooler.url(migrated)) as ground:
+        yield ground
+
+
+@pytest.fixture(scope="session")
+def ambushed(shared_server: Server) -> dict[str, str]:
+    """The names of two migrated databases full of decoys, by the search path of the engine's login."""
+    return databases(shared_server)
+
+
+@pytest.fixture
+async def among_decoys(shared_server: Server, ambushed: dict[str, str]) -> AsyncIterator[Ground]:
+    """An empty PostgreSQL database in which decoys stand in the way of every name."""
+    async with ambush(shared_server, ambushed["ordinary"]) as ground:
+        yield ground
+
+
+@pytest.fixture
+def pooled_login(request: pytest.FixtureRequest, shared_server: Server, ambushed: dict[str, str]) -> str:
+    """Where the engine connects behind a pooler; where none is installed, as it does behind one."""
+    if program() is None:
+        return login(shared_server, ambushed["turned"], "pooler=transaction")
+    return str(request.getfixturevalue("pooler").url(login(shared_server, ambushed["turned"])))
+
+
+@pytest.fixture
+async def pooled_among_decoys(
+    shared_server: Server, ambushed: dict[str, str], pooled_login: str
+) -> AsyncIterator[Ground]:
+    """The same behind a pooler, where the search path of the session is the login's own."""
+    async with ambush(shared_server, ambushed["turned"], pooled_login) as ground:
         yield ground
 
 

@@ -19,9 +19,14 @@ class TestSealedSqlite(StoreConformance):
         return SealedGround(sqlite_file, codecs(), Folder(tmp_path / "blobs", above=4096))
 
 
-class TestSealedPostgres(StoreConformance):
-    """Compressed and encrypted."""
+class TestSealedPostgresPooled(StoreConformance):
+    """Compressed and encrypted, behind PgBouncer in transaction mode, among decoys that the login's path finds first.
+
+    No LISTEN and no lock of one's own there; everything else. The seal knows nothing of what lies below it, and what
+    lies below only sees other bytes: what fails here and not in ``TestPostgres`` is the seal's if it fails in
+    ``TestSealedSqlite`` too, and else comes of the pooler.
+    """
 
     @pytest.fixture
-    def ground(self, postgres: Ground) -> Ground:
-        return SealedGround(postgres, codecs())
+    def ground(self, pooled_among_decoys: Ground) -> Ground:
+        return SealedGround(pooled_among_decoys, codecs())

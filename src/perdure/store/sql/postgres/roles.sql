@@ -66,12 +66,13 @@ END
 $$
 
 -- name: closed_doors
--- Which of these functions the login may not call: a narrower one stands in for each.
+-- Which of these functions the login may not call: a narrower one stands in for each. The names come as texts, an array
+-- of which the driver knows: for one of names it would ask the catalogue, for longer than all else here takes.
 SELECT p.proname AS name FROM pg_catalog.pg_proc p
 WHERE p.pronamespace OPERATOR(pg_catalog.=) (
         SELECT c.relnamespace FROM pg_catalog.pg_class c
         WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('perdure.migration'))
-  AND p.proname OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.name[])
+  AND p.proname OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.text[]::pg_catalog.name[])
   AND NOT pg_catalog.has_function_privilege(p.oid, 'EXECUTE')
 
 -- name: closed_start
