@@ -19,7 +19,8 @@ PROOF_ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-install docs postgres sim sim-long crash gate kill cut failover powercut rolling load late fuzz hostile clean
+.PHONY: help demo test check check-types check-house format bench bench-install docs postgres sim sim-long crash gate
+.PHONY: kill cut failover powercut rolling load late fuzz hostile clean
 
 help:
 	@sed -n '1,4s/^# //p' Makefile
@@ -60,8 +61,13 @@ late: $(VENV)/develops postgres
 check: $(VENV)/develops
 	@$(BIN)/ruff format --check --quiet . || { echo "make format puts this right" >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
+	@$(MAKE) --no-print-directory --jobs=2 check-types check-house
+
+check-types: $(VENV)/develops
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo --no-cache
+
+check-house: $(VENV)/develops
 	@$(BIN)/python -m pytest --quiet tests/house
 
 format: $(VENV)/develops
@@ -127,7 +133,7 @@ $(VENV)/develops: pyproject.toml | $(VENV)/runs
 	@$(PIP) --editable '.[dev]'
 	@touch $@
 
-# A double of an object store: large, and of use to a handful of tests only, so no part of what checks need.
+# A double of an object store: of use to a handful of tests only, so no part of what checks need.
 $(VENV)/plays-s3: pyproject.toml | $(VENV)/develops
 	@echo "installing a double of an object store …"
 	@$(PIP) --editable '.[s3-test]'

@@ -19,6 +19,12 @@ Working = Callable[[Doing], Any]
 
 
 @pytest.fixture
+def postgres_url(cleared_url: str) -> str:
+    """The one database that is migrated, emptied: `perdure migrate` is tried on a new one elsewhere."""
+    return cleared_url
+
+
+@pytest.fixture
 def terminal(store_url: str) -> Terminal:
     """A terminal on a fresh store of each kind in turn."""
     return Terminal(store_url)

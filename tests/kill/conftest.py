@@ -13,6 +13,12 @@ from tests.kill.crime import Scene
 
 
 @pytest.fixture
+def postgres_url(cleared_url: str) -> str:
+    """The one database that is migrated, emptied: what is killed here is never a migration."""
+    return cleared_url
+
+
+@pytest.fixture
 async def scene(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
     """A scene on each store in turn; victims that still run are killed at its end."""
     scene = Scene(store_url, tmp_path)

@@ -12,6 +12,12 @@ from tests.portal import shop
 
 
 @pytest.fixture
+def postgres_url(cleared_url: str) -> str:
+    """The one database that is migrated, emptied: these tests look at the portal, not at how a schema is made."""
+    return cleared_url
+
+
+@pytest.fixture
 def engine(store_url: str) -> Iterator[BlockingEngine]:
     """An engine that works on the shop's processes, whatever other tests have defined under the same names."""
     with BlockingEngine(store_url, work=True, registry=Registry(shop), pace=Pace(stop_seconds=0.2)) as opened:

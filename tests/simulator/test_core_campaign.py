@@ -23,7 +23,7 @@ def test_a_campaign_counts_the_same_on_one_core_and_on_two() -> None:
 def test_the_command_line_names_the_seed_that_repeats_a_failure(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert main([NAIVE, "COUNT=40"]) == 1
+    assert main([NAIVE, "COUNT=4"]) == 1
     repeat = capsys.readouterr().out.splitlines()[-1].split()
     assert repeat[:5] == ["repeat", "one:", "python", "-m", "perdure.testing.simulator"]
 

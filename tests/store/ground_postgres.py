@@ -56,7 +56,7 @@ class PostgresGround:
         self.url = url
         self.hints = url == direct
         self.outside = outside
-        self.time = DatabaseTime(direct)
+        self.time = DatabaseTime(direct, outside)
 
     def store(self) -> Store:
         """Another store on the same database."""

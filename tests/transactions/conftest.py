@@ -23,6 +23,12 @@ EVERY_STORE = pytest.mark.parametrize(
 """For what depends on the store, and not on the driver."""
 
 
+@pytest.fixture
+def postgres_url(cleared_url: str) -> str:
+    """The one database that is migrated, emptied: the tables of a caller go with the next emptying."""
+    return cleared_url
+
+
 @pytest.fixture(params=WAYS, ids=lambda pair: f"{pair[0]}-{pair[1].__name__.removeprefix('by_')}")
 def way(request: pytest.FixtureRequest) -> tuple[str, Call]:
     """The URL of a database, and a caller there: each driver in turn."""

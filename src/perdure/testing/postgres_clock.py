@@ -13,10 +13,15 @@ from perdure.store.query import split
 
 
 class DatabaseTime:
-    """Stands still until it is moved, from the first :meth:`freeze` on. The schema must be there."""
+    """Stands still until it is moved, from the first :meth:`freeze` on. The schema must be there.
 
-    def __init__(self, url: str) -> None:
+    ``through`` is an open connection to that database, which saves one of its own for each question while no
+    transaction of somebody's is open on it.
+    """
+
+    def __init__(self, url: str, through: asyncpg.Connection[asyncpg.Record] | None = None) -> None:
         self._address = address_of(url)
+        self._through = through
         file = files("perdure.store").joinpath("sql", "postgres", "testing", "clock.sql")
         text = named(file.read_text(encoding="utf-8"), self._address.schema)
         self._sql = dict(split(text))
@@ -38,11 +43,16 @@ class DatabaseTime:
         await self._ask("move_clock", -microseconds(seconds))
 
     async def _ask(self, query: str, *given: int | None) -> int:
+        if self._through is not None and not self._through.is_in_transaction():
+            return await self._asked(self._through, query, *given)
         connection = await asyncpg.connect(self._address.dsns[0], statement_cache_size=0)
         try:
-            async with connection.transaction():
-                await connection.execute(self._sql[query], *given)
-                now: int = await connection.fetchval(self._sql["read_clock"])
-                return now
+            return await self._asked(connection, query, *given)
         finally:
             await connection.close()
+
+    async def _asked(self, connection: asyncpg.Connection[asyncpg.Record], query: str, *given: int | None) -> int:
+        async with connection.transaction():
+            await connection.execute(self._sql[query], *given)
+            now: int = await connection.fetchval(self._sql["read_clock"])
+            return now

@@ -20,7 +20,9 @@ KEYS = {"access_key_id": "test", "secret_access_key": "test", "region": "us-east
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """A server of our own that speaks S3."""
-    server = pytest.importorskip("moto.server", reason="moto[server] is not installed").ThreadedMotoServer(port=0)
+    server = pytest.importorskip(
+        "moto.server", reason="the double of an object store is not installed"
+    ).ThreadedMotoServer(port=0)
     server.start()
     host, port = server.get_host_and_port()
     yield f"http://{host}:{port}"
