@@ -15,6 +15,7 @@ from perdure.authoring.fingerprint import fingerprint
 from perdure.authoring.step import step
 from perdure.authoring.version import patched
 from perdure.authoring.workflow import Workflow, receive, workflow
+from perdure.clock import SECOND
 from perdure.kernel.backlog import Backlog, unoffered
 from perdure.kernel.offer import Offer
 from perdure.kernel.process import Process, Status
@@ -208,6 +209,35 @@ async def test_a_worker_that_may_not_live_beside_the_newer_schema_hands_everythi
             assert (await client.status(handle.id)).status is Status.RUNNING
         finally:
             await older_schema(store_url, number)
+
+
+async def test_an_old_worker_that_runs_suspects_alone_hears_that_a_newer_one_lives_and_breaks_none_of_its_processes(
+    opened: Open, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HANDOVER_ASIDE_SECONDS", 0.01)
+    engine, _ = await opened(work=True, workflows=[waits])
+    handle = await engine.start(waits)
+    await until_row(engine, handle.id, lambda row: row.owner is None and row.awaiting is not None)
+    await engine.close()
+    await damage(store_url, handle.id, "event", "type: 77")
+    await damage(store_url, handle.id, "process", "deaths: 2")
+    await make_due(store_url, handle.id)
+    number = await newer_schema(store_url)
+    try:
+        client, _ = await opened()
+        newer = Offer(frozenset({("waits", "")}), {}, number).encode()
+        await client.store.enlist(Worker(client.machine.new_id(), "newer", hosts=newer), 3_600 * SECOND)
+        old, _ = await opened(work=True, workflows=[waits], alone=True)
+        counters, worker = old.telemetry.counters, old.worker
+        assert worker is not None
+        await until(lambda: counters["processes_handed_over"] and worker.ward.offers())
+        monkeypatch.setattr(limits, "HANDOVER_ALONE_SECONDS", 0.0)
+        before = counters["processes_handed_over"]
+        await make_due(store_url, handle.id)
+        await until(lambda: counters["processes_handed_over"] > before or counters["broken"])
+        assert counters["broken"] == 0
+    finally:
+        await older_schema(store_url, number)
 
 
 # -- the rules of a handover, by themselves ---------------------------------------------------------------------------

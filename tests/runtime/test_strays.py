@@ -7,6 +7,7 @@ from typing import Any
 
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
+from perdure.testing.faults import Gate
 from tests.runtime.conftest import LIMIT, Open, until
 
 gates: dict[str, asyncio.Event] = {}
@@ -20,6 +21,17 @@ async def passes() -> None:
 @workflow
 async def waits() -> None:
     await passes()
+
+
+@step
+async def follows() -> None:
+    await gates["then"].wait()
+
+
+@workflow
+async def waits_twice() -> None:
+    await passes()
+    await follows()
 
 
 async def test_a_row_that_was_let_go_while_a_beat_renewed_it_does_not_stand_still_for_a_lease(opened: Open) -> None:
@@ -71,3 +83,69 @@ async def test_a_row_that_was_let_go_while_it_was_looked_whether_it_is_still_our
     gates["now"].set()
     await handle.result(LIMIT)
     assert worker.telemetry.counters["takeovers"] == 0, "freed at once, and not when its lease lapsed"
+
+
+async def test_a_commit_that_was_long_under_way_does_not_shorten_a_lease_that_was_renewed_meanwhile(
+    opened: Open,
+) -> None:
+    gates["now"], gates["then"] = asyncio.Event(), asyncio.Event()
+    engine, store = await opened(work=True, workflows=[waits_twice])
+    worker = engine.worker
+    assert worker is not None
+    handle = await engine.start(waits_twice)
+    await until(lambda: any(activation.in_flight for activation in worker.scheduler.hand.values()))
+    [activation] = worker.scheduler.hand.values()
+    gate = store.before = Gate("commit")
+    gates["now"].set()
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    lease, now = worker.scheduler.lease_seconds, worker.scheduler.time.monotonic()
+    worker.scheduler.committer.sent -= 2 * lease  # as after an outage
+    activation.lease_end = now + lease / 2
+    worker.pulse.loop.wake()
+    await until(lambda: activation.lease_end > now + lease / 2)
+    gate.open.set()
+    await until(lambda: activation.in_flight)
+    assert activation.lease_end > now + lease / 2, "else its guard lets it go, and it stands still for the rest"
+    gates["then"].set()
+    await handle.result(LIMIT)
+
+
+async def test_a_row_that_was_let_go_while_a_commit_of_it_was_under_way_does_not_stand_still_for_its_lease(
+    opened: Open,
+) -> None:
+    gates["now"], gates["then"] = asyncio.Event(), asyncio.Event()
+    engine, store = await opened(work=True, workflows=[waits_twice])
+    worker = engine.worker
+    assert worker is not None
+    handle = await engine.start(waits_twice)
+    await until(lambda: any(activation.in_flight for activation in worker.scheduler.hand.values()))
+    [activation] = worker.scheduler.hand.values()
+    gate = store.before = Gate("commit")
+    gates["now"].set()
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    worker.scheduler.drop(activation)
+    gate.open.set()
+    await until(lambda: handle.id_bytes in worker.scheduler.hand)
+    gates["then"].set()
+    await handle.result(LIMIT)
+    assert worker.telemetry.counters["takeovers"] == 0, "freed at once, and not when its lease lapsed"
+
+
+async def test_a_start_that_is_answered_after_its_lease_does_not_stand_still_for_what_the_store_gave_it(
+    opened: Open,
+) -> None:
+    gates["now"] = asyncio.Event()
+    engine, store = await opened(work=True, workflows=[waits])
+    worker = engine.worker
+    assert worker is not None
+    gate = store.before = Gate("start")
+    start = asyncio.create_task(engine.start(waits))
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    worker.scheduler.committer.sent -= 2 * worker.scheduler.lease_seconds  # as after an outage
+    gate.open.set()
+    handle = await start
+    await until(lambda: handle.id_bytes in worker.scheduler.hand)
+    gates["now"].set()
+    await handle.result(LIMIT)
+    counters = worker.telemetry.counters
+    assert (counters["leases_lost"], counters["takeovers"]) == (1, 0), "freed at once, and not when its lease lapsed"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from perdure import Handle, receive, step, workflow
 from perdure.kernel.process import FINAL, Status
 from perdure.kernel.unknown import UnknownNumber
-from perdure.testing.simulator import Cluster, Swarm
-from perdure.testing.simulator.choice import Choices
+from perdure.testing.simulator import Cluster
 
 PATIENCE = 1_200
 """So many looks, every half second, must suffice for an order to end; what is left to others waits 30 s at most."""
@@ -33,12 +31,6 @@ async def order(rounds: int) -> int:
     return total
 
 
-def weather(choices: Choices) -> Swarm:
-    """Any weather, but that no call waits for a lock for longer than a lease lasts."""
-    drawn = Swarm.drawn(choices)
-    return replace(drawn, faults={**drawn.faults, "busy": 0.0})
-
-
 async def rolling(cluster: Cluster) -> None:
     """Orders are under way; the database is migrated; one worker after the other starts anew, and the first stays."""
     orders: list[tuple[int, Handle[int]]] = []
@@ -59,10 +51,10 @@ async def rolling(cluster: Cluster) -> None:
         if cluster.pick((True, False)):
             cluster.newer.add(node.name)
             if cluster.pick((True, False)):
-                node.terminate()
+                cluster.loop.create_task(cluster.storm.stop(node))
             else:
                 node.kill()
-            cluster.storm.restart(node)
+                cluster.storm.restart(node)
     await asyncio.sleep(cluster.pick((5.0, 20.0, 1.0)))
     cluster.heal()
     for rounds, handle in orders:
@@ -87,6 +79,3 @@ async def _ends(cluster: Cluster, rounds: int, handle: Handle[int]) -> None:
         cluster.require("what_is_newer_is_no_damage", row.status is not Status.BROKEN, why)
         await asyncio.sleep(0.5)
     cluster.require("liveness", False, f"an order of {rounds} rounds does not end")
-
-
-rolling.weather = weather  # type: ignore[attr-defined]

@@ -28,11 +28,15 @@ def spared(activation: Activation) -> bool:
 
 
 def lapsed(scheduler: Scheduler, activation: Activation) -> bool:
-    """Let go of a process if we hear so late that it is ours that its lease is over: nobody acts on that (R4)."""
+    """Let go of a process if we hear so late that it is ours that its lease is over: nobody acts on that (R4).
+
+    By the store it may last: what we asked for was carried out long after it had been sent.
+    """
     if activation.lease_end > scheduler.time.monotonic():
         return False
     scheduler.telemetry.count("leases_lost")
-    scheduler.drop(activation)  # it is due: whoever claims it next has nothing to wait for
+    scheduler.drop(activation)
+    scheduler.strayed()
     return True
 
 

@@ -27,6 +27,15 @@ def park(scheduler: Scheduler, activation: Activation, error: BaseException) -> 
     scheduler.committer.commit(commit, partial(_parked, scheduler, commit, error))
 
 
+def unwritten(scheduler: Scheduler, activation: Activation, error: StoreError) -> None:
+    """Let a process go whose commit was not written: parked, if that is because of what it would write."""
+    log.error("process %s: its commit was not written: %s", id_text(activation.process.id), error)
+    if isinstance(error, BadRecord):
+        scheduler.park(activation, error)
+    else:
+        scheduler.drop(activation)
+
+
 def _parked(scheduler: Scheduler, commit: Commit, error: BaseException, answer: Any) -> None:
     """Hear what became of it. Where it was refused somebody else has the process, and nothing is to be said."""
     process = commit.after

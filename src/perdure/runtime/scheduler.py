@@ -15,7 +15,7 @@ from perdure.authoring.saga import UndoAsk
 from perdure.authoring.turn_loop import Ask, TurnLoop
 from perdure.authoring.workflow import Workflow
 from perdure.clock import Machine, microseconds
-from perdure.errors import BadRecord, HistoryMisfit, StoreError
+from perdure.errors import HistoryMisfit, StoreError
 from perdure.exhaustion import exhausted
 from perdure.kernel import transition
 from perdure.kernel.attempt import FailedAttempt
@@ -37,7 +37,7 @@ from perdure.runtime.draft import drafted
 from perdure.runtime.eager import EagerStart
 from perdure.runtime.history import bounded
 from perdure.runtime.incarnation import Incarnation
-from perdure.runtime.parking import park
+from perdure.runtime.parking import park, unwritten
 from perdure.runtime.ready import Ready
 from perdure.runtime.replay import replay
 from perdure.runtime.store_time import StoreTime
@@ -52,6 +52,7 @@ class Scheduler:
 
     ``ended`` is told of every process whose end was committed here, ``parted`` of every other that was let go.
     ``room`` is told whenever a process was let go.
+    ``strayed`` is told when a row may still be ours by the store that was let go here without writing.
     ``posted`` is told of every commit that started children or sent messages.
     ``waiting`` is told the due time of every row that was let go, so that the claims look again in time.
     """
@@ -89,6 +90,7 @@ class Scheduler:
         self.ended: Callable[[Process, float], None] = lambda process, sent: None
         self.parted: Callable[[bytes], None] = lambda id: None
         self.room: Callable[[], None] = lambda: None
+        self.strayed: Callable[[], None] = lambda: None
         self.waiting: Callable[[int], None] = lambda due_at: None
         self.unheard: Callable[[Activation], None] = lambda activation: None
         self.posted: Callable[[Commit], None] = lambda commit: None
@@ -253,8 +255,11 @@ class Scheduler:
                 if commit.starts or commit.sends:
                     self.posted(commit)
                 if not activation.gone:
-                    activation.lease_end = self.committer.sent + self.lease_seconds
+                    # It may have been long under way, and a beat has renewed the lease since.
+                    activation.lease_end = max(activation.lease_end, self.committer.sent + self.lease_seconds)
                     self.applied(activation, commit, answer.inbox)
+                elif commit.lease and commit.after.id not in self.hand:
+                    self.strayed()  # let go while this was under way, which has given it another lease
                 return
             if answer.verdict is Verdict.READ_FIRST and not activation.gone:
                 self.telemetry.counters["commits_read_first"] += 1
@@ -267,13 +272,8 @@ class Scheduler:
                 log.info("process %s: a late answer was refused", id_text(activation.process.id))
                 self.drop(activation)
             return
-        if activation.gone:
-            return
-        log.error("process %s: its commit was not written: %s", id_text(activation.process.id), answer)
-        if isinstance(answer, BadRecord):
-            self.park(activation, answer)
-        else:
-            self.drop(activation)
+        if not activation.gone:
+            unwritten(self, activation, answer)
 
     def applied(self, activation: Activation, commit: Commit, inbox: int) -> None:
         """A commit has been written: release what waited for it, let the process go, or go on."""

@@ -58,8 +58,11 @@ class Supervisor:
         ]
 
     def start(self, *, alone: bool = False) -> None:
-        """Begin all sweeps; of a worker that runs ``alone`` only the one for what nobody else knows."""
-        for loop in self.loops[:1] if alone else self.loops:
+        """Begin all sweeps; of a worker that runs ``alone`` only those without which it knows too little.
+
+        One is for what nobody else knows; from the other it hears who else lives, and may be newer than itself.
+        """
+        for loop in self.loops[:2] if alone else self.loops:
             loop.start()
 
     async def stop(self) -> None:

@@ -123,7 +123,7 @@ class Worker:
         self.ward.undue = self.intake.undue
         self.ward.steady = self.pulse.steady
         self.intake.ended = self.pulse.ended = self._ended
-        self.pulse.strayed = self.grip.strayed = self.intake.strayed
+        self.pulse.strayed = self.grip.strayed = self.scheduler.strayed = self.intake.strayed
         self.intake.suspects = self.solitary.wanted
         self.intake.capacity = self.pace.in_flight
         self.shortages.restart = lambda why: self.worn_out.set()

@@ -35,7 +35,7 @@ class Found(Struct):
 
 def chased(defect: Defect, first: int, most: int) -> Found:
     """Hunt one defect with so many histories; raises RuntimeError if its engine does not even run."""
-    return _hunted(defect, str(first), str(most))
+    return _hunted(defect, str(first), str(most), defect.histories)
 
 
 def repeated(defect: Defect, kept: Path) -> Found:
@@ -105,4 +105,5 @@ def fingerprint(defect: Defect) -> str:
             if path.suffix != ".pyc":
                 told.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
     told.update(json.encode([(edit.file, edit.right, edit.wrong) for edit in defect.edits]))
+    told.update(defect.histories.encode())
     return told.hexdigest()

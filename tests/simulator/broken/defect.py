@@ -1,9 +1,10 @@
 """A defect: one rule of the protocol taken out of a copy of the engine, to see whether the proof notices.
 
 Defects stand in the text files of this folder. One is a line ``# what the broken engine does``, its ``rule:`` (of the
-protocol, or a law's name), ``harmless:`` and the reason if another guard makes the engine right all the same,
-``beyond:`` and the reason if histories cannot see it, with the ordinary ``test:`` that does, and for each edit
-``@ file``, the lines that stand there exactly once, each after ``-``, and after ``+`` what replaces them.
+protocol, or a law's name), ``histories:`` and the scenario that hunts it (``core_damage:damaging``) if that is not the
+ordinary one, ``harmless:`` and the reason if another guard makes the engine right all the same, ``beyond:`` and the
+reason if histories cannot see it, with the ordinary ``test:`` that does, and for each edit ``@ file``, the lines that
+stand there exactly once, each after ``-``, and after ``+`` what replaces them.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Defect:
     name: str
     chapter: str = ""
     rule: str = ""
+    histories: str = ""
     harmless: str = ""
     beyond: str = ""
     tests: list[str] = field(default_factory=list)
@@ -76,7 +78,7 @@ def _defect(defect: Defect, text: str) -> Defect:
             defect.edits[-1].wrong.append(rest)
         elif word == "test":
             defect.tests.append(told.strip())
-        elif word in ("rule", "harmless", "beyond"):
+        elif word in ("rule", "histories", "harmless", "beyond"):
             setattr(defect, word, told.strip())
         elif line:
             raise ValueError(f"{defect.name}: what does {line!r} mean?")

@@ -1,4 +1,8 @@
-"""A hunt: histories on whichever engine is installed, until one breaks a law; run in an OS process of its own."""
+"""A hunt: histories on whichever engine is installed, until one breaks a law; run in an OS process of its own.
+
+``python -m tests.simulator.broken.hunt FIRST MOST SCENARIO``: so many seeds from the first on, of the ordinary scenario
+if the last word is empty. ``FILE`` alone: the case that is kept there.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,15 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from perdure.testing.simulator import simulate
+from perdure.testing.simulator.campaign import scenario_of
+from perdure.testing.simulator.cluster import Hosted
+from perdure.testing.simulator.history import Scenario
 from perdure.testing.simulator.loop import CUT_SHORT
 from tests.simulator.campaign import Kept
 from tests.simulator.scene import WORKFLOWS, scene
@@ -21,8 +29,9 @@ MOST_CALLS = 300_000
 """Ten times as many as a sound engine makes in the longest of a thousand histories."""
 
 
-def hunt(first: int, most: int) -> dict[str, object]:
+def hunt(first: int, most: int, histories: str = "") -> dict[str, object]:
     """The first history, of at most so many from a seed on, in which a law is broken."""
+    played, workflows = chosen(histories)
     for number in range(most):
 
         def endless(*_: object, number: int = number) -> None:
@@ -31,11 +40,19 @@ def hunt(first: int, most: int) -> dict[str, object]:
 
         signal.signal(signal.SIGPROF, endless)
         signal.setitimer(signal.ITIMER_PROF, PATIENCE_SECONDS)
-        history = simulate(scene, first + number, workflows=WORKFLOWS, most=MOST_CALLS)
+        history = simulate(played, first + number, workflows=workflows, most=MOST_CALLS)
         if history.violation is not None:
             law = "it_ends" if history.violation.law == CUT_SHORT else history.violation.law
             return {"histories": number + 1, "seed": first + number, "law": law}
     return {"histories": most, "seed": None, "law": ""}
+
+
+def chosen(histories: str) -> tuple[Scenario, Sequence[Hosted]]:
+    """The scenario of that name and what its workers host; the ordinary one if there is no name."""
+    if not histories:
+        return scene, WORKFLOWS
+    found = scenario_of(f"tests.simulator.{histories}")
+    return found, [sys.modules[found.__module__]]
 
 
 def repeat(file: str) -> dict[str, object]:
@@ -47,4 +64,5 @@ def repeat(file: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(repeat(sys.argv[1]) if len(sys.argv) == 2 else hunt(int(sys.argv[1]), int(sys.argv[2]))))
+    words = sys.argv[1:]
+    print(json.dumps(repeat(*words) if len(words) == 1 else hunt(int(words[0]), int(words[1]), *words[2:])))

@@ -14,8 +14,9 @@ HEAD = """# The gate: engines broken on purpose
 
 `make gate` writes this page. Each line is an engine that lacks one rule of the protocol, by an edit in
 `tests/simulator/broken/`, planted in a copy of the package. It is hunted with the histories of `make sim`, from seed
-{first} on, until one breaks a law; the line says after how many. Under other seeds it is noticed sooner or later. What
-was not noticed in so many histories is hunted on by `make gate MOST=5000`, or any number.
+{first} on, until one breaks a law; the line says after how many. Under other seeds it is noticed sooner or later. Where
+the law is followed by a name, the histories are those of that scenario in `tests/simulator`. What was not noticed in so
+many histories is hunted on by `make gate MOST=5000`, or any number.
 """
 
 
@@ -41,7 +42,7 @@ def page(found: Mapping[str, Found], defects: tuple[Defect, ...], first: int) ->
                 if one.histories
                 else "not yet hunted"
             )
-            parts.append(f"| {defect.name} | {defect.rule} | {count} | {_law(one)} |")
+            parts.append(f"| {defect.name} | {defect.rule} | {count} | {_law(one)}{_where(defect)} |")
         parts.append("")
     parts += ["## Beyond the sight of histories", "", "An ordinary test notices these; the gate runs it on each.", ""]
     parts += ["| the broken engine | rule | why | noticed by |", "|---|---|---|---|"]
@@ -69,6 +70,10 @@ def told(found: Mapping[str, Found], defects: tuple[Defect, ...]) -> str:
         f"{sum(bool(one.beyond) for one in defects)} are left to ordinary tests, "
         f"{sum(bool(one.harmless) for one in defects)} are harmless."
     )
+
+
+def _where(defect: Defect) -> str:
+    return f" in `{defect.histories.partition(':')[0]}`" if defect.histories else ""
 
 
 def _law(found: Found) -> str:

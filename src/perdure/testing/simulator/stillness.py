@@ -3,6 +3,10 @@
 A lease that lapses, a due process that nobody takes, a process in hand that waits for nothing: each is mended in the
 end, so that no other law sees it, and each has cost the time of a lease. It is a violation unless something has struck
 the worker that ought to have moved the process: it was killed, stopped or paused, a call of it failed, a clock was set.
+
+Of a worker that is too old for what a process holds, less is asked: only a newer one can go on with it. The old one
+need not take it; and if it has, and the process has messages that it has not heard, the lease may lapse: handed back
+the process would be due at once, for the same worker.
 """
 
 from __future__ import annotations
@@ -12,7 +16,9 @@ from typing import TYPE_CHECKING
 from perdure import limits
 from perdure.kernel.child import is_task
 from perdure.kernel.process import Process, Status
+from perdure.kernel.unknown import UnknownNumber
 from perdure.testing.simulator.life import Life
+from perdure.testing.simulator.newer import NewerStore
 from perdure.testing.simulator.violation import Violation
 
 if TYPE_CHECKING:
@@ -68,6 +74,8 @@ class Stillness:
             return
         if was.deadline is not None and was.deadline <= mark:
             return  # what is over its deadline is not renewed (rule 14)
+        if was.inbox > was.seen and self._is_beyond(owner, was):
+            return  # see above: such a worker waits for the end of its lease, as it puts off what has no messages
         if self._calm(owner, self._leased.get(was.id, 0.0)):
             self._broken(was, f"its lease has lapsed, though nothing has struck {owner.name}, which had it")
 
@@ -97,6 +105,8 @@ class Stillness:
         for node in self._cluster.workers:
             if node.alone or node.life is None or not _takes(node, process) or not self._calm(node.life, since):
                 continue
+            if self._is_beyond(node.life, process):
+                continue  # it keeps away, so that newer ones look first
             if self._full.get(node.life.number, 0.0) < since:  # until then it had no room
                 self._broken(process, f"it has been due for over {self.bound:g} s, and {node.name} does not take it")
 
@@ -113,6 +123,13 @@ class Stillness:
                 self._broken(
                     process, f"{owner.name} has had it in hand for longer than a lease, and it waits for nothing"
                 )
+
+    def _is_beyond(self, life: Life, process: Process) -> bool:
+        """Whether a process holds what a life is too old to know: only a newer one could go on with it."""
+        server, known = self._cluster.server, self._cluster.monitor.known.get(process.id)
+        if any(store.life is life and isinstance(store, NewerStore) for store in server.stores):
+            return False
+        return known is not None and any(isinstance(event.type, UnknownNumber) for event in known.events)
 
     def _calm(self, life: Life, since: float) -> bool:
         """Whether a life has lived undisturbed since that time, on a clock that was never set."""

@@ -56,6 +56,12 @@ class Storm:
             wait = self._cluster.choices.pick(RESTARTS, "blow")
             self._cluster.loop.call_in(self._cluster.loop.world, wait, node.start)
 
+    async def stop(self, node: Node) -> None:
+        """Ask a node to stop, and start it again some time after it has."""
+        node.terminate()
+        await node.ended()
+        self.restart(node)
+
     async def _rage(self) -> None:
         cluster = self._cluster
         rates = [cluster.swarm.blows.get(blow, 0.0) for blow in BLOWS]
@@ -99,12 +105,6 @@ class Storm:
                     life.struck(life.refused[what])
                     cluster.log.note(life.name, f"is refused {what}")
 
-    async def _stop(self, node: Node) -> None:
-        """Ask a node to stop, and start it again some time after it has."""
-        node.terminate()
-        await node.ended()
-        self.restart(node)
-
     def _strike(self, blow: str, node: Node) -> None:
         cluster = self._cluster
         self.blows[blow] += 1
@@ -116,7 +116,7 @@ class Storm:
             node.pause()
             call_in(world, cluster.choices.pick(PAUSES if blow == "pause" else BLOCKS, "blow"), node.resume)
         elif blow == "stop":
-            cluster.loop.create_task(self._stop(node))
+            cluster.loop.create_task(self.stop(node))
         else:
             seconds = cluster.choices.pick(JUMPS, "blow") * (1 if blow == "clock forward" else -1)
             cluster.wall.jump(seconds)
