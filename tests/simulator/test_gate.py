@@ -11,6 +11,7 @@ from msgspec import json
 from tests.simulator.broken import CANARY, DEFECTS, page
 from tests.simulator.broken.chase import ROOT, Found, chased, repeated
 from tests.simulator.broken.defect import Defect, misfits, plant
+from tests.simulator.broken.hunt import chosen
 from tests.simulator.broken.journal import Journal
 from tests.simulator.campaign import Kept
 from tests.simulator.test_simulation import SEEDS
@@ -27,6 +28,8 @@ QUICK = (
     "a signal is sent anew when another worker goes on",
     "outputs are released before unheard messages have had their turn",
     "a process whose turn is over and that waits for nothing is not let go",
+    "one row that cannot be read has all parked that were claimed with it",
+    "a message of a type that nobody knows is taken for a signal",
 )
 """Defects that the first few histories notice, of every chapter: the others take minutes, and ``make gate``."""
 MOST = 20
@@ -46,6 +49,13 @@ def test_what_histories_cannot_see_is_left_to_a_test_that_is_there() -> None:
     for defect in DEFECTS:
         assert bool(defect.beyond) == bool(defect.tests) and not (defect.beyond and defect.harmless), defect.name
         assert [test for test in defect.tests if not stands(test)] == [], defect.name
+
+
+def test_histories_that_a_defect_names_are_there_and_its_engine_is_hunted_with_them() -> None:
+    named = {defect.histories for defect in DEFECTS}
+    assert named >= {"", "core_damage:damaging", "core_upgrade:rolling"}
+    assert [histories for histories in named if not chosen(histories)[1]] == []
+    assert len({chosen(histories)[0] for histories in named}) == len(named)
 
 
 def stands(test: str) -> bool:
@@ -79,6 +89,14 @@ def test_the_page_says_which_engine_was_noticed_and_which_got_away() -> None:
     text = page.page({"no fence": Found(3, seed=2, law="one_owner"), "no clock": Found(9)}, (caught, away), 0)
     assert "| no fence | 1 | 3 | `one_owner` |" in text
     assert "| no clock | 15 | **not in 9** |  |" in text
+    bad = Defect("no park", "rows", rule="6", histories="core_damage:damaging")
+    text = page.page({"no park": Found(2, seed=1, law="liveness")}, (bad,), 0)
+    assert "| no park | 6 | 2 | `liveness` in `core_damage` |" in text
+
+
+def test_the_page_says_in_one_sentence_how_many_were_noticed() -> None:
+    caught, away = Defect("no fence", "writing", rule="1"), Defect("no clock", "owning", rule="15")
+    text = page.page({"no fence": Found(3, seed=2, law="one_owner"), "no clock": Found(9)}, (caught, away), 0)
     assert "1 of 2 were noticed by histories, after 3 histories by the median and 3 at the worst" in text
 
 

@@ -149,14 +149,16 @@ class Cluster:
         self.server.restore(copy)
         return self.monitor.fell_back(self.server.restored)
 
-    def damage(self, process: bytes, statement: str) -> None:
+    def damage(self, process: bytes, statement: str) -> bool:
         """Somebody alters what is stored of a process (``?1`` in the statement is its id), whatever the laws say.
 
-        They do not look at its history from then on; it must hurt only itself all the same.
+        They do not look at its history from then on; it must hurt only itself all the same. The answer is whether the
+        statement has answered a row (``RETURNING``).
         """
         self.log.note("world", f"{self.log.called(self.monitor.known[process].process)} is damaged: {statement}")
-        self.server.edit(statement, (process,))
+        found = self.server.edit(statement, (process,))
         self.monitor.damaged(process)
+        return bool(found)
 
     def migrate(self) -> None:
         """A newer Perdure migrates the database: its number rises, and those that know less hear of it as they may."""
