@@ -18,7 +18,7 @@ def test_a_row_that_is_damaged_while_workers_run_hurts_only_its_own_process_in_a
 
 def test_old_and_newer_workers_bring_everything_to_its_end_together_in_any_weather() -> None:
     probes: Counter[str] = Counter()
-    for seed in range(20):
+    for seed in range(40):
         probes += simulate(core_upgrade.rolling, seed, workflows=[core_upgrade]).check().probes
     assert probes["a newer worker wrote an unknown type"] > 50
     assert probes["a process was left to newer workers"] > 5

@@ -27,7 +27,6 @@ QUICK = (
     "a cancelled process ends as completed",
     "a signal is sent anew when another worker goes on",
     "outputs are released before unheard messages have had their turn",
-    "a process whose turn is over and that waits for nothing is not let go",
     "one row that cannot be read has all parked that were claimed with it",
     "a message of a type that nobody knows is taken for a signal",
 )
