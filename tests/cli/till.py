@@ -68,6 +68,12 @@ async def approval(order: str) -> str:
 
 
 @workflow
+async def noted_approval(order: str) -> str:
+    """Wait for somebody to say yes, with a first step in the history."""
+    return await note(order) + await receive("yes", str, timeout=3600)
+
+
+@workflow
 async def refusal(words: str) -> None:
     """Fail."""
     await refuse(words)
