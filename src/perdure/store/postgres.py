@@ -82,10 +82,11 @@ class PostgresStore:
 
     async def open(self, *, migrate: bool = True) -> None:
         """Connect; create or migrate the schema under a lock, or raise StoreTooOld if ``migrate`` is false."""
-        reached = await prepare(self._address, migrate=migrate, found=self._narrow)
+        reached, connection = await prepare(self._address, migrate=migrate, found=self._narrow)
         self._ahead = ahead("postgres", reached)
         try:
-            for link in (self._writes, self._beats, self._reads):
+            await self._writes.open(connection)
+            for link in (self._beats, self._reads):
                 await link.open()
             self._searches.ready()
             if (await self._reads.row("only_reads"))["only_reads"]:

@@ -181,11 +181,11 @@ class Link:
         """Connect when the first statement comes."""
         self._closed = False
 
-    async def open(self) -> None:
-        """Connect now, so that a wrong address is told at once; raises StoreError."""
+    async def open(self, connection: asyncpg.Connection[asyncpg.Record] | None = None) -> None:
+        """Connect now, so that a wrong address is told at once, or use what was connected; raises StoreError."""
         self._closed = False
         try:
-            await self._connected()
+            await self._connected(connection)
         except Exception as error:
             raise translated(error, self._address.shown) from error
 
@@ -279,12 +279,14 @@ class Link:
         else:
             self._connection.terminate()
 
-    async def _connected(self) -> asyncpg.Connection[asyncpg.Record]:
+    async def _connected(
+        self, connection: asyncpg.Connection[asyncpg.Record] | None = None
+    ) -> asyncpg.Connection[asyncpg.Record]:
         if self._closed:
             raise StoreError("the store is closed; open it before using it")
         await asyncio.sleep(max(0.0, self._not_before - self._machine.monotonic()))
         try:
-            connection = await connect(self._address, self._purpose)
+            connection = connection or await connect(self._address, self._purpose)
             if self._address.pooled:
                 await self._typed(connection)
             if self.met is not None:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 
@@ -29,8 +29,15 @@ LOCK_SECONDS = 1.0
 """How often a step is tried for which somebody holds a table, and how long after each other."""
 
 _SCHEMA = re.compile(r"\bperdure(?=\.|;)")
-Found = Callable[[Any], Awaitable[None]]
 _CHANNEL = re.compile(r"'perdure_(?=due'|done'|told'|published')")
+Found = Callable[[Any], Awaitable[None]]
+
+
+class Prepared(NamedTuple):
+    """The number of the schema, and a connection that found it up to date, to write by; None where it was not."""
+
+    reached: int
+    connection: asyncpg.Connection[asyncpg.Record] | None
 
 
 def named(sql: str, schema: str) -> str:
@@ -64,23 +71,28 @@ def schema_lock(schema: str) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-async def prepare(address: Address, *, migrate: bool, found: Found | None = None) -> int:
+async def prepare(address: Address, *, migrate: bool, found: Found | None = None) -> Prepared:
     """Bring the schema up to date, or find it so. Many may do this at once, and any may be killed at any point.
 
-    ``found`` is asked on the same connection then. The answer is the number of the schema, which may be newer than this
-    Perdure where that can work beside it.
+    ``found`` is asked on the same connection then. The number of the schema may be newer than this Perdure where that
+    can work beside it.
     """
     try:
-        connection = await connect(address, "migration")
+        connection = await connect(address, "writes")
     except Exception as error:
         raise translated(error, address.shown) from error
-    tries = 0
+    tries, kept, as_found = 0, False, True
     try:
         while True:
             reached = await _reached(connection, address.schema)
             oldest = await _oldest(connection, address.schema) if reached > len(steps("postgres")) else None
             if not pending("postgres", reached, migrate=migrate, oldest=oldest):
                 break
+            if as_found:
+                # Who migrates can be told from who works, and what has seen the tables change is not worked with.
+                as_found = False
+                await ended(connection)
+                connection = await connect(address, "migration")
             try:
                 await _apply_next(connection, address.schema)
             except asyncpg.LockNotAvailableError:
@@ -91,11 +103,13 @@ async def prepare(address: Address, *, migrate: bool, found: Found | None = None
                 await asyncio.sleep(LOCK_SECONDS)
         if found is not None:
             await found(connection)
-        return reached
+        kept = as_found
+        return Prepared(reached, connection if kept else None)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
         raise translated(error, address.shown) from error
     finally:
-        await ended(connection)
+        if not kept:
+            await ended(connection)
 
 
 async def _oldest(connection: asyncpg.Connection[asyncpg.Record], schema: str) -> int | None:
