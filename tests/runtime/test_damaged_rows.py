@@ -15,7 +15,7 @@ import pytest
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, workflow
 from perdure.engine import Engine
-from perdure.errors import PerdureError, ProcessBroken
+from perdure.errors import ProcessBroken, StoreError
 from perdure.kernel.names import id_bytes
 from perdure.kernel.process import FINAL, Status
 from perdure.store.base import Search
@@ -112,7 +112,7 @@ async def seen_and_ended(client: Engine, id: str, name: str) -> None:
     view = await client.status(id)
     await client.history(id)
     if view.status not in FINAL:
-        with suppress(PerdureError):
+        with suppress(StoreError):
             await client.terminate(id, who="ann", why="it is damaged")
             assert (await client.status(id)).status in FINAL, name
 

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from msgspec import Struct, json
 
 from perdure import limits
+from perdure.errors import PayloadError, UnreadablePayload
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
@@ -100,10 +101,22 @@ def _sender(parent: bytes, why: str) -> bytes:
 
 
 def farewell(parent: bytes, history: Sequence[Event]) -> tuple[Message, ...]:
-    """What a parent that is ended by force leaves to say: its children that have not answered are to end too."""
+    """What a parent that is ended by force leaves to say: its children that have not answered are to end too.
+
+    A child whose record another hand has damaged goes on by itself: its parent must be able to end. Not so where the
+    record is sealed, and this program has no keys: one that has them can tell the child.
+    """
     answered = {(event.name, event.place) for event in history if event.message is not None}
     started = [event for event in history if event.type is EventType.CHILD_STARTED]
-    bound = [begun(event) for event in started if (event.name, event.place) not in answered]
+    bound: list[Begun] = []
+    for event in started:
+        if (event.name, event.place) not in answered:
+            try:
+                bound.append(begun(event))
+            except UnreadablePayload:
+                raise
+            except PayloadError:
+                continue
     return tuple(
         (terminate if child.terminated else cancel)(child.id_bytes, parent) for child in bound if not child.abandoned
     )
