@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from perdure import Handle, receive, step, workflow
 from perdure.kernel.process import FINAL, Status
 from perdure.kernel.unknown import UnknownNumber
-from perdure.testing.simulator import Cluster
+from perdure.testing.simulator import Cluster, Swarm
+from perdure.testing.simulator.choice import Choices
 
 PATIENCE = 1_200
 """So many looks, every half second, must suffice for an order to end; what is left to others waits 30 s at most."""
@@ -29,6 +31,12 @@ async def order(rounds: int) -> int:
         if part % 2:
             total += await receive("go", int)
     return total
+
+
+def weather(choices: Choices) -> Swarm:
+    """Any weather; in a half of it commits often wait for a lock, for longer than most leases last."""
+    drawn = Swarm.drawn(choices)
+    return replace(drawn, door=choices.pick((drawn.door, ("commit", "busy", 0.05)), "upgrade"))
 
 
 async def rolling(cluster: Cluster) -> None:
@@ -79,3 +87,6 @@ async def _ends(cluster: Cluster, rounds: int, handle: Handle[int]) -> None:
         cluster.require("what_is_newer_is_no_damage", row.status is not Status.BROKEN, why)
         await asyncio.sleep(0.5)
     cluster.require("liveness", False, f"an order of {rounds} rounds does not end")
+
+
+rolling.weather = weather  # type: ignore[attr-defined]
