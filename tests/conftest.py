@@ -55,11 +55,17 @@ def pooler(shared_server: Server) -> Iterator[Pooler]:
 
 
 @pytest.fixture
-def postgres_url(shared_server: Server) -> Iterator[str]:
-    """The URL of an empty PostgreSQL database."""
+def new_postgres_url(shared_server: Server) -> Iterator[str]:
+    """The URL of a PostgreSQL database that is made for this test alone, without a schema."""
     url = shared_server.fresh_database()
     yield url
     shared_server.execute("postgres", f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
+
+
+@pytest.fixture
+def postgres_url(new_postgres_url: str) -> str:
+    """The URL of an empty PostgreSQL database; folders whose tests leave the schema as it is have another."""
+    return new_postgres_url
 
 
 @pytest.fixture(scope="session")

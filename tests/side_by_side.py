@@ -14,7 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 APART = (
     ("kill",),
-    ("cut", "failover", "powercut", "load"),
+    ("runtime",),
     ("cli", "docs", "examples", "pooled", "portal", "transactions"),
     ("simulator", "sweeps"),
     ("store",),

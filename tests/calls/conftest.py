@@ -1,5 +1,5 @@
 """Engines on each kind of store, as the tests of the runtime open them."""
 
-from tests.runtime.conftest import opened
+from tests.runtime.conftest import opened, postgres_url
 
-__all__ = ["opened"]
+__all__ = ["opened", "postgres_url"]

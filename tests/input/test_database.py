@@ -45,6 +45,12 @@ async def drink(n: int, bad: bool = False) -> int:
     return await (poison(n) if bad else polish(n))
 
 
+@pytest.fixture
+def postgres_url(new_postgres_url: str) -> str:
+    """A database of a test's own: what is written into its schema here would harm the next one."""
+    return new_postgres_url
+
+
 @pytest.mark.parametrize(
     "url",
     [
