@@ -60,7 +60,7 @@ def test_start_reads_what_was_typed_as_the_workflow_annotates_it(
         ([SALE], "missing a required argument: 'order'"),
         ([SALE, "A", "--input", "[]"], "the arguments were given twice"),
         ([SALE, "--input", "nonsense"], "JSON is malformed"),
-        (["tests.cli.till", "A"], "tests.cli.till defines 9 workflows; name one: tests.cli.till:sale"),
+        (["tests.cli.till", "A"], "tests.cli.till defines 10 workflows; name one: tests.cli.till:sale"),
         (["tests.cli.till:sail", "A"], "Did you mean 'sale'?"),
         (["tests.cli.nowhere", "A"], "there is no module 'tests.cli.nowhere'"),
         ([SALE, "A", "--key", ""], "the key is empty"),
