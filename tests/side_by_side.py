@@ -13,13 +13,16 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 APART = (
+    ("kill/test_hangs.py", "kill/test_commit_points.py", "kill/test_pact.py"),
     ("kill",),
     ("runtime",),
     ("cli", "docs", "examples", "pooled", "portal", "transactions"),
     ("simulator", "sweeps"),
     ("store",),
 )
-"""The folders of each run apart; whatever else there is stands in the main one. ``house`` belongs to `make check`."""
+"""The folders and files of each run apart; whatever else there is stands in the main one, and what is named below a
+folder is left out of that folder's run. ``house`` belongs to `make check`.
+"""
 
 NOTHING_RUN = 5
 """What pytest says when none of its tests was selected."""
@@ -28,9 +31,9 @@ NOTHING_RUN = 5
 def main(words: list[str]) -> int:
     """Run them all with these arguments for pytest; the answer is the worst exit code."""
     others = []
-    for folders in APART:
+    for places in APART:
         said = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 (closed at the program's end)
-        started = subprocess.Popen(_pytest([str(HERE / name) for name in folders], words), stdout=said, stderr=said)
+        started = subprocess.Popen(_pytest(_where(places), words), stdout=said, stderr=said)
         others.append((started, said))
     left_out = [f"--ignore={HERE / name}" for name in ("house", *sum(APART, ()))]
     codes = [subprocess.run(_pytest([str(HERE), *left_out], words), check=False).returncode]
@@ -41,6 +44,12 @@ def main(words: list[str]) -> int:
     if set(codes) != {NOTHING_RUN}:
         codes = [code for code in codes if code != NOTHING_RUN]  # what was asked for stands in one of the runs
     return max(codes, key=abs)
+
+
+def _where(places: tuple[str, ...]) -> list[str]:
+    """These folders and files, without what other runs have of them."""
+    others = [name for one in APART for name in one if name not in places and name.partition("/")[0] in places]
+    return [*(str(HERE / name) for name in places), *(f"--ignore={HERE / name}" for name in others)]
 
 
 def _pytest(where: list[str], words: list[str]) -> list[str]:

@@ -20,6 +20,8 @@ ROUGH = Swarm(
     late=0.5,
     storm_seconds=10.0,
 )
+FAILED = {"! keep: failed before", "! keep: failed after"}
+"""What must have been met: which seeds meet it changes with whatever draws more or less."""
 
 
 def history(seed: int, swarm: Swarm | None = None) -> History:
@@ -28,10 +30,12 @@ def history(seed: int, swarm: Swarm | None = None) -> History:
 
 def test_effect_and_result_are_there_together_or_neither_whatever_happens() -> None:
     met: Counter[str] = Counter()
-    for seed in range(10):
+    for seed in range(60):
         told = history(seed, ROUGH if seed % 2 else None).check().log.entries()
         met.update(text for _, _, text in told if text.startswith("! keep: "))
-    assert met.keys() >= {"! keep: failed before", "! keep: failed after"}
+        if seed >= 9 and met.keys() >= FAILED:
+            break
+    assert met.keys() >= FAILED
 
 
 def test_a_history_with_such_steps_is_repeated_to_the_byte() -> None:
