@@ -37,7 +37,7 @@ def _loaded(url: str, parcels: list[int]) -> None:
             handle = await engine.start(truck_in_tree, parcels, key="T-1")
             async with asyncio.timeout(20):
                 while "signal go" not in (await handle.status()).waiting:
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0.001)
 
     asyncio.run(load())
 

@@ -24,7 +24,7 @@ async def undone(engine: Engine, scene: Scene, *, again: int) -> None:
     """The voyage has been taken back, in order, and only so many deeds were done a second time."""
     async with asyncio.timeout(LIMIT):
         while not (rows := await engine.list(Search(kind="voyage"))):
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
     with pytest.raises(ProcessFailed, match="the last train has gone") as caught:
         await engine.result(rows[0].id, timeout=LIMIT)
     assert caught.value.undone == ("reserve_there:2", "night:1", "reserve_there:1")

@@ -36,7 +36,7 @@ async def until(engine: Engine, true: Callable[[Engine], Any]) -> None:
     """Let the engine's event loop turn until something has happened."""
     async with asyncio.timeout(LIMIT):
         while not true(engine):
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
 
 
 def waited_for(engine: Engine) -> int:

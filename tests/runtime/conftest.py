@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from perdure.store.open import store_for
 from perdure.testing.faults import FaultyStore
 
 Open = Callable[..., Awaitable[tuple[Engine, FaultyStore]]]
+QUICK_TURNS, A_MOMENT = 200, 0.002
+"""What has not happened after so many turns of the loop waits for a time or the database: then ask every 2 ms."""
 LIMIT = 20.0
 """Seconds after which a test has failed; nothing waits for this long when all is well."""
 
@@ -53,13 +56,15 @@ async def opened(store_url: str) -> AsyncIterator[Open]:
 async def until(true: Callable[[], Any]) -> None:
     """Let the event loop turn until something has happened."""
     async with asyncio.timeout(LIMIT):
-        while not true():
-            await asyncio.sleep(0)
+        for turn in count():
+            if true():
+                return
+            await asyncio.sleep(0 if turn < QUICK_TURNS else A_MOMENT)
 
 
 async def until_row(engine: Engine, id: str, true: Callable[[Any], Any]) -> Any:
     """Look at a row again and again until it is as wanted."""
     async with asyncio.timeout(LIMIT):
         while not true(row := await engine.row(id)):
-            await asyncio.sleep(0)
+            await asyncio.sleep(A_MOMENT)
     return row

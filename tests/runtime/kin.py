@@ -101,4 +101,4 @@ async def until_statuses(engine: Engine, kind: str, **wanted: int) -> None:
     """Look at the processes of a kind again and again until just so many are of these statuses."""
     async with asyncio.timeout(LIMIT):
         while not wanted.items() <= (await statuses(engine, kind)).items():
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)

@@ -22,7 +22,7 @@ async def swamped(text: str) -> str:
 async def _until_tried(outage: Outage) -> None:
     async with asyncio.timeout(20):
         while not outage.failed:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
 
 
 async def test_ipf121_what_an_engine_cannot_keep_in_memory_is_refused_at_once_and_the_rest_is_kept(

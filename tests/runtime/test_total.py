@@ -48,10 +48,10 @@ async def _over(engine: Any) -> None:
     """Wait until the total time of the task is over, by the store's clock."""
     async with asyncio.timeout(LIMIT):
         while not (found := await engine.store.search(Search(kind="@bank"))):
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
         [task] = found
         while await engine.store.now() <= (task.deadline or 0):
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
 
 
 async def test_ipf76_with_force_an_attempt_at_work_fails_when_the_total_time_is_over(opened: Open) -> None:

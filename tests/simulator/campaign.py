@@ -17,6 +17,22 @@ from perdure.testing.simulator.choice import Record
 from tests.simulator import probes
 
 SCENE = "tests.simulator.scene:scene"
+APART = (
+    "core_damage:damaging",
+    "core_failover:failing_over",
+    "core_former:tenancies",
+    "core_former_release:beside",
+    "core_hangs:in_any_weather",
+    "core_queues:limited_queue",
+    "core_queues:one_till",
+    "core_restore:restoring",
+    "core_suspects:guilty_among_many",
+    "core_sweeps:crowds",
+    "core_upgrade:rolling",
+)
+"""Scenarios in which something happens that must not happen to every history."""
+SHARE = 50
+"""For so many histories of the scene there is one of each of these."""
 LONG = 5_000
 """Histories from which on every probe must have been reached."""
 
@@ -46,7 +62,8 @@ def main(words: Sequence[str]) -> int:
     if options.get("SEED"):
         return simulator([SCENE, *(word for word in words if not word.endswith("="))])
     first, count = int(options.get("FROM") or 0), int(options.get("COUNT") or 1_000)
-    tally = explore(SCENE, range(first, first + count), cores=int(options.get("CORES") or 2), told=_progress)
+    cores = int(options.get("CORES") or 2)
+    tally = explore(SCENE, range(first, first + count), cores=cores, told=_progress)
     print(file=sys.stderr)
     print(*tally.lines(), sep="\n")
     left = missed(tally)
@@ -55,7 +72,19 @@ def main(words: Sequence[str]) -> int:
         print(f"never reached: {name}")
     for one in tally.failed[:10]:
         print(f"repeat it: make sim SEED={one.seed}")
-    return int(bool(tally.failed) or (tally.histories >= LONG and bool(left)))
+    failed = sum([_apart(name, range(first, first + -(-count // SHARE)), cores) for name in APART])
+    return int(bool(tally.failed or failed) or (tally.histories >= LONG and bool(left)))
+
+
+def _apart(name: str, seeds: Sequence[int], cores: int) -> int:
+    """Play one of the scenarios apart; how many of its histories broke a law."""
+    scenario = f"tests.simulator.{name}"
+    tally = explore(scenario, seeds, cores=cores, apart=True)
+    print(f"{name}: {tally.histories:,} histories in {tally.took:,.0f} s, {len(tally.failed)} broke a law")
+    for one in tally.failed[:10]:
+        print(f"SEED={one.seed} {one.law}: {one.text}")
+        print(f"repeat it: python -m perdure.testing.simulator {scenario} SEED={one.seed}")
+    return len(tally.failed)
 
 
 def _progress(tally: Tally) -> None:

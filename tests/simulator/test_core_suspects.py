@@ -8,7 +8,7 @@ from perdure.testing.simulator import Swarm, simulate
 from tests.simulator import core_suspects
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(8))
 def test_the_guilty_are_parked_alone_and_the_innocent_come_to_their_end(seed: int) -> None:
     simulate(core_suspects.guilty_among_many, seed, workflows=[core_suspects]).check()
 

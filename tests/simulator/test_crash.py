@@ -60,19 +60,19 @@ def test_a_node_may_be_killed_before_and_after_every_call(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_a_node_may_be_killed_at_every_fifth_place_of_a_longer_scenario(name: str) -> None:
-    sound(name, kills(name, every=5))
+def test_a_node_may_be_killed_at_every_eleventh_place_of_a_longer_scenario(name: str) -> None:
+    sound(name, kills(name, every=11))
 
 
 @pytest.mark.parametrize("name", PLOTS)
-def test_a_connection_may_be_lost_before_and_after_every_eighth_call(name: str) -> None:
-    sound(name, [(point,) for point in points_at(played(PLOTS[name]).calls[::8], LIVES)])
+def test_a_connection_may_be_lost_before_and_after_every_twentieth_call(name: str) -> None:
+    sound(name, [(point,) for point in points_at(played(PLOTS[name]).calls[::20], LIVES)])
 
 
 @pytest.mark.parametrize("name", PAIRED)
 def test_a_second_kill_may_follow_the_first_one_anywhere(name: str) -> None:
     plot = PLOTS[name]
-    firsts = points_at(played(plot).calls, KILLS)[4::11]
+    firsts = points_at(played(plot).calls, KILLS)[4::23]
     sound(name, [pair for first in firsts for pair in seconds_after(plot, first, KILLS, every=17)])
 
 

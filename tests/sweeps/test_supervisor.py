@@ -22,7 +22,7 @@ async def until(true: Callable[[], Any]) -> None:
     """Let the event loop turn until something has happened."""
     async with asyncio.timeout(LIMIT):
         while not true():
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
 
 
 async def test_what_a_supervisor_finds_is_counted_under_the_name_of_its_sweep(watch: Watch) -> None:

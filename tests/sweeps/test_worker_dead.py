@@ -37,7 +37,7 @@ class Victim:
         await self.store.close()
         async with asyncio.timeout(LIMIT):
             while not any(one.id == self.id and one.lock_free for one in await self.watch.store.workers()):
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.001)
 
 
 async def victim(watch: Watch) -> Victim:

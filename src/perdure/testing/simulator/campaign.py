@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import importlib
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 
 from perdure.clock import Machine
@@ -87,16 +89,21 @@ def scenario_of(name: str) -> Scenario:
 
 
 def explore(
-    scenario: str, seeds: Sequence[int], *, cores: int = 1, told: Callable[[Tally], None] = lambda tally: None
+    scenario: str,
+    seeds: Sequence[int],
+    *,
+    cores: int = 1,
+    told: Callable[[Tally], None] = lambda tally: None,
+    apart: bool = False,
 ) -> Tally:
     """Run a history for each seed; ``scenario`` is ``module:function``. ``told`` hears how far it is.
 
-    Whoever interrupts it (Ctrl-C) gets what has been tallied until then.
+    ``apart`` says that its workers host the workflows of its own module, and not all that the program has. Whoever interrupts it (Ctrl-C) gets what has been tallied until then.
     """
     tally = Tally()
     began = Machine().monotonic()
     with suppress(KeyboardInterrupt):
-        for part in _parts(scenario, seeds, cores):
+        for part in _parts(partial(_explored, scenario, apart), seeds, cores):
             tally.merge(part)
             tally.took = Machine().monotonic() - began
             told(tally)
@@ -104,24 +111,25 @@ def explore(
     return tally
 
 
-def _parts(scenario: str, seeds: Sequence[int], cores: int) -> Iterator[Tally]:
+def _parts(explored: Callable[[Sequence[int]], Tally], seeds: Sequence[int], cores: int) -> Iterator[Tally]:
     portions = [seeds[at : at + AT_ONCE] for at in range(0, len(seeds), AT_ONCE)]
     if cores <= 1:
         for portion in portions:
-            yield _explored(scenario, portion)
+            yield explored(portion)
         return
     with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
         try:
-            for future in [pool.submit(_explored, scenario, portion) for portion in portions]:
+            for future in [pool.submit(explored, portion) for portion in portions]:
                 yield future.result()
         finally:
             pool.shutdown(cancel_futures=True)  # whoever stops in the middle waits for no more than what is begun
 
 
-def _explored(scenario: str, seeds: Iterable[int]) -> Tally:
+def _explored(scenario: str, apart: bool, seeds: Iterable[int]) -> Tally:
     played = scenario_of(scenario)
+    workflows = [sys.modules[played.__module__]] if apart else None
     tally = Tally()
     for seed in seeds:
-        tally.add(simulate(played, seed))
+        tally.add(simulate(played, seed, workflows=workflows))
     gc.collect()  # each history looks after what is its own, not after what became of the one before it
     return tally
