@@ -137,7 +137,7 @@ async def test_f32_code_that_does_not_know_the_recorded_step_or_input_breaks_and
         handle = await first.start(before, "text")
         async with asyncio.timeout(LIMIT):
             while (await handle.status()).mover != "message":
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
         kept = (await first.row(handle.id)).input, await first.history(handle.id)
     async with Engine(store_url, work=True, workflows=[code, drink]) as second:
         await second.signal(handle.id, "go", "went")

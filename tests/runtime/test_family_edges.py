@@ -253,7 +253,7 @@ async def test_a_task_whose_step_its_worker_does_not_know_is_parked_with_advice_
         handle = await shop.start(asks_the_till, 7)
         async with asyncio.timeout(LIMIT):
             while await statuses(shop, "@till") != {"broken": 1}:
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
     [parked] = await shop.list(Search(kind="@till"))
     assert b"import the module that defines it, then run `perdure retry`" in ((await shop.row(parked.id)).error or b"")
     await till.retry(parked.id, why="imported")

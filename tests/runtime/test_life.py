@@ -311,7 +311,7 @@ async def test_s20_a_history_that_does_not_fit_the_code_breaks_with_both_sides_s
     code["second"] = "charge"
     handle = await engine.start(changing)
     while (await handle.status()).mover != "message":
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
     code["second"] = "pack"
     await handle.signal("go")
     with pytest.raises(ProcessBroken, match=r"charge.*pack"):
@@ -376,7 +376,7 @@ async def test_e50_a_graceful_stop_finishes_the_step_in_flight_and_hands_the_res
     async with Engine(store_url, work=True, workflows=[two_gates]) as first:
         handle = await first.start(two_gates)
         while ("gated", 1) not in shop.done:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
         closing = asyncio.create_task(first.close())
         await asyncio.sleep(0)
         gate.set()

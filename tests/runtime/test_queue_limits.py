@@ -115,7 +115,7 @@ async def test_l4_f46_the_tasks_of_a_loud_tenant_do_not_keep_those_of_others_wai
     handle = await engine.start(serves, ["loud"] * 40 + ["quiet"] * 3)
     async with asyncio.timeout(LIMIT):
         while (await engine.queues.list())[0].waiting < 43:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
     await opened(work=True, workflows=[], queues=["bank"])
     await handle.result(LIMIT)
     assert set(done[:6]) == {"loud", "quiet"} and done[:8].count("quiet") == 3
@@ -148,7 +148,7 @@ async def test_ipf73_of_a_blocked_queue_nothing_begins_until_it_is_unblocked(ope
     handle = await engine.start(settles, ["a"])
     async with asyncio.timeout(LIMIT):
         while not (tasks := await engine.list(Search(kind="@bank"))) or tasks[0].mover != "person":
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
     assert tasks[0].waiting == "queue bank is blocked by ana: the bank is closed"
     again = await engine.queues.block("bank", who="bob", why="too")
     assert (again.blocked_by, again.who, again.origin) == ("ana", "bob", "client")
@@ -165,7 +165,7 @@ async def test_a_waiting_task_says_that_its_queue_is_full(opened: Open) -> None:
     await until(lambda: len(running) == 1)
     async with asyncio.timeout(LIMIT):
         while "queue bank is full (1 of 1)" not in [task.waiting for task in await engine.list(Search(kind="@bank"))]:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
     gates["go"].set()
     await handle.result(LIMIT)
 

@@ -77,7 +77,7 @@ async def test_ipf101_among_waiting_tasks_the_more_urgent_go_first(opened: Open)
     handle = await engine.start(seats, {"calm": 9, "first": 0, "usual": 4, "second": 1})
     async with asyncio.timeout(LIMIT):
         while len(await engine.list(Search(kind="@bench"))) < 4:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
     other, _ = await opened(work=True, workflows=[], queues={"bench": 1})
     await handle.result(LIMIT)
     assert done == ["first", "second", "usual", "calm"]
@@ -149,7 +149,7 @@ async def test_ipf62_a_delayed_task_is_given_to_nobody_before_its_time(opened: O
     handle = await engine.start(seats_in_an_hour)
     async with asyncio.timeout(LIMIT):
         while not (found := await engine.store.search(Search(kind="@bench"))):
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
     [task] = found
     parent = await engine.row(handle.id)
     assert task.due_at == parent.created_at + 3600 * 1_000_000

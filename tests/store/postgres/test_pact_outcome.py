@@ -180,7 +180,7 @@ async def test_a_worker_that_is_silent_in_its_transaction_loses_its_session(
     made = await begun(far, row, patience=0.2)
     async with asyncio.timeout(30):
         while await account.run("SELECT 1 FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"):
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
     with pytest.raises(StoreUnavailable, match="the connection was lost"):
         await keep(made, row)
     assert (await keep(await begun(far, row), row)).verdict is PactVerdict.KEPT

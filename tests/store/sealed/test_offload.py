@@ -203,9 +203,9 @@ async def test_an_offload_that_is_away_holds_up_only_those_who_need_it(tried: Tr
         assert (await trial.store.start([start]))[0].verdict is StartVerdict.BUSY
         away.away = False
         while (await trial.commit(commits[0])).verdict is not Verdict.APPLIED:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
         while (await trial.store.start([start]))[0].verdict is not StartVerdict.CREATED:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
         assert (await trial.row(big.id)).state == (await trial.row(start.process.id)).input == NOISE
 
 

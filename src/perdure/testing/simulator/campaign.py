@@ -98,7 +98,8 @@ def explore(
 ) -> Tally:
     """Run a history for each seed; ``scenario`` is ``module:function``. ``told`` hears how far it is.
 
-    ``apart`` says that its workers host the workflows of its own module, and not all that the program has. Whoever interrupts it (Ctrl-C) gets what has been tallied until then.
+    ``apart`` says that its workers host the workflows of its own module, and not all that the program has. Whoever
+    interrupts it (Ctrl-C) gets what has been tallied until then.
     """
     tally = Tally()
     began = Machine().monotonic()
