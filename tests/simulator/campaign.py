@@ -31,7 +31,7 @@ APART = (
     "core_upgrade:rolling",
 )
 """Scenarios in which something happens that must not happen to every history."""
-SHARE = 50
+SHARE = 100
 """For so many histories of the scene there is one of each of these."""
 LONG = 5_000
 """Histories from which on every probe must have been reached."""
