@@ -72,7 +72,8 @@ def main(words: Sequence[str]) -> int:
         print(f"never reached: {name}")
     for one in tally.failed[:10]:
         print(f"repeat it: make sim SEED={one.seed}")
-    failed = sum([_apart(name, range(first, first + -(-count // SHARE)), cores) for name in APART])
+    apart = APART if tally.histories == count else ()  # somebody has interrupted it
+    failed = sum([_apart(name, range(first, first + -(-count // SHARE)), cores) for name in apart])
     return int(bool(tally.failed or failed) or (tally.histories >= LONG and bool(left)))
 
 

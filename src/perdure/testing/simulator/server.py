@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 DOOR: ContextVar[str] = ContextVar("perdure simulated door", default="read")
 """The method of the store that is being called."""
-WRITES = frozenset({"start", "send", "claim", "commit", "enlist", "beat", "retire", "prune", "records", "keep"})
+WRITES = frozenset(
+    {"start", "send", "claim", "commit", "enlist", "beat", "report", "retire", "prune", "records", "keep"}
+)
 SLOW_SECONDS = (1.0, 4.0, 12.0)
 _KINDS = tuple(FAULTS)
 

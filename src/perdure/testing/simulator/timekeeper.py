@@ -1,4 +1,7 @@
-"""The law that the store's time goes on: whatever becomes of the clock, it stands still to the next beat at most."""
+"""The law that the store's time goes on: whatever becomes of the clock, it stands still to the next beat at most.
+
+What a worker reports of its hang is no beat: where all workers hang, nobody acts, and nobody keeps the time.
+"""
 
 from __future__ import annotations
 
