@@ -6,8 +6,11 @@ import asyncio
 from typing import Any
 
 from perdure.authoring.step import step
-from perdure.authoring.workflow import workflow
-from perdure.testing.faults import Gate
+from perdure.authoring.workflow import Workflow, workflow
+from perdure.handle import Handle
+from perdure.runtime.activation import Activation
+from perdure.runtime.worker import Worker
+from perdure.testing.faults import FaultyStore, Gate
 from tests.runtime.conftest import LIMIT, Open, until
 
 gates: dict[str, asyncio.Event] = {}
@@ -34,26 +37,37 @@ async def waits_twice() -> None:
     await follows()
 
 
-async def test_a_row_that_was_let_go_while_a_beat_renewed_it_does_not_stand_still_for_a_lease(opened: Open) -> None:
-    gates["now"] = asyncio.Event()
-    engine, store = await opened(work=True, workflows=[waits])
+async def at_work(opened: Open, workflow: Workflow[[], None]) -> tuple[Handle[None], Worker, Activation, FaultyStore]:
+    """A process whose step is under way, the worker that has it in hand, and the store of that worker."""
+    engine, store = await opened(work=True, workflows=[workflow])
     worker = engine.worker
     assert worker is not None
-    handle = await engine.start(waits)
+    handle = await engine.start(workflow)
     await until(lambda: any(activation.in_flight for activation in worker.scheduler.hand.values()))
     [activation] = worker.scheduler.hand.values()
-    beats = 0
+    return handle, worker, activation, store
+
+
+def let_go_at_a_beat(store: FaultyStore, worker: Worker, activation: Activation) -> asyncio.Event:
+    """Let the process go once a beat has renewed its lease, before the answer is heard; the event says that it was."""
+    dropped = asyncio.Event()
 
     async def let_go(name: str, argument: Any) -> None:
-        nonlocal beats
-        if name == "beat" and argument.renewals and not beats:
-            beats += 1
+        if name == "beat" and argument.renewals and not dropped.is_set():
+            dropped.set()
             worker.scheduler.drop(activation)
 
     store.after = let_go
+    return dropped
+
+
+async def test_a_row_that_was_let_go_while_a_beat_renewed_it_does_not_stand_still_for_a_lease(opened: Open) -> None:
+    gates["now"] = asyncio.Event()
+    handle, worker, activation, store = await at_work(opened, waits)
+    dropped = let_go_at_a_beat(store, worker, activation)
     activation.lease_end = worker.scheduler.time.monotonic() + worker.scheduler.lease_seconds / 2
     worker.pulse.loop.wake()
-    await until(lambda: handle.id_bytes in worker.scheduler.hand and beats == 1)
+    await until(lambda: handle.id_bytes in worker.scheduler.hand and dropped.is_set())
     gates["now"].set()
     await handle.result(LIMIT)
     assert worker.telemetry.counters["takeovers"] == 0, "freed at once, and not when its lease lapsed"
@@ -63,23 +77,10 @@ async def test_a_row_that_was_let_go_while_it_was_looked_whether_it_is_still_our
     opened: Open,
 ) -> None:
     gates["now"] = asyncio.Event()
-    engine, store = await opened(work=True, workflows=[waits])
-    worker = engine.worker
-    assert worker is not None
-    handle = await engine.start(waits)
-    await until(lambda: any(activation.in_flight for activation in worker.scheduler.hand.values()))
-    [activation] = worker.scheduler.hand.values()
-    looks = 0
-
-    async def let_go(name: str, argument: Any) -> None:
-        nonlocal looks
-        if name == "beat" and argument.renewals and not looks:
-            looks += 1
-            worker.scheduler.drop(activation)
-
-    store.after = let_go
+    handle, worker, activation, store = await at_work(opened, waits)
+    dropped = let_go_at_a_beat(store, worker, activation)
     worker.grip.doubt((handle.id_bytes,))
-    await until(lambda: handle.id_bytes in worker.scheduler.hand and looks == 1)
+    await until(lambda: handle.id_bytes in worker.scheduler.hand and dropped.is_set())
     gates["now"].set()
     await handle.result(LIMIT)
     assert worker.telemetry.counters["takeovers"] == 0, "freed at once, and not when its lease lapsed"
@@ -89,12 +90,7 @@ async def test_a_commit_that_was_long_under_way_does_not_shorten_a_lease_that_wa
     opened: Open,
 ) -> None:
     gates["now"], gates["then"] = asyncio.Event(), asyncio.Event()
-    engine, store = await opened(work=True, workflows=[waits_twice])
-    worker = engine.worker
-    assert worker is not None
-    handle = await engine.start(waits_twice)
-    await until(lambda: any(activation.in_flight for activation in worker.scheduler.hand.values()))
-    [activation] = worker.scheduler.hand.values()
+    handle, worker, activation, store = await at_work(opened, waits_twice)
     gate = store.before = Gate("commit")
     gates["now"].set()
     await asyncio.wait_for(gate.reached.wait(), LIMIT)
@@ -114,12 +110,7 @@ async def test_a_row_that_was_let_go_while_a_commit_of_it_was_under_way_does_not
     opened: Open,
 ) -> None:
     gates["now"], gates["then"] = asyncio.Event(), asyncio.Event()
-    engine, store = await opened(work=True, workflows=[waits_twice])
-    worker = engine.worker
-    assert worker is not None
-    handle = await engine.start(waits_twice)
-    await until(lambda: any(activation.in_flight for activation in worker.scheduler.hand.values()))
-    [activation] = worker.scheduler.hand.values()
+    handle, worker, activation, store = await at_work(opened, waits_twice)
     gate = store.before = Gate("commit")
     gates["now"].set()
     await asyncio.wait_for(gate.reached.wait(), LIMIT)

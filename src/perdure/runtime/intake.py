@@ -270,7 +270,10 @@ class Intake:
         among: tuple[bytes, ...] = (),
         only: bytes | None = None,
     ) -> ClaimAnswer:
-        """Claim up to ``limit`` processes of these kinds and versions (``among`` some), and take them in hand."""
+        """Claim up to ``limit`` processes of these kinds and versions, and take them in hand.
+
+        ``among`` some that are named, or ``only`` one, due or not.
+        """
         sent = self.scheduler.time.monotonic()
         claim = Claim(
             self.incarnation.id, hosted, limit, self.scheduler.lease, alone=self.alone, among=among, only=only
