@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from perdure import Handle, receive, step, workflow
-from perdure.kernel.process import FINAL
 from perdure.testing.simulator import Cluster
-
-PATIENCE = 1_200
-"""So many looks, every half second, must suffice for an order to end."""
+from tests.simulator.ending import ends_with
 
 
 @step
@@ -49,18 +46,6 @@ async def beside(cluster: Cluster) -> None:
         await asyncio.sleep(cluster.pick((1.0, 0.0, 4.0)))
     cluster.heal()
     for rounds, handle in orders:
-        await _ends(cluster, rounds, handle)
+        await ends_with(cluster, handle, sum(range(rounds)) + 10 * rounds, f"an order of {rounds} rounds")
     for engine in cluster.engines:
         cluster.probe("an overlooked signal was found", int(engine.telemetry.counters["letters_overlooked"]))
-
-
-async def _ends(cluster: Cluster, rounds: int, handle: Handle[int]) -> None:
-    exact = sum(range(rounds)) + 10 * rounds
-    for _ in range(PATIENCE):
-        row = await cluster.client.row(handle.id_bytes)
-        if row.status in FINAL:
-            came = f"{rounds} rounds came to {row.result!r}"
-            cluster.require("the_value_is_exact", row.result == b"%d" % exact, came)
-            return
-        await asyncio.sleep(0.5)
-    cluster.require("liveness", False, f"an order of {rounds} rounds does not end: it waits for {row.awaiting}")

@@ -6,13 +6,11 @@ import asyncio
 from dataclasses import replace
 
 from perdure import Handle, receive, step, workflow
-from perdure.kernel.process import FINAL, Status
+from perdure.kernel.process import Process, Status
 from perdure.kernel.unknown import UnknownNumber
 from perdure.testing.simulator import Cluster, Swarm
 from perdure.testing.simulator.choice import Choices
-
-PATIENCE = 1_200
-"""So many looks, every half second, must suffice for an order to end; what is left to others waits 30 s at most."""
+from tests.simulator.ending import ends_with
 
 
 @step
@@ -74,19 +72,14 @@ async def rolling(cluster: Cluster) -> None:
 
 
 async def _ends(cluster: Cluster, rounds: int, handle: Handle[int]) -> None:
-    """It comes to its exact value. Nobody has to look at it: a newer worker lives, or will again in a moment."""
-    exact = sum(range(rounds)) + 10 * (rounds // 2)
-    for _ in range(PATIENCE):
-        row = await cluster.client.row(handle.id_bytes)
-        if row.status in FINAL:
-            cluster.require(
-                "the_value_is_exact", row.result == b"%d" % exact, f"{rounds} rounds came to {row.result!r}"
-            )
-            return
+    """It is never parked meanwhile: a newer worker lives, or will again in a moment."""
+
+    def look(row: Process) -> None:
         why = f"{rounds} rounds: {row.error!r}"
         cluster.require("what_is_newer_is_no_damage", row.status is not Status.BROKEN, why)
-        await asyncio.sleep(0.5)
-    cluster.require("liveness", False, f"an order of {rounds} rounds does not end")
+
+    exact = sum(range(rounds)) + 10 * (rounds // 2)
+    await ends_with(cluster, handle, exact, f"an order of {rounds} rounds", look)
 
 
 rolling.weather = weather  # type: ignore[attr-defined]

@@ -8,8 +8,11 @@ import pytest
 
 from perdure.testing.simulator.__main__ import main
 from perdure.testing.simulator.campaign import explore
+from tests.simulator.campaign import APART
 
 PAIRS = "tests.simulator.core_pairs:ten_pairs"
+EXAMPLES = {"core_pairs"}
+"""Scenarios by which campaigns themselves are tried."""
 NAIVE = "tests.simulator.core_pairs:naive"
 
 
@@ -18,6 +21,11 @@ def test_a_campaign_counts_the_same_on_one_core_and_on_two() -> None:
     assert one.failed == two.failed == []
     assert (one.histories, one.calls, one.faults, one.events) == (two.histories, two.calls, two.faults, two.events)
     assert any("12 histories" in line for line in one.lines())
+
+
+def test_a_campaign_leaves_out_no_scenario_apart() -> None:
+    played = {name.partition(":")[0] for name in APART}
+    assert {path.stem for path in Path(__file__).parent.glob("core_*.py")} == played | EXAMPLES
 
 
 def test_the_command_line_names_the_seed_that_repeats_a_failure(

@@ -33,9 +33,7 @@ def overdue(model: Model, search: Search) -> list[Process]:
     what = search.overdue or Overdue.IDLE
     found = [row for row in model.rows.values() if tests[what](row)]
     column = "deadline" if what is Overdue.EXPIRED else "due_at"
-    keyed = sorted(((getattr(row, column), row.id), row) for row in found)
-    if what is Overdue.INBOX:
-        keyed = sorted(((0, row.id), row) for row in found)
+    keyed = sorted(((0 if what is Overdue.INBOX else getattr(row, column), row.id), row) for row in found)
     if what is Overdue.UNHOSTED:
         return _shared([row for _, row in keyed], search)
     return [row for key, row in keyed if search.after is None or key > search.after][: search.limit]

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from perdure.testing.simulator import simulate
-from perdure.testing.simulator.campaign import scenario_of
+from perdure.testing.simulator.campaign import hosted_in, scenario_of
 from perdure.testing.simulator.cluster import Hosted
 from perdure.testing.simulator.history import Scenario
 from perdure.testing.simulator.loop import CUT_SHORT
@@ -52,7 +52,7 @@ def chosen(histories: str) -> tuple[Scenario, Sequence[Hosted]]:
     if not histories:
         return scene, WORKFLOWS
     found = scenario_of(f"tests.simulator.{histories}")
-    return found, [sys.modules[found.__module__]]
+    return found, hosted_in(found)
 
 
 def repeat(file: str) -> dict[str, object]:

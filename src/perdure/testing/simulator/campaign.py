@@ -14,6 +14,7 @@ from functools import partial
 from multiprocessing import get_context
 
 from perdure.clock import Machine
+from perdure.testing.simulator.cluster import Hosted
 from perdure.testing.simulator.history import History, Scenario, simulate
 
 AT_ONCE = 20
@@ -88,6 +89,11 @@ def scenario_of(name: str) -> Scenario:
     return found
 
 
+def hosted_in(scenario: Scenario) -> Sequence[Hosted]:
+    """What the workers of a scenario apart host: the workflows of its own module."""
+    return [sys.modules[scenario.__module__]]
+
+
 def explore(
     scenario: str,
     seeds: Sequence[int],
@@ -128,7 +134,7 @@ def _parts(explored: Callable[[Sequence[int]], Tally], seeds: Sequence[int], cor
 
 def _explored(scenario: str, apart: bool, seeds: Iterable[int]) -> Tally:
     played = scenario_of(scenario)
-    workflows = [sys.modules[played.__module__]] if apart else None
+    workflows = hosted_in(played) if apart else None
     tally = Tally()
     for seed in seeds:
         tally.add(simulate(played, seed, workflows=workflows))
