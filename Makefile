@@ -1,5 +1,5 @@
 # make demo   a thousand orders survive a SIGKILL          make test   everything that proves it
-# make check  format, lint, types, floors, house (seconds)   make kill cut failover powercut load   real failures, counted
+# make check  format, lint, types, floors, house (seconds)   make kill cut failover powercut rolling load   real failures
 # make sim    a thousand simulated histories                 make crash gate   every call cut; broken engines hunted
 # Needs Python 3.11 or later. What is missing comes from the package registries into .venv.
 
