@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
 import pytest
 
-from perdure import Engine, ProcessFailed, Search
+from perdure import Engine, ProcessFailed, Search, Status
 from tests.cli import till
 from tests.cli.conftest import Working
 from tests.cli.terminal import Said, Terminal
@@ -48,6 +49,30 @@ def test_ps_counts_by_kind_and_status(terminal: Terminal, working: Working) -> N
     before = said.out.partition("--before ")[2].split()[0]
     assert terminal("ps", "--before", before).has("3 of 4 processes")
     assert len(terminal("ps", "--before", before, "--json").json) == 3
+
+
+def test_ps_counts_nothing_as_ended_that_it_lists_as_running(
+    terminal: Terminal, working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`until perdure ps | grep ended` would end without the line that it waits for."""
+    working(some_of_each)
+
+    def then_ended(
+        read: Callable[[Engine, Search], Awaitable[object]],
+    ) -> Callable[[Engine, Search], Awaitable[object]]:
+        async def one_ends_behind(engine: Engine, search: Search) -> object:
+            found = await read(engine, search)
+            for view in await store_list(engine, Search(kind="approval", statuses=(Status.RUNNING,))):
+                await engine.terminate(view.id)
+            return found
+
+        return one_ends_behind
+
+    store_list = Engine.list
+    monkeypatch.setattr(Engine, "list", then_ended(Engine.list))
+    monkeypatch.setattr(Engine, "count", then_ended(Engine.count))
+    said = terminal("ps")
+    assert said.has("A-2 approval cancelled") and not said.has("A-2 approval running")
 
 
 @pytest.mark.parametrize(

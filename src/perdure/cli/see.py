@@ -79,12 +79,12 @@ async def ps(
 
 
 async def _list(engine: Engine, search: Search, *, wide: bool, json: bool, now: datetime | None) -> None:
-    views = await engine.list(search)
     if json:
-        page.show_json(views)
+        page.show_json(await engine.list(search))
         return
     assert now is not None
     counts = await engine.count(replace(search, before_id=None))  # of all pages
+    views = await engine.list(search)  # after the counts: nothing is counted as ended that is listed as running
     if not counts:
         page.show("no such process")
         return
