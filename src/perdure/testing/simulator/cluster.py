@@ -59,7 +59,7 @@ class Cluster:
         self.log = Log(loop)
         self.wall = WallClock(loop)
         self.server = Server(loop, swarm, self.log)
-        self.server.kill = self._kill
+        self.server.kill = self._killed_in_a_call
         self.monitor = Monitor(loop, self.server, self.wall, self.log)
         self.server.monitor = self.monitor
         self.monitor.stillness = Stillness(self)
@@ -126,11 +126,12 @@ class Cluster:
         life.struck(self.loop.now)
         return life
 
-    def _kill(self, life: Life) -> None:
-        for node in self.nodes:
-            if node.life is life:
-                node.kill()
-                self.storm.restart(node)
+    def _killed_in_a_call(self, life: Life) -> None:
+        for node in self._at(life):
+            self.storm.kill(node)
+
+    def _at(self, life: Life) -> list[Node]:
+        return [node for node in self.nodes if node.life is life]
 
     def fail_over(self, lost: int) -> list[Loss]:
         """The server fails over to a standby that has not got its last ``lost`` commits: what that set back, who knew.
@@ -168,15 +169,17 @@ class Cluster:
 
     async def die(self) -> None:
         """Called by a step: the OS process in which it runs is killed here and now."""
-        self._kill(self.loop.current())
+        for node in self._at(self.loop.current()):
+            node.kill()
+            self.storm.restart(node)
         await self.loop.create_future()
 
     async def hang(self) -> None:
         """Called by a step: it blocks the event loop in which it runs, until somebody ends that OS process."""
         execution = getattr(ATTEMPT.get(None), "__self__", None)
         life = self.loop.current()
-        for node in self.nodes:
-            if node.life is life and isinstance(execution, Execution):
+        for node in self._at(life):
+            if isinstance(execution, Execution):
                 ask = execution.ask
                 process, place = execution.activation.process.id, f"{ask.name}:{ask.place}"
                 node.hang(Blocker("simulated", process, place, ask.step.timeout, execution.deadline))

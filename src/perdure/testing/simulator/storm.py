@@ -24,7 +24,11 @@ _KINDS = tuple(BLOWS)
 
 
 class Storm:
-    """Looks around every half virtual second for as long as the swarm says; ``blows`` counts what it did."""
+    """Looks around every half virtual second for as long as the swarm says; ``blows`` counts what it did.
+
+    ``killed`` are the incarnations that the weather has killed, here or in a call to the store, each with the processes
+    that it held then: what code has done to its own OS process is not among them.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -33,6 +37,7 @@ class Storm:
         self._cutting: asyncio.Task[None] | None = None
         self._refusing: asyncio.Task[None] | None = None
         self.blows: Counter[str] = Counter()
+        self.killed: dict[bytes, frozenset[bytes]] = {}
 
     def begin(self) -> None:
         """Let it come. Some time after it the calls are quick again, and meet no faults: nobody is to wait for ever."""
@@ -49,6 +54,15 @@ class Storm:
     def end(self) -> None:
         """It is over."""
         self._over = True
+
+    def kill(self, node: Node) -> None:
+        """The weather kills a node: whom that hits is noted, and it is started again after a while."""
+        worker = node.built.worker if node.built is not None and node.alive else None
+        if worker is not None:
+            owner = worker.incarnation.id
+            self.killed[owner] = frozenset(row.id for row in self._cluster.rows() if row.owner == owner)
+        node.kill()
+        self.restart(node)
 
     def restart(self, node: Node) -> None:
         """Have a killed node started again after a while, as a supervisor of services does."""
@@ -110,8 +124,7 @@ class Storm:
         self.blows[blow] += 1
         world, call_in = cluster.loop.world, cluster.loop.call_in
         if blow == "kill":
-            node.kill()
-            self.restart(node)
+            self.kill(node)
         elif blow in ("pause", "block"):
             node.pause()
             call_in(world, cluster.choices.pick(PAUSES if blow == "pause" else BLOCKS, "blow"), node.resume)

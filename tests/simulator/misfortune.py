@@ -1,0 +1,31 @@
+"""Misfortune: an innocent process that was parked because the weather itself killed its worker too often."""
+
+from __future__ import annotations
+
+from msgspec import json
+
+from perdure.kernel.event import EventType
+from perdure.kernel.failure import Failure
+from perdure.kernel.names import id_bytes
+from perdure.kernel.process import Process, Status
+from perdure.limits import ALONE_DEATHS
+from perdure.testing.simulator import Cluster
+
+
+def by_the_weather_alone(cluster: Cluster, row: Process) -> bool:
+    """Whether it is parked as poison, and the weather has killed every worker whose death counts as one alone.
+
+    No engine can tell that from guilt. A worker that code has ended is not the weather's, nor is a death alone while
+    other processes were in hand.
+    """
+    if row.status is not Status.BROKEN or Failure.shown(row.error or b"").type != "Poison":
+        return False
+    before = 0
+    for event in cluster.monitor.known[row.id].events:
+        told = json.decode(event.payload or b"{}") if event.type is EventType.REVIVED else {}
+        if told.get("alone_deaths", 0) > before:
+            worker = id_bytes(told["worker"].split()[-1])
+            if worker not in cluster.storm.killed or cluster.storm.killed[worker] - {row.id}:
+                return False
+        before = told.get("alone_deaths", before)
+    return before >= ALONE_DEATHS
