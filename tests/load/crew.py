@@ -84,14 +84,14 @@ class Crew:
         self.folder = folder
         self.members: list[Member] = []
 
-    async def start(self, **orders: Any) -> Member:
-        """Start a worker; it may not be ready yet. Its orders are those of ``worker.main``."""
+    async def start(self, program: str = "worker", **orders: Any) -> Member:
+        """Start a worker; it may not be ready yet. Its orders are those of ``worker.main``, or of another program."""
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         environment = {**os.environ, "PYTHONPATH": path, FOLDER: str(self.folder)}
         with open(self.folder / "workers.log", "ab") as log:
             member = Member(
                 await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "tests.load.worker", self.url, json.dumps(orders),
+                    sys.executable, "-m", f"tests.load.{program}", self.url, json.dumps(orders),
                     stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
                     env=environment, cwd=ROOT, limit=1 << 24,
                 )
@@ -118,6 +118,13 @@ class Crew:
         """How many calls to the store the living have made."""
         found = [sum((await member.figures())["asked"].values()) for member in self.members if member.alive]
         return sum(found)
+
+
+async def orders() -> asyncio.StreamReader:
+    """What a member reads from its parent, line by line."""
+    said = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(said), sys.stdin)
+    return said
 
 
 @asynccontextmanager

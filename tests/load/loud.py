@@ -41,19 +41,24 @@ async def heard(engine: Engine, handle: Handle[int], messages: int) -> str:
 
 
 async def hot_process(url: str, folder: Path, messages: int) -> Verdict:
-    """The long form: what others feel of it."""
+    """The long form: what others feel of it, while one hot process follows another."""
     verdict = Verdict("hot process")
-    async with crew_on(url, folder) as crew, Engine(url) as client, Engine(url) as sender:
+    async with crew_on(url, folder) as crew, Engine(url) as client:
         await crew.ready(WORKERS)
+        sender = await crew.start("sender", messages=messages)
+        await sender.said("ready")
         async with others(client) as before:
             await asyncio.sleep(BASELINE_SECONDS)
-        handle = await sender.start(hot, messages)
         loop = asyncio.get_running_loop()
-        begun = loop.time()
+        begun, hots = loop.time(), []
         async with others(client) as meanwhile:
-            await sent(handle, messages)
-            verdict.note(await heard(sender, handle, messages))
-        verdict.note(f"in {loop.time() - begun:.1f} s")
+            while loop.time() < begun + BASELINE_SECONDS:
+                sender.tell("another")
+                hots.append(client.handle_of(await client.row(await sender.said("heard"))))
+        each = (loop.time() - begun) / len(hots)
+        for handle in hots:
+            told = await heard(client, handle, messages)
+        verdict.note(f"{told}; {len(hots)} of them, {each:.1f} s each")
     base, loud = part(before.whole), part(meanwhile.whole)
     verdict.bound(
         f"p99 of {len(meanwhile.whole):,} others {loud * 1e3:.0f} ms, before {base * 1e3:.0f} ms: times",

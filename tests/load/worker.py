@@ -20,6 +20,7 @@ from perdure.engine import Engine
 from perdure.runtime.pace import Pace
 from perdure.store.open import store_for
 from perdure.testing.faults import FaultyStore
+from tests.load.crew import orders
 from tests.load.program import HOSTED
 
 asked: Counter[str] = Counter()
@@ -47,15 +48,14 @@ def figures(engines: list[Engine]) -> dict[str, Any]:
     return {"metrics": total, "asked": asked, "by_second": by_second}
 
 
-async def main(url: str, orders: dict[str, Any]) -> None:
+async def main(url: str, wanted: dict[str, Any]) -> None:
     """Work until the input ends."""
-    said = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(said), sys.stdin)
-    if orders.get("wait"):
+    said = await orders()
+    if wanted.get("wait"):
         print("here", flush=True)
         await said.readline()
-    pace = Pace(**orders.get("pace", {}))
-    engines = [engine(url, pace) for _ in range(orders.get("engines", 1))]
+    pace = Pace(**wanted.get("pace", {}))
+    engines = [engine(url, pace) for _ in range(wanted.get("engines", 1))]
     async with AsyncExitStack() as open:
         await asyncio.gather(*(open.enter_async_context(one) for one in engines))
         print("ready", os.getpid(), flush=True)

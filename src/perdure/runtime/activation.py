@@ -20,7 +20,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
-from perdure.runtime import letter, notary, patching, publishing, undoing
+from perdure.runtime import letter, lingering, notary, patching, publishing, undoing
 from perdure.runtime.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class Activation:
         "number",
         "origins",
         "outbox",
+        "patience",
         "process",
         "queued",
         "releasing",
@@ -102,6 +103,7 @@ class Activation:
         self.reported: dict[str, Any] = NOTHING  # by earlier attempts of steps that are still open
         self.origins: dict[Slot, int] | None = None
         self.outbox: Outbox | None = None
+        self.patience = 0
         self.inherited: set[Slot] | None = None
         self.commit: Commit | None = None
         self.heard = process.seen
@@ -187,6 +189,7 @@ class Activation:
         """Record that the code has received a letter, whose payload stays in the inbox."""
         self._record(EventType.MESSAGE_RECEIVED, "", name, None, None, number)
         self._consume(number)
+        lingering.heard(self)
 
     def _consume(self, number: int) -> None:
         if not self.consumed:

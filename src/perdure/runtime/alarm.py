@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from perdure.clock import SECOND
+from perdure.runtime import lingering
 from perdure.runtime.activation import Activation
 from perdure.runtime.store_time import StoreTime
 
@@ -16,7 +17,7 @@ LATE_SECONDS = 0.0005
 class Alarms:
     """One alarm per process in hand, for its earliest timer; a timer that was cancelled meanwhile never fires.
 
-    A process that waits for nothing but children gets one too: it is not kept in hand for ever.
+    A process that waits for nothing but children or messages gets one too: it is not kept in hand for ever.
     """
 
     def __init__(self, time: StoreTime, ring: Callable[[Activation], None]) -> None:
@@ -46,10 +47,10 @@ class Alarms:
 
 
 def _next(activation: Activation, now: int) -> int | None:
-    """When to look again though nothing comes in: at the earliest timer, or when children are awaited no longer."""
+    """When to look again though nothing comes in: at the earliest timer, or when it lingers no longer."""
     timer = activation.loop.next_timer()
     due = None if timer is None else timer[0]
-    outbox = activation.outbox
-    if outbox is not None and outbox.out and now < outbox.patience:
-        return outbox.patience if due is None else min(due, outbox.patience)
+    until = lingering.until(activation)
+    if now < until:
+        return until if due is None else min(due, until)
     return due

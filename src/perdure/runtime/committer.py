@@ -3,8 +3,9 @@
 There is no timer and no window: when nothing is in flight, a record is written at once (group commit, DESIGN 4).
 A batch whose outcome is unknown is sent again, the same records in the same order: every door of the store applies
 a record at most once (rule 5). A batch that the database refuses is halved until the guilty record stands alone
-(rule 6). A commit whose row was locked is set aside and tried again. Starts and sends are refused while too many of
-them wait; commits are not: there are no more of them than processes in hand.
+(rule 6). A record whose row was locked is set aside and tried again; messages to the same process line up behind
+it, so that they arrive in the order of sending. Starts and sends are refused while too many of them wait; commits are
+not: there are no more of them than processes in hand.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class Committer:
         self._starts: deque[Waiting[Start]] = deque()
         self._commits: deque[Waiting[Commit]] = deque()
         self._sends: deque[Waiting[Message]] = deque()
+        self._lines: dict[bytes, list[Waiting[Message]]] = {}  # by process: its row was locked when one was sent to it
+        self._lined = 0
         self._aside: dict[int, Callable[[], None]] = {}
         self._turns_aside = 0
         self._held = 0  # bytes of the starts and sends that wait
@@ -104,10 +107,15 @@ class Committer:
     def send(self, message: Message, answered: Answered) -> None:
         """Have a message sent; ``answered`` gets its SendAnswer, or Overloaded, or BadRecord."""
         size = len(message.payload)
-        if self._has_room(size, answered):
-            self._sends.append((message, answered, size))
-            if self._waiting is not None:
-                self._wake()
+        if not self._has_room(size, answered):
+            return
+        if self._lines and (line := self._lines.get(message.process)) is not None:
+            line.append((message, answered, size))
+            self._lined += 1
+            return
+        self._sends.append((message, answered, size))
+        if self._waiting is not None:
+            self._wake()
 
     def _has_room(self, size: int, answered: Answered) -> bool:
         """Whether one more start or send of so many bytes may wait; it is told Overloaded, or why else, if not."""
@@ -116,7 +124,7 @@ class Committer:
             return False
         held = self._held + size
         fits = held <= limits.WAITING_BYTES or held == size
-        if fits and len(self._starts) + len(self._sends) < limits.WAITING_RECORDS:
+        if fits and len(self._starts) + len(self._sends) + self._lined < limits.WAITING_RECORDS:
             self._held = held
             return True
         self.telemetry.count("overloaded")
@@ -174,7 +182,10 @@ class Committer:
         if again:
             if self._in_doubt:
                 again = [(record, partial(self._as_of, self.sent, answered), size) for record, answered, size in again]
-            self._later(queue, again)
+            if queue is self._sends:
+                self._line_up(again)
+            else:
+                self._later(queue, again)
         if early:  # the store's clock stands still since it was set back: asking without a pause would not move it
             self.telemetry.count("commits_early", len(early))
             self._later(queue, early, due_in)
@@ -224,15 +235,41 @@ class Committer:
 
     def _later(self, queue: deque[Waiting[Record]], again: list[Waiting[Record]], seconds: float = 0.0) -> None:
         """Put records back after a moment: their rows are locked by somebody, or their timers are not due yet."""
-        self.telemetry.count("commits_busy", len(again))
 
+        def put_back() -> None:
+            queue.extend(again)
+            self._held += sum(entry[2] for entry in again if not isinstance(entry[0], Commit))
+
+        self._put_aside(len(again), put_back, seconds)
+
+    def _line_up(self, again: Sequence[Waiting[Any]]) -> None:
+        """Put messages back after a moment; whatever else is sent to these processes until then goes behind them."""
+        lines: dict[bytes, list[Waiting[Message]]] = {}
+        for entry in again:
+            lines.setdefault(entry[0].process, []).append(entry)
+            self._held += entry[2]
+        for _ in range(len(self._sends)):
+            entry = self._sends.popleft()
+            lines.get(entry[0].process, self._sends).append(entry)
+        self._lines.update(lines)
+        self._lined += sum(map(len, lines.values()))
+
+        def put_back() -> None:
+            for process in lines:
+                line = self._lines.pop(process)
+                self._lined -= len(line)
+                self._sends.extend(line)
+
+        self._put_aside(len(again), put_back)
+
+    def _put_aside(self, records: int, back: Callable[[], None], seconds: float = 0.0) -> None:
+        self.telemetry.count("commits_busy", records)
         self._turns_aside += 1
         turn = self._turns_aside
 
         def put_back() -> None:
             if self._aside.pop(turn, None) is not None:
-                queue.extend(again)
-                self._held += sum(entry[2] for entry in again if not isinstance(entry[0], Commit))
+                back()
                 self._wake()
 
         self._aside[turn] = put_back

@@ -10,7 +10,7 @@ from perdure.kernel.message import Message, MessageType
 from perdure.loop import Loop
 from perdure.runtime import letter
 from perdure.runtime.activation import Activation
-from perdure.runtime.outbox import rests
+from perdure.runtime.lingering import rests
 from perdure.runtime.scheduler import Scheduler
 from perdure.store.base import Store
 

@@ -12,7 +12,7 @@ from perdure.errors import StoreError
 from perdure.kernel.lease import Claim, ClaimAnswer
 from perdure.loop import Loop
 from perdure.runtime.incarnation import Incarnation
-from perdure.runtime.outbox import rests
+from perdure.runtime.lingering import rests
 from perdure.runtime.portion import Portion, is_of_what_was_read
 from perdure.runtime.scheduler import Scheduler
 from perdure.runtime.takeover import without_the_dead

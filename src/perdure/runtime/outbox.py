@@ -301,9 +301,3 @@ def _stop(ask: Ask[Any]) -> Stop:
 
 def _goes_on(ask: Ask[Any]) -> bool:
     return ask.asked.on_parent_end == "abandon"
-
-
-def rests(activation: Activation) -> bool:
-    """Whether a process is in hand for no other reason than children that may answer soon."""
-    outbox = activation.outbox
-    return outbox is not None and len(outbox.out) > 0 and not (activation.in_flight or activation.inputs)

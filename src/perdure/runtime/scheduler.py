@@ -233,7 +233,7 @@ class Scheduler:
         if outcome.status is RUNNING and not loop.finished:
             outcome = bounded(activation, outcome)
             if outcome.busy:
-                if loop.timers.open or activation.outbox is not None:
+                if loop.timers.open or activation.outbox is not None or activation.patience:
                     self.alarms.set(activation)
                 if written:
                     return

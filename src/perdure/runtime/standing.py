@@ -7,7 +7,7 @@ from perdure.clock import microseconds
 from perdure.kernel.failure import Failure
 from perdure.kernel.outcome import STILL_BUSY, Outcome
 from perdure.kernel.process import COMPLETED, Status
-from perdure.runtime import undoing
+from perdure.runtime import lingering, undoing
 from perdure.runtime.activation import Activation
 from perdure.runtime.store_time import StoreTime
 
@@ -35,9 +35,7 @@ def outcome(activation: Activation, time: StoreTime, hold: int) -> Outcome:
     wake_at = min(times, default=None)
     if wake_at is not None:
         wake_at = min(wake_at, time.now() + FARTHEST)
-    busy = wake_at is not None and wake_at - time.now() <= hold
-    if outbox is not None and away and outbox.patience > time.now():
-        busy = True
+    busy = (wake_at is not None and wake_at - time.now() <= hold) or lingering.until(activation) > time.now()
     # What it waits for is said also where it stays in hand, unless it is a timer: then no death counts against it.
     awaiting = None if busy and wake_at is not None else loop.awaiting()
     return Outcome(Status.RUNNING, busy, wake_at, awaiting, loop.state)

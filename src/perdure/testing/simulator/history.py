@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from perdure import limits
 from perdure.authoring import wall
 from perdure.authoring.ending import close
 from perdure.testing.simulator import database
@@ -25,6 +26,8 @@ from perdure.testing.simulator.violation import Violation
 
 Scenario: TypeAlias = Callable[[Cluster], Awaitable[object]]
 """What happens in a history: an async function that is handed the cluster."""
+
+FEW_EVENTS = 3
 
 log = logging.getLogger("perdure")
 
@@ -97,7 +100,7 @@ def simulate(
     wall.build()
     with _uncollected():
         try:
-            with closed(loop), _listening(loop, cluster):
+            with closed(loop), _listening(loop, cluster), _lingering(seed):
                 loop.run(_whole(cluster, scenario))
         except Violation as broken:
             violation = broken
@@ -161,6 +164,18 @@ def _listening(loop: SimLoop, cluster: Cluster) -> Iterator[None]:
     finally:
         log.handlers[:], log.propagate = before[0], before[1]
         log.setLevel(before[2])
+
+
+@contextmanager
+def _lingering(seed: int) -> Iterator[None]:
+    """While inside, in every other history, a process of few events lingers as one with a long history does."""
+    before = limits.LONG_HISTORY_EVENTS
+    if seed % 2:
+        limits.LONG_HISTORY_EVENTS = FEW_EVENTS
+    try:
+        yield
+    finally:
+        limits.LONG_HISTORY_EVENTS = before
 
 
 @contextmanager

@@ -160,10 +160,18 @@ class SimStore(SqliteStore):
         rate = server.swarm.conflict if server.on and self.faulty else 0.0
         if not records or not server.choices.chance(rate, "fault"):
             return records, set()
-        locked = {server.choices.draw(len(records), "fault")}
+        row = _row(records[server.choices.draw(len(records), "fault")])
+        locked = {number for number, one in enumerate(records) if _row(one) == row}
         server.faults["locked row"] += 1
         self.life.struck(server.loop.now)
         return [one for number, one in enumerate(records) if number not in locked], locked
+
+
+def _row(record: Record) -> bytes:
+    """The id of the process whose row a record writes."""
+    if isinstance(record, Message):
+        return record.process
+    return record.after.id if isinstance(record, Commit) else record.process.id
 
 
 def _named(name: str) -> Any:

@@ -25,13 +25,14 @@ BEGIN
     END IF;
     SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
-    SELECT array_agg(l.n) INTO held
+    -- Once for each target: were it let go between two messages, the second would arrive and the first would not.
+    SELECT array_agg(one.n) INTO held
     FROM (
-        SELECT u.n FROM (
-            SELECT o.process, o.n::int AS n FROM unnest(m_process) WITH ORDINALITY AS o(process, n)
-            ORDER BY o.process, o.n) AS u
+        SELECT u.places FROM (
+            SELECT o.process, array_agg(o.n::int) AS places FROM unnest(m_process) WITH ORDINALITY AS o(process, n)
+            GROUP BY o.process ORDER BY o.process) AS u
         CROSS JOIN LATERAL (SELECT FROM perdure.process p WHERE p.id = u.process FOR NO KEY UPDATE SKIP LOCKED) AS p
-    ) AS l;
+    ) AS l CROSS JOIN LATERAL unnest(l.places) AS one(n);
     FOREACH n IN ARRAY coalesce(held, '{}') LOOP
         locked[n] := true;
     END LOOP;
