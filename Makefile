@@ -28,7 +28,7 @@ help:
 demo: $(VENV)/runs
 	@PERDURE_URL='$(PERDURE_URL)' $(BIN)/perdure demo
 
-test: check postgres $(VENV)/plays-s3
+test: $(VENV)/plays-s3 check postgres
 	@$(BIN)/python -m tests.side_by_side $(PYTEST_ARGS)
 
 # Histories of simulated clusters: make sim, make sim SEED=17 (one, shrunk if it fails), make sim-long COUNT=50000
@@ -133,11 +133,12 @@ $(VENV)/develops: pyproject.toml | $(VENV)/runs
 	@$(PIP) --editable '.[dev]'
 	@touch $@
 
-# A double of an object store: of use to a handful of tests only, so no part of what checks need.
-$(VENV)/plays-s3: pyproject.toml | $(VENV)/develops
-	@echo "installing a double of an object store …"
-	@$(PIP) --editable '.[s3-test]'
-	@touch $@
+# All that every test needs, in one go, compiled when it is imported: much of it never is. With a double of an object store,
+# which is of use to a handful of tests only, so no part of what checks need.
+$(VENV)/plays-s3: pyproject.toml | $(BIN)/python
+	@echo "installing perdure, what its tests need, and a double of an object store …"
+	@$(PIP) --no-compile --editable '.[uvloop,dev,s3-test]' || $(PIP) --no-compile --editable '.[dev,s3-test]'
+	@touch $(VENV)/runs $(VENV)/develops $@
 
 clean:
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

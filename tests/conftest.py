@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,9 @@ pytest.register_assert_rewrite("perdure.testing.conformance")  # whichever folde
 from perdure.runtime import collector  # noqa: E402
 from perdure.store.postgres import PostgresStore  # noqa: E402
 from perdure.testing.postgres import Server, at_once  # noqa: E402
+from tests.introspection import asked_once  # noqa: E402
 from tests.pooler import Pooler, program  # noqa: E402
-from tests.store.ground_postgres import clear  # noqa: E402
+from tests.store.cleaner import Cleaner  # noqa: E402
 
 NO_FSYNC = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
 """These tests kill no machine; those that crash their server bring one of their own."""
@@ -69,7 +69,7 @@ def postgres_url(new_postgres_url: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def migrated(shared_server: Server) -> str:
+def migrated(shared_server: Server) -> Iterator[str]:
     """The URL of a PostgreSQL database that is migrated already, so that a test only has to empty it."""
     url = shared_server.fresh_database()
 
@@ -79,13 +79,21 @@ def migrated(shared_server: Server) -> str:
         await store.close()
 
     at_once(migrate)
-    return url
+    with asked_once(url):
+        yield url
+
+
+@pytest.fixture(scope="session")
+def cleaner(migrated: str) -> Iterator[Cleaner]:
+    """Empties that database between tests, on a connection that it keeps."""
+    with Cleaner(migrated) as made:
+        yield made
 
 
 @pytest.fixture
-def cleared_url(migrated: str) -> str:
+def cleared_url(migrated: str, cleaner: Cleaner) -> str:
     """The URL of that database, with nothing in it: to make one anew takes longer than many a test."""
-    at_once(partial(clear, migrated))
+    cleaner.clear()
     return migrated
 
 

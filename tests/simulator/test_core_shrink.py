@@ -16,7 +16,7 @@ def played(seed: int, choices: Record | None = None, most: int | None = None) ->
 
 
 def failing() -> History:
-    for seed in range(200):
+    for seed in range(10, 200):  # the first of these shrinks sooner than that of all
         history = played(seed)
         if history.violation is not None and history.decisions > 100:
             return history

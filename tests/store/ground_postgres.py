@@ -25,24 +25,6 @@ RESET = """
         lead_since = NULL, slewed_at = NULL, mending = false, version = 0
 """
 LOCK = "SELECT FROM perdure.process WHERE id = ANY ($1) FOR UPDATE"
-LEFT_OPEN = """
-    SELECT pg_terminate_backend(s.pid) FROM pg_stat_activity s
-    WHERE s.datname = current_database() AND s.pid <> pg_backend_pid()
-"""
-LEFT_BESIDE = """
-    SET client_min_messages = warning;
-    DO $$
-    DECLARE
-        one regclass;
-    BEGIN
-        FOR one IN SELECT c.oid FROM pg_class c WHERE c.relkind = 'r' AND c.oid > (
-            SELECT max(p.oid) FROM pg_proc p WHERE p.pronamespace = 'perdure'::regnamespace) LOOP
-            EXECUTE format('DROP TABLE %s CASCADE', one);
-        END LOOP;
-    END
-    $$
-"""
-"""Drops the tables of a test's own: they are younger than what migrating has made."""
 FEW = 300
 """Rows up to which deleting them is quicker than truncating the tables."""
 
@@ -89,17 +71,6 @@ async def empty(outside: asyncpg.Connection, at: int | None = None) -> None:
     few = await outside.fetchval(FULL) <= FEW
     await outside.execute(DELETE if few else TRUNCATE)
     await outside.execute(RESET, at)
-
-
-async def clear(url: str) -> None:
-    """Make a migrated database as good as new, whatever the test before has left in it and whoever is still there."""
-    outside = await asyncpg.connect(url)
-    try:
-        await outside.execute(LEFT_OPEN)
-        await outside.execute(LEFT_BESIDE)
-        await empty(outside)
-    finally:
-        await outside.close()
 
 
 @asynccontextmanager

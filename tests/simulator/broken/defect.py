@@ -86,11 +86,17 @@ def _defect(defect: Defect, text: str) -> Defect:
 
 
 def plant(defect: Defect, folder: Path) -> Path:
-    """Copy the package into a folder, with the defect in it; the answer is what PYTHONPATH must begin with."""
-    shutil.copytree(SOURCE, folder / "perdure", ignore=shutil.ignore_patterns("__pycache__"))
+    """Copy the package into a folder, with the defect in it; the answer is what PYTHONPATH must begin with.
+
+    What is compiled goes along, for a broken engine is imported many times and edited in a line; but what an edit makes
+    untrue does not, nor what is being compiled just now.
+    """
+    shutil.copytree(SOURCE, folder / "perdure", ignore=shutil.ignore_patterns("*.pyc.*"))
     for edit in defect.edits:
         path = folder / "perdure" / edit.file
         path.write_text(edit.made(path.read_text()))
+        for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+            compiled.unlink()
     return folder
 
 
