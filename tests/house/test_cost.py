@@ -21,7 +21,7 @@ from perdure import Engine, step, workflow
 from perdure.authoring.workflow import Workflow
 from tests.house.tree import PACKAGE
 
-PROCESSES, FIRST = 100, 40
+PROCESSES = 100
 BUDGETS = {
     (3, 11): {"step": 2_245, "process": 5_080},
     (3, 12): {"step": 2_125, "process": 4_810},
@@ -81,7 +81,7 @@ async def bytecodes(flow: Workflow[..., int]) -> float:
             async def process(n: int) -> int:
                 return await (await engine.start(flow, n)).result()
 
-            await asyncio.gather(*map(process, range(FIRST)))
+            await asyncio.gather(*map(process, range(PROCESSES)))
             counts.clear()
             await asyncio.gather(*map(process, range(PROCESSES)))
             return sum(counts.values()) / PROCESSES

@@ -76,7 +76,7 @@ async def test_plans_made_while_the_tables_were_tiny_stay_right_when_they_are_no
     await postgres.outside.execute("VACUUM ANALYZE")
     await work(trial, 1, 2)
     before = await counters(postgres)
-    await work(trial, 12, 400)
+    await work(trial, 6, 400)
     await store.close()
     entries, scanned, written = (after - once for after, once in zip(await counters(postgres), before, strict=True))
     assert scanned < 100
