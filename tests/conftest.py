@@ -17,7 +17,7 @@ from tests.introspection import asked_once  # noqa: E402
 from tests.pooler import Pooler, program  # noqa: E402
 from tests.store.cleaner import Cleaner  # noqa: E402
 
-NO_FSYNC = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
+NO_FSYNC = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=16MB")
 """These tests kill no machine; those that crash their server bring one of their own."""
 
 
