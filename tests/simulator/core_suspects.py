@@ -7,6 +7,7 @@ import asyncio
 from perdure import Retry, step, workflow
 from perdure.kernel.process import Status
 from perdure.kernel.quarantine import is_suspect
+from perdure.limits import SUSPECT_DEATHS
 from perdure.testing.simulator import Cluster
 from tests.simulator.misfortune import by_the_weather_alone
 
@@ -18,13 +19,15 @@ WORKERS_SECONDS = 40.0
 
 
 class Now:
-    """The cluster of the history that is played."""
+    """The cluster of the history that is played; ``begun`` is how often a step that lasts has begun in it."""
 
     cluster: Cluster
+    begun: int
 
 
 @step(retry=Retry.NONE, timeout=2 * LASTS_SECONDS)
 async def lasting(seconds: float) -> str:
+    Now.begun += 1
     await asyncio.sleep(seconds)
     return "done"
 
@@ -47,7 +50,7 @@ async def guilty() -> None:
 
 async def guilty_among_many(cluster: Cluster) -> None:
     """Some kill their worker: they are parked after deaths alone, and whoever does no harm is never parked."""
-    Now.cluster = cluster
+    Now.cluster, Now.begun = cluster, 0
     for n in range(cluster.pick((12, 5, 30))):
         await cluster.client.start(innocent, float(cluster.pick((8, 2, 20))), key=f"{n}")
     for _ in range(cluster.pick((1, 2, 3))):
@@ -66,7 +69,7 @@ async def guilty_among_many(cluster: Cluster) -> None:
 
 async def lasting_suspects(cluster: Cluster) -> None:
     """Thrice the workers die with all in hand: each goes on soon, in groups beside each other, however long."""
-    Now.cluster = cluster
+    Now.cluster, Now.begun = cluster, 0
     many = cluster.pick((6, 3, 9))
     for n in range(many):
         await cluster.client.start(innocent, LASTS_SECONDS, key=f"{n}")
@@ -84,6 +87,33 @@ async def lasting_suspects(cluster: Cluster) -> None:
     await cluster.settled(stall=2 * LASTS_SECONDS)
     done = [row for row in cluster.rows() if row.status is Status.COMPLETED and row.deaths == 0]
     cluster.require("the_innocent_go_on", len(done) == many, f"{len(done)} of {many} have completed")
+
+
+async def taken_over(cluster: Cluster) -> None:
+    """A quarantine worker stands still past its lease: who takes its suspect over runs it to its end."""
+    Now.cluster, Now.begun = cluster, 0
+    await cluster.client.start(innocent, 30.0)
+    dead: set[bytes] = set()
+    for _ in range(SUSPECT_DEATHS):
+        await _all_in_hand(cluster, dead)
+        dead |= {row.owner for row in cluster.rows() if row.owner}
+        for node in [node for node in cluster.workers if node.alive]:
+            cluster.storm.kill(node)
+    await _all_in_hand(cluster, dead)
+    (row,) = cluster.rows()
+    fate = cluster.server.fate
+    cluster.server.fate = lambda store, door: "failed before" if door == "retire" else ""  # nobody ends it before
+    for node in [node for node in cluster.workers if node.life is cluster.server.locks[row.owner or b""]]:
+        node.pause()
+    await asyncio.sleep(cluster.swarm.pace.lease_seconds)
+    cluster.bear(cluster.workers[0])
+    await _all_in_hand(cluster, {row.owner or b""})
+    cluster.server.fate = fate
+    lapsed = any(b'"lease":"lapsed"' in (event.payload or b"") for event in cluster.monitor.known[row.id].events)
+    cluster.probe("a suspect was taken over", lapsed)
+    cluster.heal()
+    await cluster.settled()
+    cluster.require("suspects_are_run_to_their_end", Now.begun == SUSPECT_DEATHS + 2, f"it was begun {Now.begun} times")
 
 
 async def _all_in_hand(cluster: Cluster, dead: set[bytes]) -> None:

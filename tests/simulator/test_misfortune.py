@@ -28,7 +28,7 @@ async def _its_worker(cluster: Cluster, dead: set[bytes], *, alone: bool) -> tup
 
 async def _parked(cluster: Cluster, by_weather: Sequence[bool]) -> list[bytes]:
     """Have the one innocent process parked; the weather kills its solitary workers, or something else does."""
-    core_suspects.Now.cluster = cluster
+    core_suspects.Now.cluster, core_suspects.Now.begun = cluster, 0
     await cluster.client.start(core_suspects.innocent, core_suspects.LASTS_SECONDS)
     dead: list[bytes] = []
     for weather in (*[True] * SUSPECT_DEATHS, *by_weather):
@@ -68,7 +68,7 @@ def test_a_death_alone_among_others_in_hand_is_excused_by_no_weather() -> None:
 
 def test_what_code_does_to_its_own_worker_is_not_the_weathers_doing() -> None:
     async def scenario(cluster: Cluster) -> None:
-        core_suspects.Now.cluster = cluster
+        core_suspects.Now.cluster, core_suspects.Now.begun = cluster, 0
         await cluster.client.start(core_suspects.guilty)
         await cluster.settled()
         (row,) = cluster.rows()
@@ -80,7 +80,7 @@ def test_what_code_does_to_its_own_worker_is_not_the_weathers_doing() -> None:
 
 def test_a_worker_that_a_call_to_the_store_kills_was_killed_by_the_weather() -> None:
     async def scenario(cluster: Cluster) -> None:
-        core_suspects.Now.cluster = cluster
+        core_suspects.Now.cluster, core_suspects.Now.begun = cluster, 0
         await cluster.client.start(core_suspects.innocent, 8.0)
         node, worker = await _its_worker(cluster, set(), alone=False)
         life = node.life

@@ -202,7 +202,8 @@ class Worker:
             try:
                 await asyncio.wait_for(claimed.wait(), seconds)
             except TimeoutError:
-                return
+                if not self.scheduler.hand:  # it is told of a claim before that has looked who died, and is in hand
+                    return
             claimed.clear()
             emptied.clear()
             if self.busy:

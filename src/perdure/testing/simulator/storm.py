@@ -57,10 +57,9 @@ class Storm:
 
     def kill(self, node: Node) -> None:
         """The weather kills a node: whom that hits is noted, and it is started again after a while."""
-        worker = node.built.worker if node.built is not None and node.alive else None
-        if worker is not None:
-            owner = worker.incarnation.id
-            self.killed[owner] = frozenset(row.id for row in self._cluster.rows() if row.owner == owner)
+        if node.alive:
+            for worker in [worker for worker, life in self._cluster.server.locks.items() if life is node.life]:
+                self.killed[worker] = frozenset(row.id for row in self._cluster.rows() if row.owner == worker)
         node.kill()
         self.restart(node)
 
