@@ -31,7 +31,7 @@ class Intake:
 
     A hint may name who is due: then those are claimed without looking for others, until the next look is due.
     ``ended`` is called when the store says that this incarnation was ended; ``suspects`` is told whether suspects
-    are due.
+    are due, and ``kept`` says that some wait for a place in their queue.
     ``unsure`` says that a claim may have been applied whose rows were not taken in hand: ``reconcile`` frees them.
     """
 
@@ -43,7 +43,8 @@ class Intake:
         self.capacity = limits.IN_FLIGHT_PROCESSES
         self.alone = False
         self.ended: Callable[[bytes], None] = lambda incarnation: None
-        self.suspects: Callable[[bool], None] = lambda due: None
+        self.suspects: Callable[[bool, bool], None] = lambda due, kept: None
+        self.kept = False
         self.loop = Loop("intake", self._tick)
         self.reconcile: Callable[[], Awaitable[int]] | None = None
         self.claimed_any = asyncio.Event()
@@ -61,6 +62,7 @@ class Intake:
         self._not_before = 0.0  # after a claim of one alone has failed: no look at all that is due until then
         self._suspects_at = 0.0
         self._later: asyncio.TimerHandle | None = None
+        self._gives_way = False  # to suspects that wait for a place, which are told of it at the same time
 
     def wake(self) -> None:
         """Something may be due: look for all that is."""
@@ -85,6 +87,10 @@ class Intake:
         """Processes of these kinds are due: claim those named, or look for all if none is."""
         ours = {kind for kind, _ in self.registry.hosted}.intersection(kinds)
         if not ours:
+            return
+        if self._gives_way and not due:
+            self._gives_way = False
+            self.soon()
             return
         if due and not self.alone and ours.issubset(kind for kind, _ in self._unlimited()):
             self._named |= dict.fromkeys(id for id in due if id not in self.scheduler.hand and id not in self._asking)
@@ -147,8 +153,7 @@ class Intake:
             return self._failed(asked, error)
         self.unsure = False
         self._portion.succeeded()
-        if not self.alone:
-            self.suspects(any(answer.suspects for answer in answers))
+        self._tell(answers)
         wait = 0.0 if full else self._until(answers)
         self._look_at = self.scheduler.time.monotonic() + wait
         return wait
@@ -170,8 +175,15 @@ class Intake:
             return limits.POLL_SECONDS
         if self.scheduler.time.monotonic() >= self._suspects_at:
             self._suspects_at = self.scheduler.time.monotonic() + limits.POLL_SECONDS
-            self.suspects((await self.claim(self.registry.hosted, 0)).suspects)
+            self._tell([await self.claim(self.registry.hosted, 0)])
         return 0.01
+
+    def _tell(self, answers: Sequence[ClaimAnswer]) -> None:
+        """Say whether suspects are due. Once something of ours has begun, the next free place is theirs to try for."""
+        self.kept = any(answer.suspects_kept for answer in answers)
+        self._gives_way = self.kept and not self.alone and any(answer.claimed for answer in answers)
+        if not self.alone:
+            self.suspects(any(answer.suspects for answer in answers), self.kept)
 
     async def _claim_named(self, room: int) -> float:
         """Claim those that hints have named; others may have been quicker, which the answer does not tell."""

@@ -196,12 +196,14 @@ class Worker:
         return self.busy < self.shortages.room(self.pace.in_flight) and self.shortages.serves(kind)
 
     async def until_idle(self, seconds: float) -> None:
-        """Work until nothing has been claimed for so many seconds and nothing is in hand."""
+        """Work until nothing has been claimed for so many seconds, and nothing is in hand or waits for a place."""
         claimed, emptied = self.intake.claimed_any, self.scheduler.emptied
         while True:
             try:
                 await asyncio.wait_for(claimed.wait(), seconds)
             except TimeoutError:
+                if self.intake.kept:
+                    continue
                 if not self.scheduler.hand:  # it is told of a claim before that has looked who died, and is in hand
                     return
             claimed.clear()

@@ -217,7 +217,7 @@ class PostgresStore:
             for before, process in taken
         )
         self.lineage.claimed(process for _, process in taken)
-        return ClaimAnswer(claimed, now, next_due_at, alive, suspects, self._ahead)
+        return ClaimAnswer(claimed, now, next_due_at, alive, bool(suspects), self._ahead, suspects is None)
 
     async def _held(
         self, claimed: Sequence[Process]

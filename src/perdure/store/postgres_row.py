@@ -58,10 +58,14 @@ def send_answers(messages: Sequence[Message], row: asyncpg.Record) -> list[SendA
     ]
 
 
-def claim_head(rows: Sequence[asyncpg.Record]) -> tuple[int, int | None, bool, bool]:
-    """What a claim answers beside the rows taken, which it may say in several parts: see ``claim_queued``."""
+def claim_head(rows: Sequence[asyncpg.Record]) -> tuple[int, int | None, bool, bool | None]:
+    """What a claim answers beside the rows taken, which it may say in several parts: see ``claim_queued``.
+
+    The last is whether suspects are due, None if there are only such as their queue has no place for.
+    """
     next_due_at = min((row[1] for row in rows if row[1] is not None), default=None)
-    return rows[0][0], next_due_at, all(row[2] for row in rows), any(row[3] for row in rows)
+    suspects = any(row[3] for row in rows) or (None if any(row[3] is None for row in rows) else False)
+    return rows[0][0], next_due_at, all(row[2] for row in rows), suspects
 
 
 def process_of(columns: Sequence[Any]) -> Process:

@@ -105,6 +105,14 @@ SELECT json_group_array(json_array(due_at, hex(id), share, cost, bytes, alone_de
     ORDER BY due_at, id LIMIT :most
 )
 
+-- name: suspects_in_queue
+-- Whether suspects are due.
+SELECT EXISTS (
+    SELECT 1 FROM process INDEXED BY process_suspect
+    WHERE kind = :kind AND code IN (SELECT value FROM json_each(:codes)) AND due_at <= :now
+    AND status = 1 AND owner IS NULL AND reminder = 0 AND deaths >= 2
+)
+
 -- name: read_loads
 SELECT json_group_array(json_array(substr(kind, 2), share, cost, tasks)) FROM (
     SELECT kind, share, coalesce(cost, 1) AS cost, count(*) AS tasks FROM process INDEXED BY process_running

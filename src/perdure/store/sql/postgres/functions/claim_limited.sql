@@ -2,7 +2,7 @@
 -- The row of the queue is locked first, so that no two claims count what runs at once; the count is read in a later
 -- statement (rule 3), and a claim that finds the row locked goes on without this queue and comes again soon. Whatever
 -- needs no lock to be known (blocked, full, nothing due) is looked at before it: a poll in vain writes nothing.
--- A lapsed task keeps its place: whoever takes it over takes the place over, and only pays the rate.
+-- "suspects" is null if some are due for which there is no place. A lapsed task keeps its place: whoever takes it over takes the place over, and only pays the rate.
 CREATE OR REPLACE FUNCTION perdure.claim_limited(
     wanted text, codes text[], most int, alone boolean, only_id uuid, t timestamptz,
     OUT taken uuid[], OUT owned uuid[], OUT next_t timestamptz, OUT suspects boolean
@@ -108,13 +108,14 @@ BEGIN
     IF (q.rate IS NOT NULL AND cardinality(taken) > 0) OR chosen.turn <> q.turn THEN
         UPDATE perdure.queue k SET next_at = q.next_at, turn = chosen.turn WHERE k.name = wanted;
     END IF;
-    IF slots < greatest(coalesce(chosen.refused, 1), 1) THEN
-        RETURN;  -- it is full: who ends a task tells
-    END IF;
     suspects := EXISTS (
         SELECT FROM perdure.process p
         WHERE p.kind = queued AND p.code = ANY (codes) AND p.priority BETWEEN 0 AND 9 AND p.due_at <= t
           AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths >= 2 AND p.id <> ALL (taken));
+    IF slots < greatest(coalesce(chosen.refused, 1), 1) THEN
+        suspects := nullif(suspects, true);
+        RETURN;  -- it is full: who ends a task tells
+    END IF;
     IF more THEN
         next_t := t;
         RETURN;
