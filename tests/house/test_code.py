@@ -38,8 +38,8 @@ UNITS = (
 
 def sql_texts(module: Module) -> Iterator[str]:
     """String constants, docstrings left out, that are SQL."""
-    prose = {id(node.value) for node in ast.walk(module.tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(module.tree):
+    prose = {id(node.value) for node in module.nodes if isinstance(node, ast.Expr)}
+    for node in module.nodes:
         text = node.value if isinstance(node, ast.Constant) and id(node) not in prose else None
         if isinstance(text, str) and SQL.search(text):
             yield f"{module.name}:{node.lineno} holds SQL: {text.strip()[:60]!r}"
@@ -47,7 +47,7 @@ def sql_texts(module: Module) -> Iterator[str]:
 
 def code_from_values(module: Module) -> Iterator[str]:
     """Ways to run code because of stored values."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CODE_FROM_VALUES:
             yield f"{module.name}:{node.lineno} calls {node.func.id}"
         imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -61,11 +61,11 @@ def machine_calls(module: Module) -> Iterator[str]:
     """Calls of the machine's own clock or chance; a mere mention, to replace or refuse them, is no call."""
     imported = {
         (alias.asname or alias.name): f"{node.module}.{alias.name}"
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ImportFrom) and node.module in MACHINE
         for alias in node.names
     }
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.Call):
             continue
         called = ast.unparse(node.func)
@@ -102,7 +102,7 @@ def test_forbidden_code_is_found_where_it_is_planted() -> None:
 
 def counter_names(module: Module) -> Iterator[tuple[str, str]]:
     """(where, name) for every counter named in the code."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "count"
         if called and ast.unparse(node.func.value).endswith("telemetry") and isinstance(node.args[0], ast.Constant):
             yield f"{module.name}:{node.lineno}", str(node.args[0].value)
@@ -132,7 +132,7 @@ def test_every_default_has_its_unit_in_its_name_and_is_used() -> None:
 
 def bare_asserts(module: Module) -> Iterator[str]:
     """Asserts, which vanish under ``python -O``."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Assert):
             yield f"{module.name}:{node.lineno} asserts"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.house.tree import PACKAGE
@@ -45,6 +46,7 @@ def late_imports(tree: ast.Module) -> Iterator[str]:
 _IMPORTERS = ("import_module", "__import__")
 
 
+@cache
 def found() -> set[str]:
     """All of them, but for what is only for tests."""
     files: list[Path] = [path for path in sorted(PACKAGE.rglob("*.py")) if "testing" not in path.parts]

@@ -18,7 +18,7 @@ def forbidden_names(module: Module) -> Iterator[str]:
     """File, class and function names with a word that could mean anything; asyncio's own names are not ours."""
     if FORBIDDEN.union(PLURALS) & set(words(module.path.stem)):
         yield f"{module.name} is named by a forbidden word"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, DefinitionNode) or hasattr(AbstractEventLoop, node.name):
             continue
         if FORBIDDEN.union(PLURALS) & set(words(node.name)):

@@ -44,7 +44,7 @@ def _own(function: FunctionNode) -> Iterator[ast.AST]:
 
 def mocks(module: Module) -> Iterator[str]:
     """Stand-ins for our own stores: there are two real ones, and they are quick."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ImportFrom | ast.Import) and "mock" in ast.unparse(node):
             yield f"{module.name}:{node.lineno} imports a mock"
 

@@ -7,7 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -29,13 +29,18 @@ class Module:
         """The path as people write it."""
         return self.path.relative_to(ROOT).as_posix()
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of its tree: a dozen tests look through all files, and finding the nodes takes longest."""
+        return tuple(ast.walk(self.tree))
+
     def functions(self) -> Iterator[FunctionNode]:
         """Every function and method, nested ones too."""
-        return (node for node in ast.walk(self.tree) if isinstance(node, FunctionNode))
+        return (node for node in self.nodes if isinstance(node, FunctionNode))
 
     def classes(self) -> Iterator[ast.ClassDef]:
         """Every class."""
-        return (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
+        return (node for node in self.nodes if isinstance(node, ast.ClassDef))
 
     def definitions(self) -> dict[str, DefinitionNode]:
         """Top-level functions and classes by name, methods as ``Class.method``."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from perdure.testing.conformance import Ground
 from perdure.testing.postgres import Server
+from tests.introspection import asked_once
 from tests.pooler import Pooler, program
 from tests.store.ground_postgres import emptied
 from tests.store.ground_sqlite import SqliteGround
@@ -34,10 +35,18 @@ async def postgres(migrated: str) -> AsyncIterator[Ground]:
         yield ground
 
 
+@pytest.fixture(scope="session")
+def pooled_migrated(migrated: str, pooler: Pooler) -> Iterator[str]:
+    """The URL of the migrated database by way of the pooler."""
+    url = pooler.url(migrated)
+    with asked_once(url):
+        yield url
+
+
 @pytest.fixture
-async def pooled(migrated: str, pooler: Pooler) -> AsyncIterator[Ground]:
+async def pooled(migrated: str, pooled_migrated: str) -> AsyncIterator[Ground]:
     """The same, reached by way of a pooler that gives nobody a session of one's own."""
-    async with emptied(migrated, pooler.url(migrated)) as ground:
+    async with emptied(migrated, pooled_migrated) as ground:
         yield ground
 
 
