@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from perdure import Retry, step, workflow
 from perdure.kernel.process import Status
-from perdure.kernel.quarantine import is_suspect
+from perdure.kernel.quarantine import company, is_suspect
 from perdure.limits import SUSPECT_DEATHS
 from perdure.testing.simulator import Cluster
 from tests.simulator.misfortune import by_the_weather_alone
@@ -114,6 +115,30 @@ async def taken_over(cluster: Cluster) -> None:
     cluster.heal()
     await cluster.settled()
     cluster.require("suspects_are_run_to_their_end", Now.begun == SUSPECT_DEATHS + 2, f"it was begun {Now.begun} times")
+
+
+async def cut_off(cluster: Cluster) -> None:
+    """Nobody can beat, and leases are lost: a quarantine worker lets go of one suspect before it takes another."""
+    Now.cluster, Now.begun = cluster, 0
+    for _ in range(6):
+        await cluster.client.start(innocent, 30.0)
+    dead: set[bytes] = set()
+    while not all(company(row) == 1 for row in cluster.rows()):
+        await _all_in_hand(cluster, dead)
+        dead |= {row.owner for row in cluster.rows() if row.owner}
+        for node in [node for node in cluster.workers if node.alive]:
+            cluster.storm.kill(node)
+        await asyncio.sleep(WORKERS_SECONDS / 2)
+    fate = cluster.server.fate
+    cluster.server.fate = lambda store, door: "failed before" if door == "beat" else ""
+    claims = set[tuple[bytes, int]]()
+    for _ in range(300):
+        await asyncio.sleep(0.1)
+        owned = Counter(row.owner for row in cluster.rows() if row.owner and is_suspect(row))
+        claims |= {(row.owner, row.token) for row in cluster.rows() if row.owner}
+        cluster.require("suspects_run_apart", max(owned.values(), default=0) < 2, "a worker owns two that run alone")
+    cluster.server.fate = fate
+    cluster.probe("a worker claimed again", len(claims) > len({owner for owner, _ in claims}))
 
 
 async def _all_in_hand(cluster: Cluster, dead: set[bytes]) -> None:

@@ -129,6 +129,8 @@ class Pulse:
         edge = self.scheduler.time.monotonic() + margin
         for activation in [a for a in hand.values() if a.lease_end < edge]:
             self._lose(activation)
+            if self.scheduler.alone:
+                self.strayed()  # free it before another suspect is claimed, whose death would count against both
         expiry.let_go(self.scheduler)
         shortage.let_go(self.scheduler)
         return margin / 3
