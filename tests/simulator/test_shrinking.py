@@ -20,7 +20,7 @@ DECISIONS = 20
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     ("name", "first"),
-    [("received messages are not marked as received", "2"), ("every attempt of a step has a key of its own", "0")],
+    [("received messages are not marked as received", "2"), ("every attempt of a step has a key of its own", "8")],
 )
 def test_the_history_of_a_broken_engine_shrinks_to_twenty_decisions(name: str, first: str, tmp_path: Path) -> None:
     [defect] = [defect for defect in read() if defect.name == name]
