@@ -64,6 +64,7 @@ class Cluster:
         self.server.monitor = self.monitor
         self.monitor.stillness = Stillness(self)
         self.storm = Storm(self)
+        self.server.unseat = self.storm.hit
         self.nodes: list[Node] = []
         self.engines: list[Engine] = []
         self.newer: set[str] = set()

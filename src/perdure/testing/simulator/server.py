@@ -53,6 +53,7 @@ class Server:
         self.log = log
         self.on = True
         self.kill: Callable[[Life], None] = loop.kill
+        self.unseat: Callable[[Life], None] = lambda life: None
         self.fate: Callable[[SimStore, str], str] = self._drawn
         self.told: Callable[[Life, str, tuple[Any, ...], Any], None] = lambda life, door, asked, answer: None
         self.monitor: Monitor | None = None
@@ -188,6 +189,7 @@ class Server:
             return
         if fault == "session lost":  # and with it the lock of its incarnation, until it comes back
             self.lost.add(life.number)
+            self.unseat(life)
         else:
             self.lost.discard(life.number)
         if fault in ("failed before", "busy", "full", "session lost"):

@@ -11,6 +11,7 @@ from perdure.testing.simulator.swarm import BLOWS
 
 if TYPE_CHECKING:
     from perdure.testing.simulator.cluster import Cluster
+    from perdure.testing.simulator.life import Life
     from perdure.testing.simulator.node import Node
 
 PAUSES = (0.3, 2.0, 8.0, 40.0)
@@ -26,8 +27,8 @@ _KINDS = tuple(BLOWS)
 class Storm:
     """Looks around every half virtual second for as long as the swarm says; ``blows`` counts what it did.
 
-    ``killed`` are the incarnations that the weather has killed, here or in a call to the store, each with the processes
-    that it held then: what code has done to its own OS process is not among them.
+    ``killed`` are the incarnations that the weather has killed, here or in a call to the store, or whose session it has
+    taken, each with the processes that it held then: what code has done to its own OS process is not among them.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -57,11 +58,15 @@ class Storm:
 
     def kill(self, node: Node) -> None:
         """The weather kills a node: whom that hits is noted, and it is started again after a while."""
-        if node.alive:
-            for worker in [worker for worker, life in self._cluster.server.locks.items() if life is node.life]:
-                self.killed[worker] = frozenset(row.id for row in self._cluster.rows() if row.owner == worker)
+        if node.life is not None and node.alive:
+            self.hit(node.life)
         node.kill()
         self.restart(node)
+
+    def hit(self, life: Life) -> None:
+        """The weather kills a life, or takes its session from it, so that others may count it as dead."""
+        for worker in [worker for worker, owner in self._cluster.server.locks.items() if owner is life]:
+            self.killed[worker] = frozenset(row.id for row in self._cluster.rows() if row.owner == worker)
 
     def restart(self, node: Node) -> None:
         """Have a killed node started again after a while, as a supervisor of services does."""
