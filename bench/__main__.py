@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import contest, contestant, install, report, workload
+from bench import compare, contest, contestant, install, report, workload
 
 
 def main() -> int:
-    """Install the peers, run workloads, or write the report."""
+    """Install the peers, run workloads, write the report, or measure another commit and this one by turns."""
     options = _parse()
+    if options.what[0] == "compare":
+        return _compare(options)
     if "install" in options.what:
         install.install(options.peers.split(",") if options.peers else install.PACKAGES)
         return 0
@@ -32,9 +34,20 @@ def main() -> int:
     return 0
 
 
+def _compare(options: argparse.Namespace) -> int:
+    commit, names = options.what[1:2], options.what[2:]
+    if not commit or set(names) - set(workload.ALL):
+        print(f"python -m bench compare COMMIT [{' '.join(workload.ALL)}]")
+        return 2
+    compare.compare(commit[0], names, options.peers.split(",") if options.peers else (), options.runs, options.scale)
+    return 0
+
+
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("what", nargs="*", default=["all"], help="w1 … w14, all (the default), install, report")
+    parser.add_argument(
+        "what", nargs="*", default=["all"], help="w1 … w14, all (the default), install, report, compare COMMIT"
+    )
     parser.add_argument("--peers", default="", help="contestants, by commas: " + ", ".join(contestant.ALL))
     parser.add_argument("--runs", type=int, default=3, help="alternated rounds; the report shows medians")
     parser.add_argument("--scale", type=float, default=1.0, help="make every run this much smaller or larger")

@@ -47,7 +47,7 @@ def hold(workload: Workload, names: Sequence[str], runs: int, scale: float = 1.0
             limits = _probe(cluster)
             for who in takers:
                 size = n or max(1, round(who.sizes[workload.name] * scale))
-                measured = _turn(workload, who, cluster, size)
+                measured = one_run(workload, who, cluster, size)
                 measured["load_average"] = load
                 _say(workload, who, turn, measured)
                 if not os.environ.get("BENCH_PROFILE"):  # a profiled run is slow: it is shown, never kept
@@ -77,7 +77,8 @@ def _probe(cluster: Cluster) -> dict[str, Any]:
         return seat.run("probe", 60.0)
 
 
-def _turn(workload: Workload, who: Contestant, cluster: Cluster, size: int) -> dict[str, Any]:
+def one_run(workload: Workload, who: Contestant, cluster: Cluster, size: int) -> dict[str, Any]:
+    """Let one contestant run the workload once: what was measured, or the problem that it met."""
     try:
         return workload.measure(who, cluster, size)
     except DriverFailed as problem:

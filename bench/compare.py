@@ -1,0 +1,98 @@
+"""Alternated pairs: a workload at another commit and at this one by turns, so that both meet the same machine."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench import contestant, workload
+from bench.contest import one_run
+from bench.contestant import ROOT, Contestant
+from bench.database import Cluster
+from bench.slow_disk import NoSlowDisk, slowed
+from bench.workload import Figure, Workload
+
+USUAL = ("w1", "w2", "w3", "w4", "w10", "w11")
+OURS = ("ours", "ours-sqlite")
+
+
+def compare(commit: str, names: Sequence[str], who: Sequence[str], pairs: int, scale: float = 1.0) -> None:
+    """Run so many pairs of each workload, and print each figure of both, with the ratios of the pairs.
+
+    The drivers are today's, the engine is that of its commit. Nothing is kept among the results.
+    """
+    with tempfile.TemporaryDirectory(prefix="perdure-compare-") as folder:
+        found = _engine_of(commit, Path(folder))
+        print(
+            f"| | | {found} | now | now × {found}, median | lowest to highest of {pairs} |\n|---|---|---|---|---|---|"
+        )
+        for name in names or USUAL:
+            one = workload.ALL[name]
+            for now in (contestant.ALL[taker] for taker in who or OURS):
+                if name in now.sizes:
+                    _pairs(one, now, _at(now, Path(folder)), pairs, max(1, round(now.sizes[name] * scale)))
+
+
+def _engine_of(commit: str, folder: Path) -> str:
+    """Put the source of a commit into a folder; its short name. Raises SystemExit if there is no such commit."""
+    try:
+        short = subprocess.check_output(["git", "rev-parse", "--short", f"{commit}^{{commit}}"], cwd=ROOT, text=True)
+        packed = subprocess.check_output(["git", "archive", commit, "src"], cwd=ROOT)
+    except subprocess.CalledProcessError:
+        raise SystemExit(f"there is no commit {commit!r} here; `git log --oneline` lists them") from None
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(folder, filter="data")
+    return short.strip()
+
+
+def _at(who: Contestant, folder: Path) -> Contestant:
+    """The same contestant with the engine in a folder."""
+    return replace(who, env={**who.env, "PYTHONPATH": os.pathsep.join([str(folder / "src"), str(ROOT)])})
+
+
+def _pairs(one: Workload, now: Contestant, then: Contestant, pairs: int, size: int) -> None:
+    """Measure, who comes first by turns, and print a row for each figure."""
+    before: list[dict[str, Any]] = []
+    after: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(slowed(one.sync_ms))
+        except NoSlowDisk as missing:
+            print(f"{one.name}: {missing}: left out")
+            return
+        cluster = stack.enter_context(Cluster(one.settings))
+        for turn in range(pairs):
+            for who, runs in ((then, before), (now, after))[:: 1 if turn % 2 else -1]:
+                runs.append(one_run(one, who, cluster, size))
+    for figure in one.figures:
+        print(row(one.name, now.title, figure, before, after), flush=True)
+
+
+def row(name: str, title: str, figure: Figure, before: Sequence[Any], after: Sequence[Any]) -> str:
+    """A figure of both commits: medians, and the ratios of the pairs in which both have it."""
+    pairs = [
+        (then[figure.key], now[figure.key])
+        for then, now in zip(before, after, strict=True)
+        if then.get(figure.key) and now.get(figure.key) is not None
+    ]
+    head = f"| {name} {title} | {figure.heading} |"
+    if not pairs:
+        problem = next(
+            (run["problem"].splitlines()[0] for run in (*before, *after) if "problem" in run), "not measured"
+        )
+        return f"{head} {problem} | | | |"
+    then, now = (median(values) for values in zip(*pairs, strict=True))
+    ratios = sorted(late / early for early, late in pairs)
+    digits = figure.decimals
+    return (
+        f"{head} {then:,.{digits}f} | {now:,.{digits}f} | {median(ratios):.2f} | {ratios[0]:.2f} to {ratios[-1]:.2f} |"
+    )
