@@ -34,8 +34,9 @@ def watch_parent(line: int, stop: Callable[[], None], seconds: float) -> None:
     loop = asyncio.get_running_loop()
 
     def watch() -> None:
-        while os.read(line, 64):
-            pass
+        with suppress(OSError):  # a reset: it died before it had read all that we wrote
+            while os.read(line, 64):
+                pass
         try:
             loop.call_soon_threadsafe(stop)
         except RuntimeError:
