@@ -6,10 +6,12 @@ the others said is shown when the last ends.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 APART = (
@@ -34,16 +36,25 @@ def main(words: list[str]) -> int:
     for places in APART:
         said = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 (closed at the program's end)
         started = subprocess.Popen(_pytest(_where(places), words), stdout=said, stderr=said)
-        others.append((started, said))
+        others.append((places, started, said))
     left_out = [f"--ignore={HERE / name}" for name in ("house", *sum(APART, ()))]
-    codes = [subprocess.run(_pytest([str(HERE), *left_out], words), check=False).returncode]
-    for started, said in others:
-        codes.append(started.wait())
+    main_one = subprocess.Popen(_pytest([str(HERE), *left_out], words))
+    codes = [_ended("whatever else there is", main_one)]
+    for places, started, said in others:
+        codes.append(_ended(", ".join(places), started))
         said.seek(0)
         print(said.read(), flush=True)
     if set(codes) != {NOTHING_RUN}:
         codes = [code for code in codes if code != NOTHING_RUN]  # what was asked for stands in one of the runs
     return max(codes, key=abs)
+
+
+def _ended(name: str, run: subprocess.Popen[Any]) -> int:
+    """Wait for a run, and say what it has cost, with all OS processes that it has waited for; its exit code."""
+    _, status, used = os.wait4(run.pid, 0)
+    run.returncode = os.waitstatus_to_exitcode(status)
+    print(f"{name}: {used.ru_utime + used.ru_stime:.0f} s of processor time", flush=True)
+    return run.returncode
 
 
 def _where(places: tuple[str, ...]) -> list[str]:
