@@ -74,5 +74,12 @@ def test_held_and_broken_processes_move_only_as_their_status_allows() -> None:
     assert laws(completed, before=held) == {"finished_is_final"}
 
 
+def test_a_new_run_is_held_from_the_first_only_if_the_process_was_held() -> None:
+    held = replace(BEFORE, status=Status.HELD, owner=None, reminder=True)
+    in_its_new_run = replace(held, version=4, run=2, events=0, seen=0)
+    assert laws(in_its_new_run, before=held) == set()
+    assert laws(in_its_new_run) == {"finished_is_final"}
+
+
 def test_every_law_about_moves_says_which_law_it_is() -> None:
     assert all((law.__doc__ or "").startswith("Law ") for law in LAWS)
