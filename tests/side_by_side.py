@@ -15,11 +15,11 @@ from typing import Any
 
 HERE = Path(__file__).parent
 APART = (
-    ("kill/test_hangs.py", "kill/test_commit_points.py", "kill/test_pact.py"),
-    ("kill",),
+    ("kill/test_hangs.py", "kill/test_commit_points.py", "kill/test_pact.py", "sweeps"),
+    ("kill", "store/sealed"),
     ("runtime",),
     ("cli", "docs", "examples", "pooled", "portal", "transactions"),
-    ("simulator", "sweeps"),
+    ("simulator",),
     ("store",),
 )
 """The folders and files of each run apart; whatever else there is stands in the main one, and what is named below a
