@@ -91,7 +91,9 @@ def _apart(name: str, seeds: Sequence[int], cores: int) -> int:
 
 def _progress(tally: Tally) -> None:
     last = f" (SEED={tally.failed[-1].seed})" if tally.failed else ""
-    print(f"\r{tally.histories:,} histories, {len(tally.failed)} broke a law{last}", end="", file=sys.stderr, flush=True)
+    print(
+        f"\r{tally.histories:,} histories, {len(tally.failed)} broke a law{last}", end="", file=sys.stderr, flush=True
+    )
 
 
 if __name__ == "__main__":
