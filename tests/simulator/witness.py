@@ -11,6 +11,7 @@ from perdure.kernel.child import is_task
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.process import Process
+from perdure.runtime.scheduler import Scheduler
 from perdure.testing.simulator import Cluster, Violation
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.store import SimStore
@@ -60,8 +61,12 @@ class Witness:
             self._fail(f"{effect.label} begins for the process {effect.process}, which is not stored")
             return
         row = known.process
-        if row.owner is None or self.cluster.server.locks.get(row.owner) is not self.cluster.loop.current():
+        life = self.cluster.loop.current()
+        if row.owner is None or self.cluster.server.locks.get(row.owner) is not life:
             return  # somebody else has it now, and we shall hear of it
+        scheduler = self._holder(life, row.id)
+        if scheduler is not None and scheduler.hand[row.id].process.token != row.token:
+            return  # so it is: ours again since, by a claim whose answer is on its way
         if is_task(row.kind) or any(event.type in BY_PEOPLE for event in known.events):
             return
         before = self._before.get(row.id)
@@ -91,11 +96,19 @@ class Witness:
 
     def _believed(self, life: Life, process: bytes) -> float:
         """For how long a life believes that its lease of a process lasts, in seconds."""
+        scheduler = self._holder(life, process)
+        if scheduler is None:
+            return float("-inf")
+        return (scheduler.hand[process].lease_end - scheduler.machine.monotonic()) / life.rate
+
+    def _holder(self, life: Life, process: bytes) -> Scheduler | None:
+        """The scheduler of a life that has a process in hand."""
         for engine in self.cluster.engines:
-            hand = engine.worker.scheduler.hand if engine.worker is not None else {}
-            if process in hand and isinstance(engine.store, SimStore) and engine.store.life is life:
-                return (hand[process].lease_end - engine.machine.monotonic()) / life.rate
-        return float("-inf")
+            scheduler = None if engine.worker is None else engine.worker.scheduler
+            ours = isinstance(engine.store, SimStore) and engine.store.life is life
+            if ours and scheduler is not None and process in scheduler.hand:
+                return scheduler
+        return None
 
     def _died(self, process: Process, event: Event) -> None:
         """Nobody is taken for dead whose lock was never free, or who hung: what says so has evidence (rules 12, 13)."""
