@@ -15,7 +15,16 @@ from typing import Any
 
 HERE = Path(__file__).parent
 APART = (
-    ("kill/test_hangs.py", "kill/test_commit_points.py", "kill/test_pact.py", "sweeps"),
+    (
+        "kill/test_hangs.py",
+        "kill/test_commit_points.py",
+        "kill/test_pact.py",
+        "sweeps",
+        "runtime/test_cells.py",
+        "runtime/test_saga.py",
+        "runtime/test_attempts.py",
+        "runtime/test_commands_everywhere.py",
+    ),
     ("kill", "store/sealed"),
     ("runtime",),
     ("cli", "docs", "examples", "pooled", "portal", "transactions"),
