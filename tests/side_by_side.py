@@ -25,7 +25,7 @@ APART = (
         "runtime/test_attempts.py",
         "runtime/test_commands_everywhere.py",
     ),
-    ("kill", "store/sealed"),
+    ("kill", "store/sealed/test_conformance.py"),
     ("runtime",),
     ("cli", "docs", "examples", "pooled", "portal", "transactions"),
     ("simulator",),
