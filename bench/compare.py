@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import os
-import subprocess
-import tarfile
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench import contestant, workload
-from bench.contest import one_run
+from bench.commit import source_of
+from bench.contest import ground, one_run, others
 from bench.contestant import ROOT, Contestant
-from bench.database import Cluster
-from bench.slow_disk import NoSlowDisk, slowed
 from bench.workload import Figure, Workload
 
 USUAL = ("w1", "w2", "w3", "w4", "w10", "w11")
@@ -31,46 +26,33 @@ def compare(commit: str, names: Sequence[str], who: Sequence[str], pairs: int, s
     The drivers are today's, the engine is that of its commit. Nothing is kept among the results.
     """
     with tempfile.TemporaryDirectory(prefix="perdure-compare-") as folder:
-        found = _engine_of(commit, Path(folder))
+        source = source_of(commit, Path(folder))
+        if source is None:
+            raise SystemExit(f"there is no commit {commit!r} here; `git log --oneline` lists them")
         print(
-            f"| | | {found} | now | now × {found}, median | lowest to highest of {pairs} |\n|---|---|---|---|---|---|"
+            f"| | | {commit} | now | now × {commit}, median | lowest to highest of {pairs} |\n|---|---|---|---|---|---|"
         )
         for name in names or USUAL:
             one = workload.ALL[name]
             for now in (contestant.ALL[taker] for taker in who or OURS):
                 if name in now.sizes:
-                    _pairs(one, now, _at(now, Path(folder)), pairs, max(1, round(now.sizes[name] * scale)))
+                    _pairs(one, now, _at(now, source), pairs, now.size(name, scale))
 
 
-def _engine_of(commit: str, folder: Path) -> str:
-    """Put the source of a commit into a folder; its short name. Raises SystemExit if there is no such commit."""
-    try:
-        short = subprocess.check_output(["git", "rev-parse", "--short", f"{commit}^{{commit}}"], cwd=ROOT, text=True)
-        packed = subprocess.check_output(["git", "archive", commit, "src"], cwd=ROOT)
-    except subprocess.CalledProcessError:
-        raise SystemExit(f"there is no commit {commit!r} here; `git log --oneline` lists them") from None
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(folder, filter="data")
-    return short.strip()
-
-
-def _at(who: Contestant, folder: Path) -> Contestant:
-    """The same contestant with the engine in a folder."""
-    return replace(who, env={**who.env, "PYTHONPATH": os.pathsep.join([str(folder / "src"), str(ROOT)])})
+def _at(who: Contestant, source: Path) -> Contestant:
+    """The same contestant with the engine of another source."""
+    return replace(who, env={**who.env, "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])})
 
 
 def _pairs(one: Workload, now: Contestant, then: Contestant, pairs: int, size: int) -> None:
     """Measure, who comes first by turns, and print a row for each figure."""
     before: list[dict[str, Any]] = []
     after: list[dict[str, Any]] = []
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(slowed(one.sync_ms))
-        except NoSlowDisk as missing:
-            print(f"{one.name}: {missing}: left out")
+    with ground(one) as cluster:
+        if cluster is None:
             return
-        cluster = stack.enter_context(Cluster(one.settings))
         for turn in range(pairs):
+            others()
             for who, runs in ((then, before), (now, after))[:: 1 if turn % 2 else -1]:
                 runs.append(one_run(one, who, cluster, size))
     for figure in one.figures:

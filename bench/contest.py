@@ -8,8 +8,8 @@ import platform
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +33,14 @@ def hold(workload: Workload, names: Sequence[str], runs: int, scale: float = 1.0
     for who in [one for one in takers if not one.installed]:
         print(f"  {who.name} is not installed (python -m bench install): left out")
         takers.remove(who)
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(slowed(workload.sync_ms))
-        except NoSlowDisk as missing:
-            print(f"  {missing}: left out")
+    with ground(workload) as cluster:
+        if cluster is None:
             return
-        cluster = stack.enter_context(Cluster(workload.settings))
         for turn in range(runs):
-            load = _others()
-            if load > BUSY:
-                print(f"  other work keeps {load:.1f} processors busy: take the figures as provisional")
+            load = others()
             limits = _probe(cluster)
             for who in takers:
-                size = n or max(1, round(who.sizes[workload.name] * scale))
+                size = n or who.size(workload.name, scale)
                 measured = one_run(workload, who, cluster, size)
                 measured["load_average"] = load
                 _say(workload, who, turn, measured)
@@ -54,7 +48,28 @@ def hold(workload: Workload, names: Sequence[str], runs: int, scale: float = 1.0
                     _keep(workload, who, stamp, measured, limits, cluster.version())
 
 
-def _others() -> float:
+@contextmanager
+def ground(workload: Workload) -> Iterator[Cluster | None]:
+    """The server for a workload, on a disk as slow as it asks for; none, and why, where no disk can be made slow."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(slowed(workload.sync_ms))
+        except NoSlowDisk as missing:
+            print(f"  {workload.name}: {missing}: left out")
+            yield None
+            return
+        yield stack.enter_context(Cluster(workload.settings))
+
+
+def others() -> float:
+    """How many processors others keep busy, which is told if it is too much."""
+    load = _load()
+    if load > BUSY:
+        print(f"  other work keeps {load:.1f} processors busy: take the figures as provisional")
+    return load
+
+
+def _load() -> float:
     """How many processors are kept busy while nothing of ours runs; the load average where the system does not say.
 
     The load average itself would count the round before.

@@ -38,6 +38,10 @@ class Contestant:
         """Whether its environment is there."""
         return not self.home or os.path.exists(self.python)
 
+    def size(self, workload: str, scale: float = 1.0) -> int:
+        """How many processes, or steps, its run of a workload has."""
+        return max(1, round(self.sizes[workload] * scale))
+
     def environment(self) -> dict[str, str]:
         """The environment variables of its drivers."""
         added = {"BENCH_PEER_HOME": str(PEERS / self.home), "PYTHONPATH": _path(self.home), "PYTHONHASHSEED": "0"}

@@ -6,15 +6,13 @@ The source comes out of the repository's own history: without it (a shallow clon
 from __future__ import annotations
 
 import asyncio
-import io
 import os
-import subprocess
 import sys
-import tarfile
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.commit import source_of
 from perdure import Engine, Handle
 from tests.upgrade import flow, hand
 from tests.upgrade.release import FOLDER
@@ -27,13 +25,7 @@ LIMIT = 60.0
 
 def source(release: str, folder: Path) -> Path | None:
     """The package of a release as it was, unpacked in this folder; None without the history of the repository."""
-    commit = (FOLDER / release / "commit").read_text().strip()
-    archive = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, capture_output=True)
-    if archive.returncode:
-        return None
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as packed:
-        packed.extractall(folder, filter="data")
-    return folder / "src"
+    return source_of((FOLDER / release / "commit").read_text().strip(), folder)
 
 
 class Fleet:
