@@ -31,7 +31,9 @@ APART = (
     ("simulator",),
     ("store",),
 )
-"""The folders and files of each run apart; whatever else there is stands in the main one, and what is named below a
+"""What mostly waits stands beside what mostly computes, so that all end at about the same time.
+
+The folders and files of each run apart; whatever else there is stands in the main one, and what is named below a
 folder is left out of that folder's run. ``house`` belongs to `make check`.
 """
 

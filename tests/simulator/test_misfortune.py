@@ -78,28 +78,16 @@ def test_what_code_does_to_its_own_worker_is_not_the_weathers_doing() -> None:
     simulate(scenario, workflows=[core_suspects], swarm=Swarm(nodes=2)).check()
 
 
-def test_a_worker_that_a_call_to_the_store_kills_was_killed_by_the_weather() -> None:
+@pytest.mark.parametrize("fault", ["died before", "session lost"])
+def test_a_worker_that_a_call_to_the_store_kills_or_parts_from_its_session_was_struck_by_the_weather(
+    fault: str,
+) -> None:
     async def scenario(cluster: Cluster) -> None:
         core_suspects.Now.cluster, core_suspects.Now.begun = cluster, 0
         await cluster.client.start(core_suspects.innocent, 8.0)
         node, worker = await _its_worker(cluster, set(), alone=False)
-        life = node.life
-        cluster.server.fate = lambda store, door: "died before" if store.life is life else ""
-        await cluster.settled()
-        (row,) = cluster.rows()
-        assert cluster.storm.killed == {worker: {row.id}}
-
-    simulate(scenario, workflows=[core_suspects], swarm=Swarm(nodes=2)).check()
-
-
-def test_a_worker_whose_session_the_weather_takes_counts_as_killed_by_it() -> None:
-    async def scenario(cluster: Cluster) -> None:
-        core_suspects.Now.cluster, core_suspects.Now.begun = cluster, 0
-        await cluster.client.start(core_suspects.innocent, 8.0)
-        node, worker = await _its_worker(cluster, set(), alone=False)
-        life = node.life
-        lost = iter(["session lost"])
-        cluster.server.fate = lambda store, door: next(lost, "") if store.life is life else ""
+        life, once = node.life, iter([fault])
+        cluster.server.fate = lambda store, door: next(once, "") if store.life is life else ""
         await cluster.settled()
         (row,) = cluster.rows()
         assert cluster.storm.killed == {worker: {row.id}}

@@ -66,7 +66,7 @@ class Witness:
             return  # somebody else has it now, and we shall hear of it
         scheduler = self._holder(life, row.id)
         if scheduler is not None and scheduler.hand[row.id].process.token != row.token:
-            return  # so it is: ours again since, by a claim whose answer is on its way
+            return  # it was taken from this life, which has claimed it again and not heard of it yet
         if is_task(row.kind) or any(event.type in BY_PEOPLE for event in known.events):
             return
         before = self._before.get(row.id)

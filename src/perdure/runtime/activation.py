@@ -103,7 +103,7 @@ class Activation:
         self.reported: dict[str, Any] = NOTHING  # by earlier attempts of steps that are still open
         self.origins: dict[Slot, int] | None = None
         self.outbox: Outbox | None = None
-        self.patience = 0
+        self.patience = 0  # the store's time until which it stays in hand after a message, see `lingering`
         self.inherited: set[Slot] | None = None
         self.commit: Commit | None = None
         self.heard = process.seen

@@ -263,6 +263,7 @@ class Committer:
         self._put_aside(len(again), put_back)
 
     def _put_aside(self, records: int, back: Callable[[], None], seconds: float = 0.0) -> None:
+        """Have ``back`` called after a moment, or when the engine closes before that."""
         self.telemetry.count("commits_busy", records)
         self._turns_aside += 1
         turn = self._turns_aside

@@ -28,6 +28,7 @@ Scenario: TypeAlias = Callable[[Cluster], Awaitable[object]]
 """What happens in a history: an async function that is handed the cluster."""
 
 FEW_EVENTS = 3
+"""So many make a long history in every other simulated one: a process lingers after a message."""
 
 log = logging.getLogger("perdure")
 

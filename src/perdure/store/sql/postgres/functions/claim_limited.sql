@@ -2,7 +2,8 @@
 -- The row of the queue is locked first, so that no two claims count what runs at once; the count is read in a later
 -- statement (rule 3), and a claim that finds the row locked goes on without this queue and comes again soon. Whatever
 -- needs no lock to be known (blocked, full, nothing due) is looked at before it: a poll in vain writes nothing.
--- "suspects" is null if some are due for which there is no place. A lapsed task keeps its place: whoever takes it over takes the place over, and only pays the rate.
+-- A lapsed task keeps its place: whoever takes it over takes the place over, and only pays the rate. "suspects" says that
+-- some are due; it is null if the queue has no place for them, which workers of the release before take for false.
 CREATE OR REPLACE FUNCTION perdure.claim_limited(
     wanted text, codes text[], most int, alone boolean, only_id uuid, t timestamptz,
     OUT taken uuid[], OUT owned uuid[], OUT next_t timestamptz, OUT suspects boolean
