@@ -28,7 +28,7 @@ help:
 demo: $(VENV)/runs
 	@PERDURE_URL='$(PERDURE_URL)' $(BIN)/perdure demo
 
-test: $(VENV)/plays-s3 check postgres  # in this order: the first installs what the others need, too, in one go
+test: check postgres $(VENV)/plays-s3
 	@$(BIN)/python -m tests.side_by_side $(PYTEST_ARGS)
 
 # Histories of simulated clusters: make sim, make sim SEED=17 (one, shrunk if it fails), make sim-long COUNT=50000
@@ -58,7 +58,8 @@ late: $(VENV)/develops postgres
 	@$(BIN)/python -m pytest -p tests.late --quiet $(if $(DOORS),--late-doors=$(DOORS)) $(if $(MS),--late-ms=$(MS)) \
 	  $(if $(SEED),--late-seed=$(SEED)) tests/runtime tests/sweeps tests/calls
 
-check: $(VENV)/develops
+# Before a whole `make test`, all that it needs is installed in one go.
+check: $(if $(filter test,$(MAKECMDGOALS)),$(VENV)/plays-s3) $(VENV)/develops
 	@$(BIN)/ruff format --check --quiet . || { echo "make format puts this right" >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(MAKE) --no-print-directory --jobs=2 check-types check-house

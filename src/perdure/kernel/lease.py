@@ -52,8 +52,8 @@ class ClaimAnswer(Struct, frozen=True, gc=False):
 
     Of a claim ``among`` some it is None, or now if some of them may only be taken by looking for all that is due.
 
-    ``alive`` is false when the incarnation was ended. ``suspects`` says that suspects are due, ``suspects_kept`` that
-    some are for which their queue has no place now. ``schema_ahead`` is that of the last beat, or of the opening.
+    ``alive`` is false when the incarnation was ended. ``suspects`` says that suspects are due, ``suspects_waiting``
+    that some wait for a place in a queue that is full. ``schema_ahead`` is that of the last beat, or of the opening.
     """
 
     claimed: tuple[Claimed, ...]
@@ -62,4 +62,4 @@ class ClaimAnswer(Struct, frozen=True, gc=False):
     alive: bool = True
     suspects: bool = False
     schema_ahead: int = 0
-    suspects_kept: bool = False
+    suspects_waiting: bool = False

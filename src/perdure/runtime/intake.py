@@ -31,7 +31,7 @@ class Intake:
 
     A hint may name who is due: then those are claimed without looking for others, until the next look is due.
     ``ended`` is called when the store says that this incarnation was ended; ``suspects`` is told whether suspects
-    are due, and ``kept`` says that some wait for a place in their queue.
+    are due, and ``suspects_waiting`` says that some wait for a place in their queue.
     ``unsure`` says that a claim may have been applied whose rows were not taken in hand: ``reconcile`` frees them.
     """
 
@@ -43,8 +43,8 @@ class Intake:
         self.capacity = limits.IN_FLIGHT_PROCESSES
         self.alone = False
         self.ended: Callable[[bytes], None] = lambda incarnation: None
-        self.suspects: Callable[[bool, bool], None] = lambda due, kept: None
-        self.kept = False
+        self.suspects: Callable[[bool, bool], None] = lambda due, waiting: None
+        self.suspects_waiting = False
         self.loop = Loop("intake", self._tick)
         self.reconcile: Callable[[], Awaitable[int]] | None = None
         self.claimed_any = asyncio.Event()
@@ -180,10 +180,10 @@ class Intake:
 
     def _tell(self, answers: Sequence[ClaimAnswer]) -> None:
         """Say whether suspects are due. Once something of ours has begun, the next free place is theirs to try for."""
-        self.kept = any(answer.suspects_kept for answer in answers)
-        self._gives_way = self.kept and not self.alone and any(answer.claimed for answer in answers)
+        self.suspects_waiting = any(answer.suspects_waiting for answer in answers)
+        self._gives_way = self.suspects_waiting and not self.alone and any(answer.claimed for answer in answers)
         if not self.alone:
-            self.suspects(any(answer.suspects for answer in answers), self.kept)
+            self.suspects(any(answer.suspects for answer in answers), self.suspects_waiting)
 
     async def _claim_named(self, room: int) -> float:
         """Claim those that hints have named; others may have been quicker, which the answer does not tell."""

@@ -57,12 +57,12 @@ class Solitary:
         self._failures = 0
         self._full = False
 
-    def wanted(self, due: bool, kept: bool = False) -> None:
-        """Suspects are due, or no more: have some run in quarantine. For those that are ``kept`` a few wait with them.
+    def wanted(self, due: bool, waiting: bool = False) -> None:
+        """Suspects are due, or no more: have some run in quarantine. A few wait with those that are ``waiting``.
 
         They are due too, but their queue is full of others: only who is there when a place is free can take it.
         """
-        due = due or (kept and len(self._children) < limits.QUARANTINE_TRIAL_WORKERS)
+        due = due or (waiting and len(self._children) < limits.QUARANTINE_TRIAL_WORKERS)
         if due and not self._wanted:
             self.loop.wake()
         self._wanted = due

@@ -202,7 +202,7 @@ class Worker:
             try:
                 await asyncio.wait_for(claimed.wait(), seconds)
             except TimeoutError:
-                if self.intake.kept:
+                if self.intake.suspects_waiting:
                     continue
                 if not self.scheduler.hand:  # it is told of a claim before that has looked who died, and is in hand
                     return

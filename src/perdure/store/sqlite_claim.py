@@ -62,8 +62,8 @@ class Work(Struct):
         next_at += [part.next_at for part in self.parts if part.next_at is not None]
         suspects = any(at is not None and at <= self.now for _, _, _, at in self.heads)
         suspects = suspects or any(part.suspects for part in self.parts)
-        kept = any(part.kept for part in self.parts)
-        return ClaimAnswer(claimed, self.now, min(next_at, default=None), True, suspects, suspects_kept=kept)
+        waiting = any(part.suspects_waiting for part in self.parts)
+        return ClaimAnswer(claimed, self.now, min(next_at, default=None), True, suspects, suspects_waiting=waiting)
 
 
 def look(connection: Connection, clock: SqliteClock, claim: Claim, at: int | None = None) -> Work:

@@ -31,14 +31,14 @@ class Part(Struct):
     """What a claim may take of one queue with limits, lapsed ones first; ``next_at`` is when it is to look again.
 
     ``moved`` says that the next look is to begin behind other shares than this one, be there something to take or not.
-    ``kept`` says that suspects are due for which there is no place, ``suspects`` that there may be one.
+    ``suspects_waiting`` says that suspects are due for which there is no place, ``suspects`` that there may be one.
     """
 
     queue: Queue
     taken: list[Waiting]
     next_at: int | None = None
     suspects: bool = False
-    kept: bool = False
+    suspects_waiting: bool = False
     moved: bool = False
     lapsed: int = 0
 
@@ -160,7 +160,7 @@ class _Look:
         paid = sum(task.weight for task in found.taken)
         if slots is not None and slots - paid < (found.refused or 1):
             codes = json.encode(self.codes).decode()
-            (part.kept,) = self.connection.one("suspects_in_queue", kind=self.kind, codes=codes, now=now)
+            (part.suspects_waiting,) = self.connection.one("suspects_in_queue", kind=self.kind, codes=codes, now=now)
             return part  # it is full: who ends a task tells
         heads = self._levels()
         part.suspects = any(level.suspect is not None and level.suspect <= now for level in heads)

@@ -269,7 +269,7 @@ class Limiting(Crowded):
         assert (await self._claim(trial, worker, alone=True)).claimed == ()
         assert (await self._claim(trial, worker, alone=True, only=suspect.id)).claimed == ()
         answer = await self._claim(trial, worker)
-        assert (answer.suspects, answer.suspects_kept) == (False, True)
+        assert (answer.suspects, answer.suspects_waiting) == (False, True)
         await trial.done(finished(await trial.row(named.id)))
         assert only((await self._claim(trial, worker, alone=True)).claimed).process.id == suspect.id
 
@@ -279,20 +279,20 @@ class Limiting(Crowded):
         worker, quarantine = await trial.worker(), await trial.worker("quarantine")
         await self._limit(trial, concurrency=1)
         await self._tasks(trial, *["loud"] * 3)
-        assert not (await self._claim(trial, worker, 0)).suspects_kept
+        assert not (await self._claim(trial, worker, 0)).suspects_waiting
         now = await trial.time.now()
         [suspect] = await self._tasks(trial, "shy", deaths=2, due_at=now + SECOND)
         [task] = (await self._claim(trial, worker)).claimed
-        assert not (await self._claim(trial, worker)).suspects_kept
+        assert not (await self._claim(trial, worker)).suspects_waiting
         await trial.done(finished(task.process))
         await trial.time.advance(1)
         answer = await self._claim(trial, worker)
-        assert (len(answer.claimed), answer.suspects, answer.suspects_kept) == (1, False, True)
+        assert (len(answer.claimed), answer.suspects, answer.suspects_waiting) == (1, False, True)
         for alone in (False, True):
-            assert (await self._claim(trial, quarantine, alone=alone)).suspects_kept
+            assert (await self._claim(trial, quarantine, alone=alone)).suspects_waiting
         await trial.done(finished(only(answer.claimed).process))
         answer = await self._claim(trial, quarantine, alone=True)
-        assert (only(answer.claimed).process.id, answer.suspects_kept) == (suspect.id, False)
+        assert (only(answer.claimed).process.id, answer.suspects_waiting) == (suspect.id, False)
 
     async def test_queues_with_limits_and_all_else_get_equal_parts_of_a_claim(self, trial: Trial) -> None:
         worker = await trial.worker()
