@@ -99,9 +99,9 @@ class Supervisor:
         return min(seconds, limits.SWEEP_PAGE_SECONDS) if more else seconds
 
     async def probe(self) -> int:
-        """Look for the dead, after a grace that begins anew when our own connection came back (rule 12)."""
-        connected = getattr(self.ward.store, "connected_at", None)
-        if connected is not None and self.ward.time.monotonic() - connected < limits.PROBE_GRACE_SECONDS:
+        """Look for the dead, after a grace: sessions must have had time to come back (rule 12)."""
+        since = getattr(self.ward.store, "standing_since", None)
+        if since is not None and self.ward.time.monotonic() - since < limits.PROBE_GRACE_SECONDS:
             self._looks.free.clear()
             return 0
         return await worker_dead.sweep(self.ward, self._looks)

@@ -76,9 +76,9 @@ class PostgresStore:
             link.met = self.lineage.met
 
     @property
-    def connected_at(self) -> float | None:
-        """When the session that looks after locks came back (monotonic); None while it is lost or behind a pooler."""
-        return self._presence.connected_at
+    def standing_since(self) -> float | None:
+        """Since when sessions of ours are known to stand (monotonic; infinity: lost); None behind a pooler."""
+        return self._presence.standing_since
 
     async def open(self, *, migrate: bool = True) -> None:
         """Connect; create or migrate the schema under a lock, or raise StoreTooOld if ``migrate`` is false."""

@@ -29,12 +29,14 @@ def worker_lock(worker: bytes) -> int:
 class Presence:
     """Keeps its connection alive by itself from :meth:`open` to :meth:`close`.
 
-    ``connected_at`` is the monotonic time at which the connection was last established, infinity while it is lost (no
-    time is then long enough after it), None before it was opened.
+    ``standing_since`` is the monotonic time since which sessions are known to stand: at the first connection the
+    begin of the oldest presence there is (a restart or a crash would have ended it, and a standby takes none), later
+    the time at which our own came back; infinity while it is lost (no time is then long enough after it), None before
+    it was opened.
     """
 
     def __init__(self, address: Address, machine: Machine, queries: Mapping[str, str]) -> None:
-        self.connected_at: float | None = None
+        self.standing_since: float | None = None
         self._address = address
         self._machine = machine
         self._queries = queries
@@ -48,7 +50,7 @@ class Presence:
     async def open(self) -> None:
         """Connect and listen; raises StoreError if that fails the first time."""
         try:
-            await self._establish()
+            self.standing_since = await self._oldest(await self._establish())
         except Exception as error:
             raise translated(error, self._address.shown) from error
         self._task = asyncio.create_task(self._keep(), name="perdure presence")
@@ -61,7 +63,7 @@ class Presence:
             await asyncio.wait([task])
         connection, self._connection = self._connection, None
         self._held.clear()
-        self.connected_at = None
+        self.standing_since = None
         if connection is not None:
             connection.remove_termination_listener(self._ended)
             await ended(connection)
@@ -114,7 +116,12 @@ class Presence:
             # Whatever was told meanwhile was missed.
             self._hearers.tell(News(some_due=True, some_done=True, some_published=True))
 
-    async def _establish(self) -> None:
+    async def _oldest(self, connection: asyncpg.Connection[asyncpg.Record]) -> float:
+        """Since when the oldest presence on this server stands, in our monotonic time; it may be our own."""
+        seconds: float = await connection.fetchval(self._queries["oldest_presence"])
+        return self._machine.monotonic() - seconds
+
+    async def _establish(self) -> asyncpg.Connection[asyncpg.Record]:
         connection = await connect(self._address, "presence")
         self._lost.clear()
         connection.add_termination_listener(self._ended)
@@ -130,10 +137,11 @@ class Presence:
         except BaseException:
             connection.terminate()
             raise
-        self.connected_at = self._machine.monotonic()
+        self.standing_since = self._machine.monotonic()
+        return connection
 
     def _ended(self, connection: Any) -> None:
-        self.connected_at = math.inf
+        self.standing_since = math.inf
         self._lost.set()
 
     def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:

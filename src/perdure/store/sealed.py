@@ -74,9 +74,9 @@ class SealedStore(Store):
         return int(getattr(self.store, "schema", 0))
 
     @property
-    def connected_at(self) -> float | None:
-        """When the store's own connection came back last, if it tells."""
-        found: float | None = getattr(self.store, "connected_at", None)
+    def standing_since(self) -> float | None:
+        """Since when sessions of the store behind are known to stand, if it tells."""
+        found: float | None = getattr(self.store, "standing_since", None)
         return found
 
     async def open(self, *, migrate: bool = True) -> None:

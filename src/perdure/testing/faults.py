@@ -35,9 +35,9 @@ class FaultyStore(Store):
         self.after: Visit = _pass
 
     @property
-    def connected_at(self) -> float | None:
+    def standing_since(self) -> float | None:
         """When the store's own connection came back last, if it tells."""
-        found: float | None = getattr(self.store, "connected_at", None)
+        found: float | None = getattr(self.store, "standing_since", None)
         return found
 
     async def _call(self, name: str, argument: Any, *args: Any, **kwargs: Any) -> Any:

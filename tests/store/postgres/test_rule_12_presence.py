@@ -52,8 +52,8 @@ async def test_after_a_restart_of_the_server_the_lock_is_taken_again_and_the_tim
     here.watch(heard.append)
     worker = await here.enlist(Worker(machine.new_id(), "here"), SILENCE)
     assert worker.locked
-    connected_at = here.connected_at
-    assert connected_at is not None
+    standing_since = here.standing_since
+    assert standing_since is not None
     await asyncio.to_thread(own_server.restart, how)
 
     async def held_again() -> bool:
@@ -62,8 +62,31 @@ async def test_after_a_restart_of_the_server_the_lock_is_taken_again_and_the_tim
         return not seen.lock_free and News(some_due=True, some_done=True, some_published=True) in heard
 
     await until(held_again)
-    assert here.connected_at is not None
-    assert connected_at < here.connected_at < math.inf
+    assert here.standing_since is not None
+    assert standing_since < here.standing_since < math.inf
+
+
+async def test_a_worker_that_has_just_begun_knows_of_a_server_whose_sessions_stand_for_long_and_of_one_that_came_back(
+    own_server: Server, pair: tuple[PostgresStore, PostgresStore]
+) -> None:
+    here, _ = pair
+    opened = machine.monotonic()
+    fresh = PostgresStore(here.url)
+    await fresh.open()
+    try:
+        assert fresh.standing_since is not None
+        assert fresh.standing_since <= opened
+    finally:
+        await fresh.close()
+    stopped = machine.monotonic()
+    await asyncio.to_thread(own_server.restart, signal.SIGKILL)
+    after = PostgresStore(here.url)
+    await after.open()
+    try:
+        assert after.standing_since is not None
+        assert after.standing_since > stopped
+    finally:
+        await after.close()
 
 
 async def test_while_the_session_that_looks_after_locks_is_lost_no_time_is_long_enough_after_its_return(
@@ -72,14 +95,14 @@ async def test_while_the_session_that_looks_after_locks_is_lost_no_time_is_long_
     here, _ = pair
     await asyncio.to_thread(own_server.stop, signal.SIGKILL)
     async with asyncio.timeout(30):
-        while here.connected_at != math.inf:
+        while here.standing_since != math.inf:
             await asyncio.sleep(0)
     # The connection that reads may come back before that one: the free locks of others mean nothing until both are.
     await asyncio.to_thread(own_server.start)
     async with asyncio.timeout(30):
-        while here.connected_at == math.inf:
+        while here.standing_since == math.inf:
             await asyncio.sleep(0)
-    assert here.connected_at is not None
+    assert here.standing_since is not None
 
 
 async def test_the_lock_of_a_lost_session_is_free_at_once_while_the_worker_still_beats(

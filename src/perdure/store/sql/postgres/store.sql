@@ -102,6 +102,12 @@ SELECT pg_catalog.pg_try_advisory_lock($1) AS held
 -- name: free_lock
 SELECT pg_catalog.pg_advisory_unlock($1) AS freed
 
+-- name: oldest_presence
+SELECT pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.min(a.backend_start)) AS seconds
+FROM pg_catalog.pg_stat_activity a
+WHERE a.usename OPERATOR(pg_catalog.=) CURRENT_USER AND a.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+  AND a.application_name OPERATOR(pg_catalog.=) 'perdure presence'
+
 -- name: overdue_page
 SELECT * FROM perdure.overdue_page($1, $2, $3, $4, $5, $6, $7)
 
