@@ -63,7 +63,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", choices=list(loads(argparse.Namespace())), help="default: all")
     parser.add_argument("--stores", nargs="*", default=["SQLite", "PostgreSQL"], choices=["SQLite", "PostgreSQL"])
-    parser.add_argument("--minutes", type=float, default=5.0, help="of the soak")
+    parser.add_argument("--minutes", type=float, default=12.0, help="of the soak")
     parser.add_argument("--overdue", type=int, default=100_000)
     parser.add_argument("--lead", type=float, default=240.0, help="seconds in which they are started")
     parser.add_argument("--messages", type=int, default=10_000, help="to the hot process")
