@@ -16,7 +16,7 @@ from perdure.kernel.message import MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.opening import CONTINUED, opening_of
 from perdure.kernel.process import Status
-from tests.simulator.evidence import STEPS, Evidence, by_hand, program_of
+from tests.simulator.evidence import STEPS, Evidence, by_hand, program_of, tried_again
 from tests.simulator.ledger import Ledger
 from tests.simulator.program import Attempted, Do, Fork, Guard, Line, Node, Scope, Way, Within, nodes
 
@@ -46,8 +46,7 @@ def _first_asked(evidence: Evidence, run: int, slot: tuple[str, str]) -> int | N
     if run == 1 or opening.done in ("restarted", CONTINUED, f"{AGAIN}{slot[0]}:{slot[1]}"):
         return run
     kept = evidence.runs[run][1 : opening.kept + 1]
-    before = [event for event in evidence.runs[run - 1] if event.type is EventType.STEP_FAILED]
-    again = opening.done == "retried" and before and (before[-1].name, before[-1].place) == slot
+    again = opening.done == "retried" and tried_again(evidence, run) == slot
     if again or any((event.name, event.place) == slot and event.type in _ASKED for event in kept):
         return _first_asked(evidence, run - 1, slot)
     return None

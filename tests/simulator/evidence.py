@@ -204,10 +204,20 @@ def _first_asked(evidence: Evidence, run: int, slot: tuple[str, str]) -> int | N
     opening = opening_of(evidence.runs[run])
     if run == 1 or opening.done in ("restarted", CONTINUED):
         return run
-    before = [e for e in evidence.runs[run - 1] if e.type is EventType.STEP_FAILED]
-    if opening.done == "retried" and before and (before[-1].name, before[-1].place) == slot:
+    if opening.done == "retried" and tried_again(evidence, run) == slot:
         return _first_asked(evidence, run - 1, slot)
     return None
+
+
+def tried_again(evidence: Evidence, run: int) -> tuple[str, str] | None:
+    """The failed step for which a run was opened: the one whose result a person gave with it, or the last that failed.
+
+    A step that failed after the one with that result is asked for in a run of its own, if it is asked for at all.
+    """
+    failed = [(e.name, e.place) for e in evidence.runs[run - 1] if e.type is EventType.STEP_FAILED]
+    first = opening_of(evidence.runs[run]).kept + 2
+    given = by_hand([e for e in evidence.runs[run] if e.number == first]).intersection(failed)
+    return next(iter(given), failed[-1] if failed else None)
 
 
 def deaths_are_counted(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
