@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from perdure import step, workflow
 from perdure.testing.simulator import Cluster
+from tests.simulator.misfortune import result_of
 
 
 @step(queue="bank", timeout=20)
@@ -28,7 +29,7 @@ async def limited_queue(cluster: Cluster) -> None:
         await cluster.client.queues.block("bank", who="anna", why="the bank is away")
         await asyncio.sleep(2)
         await cluster.client.queues.unblock("bank", who="anna")
-    assert [await handle.result() for handle in handles] == [40 * number + 6 for number in range(4)]
+    assert [await result_of(cluster, handle) for handle in handles] == [40 * number + 6 for number in range(4)]
 
 
 @step(queue="till", timeout=20)
@@ -73,7 +74,7 @@ async def one_till(cluster: Cluster) -> None:
     await asyncio.sleep(cluster.pick((0.5, 0.2, 1.0)))
     quiet = [await cluster.client.start(customer, name, 2) for name in ("quiet", "shy")]
     for handle in (loud, *quiet):
-        await handle.result()
+        await result_of(cluster, handle)
     last = {
         name: max(place for (one, _), place in Till.served.items() if one == name) for name in ("loud", "quiet", "shy")
     }

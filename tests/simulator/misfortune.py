@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import json
 
+from perdure.errors import ProcessBroken
+from perdure.handle import Handle
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_bytes
@@ -29,3 +33,14 @@ def by_the_weather_alone(cluster: Cluster, row: Process) -> bool:
                 return False
         before = told.get("alone_deaths", before)
     return before >= ALONE_DEATHS
+
+
+async def result_of(cluster: Cluster, handle: Handle[Any]) -> Any:
+    """Its result; a person lets it go on where it was parked by the weather alone."""
+    while True:
+        try:
+            return await handle.result()
+        except ProcessBroken:
+            if not by_the_weather_alone(cluster, await cluster.client.row(handle.id)):
+                raise
+        await handle.retry(who="anna")
