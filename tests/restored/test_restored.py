@@ -71,12 +71,17 @@ async def waits(engine: Engine, id: str) -> bool:
     return found is not None and found.awaiting is not None
 
 
+def beats(engine: Engine) -> float:
+    """How often it has beaten; what has not happened yet has no figure."""
+    return engine.metrics().get("beat_count", 0)
+
+
 async def beaten(crew: tuple[Engine, Engine]) -> None:
     """Both workers have beaten since."""
-    before = [engine.metrics()["beat_count"] for engine in crew]
+    before = list(map(beats, crew))
 
     async def more() -> bool:
-        return all(engine.metrics()["beat_count"] >= count + 2 for engine, count in zip(crew, before, strict=True))
+        return all(beats(engine) >= count + 2 for engine, count in zip(crew, before, strict=True))
 
     await soon(more)
 
