@@ -102,12 +102,15 @@ async def test_a_crew_replaces_members_whose_interpreter_is_kept_by_c_code_and_w
     async with Engine(scene.url) as client:
         handle = await client.start(blocked_in_c)
         row = await broken(client, handle.id)
-        assert Failure.shown(row.error or b"").type == "Poison"
+        failure = Failure.shown(row.error or b"")
+        assert failure.type == "Poison"
+        assert "died 2 times with neighbours and 3 times while it ran alone" in failure.message
         crew.send_signal(signal.SIGTERM)
         assert await crew.wait() == 0
     told = (tmp_path / "crew.log").read_text()
-    assert told.count("is stuck") == 5, "twice with neighbours, three times alone"
-    assert told.count("was killed by SIGKILL; another takes its place") == 2
+    # On a busy machine others are stuck too: here three seconds without a sign are enough.
+    assert told.count("is stuck") >= 5
+    assert told.count("was killed by SIGKILL; another takes its place") >= 2
 
 
 async def test_a_worker_without_a_parent_whose_interpreter_is_kept_by_c_code_ends_itself_and_is_taken_over(
