@@ -43,7 +43,7 @@ async def adding() -> int:
     return await add(await total, right=known)
 
 
-def test_ipf54_a_step_is_asked_for_only_when_every_promise_among_its_arguments_is_resolved() -> None:
+def test_a_step_is_asked_for_only_when_every_promise_among_its_arguments_is_resolved() -> None:
     life = Life(adding)
     life.finish_step("fetch")
     assert life.seen[-1].open == [("fetch", "2"), ("fetch", "3")]
@@ -65,7 +65,7 @@ async def failing_promises() -> list[str]:
     return told
 
 
-def test_ipf60_a_failed_promise_fails_the_step_that_takes_it_with_the_same_error() -> None:
+def test_a_failed_promise_fails_the_step_that_takes_it_with_the_same_error() -> None:
     assert lived(failing_promises) == {'["fail ValueError","fail ValueError"]'}
 
 
@@ -115,7 +115,7 @@ async def collecting() -> int:
     return await asked
 
 
-def test_ipf56_a_step_that_takes_a_collection_of_promises_waits_for_all_of_them() -> None:
+def test_a_step_that_takes_a_collection_of_promises_waits_for_all_of_them() -> None:
     life = Life(collecting)
     assert life.seen[0].open == [("fetch", "1"), ("fetch", "2"), ("fetch", "3")]
     life.finish_step("fetch", "3")
@@ -149,7 +149,7 @@ async def handing_on() -> int:
     return await add(promise, right=await promise)
 
 
-def test_ipf55_a_promise_may_be_handed_on_to_whoever_waits_for_it() -> None:
+def test_a_promise_may_be_handed_on_to_whoever_waits_for_it() -> None:
     assert lived(handing_on) == {"4"}
 
 
@@ -166,7 +166,7 @@ async def after_another() -> list[str]:
     return seen + list(await asyncio.gather(then(), other))
 
 
-def test_ipf57_ipf58_a_step_waits_for_another_only_where_the_code_awaits_it() -> None:
+def test_a_step_waits_for_another_only_where_the_code_awaits_it() -> None:
     life = Life(after_another)
     assert life.seen[0].open == [("fetch", "1"), ("shout", "1")]
     assert life.finish_step("fetch").asked == [("shout", ".1:1", b'["after"]')]

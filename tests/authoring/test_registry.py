@@ -120,7 +120,7 @@ def test_a_function_defined_below_its_workflow_is_read_when_it_is_registered(sho
         Registry("perdure_late")
 
 
-def test_e64_two_versions_under_one_name_of_a_module_are_both_known_and_the_later_one_starts(shop: Path) -> None:
+def test_two_versions_under_one_name_of_a_module_are_both_known_and_the_later_one_starts(shop: Path) -> None:
     (shop / "perdure_two.py").write_text(
         "from perdure.authoring.workflow import workflow\n"
         "@workflow(version='1')\nasync def sale() -> int:\n    return 1\n"

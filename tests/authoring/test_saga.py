@@ -61,7 +61,7 @@ async def one_after_another() -> None:
     raise ValueError("no")
 
 
-def test_sas33_steps_are_undone_in_reverse_order_with_what_they_answered() -> None:
+def test_steps_are_undone_in_reverse_order_with_what_they_answered() -> None:
     life = finish(Life(one_after_another))
     assert undos(life) == [['["c",["ticket c"]]'], ['["b",["ticket b"]]'], ['["a",["ticket a"]]']]
     assert life.seen[-1].outcome == "ValueError: no"
@@ -76,12 +76,12 @@ async def side_by_side(sequential: bool) -> None:
         raise ValueError("no")
 
 
-def test_sas40_what_ran_side_by_side_is_undone_side_by_side() -> None:
+def test_what_ran_side_by_side_is_undone_side_by_side() -> None:
     life = finish(Life(side_by_side, [False]))
     assert [[call[2:3] for call in turn] for turn in undos(life)] == [["d"], ["c", "b"], ["a"]]
 
 
-def test_sas40_a_sequential_saga_undoes_one_at_a_time() -> None:
+def test_a_sequential_saga_undoes_one_at_a_time() -> None:
     life = finish(Life(side_by_side, [True]))
     assert [[call[2:3] for call in turn] for turn in undos(life)] == [["d"], ["c"], ["b"], ["a"]]
 
@@ -121,7 +121,7 @@ def disorder(life: Life) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_s10_whatever_the_order_of_answers_what_came_later_is_undone_first(seed: int) -> None:
+def test_whatever_the_order_of_answers_what_came_later_is_undone_first(seed: int) -> None:
     life = Life(branches).live(Random(seed), cancel_at=seed // 3 if seed % 3 == 0 else None)
     assert list(disorder(life)) == []
     life.check_replays()

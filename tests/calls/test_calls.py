@@ -51,7 +51,7 @@ async def asked(engine: Engine, id: str, messages: int) -> None:
     await until_row(engine, id, lambda row: row.inbox == messages)
 
 
-async def test_row_7_the_same_key_runs_the_code_once_waits_while_it_runs_and_gets_what_it_answered(
+async def test_the_same_key_runs_the_code_once_waits_while_it_runs_and_gets_what_it_answered(
     opened: Open,
 ) -> None:
     engine, _ = await opened(work=True, workflows=HOSTED)

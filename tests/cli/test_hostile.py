@@ -77,7 +77,7 @@ def fill(url: str, texts: list[str]) -> list[str]:
 
 
 @pytest.mark.timeout(300)
-def test_x4_nothing_that_is_stored_steers_the_terminal(sqlite_terminal: Terminal) -> None:
+def test_nothing_that_is_stored_steers_the_terminal(sqlite_terminal: Terminal) -> None:
     ids = fill(sqlite_terminal.url, SHORT)
     assert len(ids) >= FEWEST
     for words in (["ps", "--limit", "1000"], ["ps", "--limit", "1000", "--wide"], ["queue", "ls"]):
@@ -91,7 +91,7 @@ def test_x4_nothing_that_is_stored_steers_the_terminal(sqlite_terminal: Terminal
             check(sqlite_terminal(*words, "--json"))
 
 
-def test_x4_what_is_stored_is_told_alike_on_both_stores(sqlite_url: str, postgres_url: str) -> None:
+def test_what_is_stored_is_told_alike_on_both_stores(sqlite_url: str, postgres_url: str) -> None:
     told: list[Any] = []
     for url in (sqlite_url, postgres_url):
         terminal = Terminal(url)
@@ -119,14 +119,14 @@ VERBS: tuple[tuple[str, ...], ...] = (
 
 
 @pytest.mark.timeout(300)
-def test_x4_nothing_that_is_typed_crashes_or_is_echoed_raw(sqlite_terminal: Terminal) -> None:
+def test_nothing_that_is_typed_crashes_or_is_echoed_raw(sqlite_terminal: Terminal) -> None:
     assert sqlite_terminal("start", "tests.cli.till:counter", "--key", "known").code == 0
     for number, text in enumerate(STRINGS[:: 1 if WHOLE else 5]):
         verb = VERBS[number % len(VERBS)]
         check(sqlite_terminal(*(word.replace("{}", text) for word in verb)))
 
 
-def test_x4_many_hostile_names_at_once_are_each_answered(terminal: Terminal) -> None:
+def test_many_hostile_names_at_once_are_each_answered(terminal: Terminal) -> None:
     fill(terminal.url, ["known"])
     texts = [text for text in STRINGS[:: 1 if WHOLE else 4] if not text.startswith("-")]
     for verb in ("cancel", "retry"):

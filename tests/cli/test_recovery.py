@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.cli.terminal import Terminal
 
 
-def test_row_104_recovery_is_paused_and_resumed_at_the_terminal_and_whoever_looks_is_told(terminal: Terminal) -> None:
+def test_recovery_is_paused_and_resumed_at_the_terminal_and_whoever_looks_is_told(terminal: Terminal) -> None:
     assert terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1").code == 0
     assert terminal("recovery").out == "automatic recovery is on\n"
     paused = terminal("recovery", "pause", "--who", "Ann", "--why", "the release is broken")

@@ -42,7 +42,7 @@ def _loaded(url: str, parcels: list[int]) -> None:
     asyncio.run(load())
 
 
-def test_ipf114_a_process_is_shown_as_a_tree_with_states_and_times(terminal: Terminal) -> None:
+def test_a_process_is_shown_as_a_tree_with_states_and_times(terminal: Terminal) -> None:
     _loaded(terminal.url, [300, -1])
     said = terminal("tree", "T-1")
     assert said.code == 0

@@ -220,7 +220,7 @@ def test_a_file_that_cannot_be_written_ends_the_worker_with_its_reason(programs:
     assert "check that its folder exists" in worker.line_with("perdure: ")
 
 
-def test_ipf63_a_worker_serves_the_queues_that_it_is_told(terminal: Terminal, programs: list[Program]) -> None:
+def test_a_worker_serves_the_queues_that_it_is_told(terminal: Terminal, programs: list[Program]) -> None:
     office = run(terminal, programs, TILL, "--queues", "nothing", "--json")
     counter = run(terminal, programs, TILL, "--no-workflows", "--queues", "counter=3", "--json")
     for worker in (office, counter):

@@ -11,7 +11,7 @@ from tests.cut.session import ABSENT, APPLIED, session
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(120)]
 
 
-async def test_f18_f19_every_batch_cut_around_its_commit_is_found_applied_or_sent_again_and_counts_once(
+async def test_every_batch_cut_around_its_commit_is_found_applied_or_sent_again_and_counts_once(
     shared_server: Server,
 ) -> None:
     tally = await session(shared_server, wanted=150, seed=7)

@@ -95,7 +95,7 @@ async def waits(engine: Engine, id: str) -> bool:
     return bool(await row(engine, id)) and (await row(engine, id)).awaiting is not None
 
 
-async def test_f16_what_an_asynchronous_failover_set_back_is_held_and_told_and_never_done_again_by_itself(
+async def test_what_an_asynchronous_failover_set_back_is_held_and_told_and_never_done_again_by_itself(
     pair: Pair, crew: tuple[Engine, Engine]
 ) -> None:
     here, there = crew
@@ -125,7 +125,7 @@ async def test_f16_what_an_asynchronous_failover_set_back_is_held_and_told_and_n
     assert done["paid", "paying"] == 2
 
 
-async def test_f16_without_what_the_worker_knows_it_would_be_done_again(
+async def test_without_what_the_worker_knows_it_would_be_done_again(
     pair: Pair, crew: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def blind(lineage: Lineage, connection: Any) -> None:
@@ -140,7 +140,7 @@ async def test_f16_without_what_the_worker_knows_it_would_be_done_again(
     await soon(paid_again)
 
 
-async def test_f16_whoever_hosts_no_sweep_may_still_give_commands(pair: Pair, crew: tuple[Engine, Engine]) -> None:
+async def test_whoever_hosts_no_sweep_may_still_give_commands(pair: Pair, crew: tuple[Engine, Engine]) -> None:
     here, _ = crew
     gates["calm"].set()
     gates["lost"].set()
@@ -164,7 +164,7 @@ async def test_f16_whoever_hosts_no_sweep_may_still_give_commands(pair: Pair, cr
         assert [one.process.id for one in answer.claimed] == [calm.id_bytes]
 
 
-async def test_f17_an_old_primary_that_comes_back_is_not_written_to(
+async def test_an_old_primary_that_comes_back_is_not_written_to(
     pair: Pair, crew: tuple[Engine, Engine], caplog: pytest.LogCaptureFixture
 ) -> None:
     here, _ = crew

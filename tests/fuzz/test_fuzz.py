@@ -16,11 +16,11 @@ EACH = 200
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
-def test_f32_whatever_is_fed_is_taken_and_given_back_or_refused_by_an_error_that_says_what_to_do(entry: Entry) -> None:
+def test_whatever_is_fed_is_taken_and_given_back_or_refused_by_an_error_that_says_what_to_do(entry: Entry) -> None:
     assert hunt(entry, 1, lambda fed: fed < EACH) >= EACH
 
 
-def test_f32_a_parser_that_raises_anything_else_is_found_and_its_input_is_cut_short() -> None:
+def test_a_parser_that_raises_anything_else_is_found_and_its_input_is_cut_short() -> None:
     def canary(raw: bytes) -> None:
         with refused():
             if b"[" in raw:
@@ -32,7 +32,7 @@ def test_f32_a_parser_that_raises_anything_else_is_found_and_its_input_is_cut_sh
     assert found.value.raw == b"["
 
 
-def test_f32_a_refusal_must_be_short_say_what_to_do_and_keep_the_password() -> None:
+def test_a_refusal_must_be_short_say_what_to_do_and_keep_the_password() -> None:
     from perdure.errors import InvalidUrl
 
     for text, secret in (("x" * 20_000 + ". y", None), ("bad", None), ("bad: u:word@h. mend", "word")):

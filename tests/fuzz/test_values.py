@@ -64,7 +64,7 @@ def advises(error: Exception) -> None:
 
 @BRIEF
 @given(VALUES)
-def test_f33_any_value_is_refused_or_written_in_one_way(value: Any) -> None:
+def test_any_value_is_refused_or_written_in_one_way(value: Any) -> None:
     try:
         raw = encode(value)
     except PayloadError as error:
@@ -76,7 +76,7 @@ def test_f33_any_value_is_refused_or_written_in_one_way(value: Any) -> None:
 
 @BRIEF
 @given(SCALARS)
-def test_f33_a_value_with_its_type_comes_back_exactly_or_is_refused(value: Any) -> None:
+def test_a_value_with_its_type_comes_back_exactly_or_is_refused(value: Any) -> None:
     kind = type(value)
     if kind in (int, float, str, bool, bytes, datetime, date, time, timedelta, Decimal):
         try:
@@ -88,7 +88,7 @@ def test_f33_a_value_with_its_type_comes_back_exactly_or_is_refused(value: Any) 
 
 @BRIEF
 @given(st.lists(VALUES, max_size=3), st.dictionaries(st.sampled_from(["a", "b", "c", "d", ""]), VALUES, max_size=2))
-def test_f33_any_call_is_refused_or_comes_back_as_it_was(args: list[Any], kwargs: dict[str, Any]) -> None:
+def test_any_call_is_refused_or_comes_back_as_it_was(args: list[Any], kwargs: dict[str, Any]) -> None:
     try:
         raw = SHAPE.encode(args, kwargs)
     except InvalidInput:
@@ -99,7 +99,7 @@ def test_f33_any_call_is_refused_or_comes_back_as_it_was(args: list[Any], kwargs
 
 @BRIEF
 @given(st.dictionaries(ANY_TEXT, VALUES, max_size=4), st.dictionaries(ANY_TEXT, VALUES, max_size=4))
-def test_f33_attributes_are_refused_or_show_what_was_changed(first: dict[str, Any], then: dict[str, Any]) -> None:
+def test_attributes_are_refused_or_show_what_was_changed(first: dict[str, Any], then: dict[str, Any]) -> None:
     try:
         stored = merged(merged(None, first), then)
     except InvalidInput:
@@ -109,7 +109,7 @@ def test_f33_attributes_are_refused_or_show_what_was_changed(first: dict[str, An
 
 @BRIEF
 @given(ANY_TEXT, st.integers(20, 200), st.booleans())
-def test_x4_safe_text_is_short_harmless_and_stays_as_it_is(text: str, limit: int, keep_end: bool) -> None:
+def test_safe_text_is_short_harmless_and_stays_as_it_is(text: str, limit: int, keep_end: bool) -> None:
     safe = safe_text(text, limit, keep_end=keep_end)
     assert len(safe.encode()) <= limit
     assert UNSAFE.search(safe) is None
@@ -121,7 +121,7 @@ def test_x4_safe_text_is_short_harmless_and_stays_as_it_is(text: str, limit: int
 @given(
     st.binary(max_size=200), st.integers(0, 400), st.integers(1, 255), st.integers(0, 3),
 )  # fmt: skip
-def test_f59_a_sealed_payload_that_was_changed_cut_or_moved_is_refused(raw: bytes, at: int, by: int, how: int) -> None:
+def test_a_sealed_payload_that_was_changed_cut_or_moved_is_refused(raw: bytes, at: int, by: int, how: int) -> None:
     strict = Seal([Zstd(above=8), AesGcm({"a": SECRET}, required=True)])
     sealed = strict.close(raw, SLOT)
     at %= len(sealed)
@@ -144,7 +144,7 @@ def test_f59_a_sealed_payload_that_was_changed_cut_or_moved_is_refused(raw: byte
 
 @BRIEF
 @given(FEW, FEW, FEW, FEW)
-def test_f12_limits_and_searches_of_any_type_are_taken_or_refused(a: Any, b: Any, c: Any, d: Any) -> None:
+def test_limits_and_searches_of_any_type_are_taken_or_refused(a: Any, b: Any, c: Any, d: Any) -> None:
     for ask in (
         lambda: request.duration(a, "the deadline"),
         lambda: request.timeout(b),
@@ -167,7 +167,7 @@ def test_f12_limits_and_searches_of_any_type_are_taken_or_refused(a: Any, b: Any
 
 @BRIEF
 @given(FEW, FEW, FEW)
-def test_f12_settings_of_any_type_are_taken_or_refused_when_they_are_defined(a: Any, b: Any, c: Any) -> None:
+def test_settings_of_any_type_are_taken_or_refused_when_they_are_defined(a: Any, b: Any, c: Any) -> None:
     async def work() -> None: ...
 
     for define in (

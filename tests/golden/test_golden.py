@@ -14,7 +14,7 @@ PAGES = sorted(FOLDER.glob("*/*.json"))
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_r20_a_history_of_a_release_is_replayed_to_what_it_came_to_then(path: Path) -> None:
+def test_a_history_of_a_release_is_replayed_to_what_it_came_to_then(path: Path) -> None:
     page = read(path)
     assert list(looks(page)) == page.looks
 

@@ -126,7 +126,7 @@ async def engine(store_url: str) -> AsyncIterator[Engine]:
         assert statuses <= {Status.COMPLETED, Status.FAILED}
 
 
-async def test_f33_a_step_result_that_cannot_be_stored_fails_that_step(engine: Engine) -> None:
+async def test_a_step_result_that_cannot_be_stored_fails_that_step(engine: Engine) -> None:
     for what, (_, kind, advice) in MAKES.items():
         for threaded, name in ((False, "make"), (True, "make_in_a_thread")):
             handle = await engine.start(ask, what, threaded)
@@ -137,20 +137,20 @@ async def test_f33_a_step_result_that_cannot_be_stored_fails_that_step(engine: E
             assert types == ["STEP_FAILED", "COMPLETED"]
 
 
-async def test_f32_a_step_result_of_the_wrong_type_fails_that_step(engine: Engine) -> None:
+async def test_a_step_result_of_the_wrong_type_fails_that_step(engine: Engine) -> None:
     text = await (await engine.start(miscount)).result(LIMIT)
     assert text.startswith("PayloadError: ")
     assert "Correct the value" in text
 
 
-async def test_f33_a_step_result_is_accepted_up_to_exactly_its_limit(engine: Engine) -> None:
+async def test_a_step_result_is_accepted_up_to_exactly_its_limit(engine: Engine) -> None:
     for size in (ROOM - 1, ROOM):
         assert await (await engine.start(filled, size)).result(LIMIT) == size
     with pytest.raises(ProcessFailed, match=r"PayloadTooLarge.*pass a reference"):
         await (await engine.start(filled, ROOM + 1)).result(LIMIT)
 
 
-async def test_f33_a_workflow_result_that_cannot_be_stored_fails_the_process(engine: Engine) -> None:
+async def test_a_workflow_result_that_cannot_be_stored_fails_the_process(engine: Engine) -> None:
     for what, (_, kind, advice) in MAKES.items():
         handle = await engine.start(give, what)
         with pytest.raises(ProcessFailed) as failed:
@@ -159,12 +159,12 @@ async def test_f33_a_workflow_result_that_cannot_be_stored_fails_the_process(eng
         assert (await handle.status()).status is Status.FAILED
 
 
-async def test_f32_a_workflow_result_of_the_wrong_type_fails_the_process(engine: Engine) -> None:
+async def test_a_workflow_result_of_the_wrong_type_fails_the_process(engine: Engine) -> None:
     with pytest.raises(ProcessFailed, match="Correct the value"):
         await (await engine.start(give_wrong)).result(LIMIT)
 
 
-async def test_f33_a_workflow_result_is_accepted_up_to_exactly_its_limit(engine: Engine) -> None:
+async def test_a_workflow_result_is_accepted_up_to_exactly_its_limit(engine: Engine) -> None:
     for size in (ROOM - 1, ROOM):
         assert len(await (await engine.start(give_text, size)).result(LIMIT)) == size
     with pytest.raises(ProcessFailed, match="pass a reference") as failed:
@@ -172,7 +172,7 @@ async def test_f33_a_workflow_result_is_accepted_up_to_exactly_its_limit(engine:
     assert failed.value.type == "PayloadTooLarge"
 
 
-async def test_f33_a_state_that_cannot_be_stored_is_refused_where_it_is_set(engine: Engine) -> None:
+async def test_a_state_that_cannot_be_stored_is_refused_where_it_is_set(engine: Engine) -> None:
     for what, (_, kind, advice) in MAKES.items():
         handle = await engine.start(show, what)
         text = await handle.result(LIMIT)
@@ -180,7 +180,7 @@ async def test_f33_a_state_that_cannot_be_stored_is_refused_where_it_is_set(engi
         assert (await handle.status()).state == "good"
 
 
-async def test_f33_a_state_is_accepted_up_to_exactly_its_limit(engine: Engine) -> None:
+async def test_a_state_is_accepted_up_to_exactly_its_limit(engine: Engine) -> None:
     for size in (ROOM - 1, ROOM):
         handle = await engine.start(show_text, size)
         assert await handle.result(LIMIT) == "shown"
@@ -189,7 +189,7 @@ async def test_f33_a_state_is_accepted_up_to_exactly_its_limit(engine: Engine) -
         await (await engine.start(show_text, ROOM + 1)).result(LIMIT)
 
 
-async def test_f32_a_step_asked_for_with_bad_arguments_fails_the_process_and_never_runs(engine: Engine) -> None:
+async def test_a_step_asked_for_with_bad_arguments_fails_the_process_and_never_runs(engine: Engine) -> None:
     for what, (_, kind, advice) in MAKES.items():
         handle = await engine.start(hand_over, what)
         with pytest.raises(ProcessFailed) as failed:
@@ -215,7 +215,7 @@ async def cry(letter: int, times: int) -> None:
 
 
 @pytest.mark.parametrize("letter", [0x78, 0xE9, 0, 0xD800, 0x1F600], ids=hex)
-async def test_f33_an_error_text_of_100_kb_is_cut_to_4_kib(engine: Engine, letter: int) -> None:
+async def test_an_error_text_of_100_kb_is_cut_to_4_kib(engine: Engine, letter: int) -> None:
     for flow in (shouted, cry):
         handle = await engine.start(flow, letter, 100_000)
         with pytest.raises(ProcessFailed) as failed:

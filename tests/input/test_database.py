@@ -67,12 +67,12 @@ def postgres_url(new_postgres_url: str) -> str:
         "postgresql://localhost/db?pooler=session",
     ],
 )
-def test_f32_a_wrong_url_is_refused_with_the_right_shape(url: str) -> None:
+def test_a_wrong_url_is_refused_with_the_right_shape(url: str) -> None:
     with pytest.raises(InvalidUrl, match=r"(write|use|as) (sqlite:///|it as postgresql://)"):
         Engine(url)
 
 
-async def test_f32_a_database_of_a_newer_perdure_is_refused_and_left_alone(store_url: str) -> None:
+async def test_a_database_of_a_newer_perdure_is_refused_and_left_alone(store_url: str) -> None:
     async with Engine(store_url, workflows=[wait]) as engine:
         await engine.start(wait)
     kind = store_url.partition(":")[0]
@@ -101,7 +101,7 @@ async def test_f32_a_database_of_a_newer_perdure_is_refused_and_left_alone(store
         assert await engine.count() == {"input/wait": {"running": 1}}
 
 
-async def test_f32_a_sqlite_path_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+async def test_a_sqlite_path_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="check that its folder exists"):
         await Engine(f"sqlite:///{tmp_path}/absent/perdure.db").__aenter__()
     assert list(tmp_path.iterdir()) == []
@@ -130,7 +130,7 @@ async def retyped(value: int) -> Any:
     [(after, r"recorded.*polish.*poison"), (retyped, r"do not fit its signature")],
     ids=["step", "input"],
 )
-async def test_f32_code_that_does_not_know_the_recorded_step_or_input_breaks_and_keeps_the_bytes(
+async def test_code_that_does_not_know_the_recorded_step_or_input_breaks_and_keeps_the_bytes(
     store_url: str, code: Any, said: str
 ) -> None:
     async with Engine(store_url, work=True, workflows=[before]) as first:
@@ -162,7 +162,7 @@ async def _ended(engine: Engine, count: int) -> list[tuple[Process, Commit]]:
 
 
 @pytest.mark.parametrize("guilty", [0, 3, 6])
-async def test_f33_a_commit_that_only_the_database_refuses_is_refused_alone(store_url: str, guilty: int) -> None:
+async def test_a_commit_that_only_the_database_refuses_is_refused_alone(store_url: str, guilty: int) -> None:
     async with Engine(store_url, workflows=[wait]) as engine:
         made = await _ended(engine, 7)
         row, good = made[guilty]
@@ -179,7 +179,7 @@ async def test_f33_a_commit_that_only_the_database_refuses_is_refused_alone(stor
         assert await engine.count() == {"input/wait": {"cancelled": 7}}
 
 
-async def test_f33_a_start_or_a_message_that_only_the_database_refuses_is_refused_alone(store_url: str) -> None:
+async def test_a_start_or_a_message_that_only_the_database_refuses_is_refused_alone(store_url: str) -> None:
     async with Engine(store_url, workflows=[wait]) as engine:
         fresh = [Process(id=engine.machine.new_id(), kind="input/wait", key=None, input=b"[]") for _ in range(5)]
         starts = [Start(process) for process in fresh]
@@ -208,7 +208,7 @@ LAWS = {
 """What an administrator may forbid without our knowing."""
 
 
-async def test_f33_a_process_whose_commit_the_database_refuses_is_broken_and_the_others_complete(
+async def test_a_process_whose_commit_the_database_refuses_is_broken_and_the_others_complete(
     store_url: str,
 ) -> None:
     async with Engine(store_url, work=True, workflows=[drink]) as engine:

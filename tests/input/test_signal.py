@@ -47,7 +47,7 @@ async def unsent(
     assert (await engine.row(handle.id)).inbox == 0
 
 
-async def test_f33_a_signal_that_no_payload_can_hold_is_refused_and_nothing_is_sent(
+async def test_a_signal_that_no_payload_can_hold_is_refused_and_nothing_is_sent(
     engine: Engine, handle: Handle[Any]
 ) -> None:
     for value, to_do in REFUSED_VALUES:
@@ -56,7 +56,7 @@ async def test_f33_a_signal_that_no_payload_can_hold_is_refused_and_nothing_is_s
     assert await handle.result(LIMIT) == "at last"
 
 
-async def test_f33_a_signal_is_accepted_up_to_exactly_its_limit(engine: Engine, handle: Handle[Any]) -> None:
+async def test_a_signal_is_accepted_up_to_exactly_its_limit(engine: Engine, handle: Handle[Any]) -> None:
     room = PAYLOAD_BYTES - len('""')
     await unsent(engine, handle, handle.signal("word", "x" * (room + 1)), PayloadTooLarge, "pass a reference")
     await handle.signal("word", "x" * room)
@@ -66,7 +66,7 @@ async def test_f33_a_signal_is_accepted_up_to_exactly_its_limit(engine: Engine, 
     assert await other.result(LIMIT) == "x" * (room - 1)
 
 
-async def test_s18_a_signal_with_a_nul_comes_back_as_it_went_in(handle: Handle[Any]) -> None:
+async def test_a_signal_with_a_nul_comes_back_as_it_went_in(handle: Handle[Any]) -> None:
     await handle.signal("word", {"a\0b": "\0"})
     assert await handle.result(LIMIT) == {"a\0b": "\0"}
 
@@ -84,7 +84,7 @@ async def test_s18_a_signal_with_a_nul_comes_back_as_it_went_in(handle: Handle[A
     ],
     ids=ascii,
 )
-async def test_r22_a_bad_name_or_key_of_a_signal_is_refused(
+async def test_a_bad_name_or_key_of_a_signal_is_refused(
     engine: Engine, handle: Handle[Any], name: Any, to_do: str
 ) -> None:
     await unsent(engine, handle, handle.signal(name, 1), InvalidKey, to_do)
@@ -92,7 +92,7 @@ async def test_r22_a_bad_name_or_key_of_a_signal_is_refused(
         await unsent(engine, handle, handle.signal("word", 1, key=name), InvalidKey, to_do)
 
 
-async def test_r22_a_sender_that_is_no_text_is_refused_and_a_strange_one_is_made_safe(
+async def test_a_sender_that_is_no_text_is_refused_and_a_strange_one_is_made_safe(
     engine: Engine, handle: Handle[Any]
 ) -> None:
     await unsent(engine, handle, handle.cancel(who=5), InvalidInput, "Give a text.")  # type: ignore[arg-type]
@@ -102,14 +102,14 @@ async def test_r22_a_sender_that_is_no_text_is_refused_and_a_strange_one_is_made
 
 
 @pytest.mark.parametrize("id", ["", "17", b"short", "\0", None, 5], ids=repr)
-async def test_r22_a_process_named_by_what_is_no_id_is_refused(engine: Engine, handle: Handle[Any], id: Any) -> None:
+async def test_a_process_named_by_what_is_no_id_is_refused(engine: Engine, handle: Handle[Any], id: Any) -> None:
     for call in (engine.signal(id, "word"), engine.status(id), engine.cancel(id), engine.retry(id), engine.result(id)):
         with pytest.raises(InvalidKey, match=r"Copy it from|Take it from"):
             await call
     assert (await engine.row(handle.id)).inbox == 0
 
 
-async def test_f32_a_signal_that_does_not_fit_the_type_is_told_to_the_workflow(engine: Engine) -> None:
+async def test_a_signal_that_does_not_fit_the_type_is_told_to_the_workflow(engine: Engine) -> None:
     process = await engine.start(number)
     await process.signal("number", "seventeen")
     assert await process.result(LIMIT) == -1
@@ -120,7 +120,7 @@ async def strict() -> int:
     return await receive("number", int)
 
 
-async def test_f32_a_signal_that_nobody_expects_fails_its_process_alone(engine: Engine, handle: Handle[Any]) -> None:
+async def test_a_signal_that_nobody_expects_fails_its_process_alone(engine: Engine, handle: Handle[Any]) -> None:
     process = await engine.start(strict)
     await process.signal("number", [1])
     with pytest.raises(ProcessFailed, match="Correct the value") as failed:

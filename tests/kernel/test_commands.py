@@ -129,7 +129,7 @@ def begun(number: int, id: bytes, name: str, abandoned: bool = False) -> Event:
     return event(number, E.CHILD_STARTED, name, payload=Begun(id_text(id), abandoned).encode())
 
 
-def test_e91_a_restart_keeps_nothing_and_asks_open_children_to_end() -> None:
+def test_a_restart_keeps_nothing_and_asks_open_children_to_end() -> None:
     past = (
         event(1, E.UNDO_OWED, "release", place="undo/reserve:1"),
         event(2, E.STEP_COMPLETED, "reserve", 1, payload=b"1"),
@@ -181,7 +181,7 @@ def from_chosen(**more: object) -> Commit:
     return run.restarted_from(row, GATHERED, "chosen", ANNA, now=NOW)
 
 
-def test_e92_a_restart_from_a_step_keeps_what_was_before_it_and_offers_what_ran_beside() -> None:
+def test_a_restart_from_a_step_keeps_what_was_before_it_and_offers_what_ran_beside() -> None:
     commit = from_chosen()
     assert [(one.number, one.type, one.name) for one in commit.events] == [
         (1, E.RUN_OPENED, ""),

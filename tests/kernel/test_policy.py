@@ -25,7 +25,7 @@ class GoneForGoodError(Permanent):
     """A permanent error of the user's own."""
 
 
-# -- delays (rows 31 and 32; IPF-3, IPF-4, IPF-5) ------------------------------------------------------------
+# -- delays -----------------------------------------------------------------------------------------------------------
 
 
 def test_without_jitter_the_delays_double_to_the_millisecond() -> None:
@@ -83,7 +83,7 @@ def test_every_delay_is_finite_and_between_nothing_and_the_cap(policy: Retry, fa
         assert delay >= policy.delay(failed - 1, chance)
 
 
-# -- attempts and total time (SAS-15, S15) -------------------------------------------------------------------
+# -- attempts and total time ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("attempts", [1, 2, 5])
@@ -107,7 +107,7 @@ def test_no_attempt_begins_after_the_total_time() -> None:
     assert Retry(attempts=10).next_delay(1, 1e9, 0.5) is not None
 
 
-# -- which errors (rows 34 and 35; SAS-18, SAS-38) -----------------------------------------------------------
+# -- which errors -----------------------------------------------------------------------------------------------------
 
 
 def test_the_exclusion_of_a_subclass_wins_over_the_inclusion_of_its_base() -> None:

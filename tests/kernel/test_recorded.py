@@ -22,7 +22,7 @@ DAMAGED = (b"", b"{", b"[]", b'{"a', b"\xff", b'{"\xff":1}', b'{"a":' * 3000)
 
 
 @pytest.mark.parametrize("raw", DAMAGED, ids=lambda raw: ascii(raw[:9]))
-def test_f30_a_damaged_record_is_refused_with_where_to_look(raw: bytes) -> None:
+def test_a_damaged_record_is_refused_with_where_to_look(raw: bytes) -> None:
     for read in (decode_attempt, under_way):
         with pytest.raises(PayloadError, match=r"cannot be read: .*`perdure history` shows its bytes: restore them"):
             read(raw)
@@ -30,7 +30,7 @@ def test_f30_a_damaged_record_is_refused_with_where_to_look(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("raw", DAMAGED, ids=lambda raw: ascii(raw[:9]))
-def test_f30_a_process_with_damaged_payloads_is_shown_and_hides_no_other(raw: bytes) -> None:
+def test_a_process_with_damaged_payloads_is_shown_and_hides_no_other(raw: bytes) -> None:
     for status in Status:
         row = replace(ROW, status=status, input=raw, state=raw, error=raw, progress=raw, result=raw)
         shown = view(row, 5, {})
@@ -62,6 +62,6 @@ def test_a_step_under_way_whose_name_holds_a_colon_gets_its_result_by_hand() -> 
 
 
 @pytest.mark.parametrize("step", [":1", "a:", "a\0:1", "\x1b[31m:1", "\ud800:1", "a:\n"])
-def test_x4_a_step_that_could_not_have_that_name_gets_no_result_by_hand(step: str) -> None:
+def test_a_step_that_could_not_have_that_name_gets_no_result_by_hand(step: str) -> None:
     with pytest.raises((InvalidKey, IllegalMove)):
         set_by_hand(ROW, (), step, b"1", Sender("Ann"), now=5)

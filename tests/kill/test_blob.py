@@ -31,7 +31,7 @@ def places(blobs: Path) -> set[Path]:
 
 
 @pytest.mark.parametrize(("door", "call"), [("start", 1), ("commit", 1), ("commit", 3)])
-async def test_f01_a_worker_killed_between_blob_and_commit_loses_nothing_and_leaves_nothing_for_good(
+async def test_a_worker_killed_between_blob_and_commit_loses_nothing_and_leaves_nothing_for_good(
     scene: Scene, blobs: Path, monkeypatch: pytest.MonkeyPatch, door: str, call: int
 ) -> None:
     doom = {"door": door, "call": call, "side": "before", "signal": KILL}

@@ -19,7 +19,7 @@ POINTS = [("commit", call, side) for call in (1, 2) for side in ("before", "afte
 
 
 @pytest.mark.parametrize(("door", "call", "side"), POINTS)
-async def test_row_7_a_worker_killed_around_the_commit_of_an_answer_leaves_one_answer_to_the_key(
+async def test_a_worker_killed_around_the_commit_of_an_answer_leaves_one_answer_to_the_key(
     scene: Scene, door: str, call: int, side: str
 ) -> None:
     doom = {"door": door, "call": call, "side": side, "signal": KILL}

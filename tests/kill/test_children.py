@@ -33,7 +33,7 @@ def hosts(*names: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("call", "side"), [(call, side) for call in (1, 2) for side in SIDES])
-async def test_f01_a_parent_killed_at_a_commit_keeps_its_children_and_starts_none_twice(
+async def test_a_parent_killed_at_a_commit_keeps_its_children_and_starts_none_twice(
     scene: Scene, call: int, side: str
 ) -> None:
     # The parent's first commit starts a child, the second records its answer and starts another, the third ends.
@@ -47,7 +47,7 @@ async def test_f01_a_parent_killed_at_a_commit_keeps_its_children_and_starts_non
 
 
 @pytest.mark.parametrize("side", SIDES)
-async def test_f01_a_child_s_worker_killed_at_the_commit_that_carries_the_answer_loses_nothing(
+async def test_a_child_s_worker_killed_at_the_commit_that_carries_the_answer_loses_nothing(
     scene: Scene, side: str
 ) -> None:
     async with Engine(scene.url, work=True, workflows=[tree]) as engine:
@@ -64,7 +64,7 @@ async def test_f01_a_child_s_worker_killed_at_the_commit_that_carries_the_answer
 
 
 @pytest.mark.parametrize(("call", "side"), [(2, "after"), (3, "before")])
-async def test_f01_a_worker_killed_with_a_parent_and_its_child_in_hand_loses_neither(
+async def test_a_worker_killed_with_a_parent_and_its_child_in_hand_loses_neither(
     scene: Scene, call: int, side: str
 ) -> None:
     child = await scene.victim(start="tree", modules=hosts("EVERYTHING"), key="k", doom=doom(call, side))
@@ -77,7 +77,7 @@ async def test_f01_a_worker_killed_with_a_parent_and_its_child_in_hand_loses_nei
         assert sum(scene.effects().values()) <= 3, "only the step in flight may run again"
 
 
-async def test_f05_a_parent_stopped_past_its_lease_starts_no_child_of_its_own_when_it_goes_on(scene: Scene) -> None:
+async def test_a_parent_stopped_past_its_lease_starts_no_child_of_its_own_when_it_goes_on(scene: Scene) -> None:
     async with Engine(scene.url, work=True, workflows=[tree, apple]) as survivor:
         child = await scene.victim(
             start="tree", key="k", modules=hosts("PARENTS"), pace=SHORT, doom=doom(1, "before", STOP), timeout=LIMIT
@@ -95,7 +95,7 @@ async def test_f05_a_parent_stopped_past_its_lease_starts_no_child_of_its_own_wh
         assert len(before["apple"]) == 2
 
 
-async def test_f01_a_parent_terminated_while_its_child_s_worker_is_dead_takes_the_child_with_it(scene: Scene) -> None:
+async def test_a_parent_terminated_while_its_child_s_worker_is_dead_takes_the_child_with_it(scene: Scene) -> None:
     async with Engine(scene.url, work=True, workflows=[hedge]) as engine:
         handle = await engine.start(hedge)
         child = await scene.victim(modules=hosts("PEARS"))
@@ -114,7 +114,7 @@ async def test_f01_a_parent_terminated_while_its_child_s_worker_is_dead_takes_th
             assert not gate().exists()
 
 
-async def test_f01_a_parent_terminated_while_its_child_runs_elsewhere_ends_the_child_there(scene: Scene) -> None:
+async def test_a_parent_terminated_while_its_child_runs_elsewhere_ends_the_child_there(scene: Scene) -> None:
     async with Engine(scene.url, work=True, workflows=[hedge]) as engine:
         handle = await engine.start(hedge)
         child = await scene.victim(modules=hosts("PEARS"))
@@ -130,7 +130,7 @@ async def test_f01_a_parent_terminated_while_its_child_runs_elsewhere_ends_the_c
 
 
 @pytest.mark.parametrize(("call", "side"), [(1, "before"), (1, "after"), (2, "before"), (3, "after")])
-async def test_ipf119_signals_told_around_a_kill_are_each_received_once(scene: Scene, call: int, side: str) -> None:
+async def test_signals_told_around_a_kill_are_each_received_once(scene: Scene, call: int, side: str) -> None:
     async with Engine(scene.url, work=True, workflows=[listener]) as engine:
         heard = await engine.start(listener, 3)
         child = await scene.victim(

@@ -29,9 +29,7 @@ async def killed_at(scene: Scene, door: str, call: int, side: str) -> None:
 
 
 @pytest.mark.parametrize(("door", "call", "side"), POINTS)
-async def test_f01_a_worker_killed_at_a_commit_point_loses_nothing(
-    scene: Scene, door: str, call: int, side: str
-) -> None:
+async def test_a_worker_killed_at_a_commit_point_loses_nothing(scene: Scene, door: str, call: int, side: str) -> None:
     await killed_at(scene, door, call, side)
     async with Engine(scene.url, work=True, workflows=HOSTED) as survivor:
         # The client asks again with the same key: whatever became of the first start, there is one process.
@@ -48,7 +46,7 @@ async def test_f01_a_worker_killed_at_a_commit_point_loses_nothing(
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-async def test_f01_a_worker_killed_at_its_claim_loses_nothing(scene: Scene, side: str) -> None:
+async def test_a_worker_killed_at_its_claim_loses_nothing(scene: Scene, side: str) -> None:
     async with Engine(scene.url) as client:
         handle = await client.start(three_steps)
         child = await scene.victim(doom={"door": "claim", "call": 1, "side": side, "signal": KILL})
@@ -60,9 +58,7 @@ async def test_f01_a_worker_killed_at_its_claim_loses_nothing(scene: Scene, side
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])
-async def test_f05_a_worker_stopped_past_its_lease_hears_that_its_late_answer_is_refused(
-    scene: Scene, call: int
-) -> None:
+async def test_a_worker_stopped_past_its_lease_hears_that_its_late_answer_is_refused(scene: Scene, call: int) -> None:
     pace = {"lease_seconds": 1.2, "beat_seconds": 0.2}
     doom = {"door": "commit", "call": call, "side": "before", "signal": 19}
     child = await scene.victim(start="three_steps", pace=pace, doom=doom, timeout=LIMIT)
@@ -78,7 +74,7 @@ async def test_f05_a_worker_stopped_past_its_lease_hears_that_its_late_answer_is
         await laws_hold(survivor)
 
 
-async def test_sas29_two_supervisors_count_each_death_once(scene: Scene) -> None:
+async def test_two_supervisors_count_each_death_once(scene: Scene) -> None:
     child = await scene.victim(pace={"in_flight": 100})
     await said(child, "ready")
     async with Engine(scene.url) as client:
@@ -107,7 +103,7 @@ async def test_sas29_two_supervisors_count_each_death_once(scene: Scene) -> None
             await laws_hold(one)
 
 
-async def test_f31_poison_among_healthy_processes_is_parked_after_few_deaths(scene: Scene) -> None:
+async def test_poison_among_healthy_processes_is_parked_after_few_deaths(scene: Scene) -> None:
     async with Engine(scene.url) as client:
         handle = await client.start(poison)
         healthy = await client.start_many(five_pauses, [(n,) for n in range(30)])

@@ -33,7 +33,7 @@ def doom(call: int, side: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("call", "side"), [(2, "before"), (3, "after"), (5, "before")])
-async def test_f45_a_parent_of_thousands_killed_half_way_has_each_child_once_and_all_answers(
+async def test_a_parent_of_thousands_killed_half_way_has_each_child_once_and_all_answers(
     scene: Scene, call: int, side: str
 ) -> None:
     modules = ["tests.kill.forest:forest", "tests.kill.forest:seed"]
@@ -51,7 +51,7 @@ async def test_f45_a_parent_of_thousands_killed_half_way_has_each_child_once_and
 
 
 @pytest.mark.parametrize("side", SIDES)
-async def test_f01_a_worker_killed_while_it_ends_a_child_with_its_parent_leaves_the_order_for_the_next(
+async def test_a_worker_killed_while_it_ends_a_child_with_its_parent_leaves_the_order_for_the_next(
     scene: Scene, side: str
 ) -> None:
     async with Engine(scene.url, work=True, workflows=[walled]) as engine:

@@ -61,7 +61,7 @@ async def test_a_worker_killed_around_a_step_s_commit_leaves_effect_and_result_o
         assert (result[0] == f"paid 1 by {child.pid}") == (point == "committed")
 
 
-async def test_f05_a_worker_stopped_in_a_step_has_its_late_effect_refused(scene: Scene, account: Account) -> None:
+async def test_a_worker_stopped_in_a_step_has_its_late_effect_refused(scene: Scene, account: Account) -> None:
     orders: dict[str, Any] = {"point": f"written:{STOP}"}
     if account.kind == "sqlite":  # nobody else can write while the transaction is open: it is stopped just before
         orders = {"point": "taken:0", "doom": {"door": "beat", "call": 4, "side": "before", "signal": STOP}}
@@ -104,7 +104,7 @@ async def test_a_worker_stopped_with_the_row_locked_keeps_nobody_from_it_for_lon
         await until_row(survivor, handle.id, lambda row: row.final)
 
 
-async def test_f01_workers_killed_again_and_again_pay_each_once(scene: Scene, account: Account) -> None:
+async def test_workers_killed_again_and_again_pay_each_once(scene: Scene, account: Account) -> None:
     orders: dict[str, Any] = {"modules": HOSTED, "pace": SHORT}
     async with Engine(scene.url) as client:
         workers = [await scene.victim(**orders) for _ in range(2)]
@@ -124,7 +124,7 @@ async def test_f01_workers_killed_again_and_again_pay_each_once(scene: Scene, ac
 
 
 @pytest.mark.parametrize("how", [signal.SIGQUIT, signal.SIGINT], ids=["crash", "fast"])
-async def test_f14_the_database_restarts_under_load_and_each_is_paid_once(
+async def test_the_database_restarts_under_load_and_each_is_paid_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: signal.Signals
 ) -> None:
     monkeypatch.setenv(LEDGER, str(tmp_path / "ledger"))

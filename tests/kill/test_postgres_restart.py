@@ -26,7 +26,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGQUIT, signal.SIGINT], ids=["crash", "fast"])
-async def test_f14_the_database_restarts_under_load_and_every_process_completes(
+async def test_the_database_restarts_under_load_and_every_process_completes(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: signal.Signals
 ) -> None:
     url = server.fresh_database()

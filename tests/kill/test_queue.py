@@ -29,7 +29,7 @@ async def tasks(engine: Engine) -> list[Process]:
     return await engine.store.search(Search(kind="@press"))
 
 
-async def test_f01_a_task_whose_worker_is_killed_in_the_middle_runs_elsewhere_under_the_same_key(scene: Scene) -> None:
+async def test_a_task_whose_worker_is_killed_in_the_middle_runs_elsewhere_under_the_same_key(scene: Scene) -> None:
     async with Engine(scene.url, work=True, workflows=PARENTS, queues=[]) as engine:
         handle = await engine.start(juice, "apple")
         child = await scene.victim(modules=hosts("PRESSES"))
@@ -46,7 +46,7 @@ async def test_f01_a_task_whose_worker_is_killed_in_the_middle_runs_elsewhere_un
         assert task.status is Status.COMPLETED
 
 
-async def test_s14_the_slots_of_a_killed_worker_come_back_and_the_limit_holds_all_the_while(scene: Scene) -> None:
+async def test_the_slots_of_a_killed_worker_come_back_and_the_limit_holds_all_the_while(scene: Scene) -> None:
     async with Engine(scene.url, work=True, workflows=PARENTS, queues=[]) as engine:
         await engine.queues.limit("press", concurrency=2)
         fruits = [f"apple {n}" for n in range(6)]
@@ -68,7 +68,7 @@ async def test_s14_the_slots_of_a_killed_worker_come_back_and_the_limit_holds_al
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-async def test_f01_a_worker_killed_at_the_commit_that_ends_a_task_loses_nothing(scene: Scene, side: str) -> None:
+async def test_a_worker_killed_at_the_commit_that_ends_a_task_loses_nothing(scene: Scene, side: str) -> None:
     async with Engine(scene.url, work=True, workflows=PARENTS, queues=[]) as engine:
         handle = await engine.start(quick_juice, 7)
         child = await scene.victim(modules=hosts("PRESSES"), doom=doom(1, side))
@@ -80,7 +80,7 @@ async def test_f01_a_worker_killed_at_the_commit_that_ends_a_task_loses_nothing(
         await families_whole(engine)
 
 
-async def test_f05_the_late_answer_of_a_stopped_worker_is_refused_and_its_parent_has_one_answer(scene: Scene) -> None:
+async def test_the_late_answer_of_a_stopped_worker_is_refused_and_its_parent_has_one_answer(scene: Scene) -> None:
     async with Engine(scene.url, work=True, workflows=PARENTS, queues=[]) as engine:
         handle = await engine.start(quick_juice, 7)
         child = await scene.victim(modules=hosts("PRESSES"), pace=SHORT, doom=doom(1, "before", STOP))
@@ -97,7 +97,7 @@ async def test_f05_the_late_answer_of_a_stopped_worker_is_refused_and_its_parent
         assert parent.inbox == 1
 
 
-async def test_f31_a_task_that_kills_its_worker_is_parked_and_its_neighbours_are_unharmed(scene: Scene) -> None:
+async def test_a_task_that_kills_its_worker_is_parked_and_its_neighbours_are_unharmed(scene: Scene) -> None:
     async with Engine(scene.url, work=True, workflows=PARENTS, queues=[]) as engine:
         deadly = await engine.start(bomb)
         healthy = await engine.start_many(quick_juice, [(n,) for n in range(20)])

@@ -33,7 +33,7 @@ def first_times(scene: Scene) -> list[str]:
 
 
 @pytest.mark.parametrize(("call", "side"), POINTS)
-async def test_sas40_a_worker_killed_while_it_undoes_loses_nothing_and_the_order_stays(
+async def test_a_worker_killed_while_it_undoes_loses_nothing_and_the_order_stays(
     scene: Scene, call: int, side: str
 ) -> None:
     await killed(scene, "journey", call, side)
@@ -50,7 +50,7 @@ async def test_sas40_a_worker_killed_while_it_undoes_loses_nothing_and_the_order
         await laws_hold(survivor)
 
 
-async def test_sas40_undos_side_by_side_are_each_recorded_once_after_a_kill(scene: Scene) -> None:
+async def test_undos_side_by_side_are_each_recorded_once_after_a_kill(scene: Scene) -> None:
     await killed(scene, "party", 3, "before")
     async with Engine(scene.url, work=True, workflows=[party]) as survivor:
         [row] = await survivor.store.search(Search(kind="party"))

@@ -35,7 +35,7 @@ async def undone(engine: Engine, scene: Scene, *, again: int) -> None:
 
 
 @pytest.mark.parametrize(("call", "side"), POINTS)
-async def test_sas40_a_worker_killed_while_its_undos_wait_in_a_queue_loses_none_and_the_order_stays(
+async def test_a_worker_killed_while_its_undos_wait_in_a_queue_loses_none_and_the_order_stays(
     scene: Scene, call: int, side: str
 ) -> None:
     async with Engine(scene.url, work=True, workflows=[night], queues=["desk"]):
@@ -47,7 +47,7 @@ async def test_sas40_a_worker_killed_while_its_undos_wait_in_a_queue_loses_none_
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-async def test_sas40_the_worker_of_a_queue_killed_at_undo_2_of_3_leaves_it_to_another(scene: Scene, side: str) -> None:
+async def test_the_worker_of_a_queue_killed_at_undo_2_of_3_leaves_it_to_another(scene: Scene, side: str) -> None:
     async with Engine(scene.url, work=True, workflows=[voyage, night], queues=[]) as engine:
         doom = {"door": "commit", "call": 2, "side": side, "signal": KILL}
         desk = await scene.victim(modules=["tests.kill.traveller:DESK"], doom=doom)

@@ -19,9 +19,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def test_f01_workers_killed_at_any_moment_under_load_lose_nothing(folder: Path, store_url: str) -> None:
+async def test_workers_killed_at_any_moment_under_load_lose_nothing(folder: Path, store_url: str) -> None:
     assert "all finished" in await kills(store_url, folder, wanted=4, seed=5, told=lambda text: None)
 
 
-async def test_f05_every_late_answer_of_a_stopped_worker_is_refused(folder: Path, store_url: str) -> None:
+async def test_every_late_answer_of_a_stopped_worker_is_refused(folder: Path, store_url: str) -> None:
     assert "2 late answers" in await stops([store_url], folder, wanted=2, told=lambda text: None)

@@ -158,7 +158,7 @@ async def test_rule_12_a_dead_worker_is_found_by_its_missing_beats_and_makes_no_
     await laws_hold(second)
 
 
-async def test_f05_the_late_answer_of_a_worker_that_was_cut_off_is_refused(opened: Open) -> None:
+async def test_the_late_answer_of_a_worker_that_was_cut_off_is_refused(opened: Open) -> None:
     """Its step has returned within its lease, but the commit reaches the store long after: no step goes on later."""
     first, store = await opened(work=True, workflows=[one_gate], pace=Pace(lease_seconds=2.0, beat_seconds=0.2))
     handle = await first.start(one_gate, "x")
@@ -197,7 +197,7 @@ async def test_rule_05_a_commit_with_an_unknown_outcome_counts_once_behind_a_poo
     await laws_hold(engine)
 
 
-async def test_e50_a_worker_behind_a_pooler_hands_back_what_it_holds(opened: Open) -> None:
+async def test_a_worker_behind_a_pooler_hands_back_what_it_holds(opened: Open) -> None:
     first, _ = await opened(work=True, workflows=[one_gate])
     handle = await first.start(one_gate, "x")
     await until(lambda: done == ["x"])

@@ -83,7 +83,7 @@ async def filled_and_relieved(url: str, relieve: Callable[[], None], caplog: pyt
         assert len(await laws_hold(engine)) == HOARDS
 
 
-async def test_f25_sqlite_goes_on_by_itself_once_a_full_disk_has_room(caplog: pytest.LogCaptureFixture) -> None:
+async def test_sqlite_goes_on_by_itself_once_a_full_disk_has_room(caplog: pytest.LogCaptureFixture) -> None:
     with quick_folder() as folder:
         recorder = Recorder(folder)
         try:
@@ -106,7 +106,7 @@ def small(tmp_path: Path) -> Iterator[Small]:
     disk.remove()
 
 
-async def test_f25_sqlite_on_a_small_real_disk_does_the_same(small: Small, caplog: pytest.LogCaptureFixture) -> None:
+async def test_sqlite_on_a_small_real_disk_does_the_same(small: Small, caplog: pytest.LogCaptureFixture) -> None:
     await filled_and_relieved(f"sqlite:///{small.folder}/shop.db", small.relieve, caplog)
 
 
@@ -126,7 +126,7 @@ def tablespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serve
         disk.remove()
 
 
-async def test_f25_postgres_goes_on_by_itself_once_a_full_tablespace_has_room(
+async def test_postgres_goes_on_by_itself_once_a_full_tablespace_has_room(
     tablespace: tuple[Server, Small], caplog: pytest.LogCaptureFixture
 ) -> None:
     server, disk = tablespace

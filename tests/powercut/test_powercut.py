@@ -28,7 +28,7 @@ def folder() -> Iterator[Path]:
         yield folder
 
 
-async def test_f03_after_a_power_cut_everything_acknowledged_is_there_and_every_law_holds(folder: Path) -> None:
+async def test_after_a_power_cut_everything_acknowledged_is_there_and_every_law_holds(folder: Path) -> None:
     tally = await session(150, folder, seed=3, tries=75)
     assert tally.lost == []
     assert set(tally.cuts) == set(Fate)
@@ -36,7 +36,7 @@ async def test_f03_after_a_power_cut_everything_acknowledged_is_there_and_every_
     assert tally.finished >= 1
 
 
-async def test_f03_the_cuts_find_what_a_weaker_setting_loses(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_cuts_find_what_a_weaker_setting_loses(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def weaker(connection: Connection, wanted: bool) -> None:
         connection.raw.execute("PRAGMA synchronous = NORMAL")
 

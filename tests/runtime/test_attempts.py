@@ -35,7 +35,7 @@ async def names(engine: Any, id: str) -> list[str]:
     return [event.type.name for event in await engine.history(id)]
 
 
-# -- whatever they raise (F07) -----------------------------------------------------------------------------------------
+# -- whatever they raise -----------------------------------------------------------------------------------------
 
 
 class Boom(BaseException):
@@ -70,7 +70,7 @@ async def raises(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", RAISED)
-async def test_f07_whatever_a_step_raises_is_recorded_and_its_worker_lives(opened: Open, name: str) -> None:
+async def test_whatever_a_step_raises_is_recorded_and_its_worker_lives(opened: Open, name: str) -> None:
     engine, _ = await opened(work=True, workflows=[raises, one_gate])
     handle = await engine.start(raises, name)
     told = await handle.result(LIMIT)
@@ -99,7 +99,7 @@ async def speaks() -> str:
     return "never"
 
 
-async def test_f07_an_error_that_cannot_even_be_told_is_recorded(opened: Open) -> None:
+async def test_an_error_that_cannot_even_be_told_is_recorded(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[speaks])
     assert await (await engine.start(speaks)).result(LIMIT) == "Unspeakable"
 
@@ -134,7 +134,7 @@ async def outlived(name: str) -> str:
         return "timed out"
 
 
-async def test_sas17_a_thread_that_outlives_its_time_is_heard_no_more(opened: Open) -> None:
+async def test_a_thread_that_outlives_its_time_is_heard_no_more(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[outlived])
     door = doors["x"]
     handle = await engine.start(outlived, "x")
@@ -161,7 +161,7 @@ async def beats(name: str) -> str:
     return await beating(name)
 
 
-async def test_sas21_heartbeats_of_a_thread_start_its_time_anew(opened: Open) -> None:
+async def test_heartbeats_of_a_thread_start_its_time_anew(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[beats])
     handle = await engine.start(beats, "x")
     assert await handle.result(LIMIT) == "alive to the end"
@@ -180,7 +180,7 @@ async def crowd(name: str, size: int) -> int:
     return sum(await asyncio.gather(*(crowding(name, number) for number in range(size))))
 
 
-async def test_e47_the_time_of_a_step_that_waits_for_a_thread_has_not_begun(
+async def test_the_time_of_a_step_that_waits_for_a_thread_has_not_begun(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "STEP_THREADS", 1)  # of two, the second could be the first to write its number down
@@ -191,9 +191,7 @@ async def test_e47_the_time_of_a_step_that_waits_for_a_thread_has_not_begun(
     assert engine.metrics().get("step_timeouts", 0) == 0
 
 
-async def test_e47_hung_threads_do_not_starve_the_steps_of_others(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_hung_threads_do_not_starve_the_steps_of_others(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "STEP_THREADS", 2)
     engine, _ = await opened(work=True, workflows=[outlived, crowd])
     never = doors["never"]
@@ -224,7 +222,7 @@ async def retries(until_attempt: int) -> int:
     return await failing(until_attempt)
 
 
-async def test_sas16_a_long_wait_for_a_retry_costs_no_memory_and_survives_its_worker(
+async def test_a_long_wait_for_a_retry_costs_no_memory_and_survives_its_worker(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "HOLD_SECONDS", 0.01)
@@ -251,7 +249,7 @@ async def retries_behind_gates() -> None:
     await failing_behind_a_gate()
 
 
-async def test_ipf15_retries_spent_before_a_takeover_stay_spent(opened: Open) -> None:
+async def test_retries_spent_before_a_takeover_stay_spent(opened: Open) -> None:
     """1 of 2 retries used, the worker is gone, another takes over: exactly 1 more."""
     pace = Pace(lease_seconds=1.5, beat_seconds=0.1)
     first, store = await opened(work=True, workflows=[retries_behind_gates], pace=pace)
@@ -333,7 +331,7 @@ async def test_the_next_attempt_knows_how_far_the_last_one_came(opened: Open) ->
     assert (await engine.row(handle.id)).progress is None, "nothing is open any more"
 
 
-async def test_sas16_progress_is_known_to_whoever_takes_over(opened: Open) -> None:
+async def test_progress_is_known_to_whoever_takes_over(opened: Open) -> None:
     pace = Pace(lease_seconds=1.5, beat_seconds=0.1)
     first, store = await opened(work=True, workflows=[copies], pace=pace)
     handle = await first.start(copies, "x")

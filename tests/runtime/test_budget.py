@@ -63,7 +63,7 @@ async def _rows(engine: Engine) -> list[Process]:
     return await engine.store.search(Search(limit=MANY + 1))
 
 
-async def test_s15_while_nothing_succeeds_retries_wait_and_no_process_fails(
+async def test_while_nothing_succeeds_retries_wait_and_no_process_fails(
     opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(limits, "RETRY_LOOK_SECONDS", 3600.0)
@@ -87,7 +87,7 @@ async def test_s15_while_nothing_succeeds_retries_wait_and_no_process_fails(
     assert len(handles) == MANY
 
 
-async def test_s15_when_the_dependency_is_back_each_success_pays_for_a_retry(
+async def test_when_the_dependency_is_back_each_success_pays_for_a_retry(
     opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(limits, "RETRY_LOOK_SECONDS", 0.01)
@@ -105,7 +105,7 @@ async def test_s15_when_the_dependency_is_back_each_success_pays_for_a_retry(
     assert "<step patient> succeeds again: its retries wait no more" in caplog.messages
 
 
-async def test_s15_the_total_of_a_policy_ends_the_wait_with_a_last_attempt(opened: Open) -> None:
+async def test_the_total_of_a_policy_ends_the_wait_with_a_last_attempt(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[in_a_hurry])
     handles = await engine.start_many(in_a_hurry, [(number,) for number in range(MANY)])
     for handle in handles:
@@ -115,7 +115,7 @@ async def test_s15_the_total_of_a_policy_ends_the_wait_with_a_last_attempt(opene
     assert min(calls[number] for number in range(MANY)) == 2
 
 
-async def test_s15_without_a_budget_every_attempt_is_made_at_its_time(opened: Open) -> None:
+async def test_without_a_budget_every_attempt_is_made_at_its_time(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[stubborn])
     handles = await engine.start_many(stubborn, [(number,) for number in range(MANY)])
     for handle in handles:

@@ -43,7 +43,7 @@ async def sums(n: int) -> int:
     return sum(await asyncio.gather(*(doubled.child(one) for one in range(n))))
 
 
-async def test_ipf61_a_parent_gets_the_typed_results_of_its_children(opened: Open) -> None:
+async def test_a_parent_gets_the_typed_results_of_its_children(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[sums, doubled])
     handle = await engine.start(sums, 5)
     assert await handle.result(LIMIT) == 20
@@ -71,7 +71,7 @@ async def catches() -> str:
     return "never"
 
 
-async def test_ipf59_a_child_s_failure_is_an_error_that_its_parent_may_catch(opened: Open) -> None:
+async def test_a_child_s_failure_is_an_error_that_its_parent_may_catch(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[catches, failing])
     assert (await (await engine.start(catches)).result(LIMIT)).startswith("StepError: step 'fails' failed")
 
@@ -147,7 +147,7 @@ async def pays(cents: int) -> int:
     return await charge_cents(cents) + await double(1)
 
 
-async def test_ipf53_a_queued_step_runs_as_a_task_of_its_queue(opened: Open) -> None:
+async def test_a_queued_step_runs_as_a_task_of_its_queue(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[pays], queues=["bank"])
     assert await (await engine.start(pays, 12)).result(LIMIT) == 15
     [task] = await engine.list(Search(kind="@bank"))
@@ -167,7 +167,7 @@ async def asks_keyed() -> str:
     return await keyed("x")
 
 
-async def test_ipf72_all_attempts_of_a_task_carry_the_key_of_the_step_that_its_parent_asked_for(opened: Open) -> None:
+async def test_all_attempts_of_a_task_carry_the_key_of_the_step_that_its_parent_asked_for(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[asks_keyed], queues=["bank"])
     handle = await engine.start(asks_keyed)
     assert await handle.result(LIMIT) == "x"
@@ -188,7 +188,7 @@ async def overpays() -> str:
     return "never"
 
 
-async def test_ipf59_a_task_fails_in_its_parent_as_an_ordinary_step_does(opened: Open) -> None:
+async def test_a_task_fails_in_its_parent_as_an_ordinary_step_does(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[overpays], queues=["bank"])
     assert await (await engine.start(overpays)).result(LIMIT) == "refuses ValueError 1"
 
@@ -198,7 +198,7 @@ async def waits_for_two() -> list[str]:
     return await asyncio.gather(tidy.child("first"), tidy.child("second"))
 
 
-async def test_l2_a_parent_whose_worker_is_gone_goes_on_elsewhere_with_the_children_it_had(opened: Open) -> None:
+async def test_a_parent_whose_worker_is_gone_goes_on_elsewhere_with_the_children_it_had(opened: Open) -> None:
     pace = Pace(lease_seconds=1.5, beat_seconds=0.1)
     first, store = await opened(work=True, workflows=[waits_for_two], pace=pace)
     other, _ = await opened(work=True, workflows=[tidy], pace=pace)
@@ -266,7 +266,7 @@ async def keyed_gate(name: str) -> str:
     return name
 
 
-async def test_ipf105_a_task_that_its_parent_wants_no_more_is_cancelled(opened: Open) -> None:
+async def test_a_task_that_its_parent_wants_no_more_is_cancelled(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[gives_up], queues=["bank"])
     assert await (await engine.start(gives_up)).result(LIMIT) == "gave up"
     [task] = await engine.list(Search(kind="@bank"))
@@ -340,7 +340,7 @@ async def talks(to: str) -> str:
     return "told"
 
 
-async def test_ipf119_a_process_sends_signals_to_another_each_of_them_once(opened: Open) -> None:
+async def test_a_process_sends_signals_to_another_each_of_them_once(opened: Open) -> None:
     pace = Pace(lease_seconds=1.5, beat_seconds=0.1)
     first, store = await opened(work=True, workflows=[talks], pace=pace)
     other, _ = await opened(work=True, workflows=[listens], pace=pace)

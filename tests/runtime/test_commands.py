@@ -65,7 +65,7 @@ async def test_a_process_that_is_held_stays_so_when_its_worker_dies_and_goes_on_
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-async def test_e91_a_restart_while_a_step_is_in_flight_refuses_its_late_answer_and_uses_new_keys(
+async def test_a_restart_while_a_step_is_in_flight_refuses_its_late_answer_and_uses_new_keys(
     opened: Open, elsewhere: bool
 ) -> None:
     engine, _ = await opened(work=True, workflows=FLOWS)
@@ -85,7 +85,7 @@ async def test_e91_a_restart_while_a_step_is_in_flight_refuses_its_late_answer_a
     assert new[0].type is EventType.RUN_OPENED and b"from the start" in (new[0].payload or b"")
 
 
-async def test_e105_a_cancelled_process_that_is_restarted_is_not_cancelled_by_its_old_wish(opened: Open) -> None:
+async def test_a_cancelled_process_that_is_restarted_is_not_cancelled_by_its_old_wish(opened: Open) -> None:
     engine, store = await opened(work=True, workflows=FLOWS)
     handle = await waiting(engine)
     await handle.cancel()
@@ -117,7 +117,7 @@ async def gathered(engine: Engine) -> Handle[Any]:
     return handle
 
 
-async def test_e92_a_restart_from_the_middle_of_a_gather_runs_that_step_and_what_followed_and_keeps_the_rest(
+async def test_a_restart_from_the_middle_of_a_gather_runs_that_step_and_what_followed_and_keeps_the_rest(
     opened: Open,
 ) -> None:
     engine, store = await opened(work=True, workflows=[beside])
@@ -212,7 +212,7 @@ async def test_a_bare_name_that_nobody_in_hand_can_tell_of_is_refused_at_once_wi
         await handle.set_result("act", 1)
 
 
-async def test_e96_a_failed_process_goes_on_when_its_step_is_skipped_and_says_so(opened: Open) -> None:
+async def test_a_failed_process_goes_on_when_its_step_is_skipped_and_says_so(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=FLOWS)
     failing.add("last")
     handle = await waiting(engine)

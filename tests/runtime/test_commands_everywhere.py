@@ -105,9 +105,7 @@ async def test_every_verb_at_a_process_in_hand_is_carried_out_or_refused_and_it_
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-async def test_e105_who_does_not_end_in_time_is_terminated_in_the_name_of_who_asked(
-    opened: Open, elsewhere: bool
-) -> None:
+async def test_who_does_not_end_in_time_is_terminated_in_the_name_of_who_asked(opened: Open, elsewhere: bool) -> None:
     worker, _ = await opened(work=True, workflows=FLOWS)
     client = (await opened())[0] if elsewhere else worker
     handle = await worker.start(stubborn)

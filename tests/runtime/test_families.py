@@ -160,7 +160,7 @@ async def asks_in_vain() -> str:
         return f"{error.step}: {error.type}"
 
 
-async def test_ipf49_a_task_over_its_total_time_fails_in_its_parent_whether_served_or_not(opened: Open) -> None:
+async def test_a_task_over_its_total_time_fails_in_its_parent_whether_served_or_not(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[asks_in_vain], queues=[])
     assert await (await engine.start(asks_in_vain)).result(LIMIT) == "never_served: DeadlineExceeded"
 

@@ -74,7 +74,7 @@ async def impatient_twice(opened: Open) -> tuple[Engine, Handle[str]]:
     return engine, handle
 
 
-async def test_ipf73_the_first_answer_counts_although_another_worker_has_the_task(opened: Open) -> None:
+async def test_the_first_answer_counts_although_another_worker_has_the_task(opened: Open) -> None:
     client, _, handle = await asked_twice(opened, asks_for_the_first)
     gates[0].set()
     assert await handle.result(LIMIT) == "answer 0"
@@ -82,7 +82,7 @@ async def test_ipf73_the_first_answer_counts_although_another_worker_has_the_tas
     assert (task.status, task.result) == (Status.COMPLETED, b'"answer 0"')
 
 
-async def test_ipf73_without_it_only_the_answer_of_the_attempt_at_work_counts(opened: Open) -> None:
+async def test_without_it_only_the_answer_of_the_attempt_at_work_counts(opened: Open) -> None:
     _, old, handle = await asked_twice(opened, asks_for_the_current)
     gates[0].set()
     await until(lambda: old.metrics()["late_results"] + old.metrics()["commits_refused"])
@@ -90,7 +90,7 @@ async def test_ipf73_without_it_only_the_answer_of_the_attempt_at_work_counts(op
     assert await handle.result(LIMIT) == "answer 1"
 
 
-async def test_ipf73_the_first_answer_of_an_attempt_that_was_too_slow_counts_too(opened: Open) -> None:
+async def test_the_first_answer_of_an_attempt_that_was_too_slow_counts_too(opened: Open) -> None:
     _, handle = await impatient_twice(opened)
     gates[0].set()
     assert await handle.result(LIMIT) == "answer 0"

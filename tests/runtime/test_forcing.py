@@ -135,7 +135,7 @@ async def lingers() -> str:
         await act("last")
 
 
-async def test_e105_an_owner_elsewhere_notes_the_deadline_of_a_cancel_by_itself_and_keeps_the_process(
+async def test_an_owner_elsewhere_notes_the_deadline_of_a_cancel_by_itself_and_keeps_the_process(
     opened: Open,
 ) -> None:
     worker, _ = await opened(work=True, workflows=[lingers])

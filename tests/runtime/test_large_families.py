@@ -36,7 +36,7 @@ def committed(store: FaultyStore) -> list[Commit]:
     return [commit for name, commits in store.calls if name == "commit" for commit in commits]
 
 
-async def test_f45_thousands_of_children_are_started_by_bounded_commits_and_no_limit_of_histories_stops_them(
+async def test_thousands_of_children_are_started_by_bounded_commits_and_no_limit_of_histories_stops_them(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perdure.limits.HISTORY_WARN_EVENTS", 50)
@@ -60,7 +60,7 @@ async def endless(n: int) -> int:
     return await endless.child(n + 1)
 
 
-async def test_f45_a_chain_of_children_is_as_deep_as_it_is_and_comes_back(opened: Open) -> None:
+async def test_a_chain_of_children_is_as_deep_as_it_is_and_comes_back(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[echo])
     handle = await engine.start(echo, 100)
     assert await handle.result(LIMIT) == 100
@@ -68,7 +68,7 @@ async def test_f45_a_chain_of_children_is_as_deep_as_it_is_and_comes_back(opened
     assert sorted(depth(row.id) for row in rows) == list(range(101))
 
 
-async def test_f45_a_process_that_starts_itself_for_ever_fails_at_a_bound_and_says_why(
+async def test_a_process_that_starts_itself_for_ever_fails_at_a_bound_and_says_why(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perdure.limits.CHILD_DEPTH", 30)
@@ -79,7 +79,7 @@ async def test_f45_a_process_that_starts_itself_for_ever_fails_at_a_bound_and_sa
     assert await statuses(engine, "endless") == {"failed": 31}
 
 
-async def test_f45_a_worker_with_little_room_lets_go_of_parents_so_that_their_children_have_their_turn(
+async def test_a_worker_with_little_room_lets_go_of_parents_so_that_their_children_have_their_turn(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perdure.runtime.outbox.HOLD", 10_000)
@@ -111,7 +111,7 @@ async def bedded(engine: Engine, n: int) -> Handle[int]:
 
 
 @pytest.mark.parametrize("verb", ["terminate", "restart"])
-async def test_f45_the_children_of_a_large_family_are_told_in_portions_before_the_command_is_carried_out(
+async def test_the_children_of_a_large_family_are_told_in_portions_before_the_command_is_carried_out(
     opened: Open, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     monkeypatch.setattr("perdure.limits.OUTBOX_RECORDS", 5)
@@ -132,7 +132,7 @@ async def test_f45_the_children_of_a_large_family_are_told_in_portions_before_th
     await sound(looker)
 
 
-async def test_f45_a_command_that_dies_while_it_tells_a_large_family_leaves_it_held_and_may_be_given_again(
+async def test_a_command_that_dies_while_it_tells_a_large_family_leaves_it_held_and_may_be_given_again(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perdure.limits.OUTBOX_RECORDS", 5)
@@ -151,7 +151,7 @@ async def test_f45_a_command_that_dies_while_it_tells_a_large_family_leaves_it_h
     await sound(engine)
 
 
-async def test_f45_the_children_of_a_large_family_that_is_over_its_deadline_are_told_in_portions(
+async def test_the_children_of_a_large_family_that_is_over_its_deadline_are_told_in_portions(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perdure.limits.OUTBOX_RECORDS", 5)

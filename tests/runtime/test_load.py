@@ -168,7 +168,7 @@ async def listening(signals: int) -> list[int]:
     return [await receive("number") for _ in range(signals)]
 
 
-async def test_f44_a_thousand_signals_to_one_process_arrive_in_order_each_once(opened: Open) -> None:
+async def test_a_thousand_signals_to_one_process_arrive_in_order_each_once(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[listening])
     client, _ = await opened()
     handle = await engine.start(listening, 1000)
@@ -180,7 +180,7 @@ async def test_f44_a_thousand_signals_to_one_process_arrive_in_order_each_once(o
     await all_laws_hold(client)
 
 
-async def test_e12_a_process_under_fire_can_be_terminated(opened: Open) -> None:
+async def test_a_process_under_fire_can_be_terminated(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[listening])
     client, _ = await opened()
     handle = await engine.start(listening, 10_000)
@@ -211,7 +211,7 @@ async def one_gate(name: str) -> str:
     return await gated(name)
 
 
-async def test_e46_many_wait_for_one_result_here_and_elsewhere_and_some_give_up(opened: Open) -> None:
+async def test_many_wait_for_one_result_here_and_elsewhere_and_some_give_up(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[one_gate])
     client, _ = await opened()
     handle = await engine.start(one_gate, "x")
@@ -227,7 +227,7 @@ async def test_e46_many_wait_for_one_result_here_and_elsewhere_and_some_give_up(
     assert await handle.result(0.0) == "x", "a finished process answers at once"
 
 
-async def test_e2_a_start_whose_caller_gave_up_goes_on_all_the_same(opened: Open) -> None:
+async def test_a_start_whose_caller_gave_up_goes_on_all_the_same(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[one_gate])
     client, _ = await opened()
     for number, who in enumerate((engine, client)):

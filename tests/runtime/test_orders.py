@@ -39,7 +39,7 @@ def told(event: Event) -> dict[str, Any]:
     return said
 
 
-async def test_row_97_what_was_ordered_while_no_worker_was_there_is_carried_out_by_the_first_one_that_comes(
+async def test_what_was_ordered_while_no_worker_was_there_is_carried_out_by_the_first_one_that_comes(
     opened: Open,
 ) -> None:
     client, _ = await opened(workflows=[errand])
@@ -69,7 +69,7 @@ async def test_row_97_what_was_ordered_while_no_worker_was_there_is_carried_out_
     assert json.decode(letter.sender or b"{}") == {"who": "Ann", "why": "a wish", "origin": "client"}
 
 
-async def test_row_98_a_revival_says_that_it_was_automatic_and_a_retry_who_it_was(opened: Open) -> None:
+async def test_a_revival_says_that_it_was_automatic_and_a_retry_who_it_was(opened: Open) -> None:
     failing.add("x")
     engine, _ = await opened(work=True, workflows=[errand])
     handle = await engine.start(errand, "x")

@@ -25,7 +25,7 @@ async def _until_tried(outage: Outage) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_ipf121_what_an_engine_cannot_keep_in_memory_is_refused_at_once_and_the_rest_is_kept(
+async def test_what_an_engine_cannot_keep_in_memory_is_refused_at_once_and_the_rest_is_kept(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "WAITING_RECORDS", 3)
@@ -49,7 +49,7 @@ async def test_ipf121_what_an_engine_cannot_keep_in_memory_is_refused_at_once_an
     assert await engine.count() == {"swamped": {"running": 7}}
 
 
-async def test_ipf121_bytes_that_wait_count_too_and_count_no_more_when_they_are_written(
+async def test_bytes_that_wait_count_too_and_count_no_more_when_they_are_written(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "WAITING_BYTES", 1_000)

@@ -64,7 +64,7 @@ async def test_steps_of_one_turn_begin_in_the_order_in_which_they_were_asked_for
     assert asked == list(range(40))
 
 
-async def test_s14_all_workers_together_run_no_more_of_a_queue_than_its_limit(opened: Open) -> None:
+async def test_all_workers_together_run_no_more_of_a_queue_than_its_limit(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[settles], queues=["bank"])
     for _ in range(2):
         await opened(work=True, workflows=[], queues=["bank"])
@@ -109,7 +109,7 @@ async def serves(tenants: list[str]) -> None:
     await asyncio.gather(*(serve_tenant.options(share=tenant)(tenant) for tenant in tenants))
 
 
-async def test_l4_f46_the_tasks_of_a_loud_tenant_do_not_keep_those_of_others_waiting(opened: Open) -> None:
+async def test_the_tasks_of_a_loud_tenant_do_not_keep_those_of_others_waiting(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[serves], queues=[])
     await engine.queues.limit("bank", concurrency=2)
     handle = await engine.start(serves, ["loud"] * 40 + ["quiet"] * 3)
@@ -138,7 +138,7 @@ async def test_costs_count_towards_the_limit(opened: Open) -> None:
     assert max(done) == 1
 
 
-async def test_ipf73_of_a_blocked_queue_nothing_begins_until_it_is_unblocked(opened: Open) -> None:
+async def test_of_a_blocked_queue_nothing_begins_until_it_is_unblocked(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[settles], queues=["bank"])
     blocked = await engine.queues.block("bank", who="ana", why="the bank is closed")
     assert (blocked.blocked_by, blocked.blocked_why, blocked.blocked_at is not None) == (

@@ -43,7 +43,7 @@ async def holds_up(names: list[str]) -> list[str]:
     return await asyncio.gather(*map(hold_up, names))
 
 
-async def test_ipf47_a_worker_runs_no_more_tasks_of_a_queue_at_once_than_it_is_told(opened: Open) -> None:
+async def test_a_worker_runs_no_more_tasks_of_a_queue_at_once_than_it_is_told(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[holds_up], queues={"till": 2})
     names = [f"customer {n}" for n in range(7)]
     handle = await engine.start(holds_up, names)
@@ -72,7 +72,7 @@ async def seats(names: dict[str, int]) -> None:
     await asyncio.gather(*(seat.options(priority=priority)(name) for name, priority in names.items()))
 
 
-async def test_ipf101_among_waiting_tasks_the_more_urgent_go_first(opened: Open) -> None:
+async def test_among_waiting_tasks_the_more_urgent_go_first(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[seats], queues=[])
     handle = await engine.start(seats, {"calm": 9, "first": 0, "usual": 4, "second": 1})
     async with asyncio.timeout(LIMIT):
@@ -89,7 +89,7 @@ async def seats_at(label: str) -> str:
     return await seat.options(label=label)("x")
 
 
-async def test_ipf63_a_labelled_task_goes_to_a_worker_that_has_the_label(opened: Open) -> None:
+async def test_a_labelled_task_goes_to_a_worker_that_has_the_label(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[seats_at], queues=["bench"])
     other, _ = await opened(work=True, workflows=[], queues=["bench"], labels=["till-3"])
     assert await (await engine.start(seats_at, "till-3")).result(LIMIT) == "x"
@@ -144,7 +144,7 @@ async def seats_in_an_hour() -> str:
     return await seat.options(delay=3600)("x")
 
 
-async def test_ipf62_a_delayed_task_is_given_to_nobody_before_its_time(opened: Open) -> None:
+async def test_a_delayed_task_is_given_to_nobody_before_its_time(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[seats_in_an_hour], queues=["bench"])
     handle = await engine.start(seats_in_an_hour)
     async with asyncio.timeout(LIMIT):

@@ -237,7 +237,7 @@ async def test_rule_14_no_lease_is_renewed_past_the_process_deadline(opened: Ope
 # -- the store away ---------------------------------------------------------------------------
 
 
-async def test_f14_while_the_store_is_away_steps_stop_before_their_lease_ends_and_work_resumes_by_itself(
+async def test_while_the_store_is_away_steps_stop_before_their_lease_ends_and_work_resumes_by_itself(
     opened: Open,
 ) -> None:
     gates["c"] = asyncio.Event()
@@ -304,7 +304,7 @@ def later(machine: Machine, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(machine, "monotonic", lambda: Machine.monotonic(machine) + 1.0)
 
 
-async def test_f14_a_claim_that_is_answered_after_its_lease_begins_nothing(
+async def test_a_claim_that_is_answered_after_its_lease_begins_nothing(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, _ = await opened()
@@ -321,7 +321,7 @@ async def test_f14_a_claim_that_is_answered_after_its_lease_begins_nothing(
         assert (worker.metrics()["leases_lost"], what_was_done()) == (1, ["e"])
 
 
-async def test_f14_a_start_that_is_answered_after_its_lease_begins_nothing_before_it_is_claimed(
+async def test_a_start_that_is_answered_after_its_lease_begins_nothing_before_it_is_claimed(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Gate("start")

@@ -156,7 +156,7 @@ async def test_rule_23_every_verb_at_every_moment_undoes_or_lists_what_was_done(
         assert '"not_undone":["' + '","'.join(owed) in last
 
 
-async def test_sas33_a_failed_process_says_that_it_was_compensated_and_an_undo_knows_its_step(opened: Open) -> None:
+async def test_a_failed_process_says_that_it_was_compensated_and_an_undo_knows_its_step(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[trip])
     handle = await bring_to(engine, "after")
     await handle.signal("on", "fail")
@@ -169,7 +169,7 @@ async def test_sas33_a_failed_process_says_that_it_was_compensated_and_an_undo_k
     assert keys["ticket a"] == ["ticket a"]
 
 
-async def test_sas24_the_undo_of_a_step_with_an_unknown_end_is_told_so_and_can_ask_by_its_key(opened: Open) -> None:
+async def test_the_undo_of_a_step_with_an_unknown_end_is_told_so_and_can_ask_by_its_key(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[trip])
     handle = await bring_to(engine, "during")
     await handle.cancel()
@@ -182,7 +182,7 @@ async def test_sas24_the_undo_of_a_step_with_an_unknown_end_is_told_so_and_can_a
 # -- an undo that fails -----------------------------------------------------------------------------------------
 
 
-async def test_sas40_an_undo_that_keeps_failing_breaks_the_process_with_all_that_is_known(opened: Open) -> None:
+async def test_an_undo_that_keeps_failing_breaks_the_process_with_all_that_is_known(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[trip])
     failing["release a"] = 2
     handle = await bring_to(engine, "after")
@@ -200,7 +200,7 @@ async def test_sas40_an_undo_that_keeps_failing_breaks_the_process_with_all_that
     assert engine.metrics()["undos_spent"] == 1
 
 
-async def test_sas40_a_retry_goes_on_with_the_failed_undo_under_its_old_key_with_fresh_attempts(opened: Open) -> None:
+async def test_a_retry_goes_on_with_the_failed_undo_under_its_old_key_with_fresh_attempts(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[trip])
     failing["release a"] = 3
     handle = await bring_to(engine, "after")

@@ -73,9 +73,7 @@ async def basket(one_by_one: bool) -> None:
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-async def test_sas40_undos_that_wait_in_a_queue_run_there_with_all_they_need_to_know(
-    opened: Open, elsewhere: bool
-) -> None:
+async def test_undos_that_wait_in_a_queue_run_there_with_all_they_need_to_know(opened: Open, elsewhere: bool) -> None:
     shop, _ = await opened(
         work=True, workflows=[basket], queues=["counter"] if elsewhere else ["counter", "back office"]
     )
@@ -108,7 +106,7 @@ async def test_undos_in_a_queue_run_one_at_a_time_if_the_saga_says_so(opened: Op
     await sound(engine)
 
 
-async def test_sas40_a_queued_undo_that_keeps_failing_parks_its_process_and_a_retry_tries_it_again_under_its_key(
+async def test_a_queued_undo_that_keeps_failing_parks_its_process_and_a_retry_tries_it_again_under_its_key(
     opened: Open,
 ) -> None:
     engine, _ = await opened(work=True, workflows=[basket], queues=["counter", "back office"])
@@ -215,7 +213,7 @@ async def order() -> None:
     raise ValueError("no")
 
 
-async def test_sas40_a_completed_child_is_undone_with_what_it_was_asked_and_has_answered(opened: Open) -> None:
+async def test_a_completed_child_is_undone_with_what_it_was_asked_and_has_answered(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[order, delivery], queues=["back office"])
     handle = await engine.start(order)
     with pytest.raises(ProcessFailed, match=r"compensated: .*delivery:1") as error:

@@ -49,7 +49,7 @@ async def forked() -> str:
     return f"{await slow} {await late}"
 
 
-async def test_e50_a_step_asked_for_while_stopping_is_not_forgotten(opened: Open) -> None:
+async def test_a_step_asked_for_while_stopping_is_not_forgotten(opened: Open) -> None:
     first, _ = await opened(work=True, workflows=[forked])
     handle = await first.start(forked)
     await until(lambda: "slow" in done)
@@ -74,7 +74,7 @@ async def one_gate(name: str) -> str:
     return await gated(name)
 
 
-async def test_e50_a_result_that_arrives_as_the_stop_begins_is_written(opened: Open) -> None:
+async def test_a_result_that_arrives_as_the_stop_begins_is_written(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[one_gate])
     handle = await engine.start(one_gate, "x")
     await until(lambda: "x" in done)
@@ -88,7 +88,7 @@ async def test_e50_a_result_that_arrives_as_the_stop_begins_is_written(opened: O
     assert await handle.result(LIMIT) == "x"
 
 
-async def test_e50_a_process_that_only_waits_is_handed_back_without_waiting_for_the_limit(opened: Open) -> None:
+async def test_a_process_that_only_waits_is_handed_back_without_waiting_for_the_limit(opened: Open) -> None:
     @workflow
     async def napping() -> None:
         while True:
@@ -103,7 +103,7 @@ async def test_e50_a_process_that_only_waits_is_handed_back_without_waiting_for_
     assert (await client.row(handle.id)).owner is None
 
 
-async def test_f04_what_does_not_finish_in_time_is_handed_back_and_another_goes_on_at_once(opened: Open) -> None:
+async def test_what_does_not_finish_in_time_is_handed_back_and_another_goes_on_at_once(opened: Open) -> None:
     first, _ = await opened(work=True, workflows=[one_gate])
     handle = await first.start(one_gate, "x")
     await until(lambda: "x" in done)
@@ -115,7 +115,7 @@ async def test_f04_what_does_not_finish_in_time_is_handed_back_and_another_goes_
     assert second.metrics().get("takeovers", 0) == 0
 
 
-async def test_f04_a_second_request_to_stop_hands_everything_back_at_once(opened: Open) -> None:
+async def test_a_second_request_to_stop_hands_everything_back_at_once(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[one_gate])
     handle = await engine.start(one_gate, "x")
     await until(lambda: "x" in done)
@@ -127,7 +127,7 @@ async def test_f04_a_second_request_to_stop_hands_everything_back_at_once(opened
     assert (await client.row(handle.id)).owner is None
 
 
-async def test_f04_a_row_whose_commit_is_in_flight_at_the_limit_is_handed_back_after_it(opened: Open) -> None:
+async def test_a_row_whose_commit_is_in_flight_at_the_limit_is_handed_back_after_it(opened: Open) -> None:
     @workflow
     async def two() -> str:
         return await gated("a") + await gated("b")
@@ -155,7 +155,7 @@ async def test_closing_twice_is_closing_once(opened: Open) -> None:
     await engine.close()
 
 
-async def test_r28_a_close_that_is_cancelled_still_closes(opened: Open) -> None:
+async def test_a_close_that_is_cancelled_still_closes(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[one_gate])
     await engine.start(one_gate, "x")
     await until(lambda: "x" in done)
@@ -168,7 +168,7 @@ async def test_r28_a_close_that_is_cancelled_still_closes(opened: Open) -> None:
         await engine.store.now()
 
 
-async def test_e50_closing_while_the_store_is_away_ends_and_answers_whoever_waits(opened: Open) -> None:
+async def test_closing_while_the_store_is_away_ends_and_answers_whoever_waits(opened: Open) -> None:
     engine, store = await opened(work=True, workflows=[one_gate])
     handle = await engine.start(one_gate, "x")
     await until(lambda: "x" in done)
@@ -187,7 +187,7 @@ async def test_e50_closing_while_the_store_is_away_ends_and_answers_whoever_wait
     assert (await client.row(handle.id)).status == "running", "nothing is lost"
 
 
-async def test_r28_a_store_that_never_answers_does_not_keep_the_engine_from_closing(
+async def test_a_store_that_never_answers_does_not_keep_the_engine_from_closing(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from perdure import limits
@@ -249,7 +249,7 @@ async def hangs() -> str:
     return "never"
 
 
-async def test_f04_a_thread_that_hangs_keeps_nobody_from_stopping(opened: Open) -> None:
+async def test_a_thread_that_hangs_keeps_nobody_from_stopping(opened: Open) -> None:
     stuck.clear()
     before = threading.enumerate()  # threads of earlier tests may still be ending
     try:

@@ -54,7 +54,7 @@ async def _over(engine: Any) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_ipf76_with_force_an_attempt_at_work_fails_when_the_total_time_is_over(opened: Open) -> None:
+async def test_with_force_an_attempt_at_work_fails_when_the_total_time_is_over(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[pays_in_time], queues=["bank"])
     handle = await engine.start(pays_in_time, "a", True)
     await until(lambda: begun)
@@ -62,7 +62,7 @@ async def test_ipf76_with_force_an_attempt_at_work_fails_when_the_total_time_is_
         await handle.result(LIMIT)
 
 
-async def test_ipf76_without_force_an_attempt_at_work_may_end_after_the_total_time(opened: Open) -> None:
+async def test_without_force_an_attempt_at_work_may_end_after_the_total_time(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[pays_in_time], queues=["bank"])
     handle = await engine.start(pays_in_time, "a", False)
     await until(lambda: begun)
@@ -75,7 +75,7 @@ async def test_ipf76_without_force_an_attempt_at_work_may_end_after_the_total_ti
     assert begun == ["a"]
 
 
-async def test_ipf76_without_force_no_attempt_begins_after_the_total_time(opened: Open) -> None:
+async def test_without_force_no_attempt_begins_after_the_total_time(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[pays_in_time], queues=["bank"])
     handle = await engine.start(pays_in_time, "poor", False)
     await until(lambda: begun)
@@ -87,7 +87,7 @@ async def test_ipf76_without_force_no_attempt_begins_after_the_total_time(opened
 
 
 @pytest.mark.parametrize("force", [True, False])
-async def test_ipf75_what_is_in_the_queue_when_its_total_time_is_over_never_begins(opened: Open, force: bool) -> None:
+async def test_what_is_in_the_queue_when_its_total_time_is_over_never_begins(opened: Open, force: bool) -> None:
     engine, _ = await opened(work=True, workflows=[pays_in_time], queues=["bank"])
     await engine.queues.block("bank")
     handle = await engine.start(pays_in_time, "a", force)
@@ -97,7 +97,7 @@ async def test_ipf75_what_is_in_the_queue_when_its_total_time_is_over_never_begi
     assert begun == []
 
 
-async def test_ipf75_a_worker_that_gets_a_task_after_its_total_time_does_not_begin_it(
+async def test_a_worker_that_gets_a_task_after_its_total_time_does_not_begin_it(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SWEEP_ROWS", 0)  # no sweep ends it first

@@ -66,7 +66,7 @@ async def circling(when: str) -> None:
 
 
 @pytest.mark.parametrize("eager", [True, False], ids=["started here", "claimed"])
-async def test_r23_code_that_turns_in_a_circle_breaks_its_process_wherever_it_starts(
+async def test_code_that_turns_in_a_circle_breaks_its_process_wherever_it_starts(
     opened: Open, monkeypatch: pytest.MonkeyPatch, eager: bool
 ) -> None:
     monkeypatch.setattr(bare_loop, "TURN_CALLS", 1000)
@@ -79,7 +79,7 @@ async def test_r23_code_that_turns_in_a_circle_breaks_its_process_wherever_it_st
     assert (await sound(worker, handle.id)).status is Status.BROKEN
 
 
-async def test_r23_code_that_turns_in_a_circle_later_breaks_only_its_own_process(
+async def test_code_that_turns_in_a_circle_later_breaks_only_its_own_process(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bare_loop, "TURN_CALLS", 1000)
@@ -126,7 +126,7 @@ async def test_rule_17_a_turn_that_fails_while_a_commit_is_in_flight_parks_the_p
     assert (row.status, row.events) == (Status.BROKEN, 2)
 
 
-async def test_r23_an_error_of_the_runtime_itself_parks_one_process_and_stops_nobody_else(opened: Open) -> None:
+async def test_an_error_of_the_runtime_itself_parks_one_process_and_stops_nobody_else(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[one_gate])
     bad, good = await engine.start(one_gate, "x"), await engine.start(one_gate, "y")
     await until(lambda: len(done) == 2)
@@ -198,7 +198,7 @@ async def long(steps: int) -> int:
     return steps
 
 
-async def test_f33_a_long_history_is_told_of_once_and_held_at_its_limit_until_a_person_decides(
+async def test_a_long_history_is_told_of_once_and_held_at_its_limit_until_a_person_decides(
     opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(limits, "HISTORY_WARN_EVENTS", 5)
@@ -220,7 +220,7 @@ async def test_f33_a_long_history_is_told_of_once_and_held_at_its_limit_until_a_
     await sound(engine, handle.id)
 
 
-async def test_f33_a_history_below_the_warning_is_not_told_of(
+async def test_a_history_below_the_warning_is_not_told_of(
     opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(limits, "HISTORY_WARN_EVENTS", 5)
@@ -237,7 +237,7 @@ async def far() -> None:
     await asyncio.sleep(1e12)
 
 
-async def test_f12_a_timer_that_no_calendar_holds_is_no_trouble_for_any_store(opened: Open) -> None:
+async def test_a_timer_that_no_calendar_holds_is_no_trouble_for_any_store(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[far])
     handle = await engine.start(far)
     row = await until_row(engine, handle.id, lambda row: row.owner is None)
@@ -266,7 +266,7 @@ async def test_the_last_state_of_a_turn_is_stored_with_it(opened: Open) -> None:
     assert (await handle.status()).state == {"at": 3}
 
 
-# -- the collector (F07) ----------------------------------------------------------------------
+# -- the collector ----------------------------------------------------------------------
 
 
 @step(retry=Retry.NONE)
@@ -286,7 +286,7 @@ async def collected(size: int) -> int:
     return sum(results) + await collecting(1)
 
 
-async def test_f07_the_collector_takes_away_nothing_that_is_still_awaited(opened: Open) -> None:
+async def test_the_collector_takes_away_nothing_that_is_still_awaited(opened: Open) -> None:
     gc.freeze()  # what was there before need not be looked through a hundred times
     engine, _ = await opened(work=True, workflows=[collected])
     handles = [await engine.start(collected, size) for size in range(8)]

@@ -333,7 +333,7 @@ def versions() -> tuple[Code, Code]:
     return order_1, order_2
 
 
-async def test_e64_one_worker_hosts_two_versions_and_each_process_stays_with_its_own(opened: Open) -> None:
+async def test_one_worker_hosts_two_versions_and_each_process_stays_with_its_own(opened: Open) -> None:
     order_1, order_2 = versions()
     engine, _ = await opened(work=True, workflows=[order_2, order_1])
     newest = await engine.start("order")
@@ -349,7 +349,7 @@ async def test_e64_one_worker_hosts_two_versions_and_each_process_stays_with_its
     assert [(await engine.row(handle.id)).code for handle in (newest, old)] == ["2", "1"]
 
 
-async def test_f38_a_process_of_a_version_that_nobody_hosts_is_left_alone_until_somebody_does(opened: Open) -> None:
+async def test_a_process_of_a_version_that_nobody_hosts_is_left_alone_until_somebody_does(opened: Open) -> None:
     order_1, order_2 = versions()
     engine, _ = await opened(work=True, workflows=[order_1])
     old = await engine.start(order_1)

@@ -1,4 +1,4 @@
-"""A blocked event loop: it is reported with its stack, and its worker falls silent, as it should (F06)."""
+"""A blocked event loop: it is reported with its stack, and its worker falls silent, as it should."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return written
 
 
-async def test_f06_a_step_that_blocks_the_loop_is_reported_once_with_its_stack(
+async def test_a_step_that_blocks_the_loop_is_reported_once_with_its_stack(
     sqlite_url: str, report: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Engine(sqlite_url, work=True, workflows=[blocker]) as engine:
@@ -82,7 +82,7 @@ async def test_f06_a_step_that_blocks_the_loop_is_reported_once_with_its_stack(
     assert "Make the blocking call a sync step" in text
 
 
-async def test_f06_while_its_loop_is_blocked_a_worker_does_not_beat_and_others_end_it(sqlite_url: str) -> None:
+async def test_while_its_loop_is_blocked_a_worker_does_not_beat_and_others_end_it(sqlite_url: str) -> None:
     """The other worker has an event loop in a thread of its own: it sees the first one fall silent."""
     ready, seen = threading.Event(), []
 

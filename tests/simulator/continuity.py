@@ -131,7 +131,7 @@ LAWS = (keys_are_kept, signals_are_sent_once, old_wishes_are_void, what_fits_goe
 
 
 def attempts_end(everything: Mapping[bytes, Evidence], ledger: Ledger) -> Iterator[Finding]:
-    """No step is tried more often than its policy allows (S15)."""
+    """No step is tried more often than its policy allows."""
     for effect in ledger.effects:
         if effect.kind == "surplus":
             yield Finding(

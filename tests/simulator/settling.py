@@ -15,7 +15,7 @@ from tests.simulator.person import Case, Reach, answered
 OPEN = (Status.RUNNING, Status.HELD, Status.BROKEN)
 LOOK_SECONDS = 1.0
 STANDSTILL_SECONDS = 600.0
-"""Without faults something must change in every so many seconds as long as a process is unfinished (L1)."""
+"""Without faults something must change in every so many seconds as long as a process is unfinished."""
 MENDS = 4
 """How often what is broken is retried; what people have set wrongly by hand is begun again after that."""
 

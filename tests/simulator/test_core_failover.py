@@ -19,7 +19,7 @@ def history(seed: int) -> History:
     return simulate(failing_over, seed, workflows=[payment])
 
 
-def test_what_a_fail_over_loses_is_told_and_held_and_all_ends_well_f16() -> None:
+def test_what_a_fail_over_loses_is_told_and_held_and_all_ends_well() -> None:
     probes: Counter[str] = Counter()
     for seed in range(25):
         probes += history(seed).check().probes

@@ -1,4 +1,4 @@
-"""Limits of a queue hold after every transaction, whatever happens to the workers that serve it (S14)."""
+"""Limits of a queue hold after every transaction, whatever happens to the workers that serve it."""
 
 from __future__ import annotations
 

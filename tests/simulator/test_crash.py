@@ -1,4 +1,4 @@
-"""Crash enumeration, short: whichever call to the store is a node's last, the outcome is the exact one (F01, F02)."""
+"""Crash enumeration, short: whichever call to the store is a node's last, the outcome is the exact one."""
 
 from __future__ import annotations
 

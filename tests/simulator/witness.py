@@ -78,7 +78,7 @@ class Witness:
                 self._fail(f"{effect.label} begins, and no result of {label} before it is stored")
 
     def _in_time(self, effect: Effect) -> None:
-        """Nobody acts on a lease that is over, though stopped for a while (R4), or believes it to last longer (15)."""
+        """Nobody acts on a lease that is over, though stopped for a while, or takes it to be longer (rule 15)."""
         life, id = self.cluster.loop.current(), id_bytes(effect.process)
         leases = self.cluster.monitor.leases.get(id, {})
         mine = [end for owner, end in leases.items() if self.locks.ever.get(owner) is life]

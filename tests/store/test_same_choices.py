@@ -89,7 +89,7 @@ def _within(limits: Queue, rows: list[Process]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_s14_the_same_tasks_are_taken_in_the_same_order_on_every_store(grounds: list[Ground], seed: int) -> None:
+async def test_the_same_tasks_are_taken_in_the_same_order_on_every_store(grounds: list[Ground], seed: int) -> None:
     played = []
     for ground in grounds:
         store = ground.store()

@@ -21,7 +21,7 @@ async def ended(watch: Watch, status: Status = Status.COMPLETED, **fields: objec
     return await watch.trial.done(finished(row, status, **told))
 
 
-async def test_e112_what_finished_longer_ago_is_removed_with_all_that_is_its_own(watch: Watch) -> None:
+async def test_what_finished_longer_ago_is_removed_with_all_that_is_its_own(watch: Watch) -> None:
     ward = await watch.ward()
     old = [await ended(watch, status) for status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED)]
     await watch.trial.send(old[0].id)
@@ -61,7 +61,7 @@ async def test_rule_24_the_key_of_a_removed_process_still_answers_and_is_free_in
     assert answer.verdict is StartVerdict.CREATED
 
 
-async def test_sas29_two_supervisors_at_once_count_a_removal_once(watch: Watch) -> None:
+async def test_two_supervisors_at_once_count_a_removal_once(watch: Watch) -> None:
     for _ in range(4):
         await ended(watch)
     await watch.passed(DAY + 1)
@@ -82,7 +82,7 @@ async def test_a_round_removes_a_bounded_batch_of_the_oldest(watch: Watch, monke
     assert [await finished_long_ago.sweep(ward) for _ in range(2)] == [1, 0]
 
 
-async def test_e89_after_a_store_error_the_next_round_removes_it(watch: Watch) -> None:
+async def test_after_a_store_error_the_next_round_removes_it(watch: Watch) -> None:
     ward = await watch.ward()
     await ended(watch)
     await watch.passed(DAY + 1)

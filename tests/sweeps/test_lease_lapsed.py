@@ -63,7 +63,7 @@ async def test_a_row_that_we_hold_ourselves_is_let_go_at_once(watch: Watch) -> N
     assert taken == [(row.id, row.token + 1)]
 
 
-async def test_sas29_two_supervisors_at_once_count_a_lapsed_lease_once(watch: Watch) -> None:
+async def test_two_supervisors_at_once_count_a_lapsed_lease_once(watch: Watch) -> None:
     rows = await beating(watch, 4)
     assert sum(await watch.at_once(lease_lapsed.sweep)) == 4
     for row in rows:
@@ -77,7 +77,7 @@ async def test_a_round_frees_a_bounded_batch_of_lapsed_leases(watch: Watch, monk
     assert [await lease_lapsed.sweep(ward) for _ in range(3)] == [2, 1, 0]
 
 
-async def test_e89_after_a_store_error_the_next_round_finds_the_lapsed_lease_again(watch: Watch) -> None:
+async def test_after_a_store_error_the_next_round_finds_the_lapsed_lease_again(watch: Watch) -> None:
     ward: Ward = await watch.ward()
     await beating(watch)
     assert await watch.after_an_outage(ward, lease_lapsed.sweep, "search") == 1

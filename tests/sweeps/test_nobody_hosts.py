@@ -12,7 +12,7 @@ from perdure.runtime.sweeps import nobody_hosts
 from tests.sweeps.watch import Watch, order
 
 
-async def test_f38_processes_that_nobody_hosts_are_reported_by_kind_and_version_and_not_touched(watch: Watch) -> None:
+async def test_processes_that_nobody_hosts_are_reported_by_kind_and_version_and_not_touched(watch: Watch) -> None:
     ward, known = await watch.ward(), nobody_hosts.Known()
     rows = [await watch.trial.started(kind="forgotten", code=code) for code in ("", "", "2")]
     assert await nobody_hosts.sweep(ward, known) == 0
@@ -39,7 +39,7 @@ async def test_tasks_that_wait_in_a_queue_that_nobody_serves_are_reported_by_its
     assert await watch.untouched(rows)
 
 
-async def test_ipf83_tasks_that_a_full_or_blocked_queue_keeps_are_reported_as_that(watch: Watch) -> None:
+async def test_tasks_that_a_full_or_blocked_queue_keeps_are_reported_as_that(watch: Watch) -> None:
     ward, known = await watch.ward(order), nobody_hosts.Known()
     now = await watch.store.now()
     blocked = Queue("bank", 1, blocked_at=now, blocked_by="ana", blocked_why="no money")
@@ -104,7 +104,7 @@ async def test_two_supervisors_at_once_each_report_and_change_nothing(watch: Wat
     assert await watch.untouched(rows)
 
 
-async def test_e89_after_a_store_error_the_next_round_reports_it(watch: Watch) -> None:
+async def test_after_a_store_error_the_next_round_reports_it(watch: Watch) -> None:
     ward, known = await watch.ward(), nobody_hosts.Known()
     await watch.trial.started(kind="forgotten")
     await watch.passed(61)

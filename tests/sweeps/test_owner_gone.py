@@ -70,7 +70,7 @@ async def test_rule_13_a_process_that_died_too_often_alone_is_parked_with_the_ev
     assert b"perdure retry" in (parked.error or b"")
 
 
-async def test_sas29_two_supervisors_at_once_count_each_death_once(watch: Watch) -> None:
+async def test_two_supervisors_at_once_count_each_death_once(watch: Watch) -> None:
     dead = await watch.trial.worker("dead")
     rows = [await watch.trial.in_hand(dead) for _ in range(5)]
     await watch.store.retire(dead, None, True)
@@ -93,7 +93,7 @@ async def test_a_round_frees_a_bounded_batch_and_the_next_rounds_the_rest(
     assert await watch.overdue(Overdue.ORPHANED) == 0
 
 
-async def test_e89_after_a_store_error_the_next_round_finds_the_orphans_again(watch: Watch) -> None:
+async def test_after_a_store_error_the_next_round_finds_the_orphans_again(watch: Watch) -> None:
     ward = await watch.ward()
     ended = await watch.trial.worker("ended")
     row = await watch.trial.in_hand(ended)

@@ -25,7 +25,7 @@ async def idle(watch: Watch, status: Status = Status.RUNNING, *, seconds: float 
     return await watch.trial.done(resting(row, due_at, status, events=(), error=error))
 
 
-async def test_e90_an_idle_process_is_looked_at_again_about_a_day_later(watch: Watch) -> None:
+async def test_an_idle_process_is_looked_at_again_about_a_day_later(watch: Watch) -> None:
     ward = await watch.ward()
     row = await idle(watch)
     neighbours = [await idle(watch, seconds=3600), await watch.trial.started()]
@@ -66,7 +66,7 @@ async def test_people_are_reminded_of_a_process_that_waits_for_them(
     assert (after.status, after.reminder) == (status, True)
 
 
-async def test_e78_every_change_moves_the_time_of_the_idle_check(watch: Watch) -> None:
+async def test_every_change_moves_the_time_of_the_idle_check(watch: Watch) -> None:
     ward = await watch.ward()
     row = await idle(watch)
     await watch.passed(4)
@@ -76,9 +76,7 @@ async def test_e78_every_change_moves_the_time_of_the_idle_check(watch: Watch) -
     assert await process_idle.sweep(ward) == 0
 
 
-async def test_sas29_two_supervisors_at_once_count_a_reminder_once(
-    watch: Watch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_two_supervisors_at_once_count_a_reminder_once(watch: Watch, caplog: pytest.LogCaptureFixture) -> None:
     rows = [await idle(watch, Status.BROKEN) for _ in range(4)]
     await watch.passed(6)
     with caplog.at_level(logging.WARNING, logger="perdure"):
@@ -99,7 +97,7 @@ async def test_a_round_looks_at_a_bounded_batch_of_idle_processes(
     assert [await process_idle.sweep(ward) for _ in range(3)] == [2, 1, 0]
 
 
-async def test_e89_after_a_store_error_the_next_round_finds_the_idle_process_again(watch: Watch) -> None:
+async def test_after_a_store_error_the_next_round_finds_the_idle_process_again(watch: Watch) -> None:
     ward = await watch.ward()
     await idle(watch)
     await watch.passed(6)

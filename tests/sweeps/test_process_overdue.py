@@ -74,7 +74,7 @@ async def overdue(watch: Watch, number: int) -> list[Process]:
     return rows
 
 
-async def test_sas29_two_supervisors_at_once_count_an_overdue_process_once(watch: Watch) -> None:
+async def test_two_supervisors_at_once_count_an_overdue_process_once(watch: Watch) -> None:
     rows = await overdue(watch, 4)
     assert sum(await watch.at_once(process_overdue.sweep)) == 4
     for row in rows:
@@ -88,7 +88,7 @@ async def test_a_round_ends_a_bounded_batch_of_overdue_processes(watch: Watch, m
     assert [await process_overdue.sweep(ward) for _ in range(3)] == [2, 1, 0]
 
 
-async def test_e89_after_a_store_error_the_next_round_finds_the_overdue_process_again(watch: Watch) -> None:
+async def test_after_a_store_error_the_next_round_finds_the_overdue_process_again(watch: Watch) -> None:
     ward = await watch.ward()
     await overdue(watch, 1)
     assert await watch.after_an_outage(ward, process_overdue.sweep, "search") == 1

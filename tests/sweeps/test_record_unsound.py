@@ -75,7 +75,7 @@ async def test_two_supervisors_at_once_each_report_and_change_nothing(watch: Wat
     assert await watch.trial.row(row.id) == row
 
 
-async def test_e89_after_a_store_error_the_next_round_reads_on(watch: Watch) -> None:
+async def test_after_a_store_error_the_next_round_reads_on(watch: Watch) -> None:
     ward, place = await watch.ward(), record_unsound.Place()
     await unsound(watch)
     assert await watch.after_an_outage(ward, partial(record_unsound.sweep, place=place), "history") > 0

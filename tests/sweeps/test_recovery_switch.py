@@ -17,7 +17,7 @@ from tests.sweeps.test_worker_dead import victim
 from tests.sweeps.watch import Watch
 
 
-async def test_row_104_while_recovery_is_paused_no_sweep_ends_frees_or_forces_anything_and_each_says_what_it_found(
+async def test_while_recovery_is_paused_no_sweep_ends_frees_or_forces_anything_and_each_says_what_it_found(
     watch: Watch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ward, dead = await watch.ward(), await victim(watch)
@@ -49,7 +49,7 @@ async def test_row_104_while_recovery_is_paused_no_sweep_ends_frees_or_forces_an
     assert (await watch.trial.row(held.id)).owner is None
 
 
-async def test_row_104_while_recovery_is_paused_no_claim_takes_a_lapsed_lease_and_any_takes_what_is_due(
+async def test_while_recovery_is_paused_no_claim_takes_a_lapsed_lease_and_any_takes_what_is_due(
     watch: Watch,
 ) -> None:
     trial = watch.trial
@@ -65,7 +65,7 @@ async def test_row_104_while_recovery_is_paused_no_claim_takes_a_lapsed_lease_an
     assert (taken.process.id, taken.was_owned_by) == (lapsed.id, other)
 
 
-async def test_row_104_a_lapsed_task_of_a_limited_queue_is_left_alone_as_well(watch: Watch) -> None:
+async def test_a_lapsed_task_of_a_limited_queue_is_left_alone_as_well(watch: Watch) -> None:
     trial = watch.trial
     await watch.store.records(Queue, [Queue("bank", 1, concurrency=5)])
     mine, other = await trial.worker(), await trial.worker()
@@ -79,7 +79,7 @@ async def test_row_104_a_lapsed_task_of_a_limited_queue_is_left_alone_as_well(wa
     assert taken.process.id == lapsed.id
 
 
-async def test_row_104_the_switch_says_who_paused_it_first_when_and_why_and_who_has_changed_it_last(
+async def test_the_switch_says_who_paused_it_first_when_and_why_and_who_has_changed_it_last(
     watch: Watch,
 ) -> None:
     recovery = Recovery(watch.store)

@@ -41,7 +41,7 @@ async def test_what_a_supervisor_finds_is_counted_under_the_name_of_its_sweep(wa
     assert (await watch.sound(row)).token == row.token + 1
 
 
-async def test_e89_a_round_that_fails_is_counted_and_followed_by_others(
+async def test_a_round_that_fails_is_counted_and_followed_by_others(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ward = await watch.ward()
@@ -62,9 +62,7 @@ async def test_e89_a_round_that_fails_is_counted_and_followed_by_others(
     assert ward.telemetry.counters["store_errors"] >= 20
 
 
-async def test_f41_a_heap_is_worked_off_at_once_batch_after_batch(
-    watch: Watch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_heap_is_worked_off_at_once_batch_after_batch(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SWEEP_ROWS", 3)
     monkeypatch.setattr(owner_gone, "SECONDS", 3600.0)
     one, two = await watch.ward(), await watch.ward()

@@ -97,7 +97,7 @@ async def test_all_that_a_dead_worker_held_is_freed_batch_after_batch(
     assert await watch.untouched([neighbour])
 
 
-async def test_sas29_two_supervisors_at_once_count_a_death_once(watch: Watch) -> None:
+async def test_two_supervisors_at_once_count_a_death_once(watch: Watch) -> None:
     dead = await victim(watch)
     row = await dead.trial.in_hand(dead.id)
     await dead.die()
@@ -126,7 +126,7 @@ async def test_rule_12_the_grace_begins_anew_when_our_own_connection_came_back(
     assert [await supervisor.probe() for _ in range(2)] == [0, 1]
 
 
-async def test_e89_after_a_store_error_the_next_round_finds_the_dead_again(watch: Watch) -> None:
+async def test_after_a_store_error_the_next_round_finds_the_dead_again(watch: Watch) -> None:
     ward, dead = await watch.ward(), await victim(watch)
     looks = worker_dead.Looks()
     row = await dead.trial.in_hand(dead.id)

@@ -79,7 +79,7 @@ async def test_rule_12_nobody_is_judged_right_after_the_store_was_away(watch: Wa
     assert await worker_silent.sweep(ward) == 1
 
 
-async def test_sas29_two_supervisors_at_once_count_a_silent_worker_once(watch: Watch) -> None:
+async def test_two_supervisors_at_once_count_a_silent_worker_once(watch: Watch) -> None:
     silent = await watch.trial.worker("silent")
     rows = [await watch.trial.in_hand(silent) for _ in range(4)]
     await watch.ground.time.advance(SILENT)
@@ -90,7 +90,7 @@ async def test_sas29_two_supervisors_at_once_count_a_silent_worker_once(watch: W
         assert len(await watch.store.history(row.id, 1)) == 1
 
 
-async def test_e89_after_a_store_error_the_next_round_finds_the_silent_worker_again(watch: Watch) -> None:
+async def test_after_a_store_error_the_next_round_finds_the_silent_worker_again(watch: Watch) -> None:
     ward = await watch.ward()
     await watch.trial.in_hand(await watch.trial.worker("silent"))
     await watch.passed(SILENT)

@@ -112,7 +112,7 @@ async def test_a_connection_to_another_database_of_the_same_shape_is_refused_and
     shared_server.execute("postgres", f"DROP DATABASE {other_url.rpartition('/')[2]} WITH (FORCE)")
 
 
-async def test_f35_of_two_transactions_with_one_key_the_second_waits_and_finds_the_first(postgres_url: str) -> None:
+async def test_of_two_transactions_with_one_key_the_second_waits_and_finds_the_first(postgres_url: str) -> None:
     async with Engine(postgres_url) as engine, by_asyncpg(postgres_url) as one, by_asyncpg(postgres_url) as two:
         first = await done(engine.within(one.connection).start(bill, 1, key="k"))
         waiting = asyncio.create_task(engine.within(two.connection).start(bill, 1, key="k"))

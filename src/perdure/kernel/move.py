@@ -36,7 +36,7 @@ def unsound_move(before: Process | None, after: Process, fresh: Sequence[Event],
 
 
 def one_owner(move: Move) -> Iterator[str]:
-    """Law 2: tokens never fall, whoever takes a row gets a new one, and only its holder has written (S3, S4)."""
+    """Law 2: tokens never fall, whoever takes a row gets a new one, and only its holder has written."""
     before, after = move.before, move.after
     if after.token < before.token:
         yield f"its token fell from {before.token} to {after.token}"
@@ -50,7 +50,7 @@ def one_owner(move: Move) -> Iterator[str]:
 
 
 def one_transaction(move: Move) -> Iterator[str]:
-    """Law 3: one transaction writes one commit, with all its events, and none without it (S7)."""
+    """Law 3: one transaction writes one commit, with all its events, and none without it."""
     before, after = move.before, move.after
     if not before.version <= after.version <= before.version + 1:
         yield f"its version went from {before.version} to {after.version} in one transaction"
@@ -83,7 +83,7 @@ def accepted_is_kept(move: Move) -> Iterator[str]:
 
 
 def finished_is_final(move: Move) -> Iterator[str]:
-    """Law 10: an ended process is left only into the next run, and every change of status is a legal move (S11)."""
+    """Law 10: an ended process is left only into the next run, and every change of status is a legal move."""
     before, after = move.before, move.after
     if before.run != after.run:
         stays_held = before.status is after.status is Status.HELD  # a step that had failed got its result by hand
@@ -99,7 +99,7 @@ def finished_is_final(move: Move) -> Iterator[str]:
 
 
 def over_limit(queue: Queue, running: Sequence[Process], now: int, *, lapsed: bool = False) -> Iterator[str]:
-    """What breaks a queue's limits after a transaction in which a task of it was taken (S14).
+    """What breaks a queue's limits after a transaction in which a task of it was taken.
 
     ``running`` are its tasks that have an owner. Nothing is taken above a limit that was lowered meanwhile; but where
     only ``lapsed`` ones were taken over they have kept their places, and may be charged before their time.

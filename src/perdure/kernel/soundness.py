@@ -76,7 +76,7 @@ class Folded(Struct, frozen=True):
 
 
 def fold(events: Sequence[Event]) -> Folded:
-    """What the row must say after these events of one run (S6)."""
+    """What the row must say after these events of one run."""
     status = Status.RUNNING
     seen = _seen_before(events)
     for event in events:

@@ -295,7 +295,7 @@ class Agent:
         return function()
 
     def _lapse(self, execution: Execution) -> None:
-        """Nobody acts on a lease that is over (R4): this worker froze, and the guard has not looked yet."""
+        """Nobody acts on a lease that is over: this worker froze, and the guard has not looked yet."""
         if not execution.activation.gone:
             self.lapsed(execution.activation)
 

@@ -1,6 +1,6 @@
 """The committer: one per engine; while a transaction is in flight, what arrives meanwhile goes into the next.
 
-There is no timer and no window: when nothing is in flight, a record is written at once (group commit, DESIGN 4).
+There is no timer and no window: when nothing is in flight, a record is written at once (group commit).
 A batch whose outcome is unknown is sent again, the same records in the same order: every door of the store applies
 a record at most once (rule 5). A batch that the database refuses is halved until the guilty record stands alone
 (rule 6). A record whose row was locked is set aside and tried again; messages to the same process line up behind

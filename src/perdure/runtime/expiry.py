@@ -28,7 +28,7 @@ def spared(activation: Activation) -> bool:
 
 
 def lapsed(scheduler: Scheduler, activation: Activation) -> bool:
-    """Let go of a process if we hear so late that it is ours that its lease is over: nobody acts on that (R4).
+    """Let go of a process if we hear so late that it is ours that its lease is over: nobody acts on that.
 
     By the store it may last: what we asked for was carried out long after it had been sent.
     """

@@ -123,7 +123,7 @@ class Pulse:
         return Renewal(activation.process.id, activation.process.token, progress)
 
     async def _guard(self) -> float:
-        """Stop the steps of rows whose lease is about to end: nobody acts on a lease it may have lost (R4)."""
+        """Stop the steps of rows whose lease is about to end: nobody acts on a lease it may have lost."""
         hand = self.scheduler.hand
         margin = min(limits.LEASE_MARGIN_SECONDS, self.scheduler.lease_seconds / 4)
         edge = self.scheduler.time.monotonic() + margin

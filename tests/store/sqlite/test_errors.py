@@ -70,7 +70,7 @@ def test_after_a_failed_read_or_write_of_the_file_a_connection_is_not_used_again
     assert not lost(_error(sqlite3.SQLITE_FULL))
 
 
-async def test_f25_a_full_disk_stops_writing_and_room_lets_it_go_on(trial: Trial, store: SqliteStore) -> None:
+async def test_a_full_disk_stops_writing_and_room_lets_it_go_on(trial: Trial, store: SqliteStore) -> None:
     worker = await trial.worker()
     row = await trial.in_hand(worker)
     large = b'"' + b"x" * 100_000 + b'"'
@@ -165,7 +165,7 @@ async def test_a_closed_store_says_so(url: str, machine: MovableMachine) -> None
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
-async def test_f28_a_file_taken_away_under_a_worker_is_told_of_and_moving_it_back_lets_work_go_on(
+async def test_a_file_taken_away_under_a_worker_is_told_of_and_moving_it_back_lets_work_go_on(
     trial: Trial, store: SqliteStore, file: Path, replaced: bool
 ) -> None:
     worker = await trial.worker()

@@ -70,7 +70,7 @@ async def test_three_workers_on_one_file_end_each_process_once(url: str, spawn: 
     await store.close()
 
 
-async def test_f27_a_writer_killed_with_the_lock_in_hand_stops_nobody_and_leaves_nothing(
+async def test_a_writer_killed_with_the_lock_in_hand_stops_nobody_and_leaves_nothing(
     trial: Trial, file: Path, spawn: Spawn
 ) -> None:
     row = await trial.started()

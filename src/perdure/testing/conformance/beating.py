@@ -31,7 +31,7 @@ class Beating:
         assert (again.id, again.beats, again.started_at, again.locked) == (given.id, 1, first.started_at, first.locked)
         assert len(await trial.store.workers()) == 1
 
-    async def test_e51_a_beat_is_counted_and_moves_the_workers_due_time(self, trial: Trial) -> None:
+    async def test_a_beat_is_counted_and_moves_the_workers_due_time(self, trial: Trial) -> None:
         worker = await trial.worker()
         for beats in (1, 2, 3):
             await trial.time.advance(3)
@@ -73,7 +73,7 @@ class Beating:
         assert await trial.row(rows[1].id) == rows[1]
         assert await trial.row(rows[2].id) == replace(rows[2], due_at=due_at)
 
-    async def test_e68_a_renewed_row_is_not_taken_over(self, trial: Trial) -> None:
+    async def test_a_renewed_row_is_not_taken_over(self, trial: Trial) -> None:
         worker, other = await trial.worker(), await trial.worker("there")
         row = await trial.in_hand(worker)
         for _ in range(5):
@@ -115,7 +115,7 @@ class Beating:
         assert (await trial.beat(worker, row)).lost == ()
         assert (await trial.row(row.id)).due_at == await trial.time.now() + LEASE
 
-    async def test_e69_progress_comes_with_the_beat_and_stays_until_it_changes(self, trial: Trial) -> None:
+    async def test_progress_comes_with_the_beat_and_stays_until_it_changes(self, trial: Trial) -> None:
         worker = await trial.worker()
         row, other = await trial.in_hand(worker), await trial.in_hand(worker)
         for progress, kept in ((b'"1 of 3"', b'"1 of 3"'), (None, b'"1 of 3"'), (b'"2 of 3"', b'"2 of 3"')):
@@ -149,7 +149,7 @@ class Beating:
         assert await trial.store.retire(worker, 3, True)
         assert not (await trial.beat(worker)).alive
 
-    async def test_s17_an_incarnation_is_retired_once(self, trial: Trial) -> None:
+    async def test_an_incarnation_is_retired_once(self, trial: Trial) -> None:
         worker = await trial.worker()
         await trial.time.advance(2)
         answers = await asyncio.gather(*(trial.store.retire(worker, 0, True) for _ in range(5)))

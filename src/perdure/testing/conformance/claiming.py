@@ -86,7 +86,7 @@ class Claiming:
         answer = await trial.claim(worker)
         assert (answer.claimed, answer.next_due_at) == ((), None)
 
-    async def test_e101_priority_first_then_due_time_then_id(self, trial: Trial) -> None:
+    async def test_priority_first_then_due_time_then_id(self, trial: Trial) -> None:
         worker = await trial.worker()
         now = await trial.time.now()
         shape = [(4, 2), (0, 5), (9, 1), (4, 1), (0, 6), (4, 1), (2, 9)]
@@ -172,7 +172,7 @@ class Claiming:
         await trial.time.advance(1)
         assert (await trial.claim(worker)).suspects
 
-    async def test_e52_a_lapsed_lease_is_taken_over_with_a_new_token_and_says_whose_it_was(self, trial: Trial) -> None:
+    async def test_a_lapsed_lease_is_taken_over_with_a_new_token_and_says_whose_it_was(self, trial: Trial) -> None:
         first, second = await trial.worker(), await trial.worker("there")
         row = await trial.done(going_on(await trial.in_hand(first)))
         await trial.time.advance(LEASE / SECOND - 0.000001)

@@ -84,7 +84,7 @@ class Committing:
         )
         assert await trial.done(cleared) == replace(cleared.after, changed_at=await trial.time.now())
 
-    async def test_e24_events_are_appended_gapless_and_kept_as_given(self, trial: Trial) -> None:
+    async def test_events_are_appended_gapless_and_kept_as_given(self, trial: Trial) -> None:
         worker = await trial.worker()
         row = await trial.in_hand(worker)
         await trial.send(row.id)

@@ -71,7 +71,7 @@ class Fencing:
         assert (await trial.commit(going_on(nobody))).verdict is Verdict.REFUSED
         assert await trial.stored() == []
 
-    async def test_e72_after_a_release_the_old_owner_may_not_commit_again(self, trial: Trial) -> None:
+    async def test_after_a_release_the_old_owner_may_not_commit_again(self, trial: Trial) -> None:
         worker = await trial.worker()
         row = await trial.in_hand(worker)
         await trial.done(released(row, 0))

@@ -58,10 +58,10 @@ ADVICE = "leave (it )?out"
 class Hostile:
     """At least a hundred strings in every text column, and any bytes in every payload."""
 
-    async def test_x4_there_are_more_than_a_hundred(self, trial: Trial) -> None:
+    async def test_there_are_more_than_a_hundred(self, trial: Trial) -> None:
         assert len(HOSTILE) >= 140
 
-    async def test_x4_keys_and_kinds_come_back_as_they_went_in(self, trial: Trial) -> None:
+    async def test_keys_and_kinds_come_back_as_they_went_in(self, trial: Trial) -> None:
         starts = [Start(trial.process(key=text, input=text.encode())) for text in HOSTILE]
         starts += [Start(trial.process(kind=text, code=text, awaiting=text, input=b"[]")) for text in HOSTILE]
         answers = await trial.store.start(starts)
@@ -75,7 +75,7 @@ class Hostile:
         assert [answer.verdict for answer in again] == [StartVerdict.EXISTS] * len(HOSTILE)
         assert [answer.id for answer in again] == [start.process.id for start in starts[: len(HOSTILE)]]
 
-    async def test_x4_keys_and_kinds_are_found_by_themselves_alone(self, trial: Trial) -> None:
+    async def test_keys_and_kinds_are_found_by_themselves_alone(self, trial: Trial) -> None:
         worker = await trial.worker()
         rows = {text: trial.process(kind=text, code=text, key=text) for text in HOSTILE}
         await trial.store.start([Start(row) for row in rows.values()])
@@ -86,19 +86,19 @@ class Hostile:
         taken = (await trial.claim(worker, limit=1000, hosted=hosted)).claimed
         assert sorted(one.process.kind for one in taken) == sorted(HOSTILE[::2])
 
-    async def test_x4_a_key_prefix_finds_what_begins_with_it(self, trial: Trial) -> None:
+    async def test_a_key_prefix_finds_what_begins_with_it(self, trial: Trial) -> None:
         await trial.store.start([Start(trial.process(key=text)) for text in HOSTILE])
         for prefix in HOSTILE:
             if prefix:
                 found = sorted(row.key or "" for row in await trial.store.search(Search(key_prefix=prefix, limit=1000)))
                 assert (prefix, found) == (prefix, sorted(text for text in HOSTILE if text.startswith(prefix)))
 
-    async def test_x4_a_count_is_ordered_by_the_bytes_of_the_kind(self, trial: Trial) -> None:
+    async def test_a_count_is_ordered_by_the_bytes_of_the_kind(self, trial: Trial) -> None:
         await trial.store.start([Start(trial.process(kind=text)) for text in HOSTILE])
         counted = await trial.store.count(Search(tasks=True))
         assert [kind for kind, _, _ in counted] == sorted(HOSTILE, key=str.encode)
 
-    async def test_x4_message_names_and_keys_come_back_as_they_went_in(self, trial: Trial) -> None:
+    async def test_message_names_and_keys_come_back_as_they_went_in(self, trial: Trial) -> None:
         row = await trial.started()
         sent = [trial.signal(row.id, name=text, key=text, payload=text.encode()) for text in HOSTILE]
         await trial.store.send(sent)
@@ -109,7 +109,7 @@ class Hostile:
         assert [answer.number for answer in again] == list(range(1, len(HOSTILE) + 1))
         assert {answer.verdict for answer in again} == {"duplicate"}
 
-    async def test_x4_events_and_states_come_back_as_they_went_in(self, trial: Trial) -> None:
+    async def test_events_and_states_come_back_as_they_went_in(self, trial: Trial) -> None:
         worker = await trial.worker()
         row = await trial.in_hand(worker)
         events = tuple(
@@ -120,7 +120,7 @@ class Hostile:
         await trial.done(commit)
         assert await trial.store.history(row.id, 1) == list(commit.events)
 
-    async def test_s18_any_bytes_come_back_as_they_went_in(self, trial: Trial) -> None:
+    async def test_any_bytes_come_back_as_they_went_in(self, trial: Trial) -> None:
         worker = await trial.worker()
         for value in BYTES:
             row = await trial.in_hand(worker, input=value, state=value, progress=value)
@@ -133,13 +133,13 @@ class Hostile:
             assert whole.events == commit.events
             assert (whole.messages[0].payload, whole.messages[0].sender) == (value, value)
 
-    async def test_f33_a_batch_of_eight_mebibytes_comes_back_whole(self, trial: Trial) -> None:
+    async def test_a_batch_of_eight_mebibytes_comes_back_whole(self, trial: Trial) -> None:
         starts = [Start(trial.process(input=bytes([65 + number]) * (2 << 20))) for number in range(4)]
         await trial.store.start(starts)
         for start in starts:
             assert (await trial.row(start.process.id)).input == start.process.input
 
-    async def test_f33_a_key_too_long_for_an_index_is_kept_whole_or_refused(self, trial: Trial) -> None:
+    async def test_a_key_too_long_for_an_index_is_kept_whole_or_refused(self, trial: Trial) -> None:
         key = "".join(chr(33 + trial.ids.new_id()[-1] % 90) for _ in range(9000))
         try:
             await trial.store.start([Start(trial.process(key=key))])
@@ -148,7 +148,7 @@ class Hostile:
         else:
             assert [row.key for row in await trial.stored()] == [key]
 
-    async def test_x4_attributes_with_hostile_names_and_values_are_found(self, trial: Trial) -> None:
+    async def test_attributes_with_hostile_names_and_values_are_found(self, trial: Trial) -> None:
         row = await trial.started(attributes=json.encode({text: text for text in HOSTILE}))
         kept = (await trial.row(row.id)).attributes
         assert json.decode(kept or b"") == {text: text for text in HOSTILE}
@@ -157,14 +157,14 @@ class Hostile:
             assert (text, [one.id for one in found]) == (text, [row.id])
             assert await trial.store.search(Search(attributes=((text, '"other"'),))) == []
 
-    async def test_x4_worker_names_come_back_as_they_went_in(self, trial: Trial) -> None:
+    async def test_worker_names_come_back_as_they_went_in(self, trial: Trial) -> None:
         for text in HOSTILE[::7]:
             worker = await trial.store.enlist(Worker(id=trial.ids.new_id(), name=text, hosts=text.encode()), SILENCE)
             [known] = [one for one in await trial.store.workers() if one.id == worker.id]
             assert (known.name, known.hosts) == (text, text.encode())
 
     @pytest.mark.parametrize("text", UNKEEPABLE, ids=ascii)
-    async def test_f33_text_that_no_database_can_keep_is_refused_and_nothing_is_stored(
+    async def test_text_that_no_database_can_keep_is_refused_and_nothing_is_stored(
         self, trial: Trial, text: str
     ) -> None:
         worker = await trial.worker()
@@ -186,9 +186,7 @@ class Hostile:
         assert len(await trial.stored()) == 1
 
     @pytest.mark.parametrize("attributes", UNSEARCHABLE, ids=ascii)
-    async def test_f33_attributes_that_no_database_can_search_are_refused(
-        self, trial: Trial, attributes: bytes
-    ) -> None:
+    async def test_attributes_that_no_database_can_search_are_refused(self, trial: Trial, attributes: bytes) -> None:
         worker = await trial.worker()
         row = await trial.in_hand(worker)
         with pytest.raises(BadRecord, match=ADVICE):
@@ -198,7 +196,7 @@ class Hostile:
         assert await trial.stored() == [row]
 
     @pytest.mark.parametrize("text", UNKEEPABLE, ids=ascii)
-    async def test_x4_asking_for_text_that_cannot_be_kept_finds_nothing(self, trial: Trial, text: str) -> None:
+    async def test_asking_for_text_that_cannot_be_kept_finds_nothing(self, trial: Trial, text: str) -> None:
         await trial.started(key="a")
         for search in (Search(key=text), Search(kind=text), Search(key_prefix=text)):
             assert await trial.store.search(search) == []

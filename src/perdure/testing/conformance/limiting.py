@@ -49,7 +49,7 @@ class Limiting(Crowded):
         await self._tasks(trial, *[None] * 20)
         assert len((await self._claim(trial, worker)).claimed) == 20
 
-    async def test_s14_no_more_runs_at_once_than_the_queue_allows(self, trial: Trial) -> None:
+    async def test_no_more_runs_at_once_than_the_queue_allows(self, trial: Trial) -> None:
         one, two = await trial.worker(), await trial.worker("there")
         await self._limit(trial, concurrency=5)
         await self._tasks(trial, *[None] * 20)
@@ -62,7 +62,7 @@ class Limiting(Crowded):
         assert len((await self._claim(trial, two)).claimed) == 2
         assert await self._running(trial) == 5
 
-    async def test_s14_many_claims_at_once_take_no_more_than_there_is_room_for(self, crowd: list[Trial]) -> None:
+    async def test_many_claims_at_once_take_no_more_than_there_is_room_for(self, crowd: list[Trial]) -> None:
         trial = crowd[0]
         workers = [await trial.worker(str(number)) for number in range(8)]
         await self._limit(trial, concurrency=7, share_concurrency=3)
@@ -88,7 +88,7 @@ class Limiting(Crowded):
         assert len((await self._claim(trial, worker)).claimed) == 2
         assert len(small) == 2
 
-    async def test_l4_what_costs_much_is_not_passed_by(self, trial: Trial) -> None:
+    async def test_what_costs_much_is_not_passed_by(self, trial: Trial) -> None:
         worker = await trial.worker()
         await self._limit(trial, concurrency=5)
         await self._tasks(trial, None)
@@ -101,7 +101,7 @@ class Limiting(Crowded):
         await trial.done(finished(first.process))
         assert only((await self._claim(trial, worker)).claimed).process.id == large.id
 
-    async def test_l4_f46_shares_take_turns_whoever_came_first_and_with_how_much(self, trial: Trial) -> None:
+    async def test_shares_take_turns_whoever_came_first_and_with_how_much(self, trial: Trial) -> None:
         worker = await trial.worker()
         await self._limit(trial, concurrency=6)
         await self._tasks(trial, *["loud"] * 100)
@@ -110,7 +110,7 @@ class Limiting(Crowded):
         taken = [one.process.share for one in (await self._claim(trial, worker)).claimed]
         assert Counter(taken) == {"loud": 2, "quiet": 2, "shy": 1, None: 1}
 
-    async def test_f46_the_turn_is_of_the_share_of_which_least_runs_then_of_the_next_one(self, trial: Trial) -> None:
+    async def test_the_turn_is_of_the_share_of_which_least_runs_then_of_the_next_one(self, trial: Trial) -> None:
         worker = await trial.worker()
         await self._limit(trial)
         order = []
@@ -174,7 +174,7 @@ class Limiting(Crowded):
         assert sorted(map(str, taken)) == ["loud", "loud", "quiet"]
         assert (await self._claim(trial, worker)).claimed == ()
 
-    async def test_f46_of_more_shares_than_one_look_sees_each_gets_its_turn(self, trial: Trial) -> None:
+    async def test_of_more_shares_than_one_look_sees_each_gets_its_turn(self, trial: Trial) -> None:
         worker = await trial.worker()
         await self._limit(trial, share_concurrency=1)
         shares = [f"tenant {number:03}" for number in range(2 * SHARES_A_LOOK + 20)]
@@ -184,7 +184,7 @@ class Limiting(Crowded):
             taken |= {one.process.share for one in (await self._claim(trial, worker)).claimed}
         assert taken == set(shares)
 
-    async def test_f46_a_share_that_has_room_is_found_among_however_many_that_have_none(self, trial: Trial) -> None:
+    async def test_a_share_that_has_room_is_found_among_however_many_that_have_none(self, trial: Trial) -> None:
         worker = await trial.worker()
         await self._limit(trial, share_concurrency=1)
         shares = [f"tenant {number:03}" for number in range(2 * SHARES_A_LOOK + 20)]
@@ -248,7 +248,7 @@ class Limiting(Crowded):
         await self._tasks(trial, None, due_at=now + 60 * SECOND)
         assert (await self._claim(trial, worker)).next_due_at == now + 60 * SECOND
 
-    async def test_s14_who_takes_over_a_lapsed_task_takes_its_place_in_a_full_queue(self, trial: Trial) -> None:
+    async def test_who_takes_over_a_lapsed_task_takes_its_place_in_a_full_queue(self, trial: Trial) -> None:
         late, next = await trial.worker("late"), await trial.worker("next")
         await self._limit(trial, concurrency=2)
         await self._tasks(trial, *[None] * 5)
@@ -259,7 +259,7 @@ class Limiting(Crowded):
         assert {one.was_owned_by for one in taken} == {late}
         assert await self._running(trial) == 2
 
-    async def test_s14_a_suspect_and_a_named_task_need_room_too(self, trial: Trial) -> None:
+    async def test_a_suspect_and_a_named_task_need_room_too(self, trial: Trial) -> None:
         worker = await trial.worker()
         await self._limit(trial, concurrency=1)
         [suspect] = await self._tasks(trial, None, deaths=2)

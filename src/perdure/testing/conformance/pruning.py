@@ -24,7 +24,7 @@ class Pruning:
         row = await trial.done(going_on(row, steps=3))
         return await trial.done(finished(row, status))
 
-    async def test_e112_only_what_finished_longer_ago_is_removed(self, trial: Trial) -> None:
+    async def test_only_what_finished_longer_ago_is_removed(self, trial: Trial) -> None:
         worker = await trial.worker()
         for status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED):
             await self._ended(trial, worker, status)

@@ -35,7 +35,7 @@ class Crowded:
 class Racing(Crowded):
     """Races between stores on one database."""
 
-    async def test_sas5_fifty_workers_and_1000_rows_each_row_is_claimed_once(self, crowd: list[Trial]) -> None:
+    async def test_fifty_workers_and_1000_rows_each_row_is_claimed_once(self, crowd: list[Trial]) -> None:
         trial = crowd[0]
         workers = [await trial.worker(str(number)) for number in range(50)]
         await trial.store.start([Start(trial.process(priority=number % 10)) for number in range(1000)])
@@ -53,7 +53,7 @@ class Racing(Crowded):
         owners = {row.id: row.owner for row in await trial.stored()}
         assert owners == {one.process.id: one.process.owner for one in taken}
 
-    async def test_sas6_eight_claimers_never_share_a_row_nor_leave_one(self, crowd: list[Trial]) -> None:
+    async def test_eight_claimers_never_share_a_row_nor_leave_one(self, crowd: list[Trial]) -> None:
         trial = crowd[0]
         workers = [await trial.worker(str(number)) for number in range(8)]
         for _ in range(3):
@@ -65,7 +65,7 @@ class Racing(Crowded):
             taken = [one.process.id for answer in (*answers, rest) for one in answer.claimed]
             assert len(taken) == len(set(taken)) == 100
 
-    async def test_s3_of_rival_commits_under_one_fence_one_is_applied(self, crowd: list[Trial]) -> None:
+    async def test_of_rival_commits_under_one_fence_one_is_applied(self, crowd: list[Trial]) -> None:
         trial = crowd[0]
         worker = await trial.worker()
         rows = [await trial.in_hand(worker) for _ in range(20)]

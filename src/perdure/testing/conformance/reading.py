@@ -1,4 +1,4 @@
-"""What the store tells: search, count, histories and messages, in a total order (R14)."""
+"""What the store tells: search, count, histories and messages, in a total order."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Reading:
         assert await trial.store.search(Search(limit=2, before_id=newest[1].id)) == newest[2:4]
         assert await trial.store.search(Search(before_id=newest[-1].id)) == []
 
-    async def test_e5_each_field_of_a_search_narrows(self, trial: Trial) -> None:
+    async def test_each_field_of_a_search_narrows(self, trial: Trial) -> None:
         rows = await self._some(trial)
         second = rows["order order/2"].created_at
         ids = tuple(row.id for row in rows.values())
@@ -127,7 +127,7 @@ class Reading:
         for row in rows.values():
             assert await trial.store.count(Search(before_id=row.id, limit=1)) == everything
 
-    async def test_e25_a_history_is_told_from_where_and_how_far_it_is_asked(self, trial: Trial) -> None:
+    async def test_a_history_is_told_from_where_and_how_far_it_is_asked(self, trial: Trial) -> None:
         worker = await trial.worker()
         row = await trial.in_hand(worker)
         await trial.done(going_on(row, steps=9))

@@ -38,7 +38,7 @@ class Sending:
         kept = await trial.store.messages([(row.id, 0)])
         assert kept == [replace(message, number=number, at=now) for number, message in enumerate(given, 1)]
 
-    async def test_f34_a_send_sent_again_is_answered_as_the_first_time(self, trial: Trial) -> None:
+    async def test_a_send_sent_again_is_answered_as_the_first_time(self, trial: Trial) -> None:
         row = await trial.started()
         messages = [trial.signal(row.id), trial.signal(row.id, key="k"), trial.signal(trial.ids.new_id())]
         first = await trial.store.send(messages)
@@ -59,7 +59,7 @@ class Sending:
         assert (again.verdict, again.number) == (SendVerdict.DELIVERED, 1)
         assert await trial.whole(row.id) == before
 
-    async def test_s13_the_senders_key_keeps_a_second_message_out(self, trial: Trial) -> None:
+    async def test_the_senders_key_keeps_a_second_message_out(self, trial: Trial) -> None:
         row = await trial.started()
         first = await trial.send(row.id, key="mail/7", payload=b"1")
         before = await trial.whole(row.id)

@@ -20,7 +20,7 @@ ONE_STEP = Event(1, 1, EventType.STEP_COMPLETED, 7, "1", "charge", b'"paid"', b"
 class Starting:
     """Starts: distinct answers, keys, resends, first turns."""
 
-    async def test_e3_distinct_start_answers(self, trial: Trial) -> None:
+    async def test_created_existing_and_conflicting_starts_are_answered_differently(self, trial: Trial) -> None:
         created = trial.process(key="order/1")
         again = trial.process(key="order/1")
         other = trial.process(key="order/1", input=b"[2]")
@@ -33,7 +33,7 @@ class Starting:
         assert first.id == second.id == third.id == created.id
         assert first.now == second.now == third.now == await trial.time.now()
 
-    async def test_e4_a_second_start_with_the_same_key_changes_nothing(self, trial: Trial) -> None:
+    async def test_a_second_start_with_the_same_key_changes_nothing(self, trial: Trial) -> None:
         row = await trial.started(key="order/1")
         await trial.send(row.id)
         before = await trial.whole(row.id)
@@ -44,7 +44,7 @@ class Starting:
         assert await trial.whole(row.id) == before
         assert [process.id for process in await trial.stored()] == [row.id]
 
-    async def test_e6_a_start_sent_again_is_answered_as_the_first_time(self, trial: Trial) -> None:
+    async def test_a_start_sent_again_is_answered_as_the_first_time(self, trial: Trial) -> None:
         starts = [Start(trial.process(key=f"order/{number}")) for number in range(3)]
         starts += [Start(trial.process()) for _ in range(3)]
         first = await trial.store.start(starts)
@@ -115,7 +115,7 @@ class Starting:
         await trial.store.start([Start(given)])
         assert plain(await trial.row(given.id)) == replace(given, due_at=now, created_at=now, changed_at=now)
 
-    async def test_e62_a_delayed_start_is_due_at_its_own_time(self, trial: Trial) -> None:
+    async def test_a_delayed_start_is_due_at_its_own_time(self, trial: Trial) -> None:
         worker = await trial.worker()
         later = await trial.time.now() + 60 * SECOND
         row = await trial.started(due_at=later)
@@ -243,7 +243,7 @@ class Starting:
     async def test_a_batch_of_no_starts_is_answered_with_nothing(self, trial: Trial) -> None:
         assert await trial.store.start([]) == []
 
-    async def test_e8_two_kinds_with_equal_keys_do_not_see_each_other(self, trial: Trial) -> None:
+    async def test_two_kinds_with_equal_keys_do_not_see_each_other(self, trial: Trial) -> None:
         rows: list[Process] = [await trial.started(kind=kind, key="1") for kind in ("order", "refund")]
         await trial.send(rows[0].id)
         assert (await trial.row(rows[0].id)).inbox == 1

@@ -108,7 +108,7 @@ class Sweeping:
         assert await self._found(trial, Overdue.OWNED, owner=other) == [foreign.id]
         assert await self._found(trial, Overdue.OWNED, owner=trial.ids.new_id()) == []
 
-    async def test_e82_unhosted_rows_are_running_free_and_due_for_more_than_a_minute(self, trial: Trial) -> None:
+    async def test_unhosted_rows_are_running_free_and_due_for_more_than_a_minute(self, trial: Trial) -> None:
         worker = await trial.worker()
         now = await trial.time.now()
         late = await trial.started(due_at=now + SECOND, kind="unknown")
@@ -126,7 +126,7 @@ class Sweeping:
         assert await self._found(trial, Overdue.UNHOSTED) == [early.id, late.id]
         assert await self._found(trial, Overdue.UNHOSTED, limit=1) == [early.id]
 
-    async def test_r12_the_longest_overdue_comes_first_however_many_there_are(self, trial: Trial) -> None:
+    async def test_the_longest_overdue_comes_first_however_many_there_are(self, trial: Trial) -> None:
         worker = await trial.worker()
         stuck = await trial.in_hand(worker)
         await trial.time.advance(1)

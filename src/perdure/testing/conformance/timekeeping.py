@@ -30,7 +30,7 @@ class Timekeeping:
             assert (after.deadline, after.created_at, after.due_at) == (at, at, at)
             assert await trial.store.history(row.id, 1) == list(commit.events)
 
-    async def test_f10_the_clock_never_runs_backward(self, trial: Trial) -> None:
+    async def test_the_clock_never_runs_backward(self, trial: Trial) -> None:
         worker = await trial.worker()
         row = await trial.started()
         await trial.time.advance(100)
@@ -45,7 +45,7 @@ class Timekeeping:
         assert (answer.verdict, answer.now >= before) == (Verdict.APPLIED, True)
         assert (await trial.row(row.id)).changed_at >= before
 
-    async def test_f10_the_clock_does_not_run_backward_over_a_new_opening(self, trial: Trial) -> None:
+    async def test_the_clock_does_not_run_backward_over_a_new_opening(self, trial: Trial) -> None:
         if not trial.ground.lasting:
             pytest.skip("this database ends with its store")
         worker = await trial.worker()
@@ -63,7 +63,7 @@ class Timekeeping:
         finally:
             await again.close()
 
-    async def test_f10_a_timer_waits_out_a_clock_that_was_set_back(self, trial: Trial) -> None:
+    async def test_a_timer_waits_out_a_clock_that_was_set_back(self, trial: Trial) -> None:
         worker = await trial.worker()
         row = await trial.in_hand(worker)
         due = await trial.time.now() + 10 * SECOND
@@ -76,7 +76,7 @@ class Timekeeping:
         await trial.time.advance(0.1)
         assert only((await trial.claim(worker)).claimed).process.id == row.id
 
-    async def test_f10_time_goes_on_at_the_clocks_pace_after_the_clock_was_put_back(self, trial: Trial) -> None:
+    async def test_time_goes_on_at_the_clocks_pace_after_the_clock_was_put_back(self, trial: Trial) -> None:
         worker = await trial.worker()
         row = await trial.in_hand(worker)
         await trial.beat(worker, row)
@@ -93,7 +93,7 @@ class Timekeeping:
         assert only((await trial.claim(worker)).claimed).process.id == row.id
         assert await trial.store.now() == due
 
-    async def test_f10_a_clock_put_back_by_less_than_a_second_is_waited_for(self, trial: Trial) -> None:
+    async def test_a_clock_put_back_by_less_than_a_second_is_waited_for(self, trial: Trial) -> None:
         worker = await trial.worker()
         await trial.time.advance(100)
         before = await trial.beat(worker)
@@ -101,7 +101,7 @@ class Timekeeping:
         after = await trial.beat(worker)
         assert (after.now, after.lead) == (before.now, 0)
 
-    async def test_f10_the_lead_over_the_clock_shrinks_and_time_never_runs_backward(self, trial: Trial) -> None:
+    async def test_the_lead_over_the_clock_shrinks_and_time_never_runs_backward(self, trial: Trial) -> None:
         worker = await trial.worker()
         await trial.time.advance(100)
         last = (await trial.beat(worker)).now
@@ -128,7 +128,7 @@ class Timekeeping:
         [clock] = await trial.store.records(Clock)
         assert (clock.lead, clock.lead_since, clock.mending, clock.at) == (0, None, False, clock.machine_at)
 
-    async def test_s1_what_was_answered_is_there_after_closing_and_opening(self, trial: Trial) -> None:
+    async def test_what_was_answered_is_there_after_closing_and_opening(self, trial: Trial) -> None:
         if not trial.ground.lasting:
             pytest.skip("this database ends with its store")
         worker = await trial.worker()

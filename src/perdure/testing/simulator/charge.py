@@ -15,7 +15,7 @@ class Charges:
         self._paid_at: dict[tuple[str, int], int] = {}
 
     def taken(self, queue: Queue, fresh: Sequence[Process], now: int) -> Iterator[str]:
-        """What is wrong with it that these tasks of a queue begin now (S14)."""
+        """What is wrong with it that these tasks of a queue begin now."""
         if queue.rate is None or not fresh:
             return
         weight = sum(queue.weight(task.cost) for task in fresh)

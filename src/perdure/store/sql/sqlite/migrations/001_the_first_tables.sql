@@ -1,4 +1,4 @@
--- The tables of DESIGN section 6. Ids are 16 bytes, times are integer microseconds since 1970, payloads are opaque bytes.
+-- The first tables. Ids are 16 bytes, times are integer microseconds since 1970, payloads are opaque bytes.
 -- Statuses are numbers, for the sake of bytes: 1 running, 2 held, 3 broken, 4 completed, 5 failed, 6 cancelled.
 -- opened_at is 0 where it is created_at, which saves 8 bytes a row. People read the views process_shown and event_shown.
 
