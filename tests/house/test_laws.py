@@ -1,4 +1,4 @@
-"""Each law stands under one name in both schemas and in the kernel; each rule has a test that bears its number."""
+"""Each law stands under one name in both schemas and in the kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from perdure.kernel import soundness
 from perdure.store.base import Store
 from tests.house.schema import DATABASES, schema, tables
-from tests.house.tree import PACKAGE, ROOT, counted
+from tests.house.tree import PACKAGE, ROOT
 
 LAWS = (
     "unfinished_is_due",
@@ -24,9 +24,6 @@ LAWS = (
 )
 SAID_BY_SQL = frozenset({"unfinished_is_due", "one_owner", "history_is_gapless", "result_once", "nothing_unheard"})
 """The laws that concern one row at one time, so that a constraint can say them."""
-
-RULES = range(1, 26)
-"""The rules of the protocol."""
 
 OWN_TABLES = {
     "clock": "each database keeps its time in its own way",
@@ -76,8 +73,3 @@ def test_the_store_protocol_has_at_most_18_methods_and_none_is_optional() -> Non
     assert len(methods) <= STORE_METHODS
     text = (PACKAGE / "store" / "base.py").read_text(encoding="utf-8")
     assert not re.search(r"\boptional\b(?! for nobody)|NotImplemented", text.replace("none optional", ""))
-
-
-def test_every_rule_of_the_protocol_has_a_test_named_after_it() -> None:
-    names = " ".join(set().union(*counted().values()))
-    assert [rule for rule in RULES if not re.search(rf"\btest_rule_0?{rule}_", names)] == []
