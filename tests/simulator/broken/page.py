@@ -12,7 +12,7 @@ from tests.simulator.broken.defect import Defect, chapters
 PATH = ROOT / "docs" / "reliability" / "gate.md"
 HEAD = """# The gate: engines broken on purpose
 
-`make gate` writes this page. Each line is an engine that lacks one rule of the [protocol](../PROTOCOL.md), by an edit in
+`make gate` writes this page. Each line is an engine that lacks a rule of the [protocol](../PROTOCOL.md), by an edit in
 `tests/simulator/broken/`, planted in a copy of the package. It is hunted with the histories of `make sim`, from seed
 {first} on, until one breaks a law; the line says after how many. Under other seeds it is noticed sooner or later. Where
 the law is followed by a name, the histories are those of that scenario in `tests/simulator`. What was not noticed in so
