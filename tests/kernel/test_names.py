@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import unicodedata
 from time import time_ns
 from typing import Any
@@ -108,3 +110,21 @@ def test_ids_go_on_upward_though_the_clock_is_set_back(monkeypatch: pytest.Monke
     first = machine.new_id()
     monkeypatch.setattr(clock, "time_ns", lambda: now - 3600 * 10**9)
     assert first < machine.new_id() < machine.new_id()
+
+
+FORKING = """
+import os
+from perdure.clock import Machine
+machine = Machine()
+machine.new_id()
+child = os.fork() == 0
+drawn = " ".join(machine.new_id()[8:].hex() for _ in range(9))
+os.write(1, f"{drawn} ".encode())
+os._exit(0) if child else os.wait()
+"""
+
+
+def test_the_child_of_a_fork_draws_other_ids_than_its_parent() -> None:
+    said = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True, timeout=60)
+    drawn = said.stdout.split()
+    assert len(drawn) == len(set(drawn)) == 18

@@ -63,3 +63,16 @@ async def test_a_client_that_runs_no_work_leaves_the_collector_alone(sqlite_url:
     before = gc.get_threshold()
     async with Engine(sqlite_url):
         assert gc.get_threshold() == before
+
+
+@pytest.mark.usefixtures("_as_a_program_finds_it")
+async def test_a_threshold_that_is_high_already_is_left_alone(sqlite_url: str) -> None:
+    before = gc.get_threshold()
+    for own in ((COLLECTOR_OBJECTS + 1, *before[1:]), (0, *before[1:])):
+        gc.set_threshold(*own)
+        try:
+            async with Engine(sqlite_url, work=True, workflows=[adding]):
+                assert (gc.get_threshold(), gc.get_freeze_count()) == (own, 0)
+            assert gc.get_threshold() == own
+        finally:
+            gc.set_threshold(*before)

@@ -1,0 +1,132 @@
+"""A program that says what Perdure changes in it: when it is imported, by a client, by a worker, and afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import gc
+import importlib
+import json
+import locale
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+import warnings
+from typing import Any
+
+MODULES = (
+    "asyncio", "asyncio.events", "asyncio.tasks", "builtins", "codecs", "concurrent.futures", "contextvars", "copyreg",
+    "datetime", "io", "json", "logging", "multiprocessing", "os", "pickle", "queue", "random", "secrets", "select",
+    "selectors", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys", "threading", "time", "traceback", "uuid",
+    "warnings", "zoneinfo",
+)  # fmt: skip
+CLASSES = (
+    "asyncio.Barrier", "asyncio.BoundedSemaphore", "asyncio.Condition", "asyncio.Event", "asyncio.Future",
+    "asyncio.Lock", "asyncio.Queue", "asyncio.Semaphore", "asyncio.Task", "asyncio.TaskGroup", "asyncio.Timeout",
+    "random.Random", "random.SystemRandom", "threading.Lock", "threading.Thread",
+)  # fmt: skip
+RESOURCES = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+
+
+def attributes() -> dict[str, int]:
+    """Every name of these modules and classes, and which object it means; modules that are imported later are none."""
+    found = {}
+    for name in MODULES:
+        for key, value in vars(importlib.import_module(name)).items():
+            if not key.startswith("__") and type(value).__name__ != "module":
+                found[f"{name}.{key}"] = id(value)
+    for name in CLASSES:
+        module, _, kind = name.rpartition(".")
+        holder = getattr(importlib.import_module(module), kind)
+        if isinstance(holder, type):
+            found |= {f"{name}.{key}": id(value) for key, value in vars(holder).items() if callable(value)}
+    return found
+
+
+def settings() -> dict[str, Any]:
+    """What else belongs to the whole OS process."""
+    umask = os.umask(0o22)
+    os.umask(umask)
+    return {
+        "the collector's threshold": gc.get_threshold(),
+        "what the collector leaves out": bool(gc.get_freeze_count()),
+        "the collector is on": gc.isenabled(),
+        "the switch interval": sys.getswitchinterval(),
+        "the recursion limit": sys.getrecursionlimit(),
+        "hooks": [repr(hook) for hook in (sys.excepthook, sys.unraisablehook, threading.excepthook, sys.displayhook)],
+        "hooks of generators": repr(sys.get_asyncgen_hooks()),
+        "tracing": repr((sys.gettrace(), sys.getprofile())),
+        "handlers of signals": [_handler(one) for one in signal.valid_signals()],
+        "the root logger": repr(
+            (logging.root.handlers, logging.root.filters, logging.root.level, logging.root.disabled)
+        ),
+        "the logger perdure": repr(
+            [(type(one).__name__, len(one.filters)) for one in logging.getLogger("perdure").handlers]
+            + [type(one).__name__ for one in logging.getLogger("perdure").filters]
+            + [logging.getLogger("perdure").level, logging.getLogger("perdure").propagate]
+        ),
+        "classes of logging": repr((logging.getLoggerClass(), logging.getLogRecordFactory())),
+        "warnings": repr(warnings.filters),
+        "the environment": dict(os.environ),
+        "the folder": os.getcwd(),
+        "the mask of new files": umask,
+        "the path of imports": [list(map(str, sys.path)), repr(sys.meta_path)],
+        "faults": faulthandler.is_enabled(),
+        "limits of resources": [resource.getrlimit(getattr(resource, one)) for one in RESOURCES],
+        "the locale": locale.setlocale(locale.LC_ALL),
+        "the policy of event loops": type(asyncio.get_event_loop_policy()).__name__,
+        "threads": sorted(thread.name for thread in threading.enumerate()),
+    }
+
+
+def changed(before: tuple[dict[str, int], dict[str, Any]]) -> list[str]:
+    """What means another object, or is set otherwise, than before."""
+    names, values = attributes(), settings()
+    new = sorted(name for name, value in names.items() if before[0].get(name, value) != value)
+    return new + sorted(name for name, value in values.items() if before[1][name] != value)
+
+
+def _handler(one: signal.Signals) -> int:
+    handler = signal.getsignal(one)
+    return int(handler) if isinstance(handler, int) else id(handler)
+
+
+async def main() -> None:
+    """Say at each stage what is changed, as JSON."""
+    for driver in ("asyncpg", "msgspec"):
+        importlib.import_module(driver)
+    attributes()
+    before = attributes(), settings()
+    stages = {}
+
+    from perdure import Engine, step, workflow
+
+    stages["imported"] = changed(before)
+
+    @step
+    async def pay(cents: int) -> int:
+        return cents
+
+    @workflow
+    async def order(cents: int) -> int:
+        return await pay(cents)
+
+    async def use(*, work: bool) -> list[str]:
+        async with Engine("sqlite://:memory:", work=work, workflows=[order]) as engine:
+            handle = await engine.start(order, 1299)
+            if work:
+                await handle.result(30)
+            return changed(before)
+
+    stages["client"] = await use(work=False)
+    stages["client closed"] = changed(before)
+    stages["worker"] = await use(work=True)
+    stages["worker closed"] = changed(before)
+    print(json.dumps(stages))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
