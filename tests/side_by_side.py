@@ -43,16 +43,22 @@ NOTHING_RUN = 5
 
 def main(words: list[str]) -> int:
     """Run them all with these arguments for pytest; the answer is the worst exit code."""
-    others = []
-    for places in APART:
-        said = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 (closed at the program's end)
-        started = subprocess.Popen(_pytest(_where(places), words), stdout=said, stderr=said)
-        others.append((places, started, said))
     left_out = [f"--ignore={HERE / name}" for name in ("house", *sum(APART, ()))]
-    main_one = subprocess.Popen(_pytest([str(HERE), *left_out], words))
-    codes = [_ended("whatever else there is", main_one)]
-    for places, started, said in others:
-        codes.append(_ended(", ".join(places), started))
+    runs = {", ".join(places): _where(places) for places in APART}
+    return together(runs | {"whatever else there is": [str(HERE), *left_out]}, words)
+
+
+def together(runs: dict[str, list[str]], words: list[str]) -> int:
+    """Run pytest on the places of each run; the last run is seen at work. The answer is the worst exit code."""
+    others = []
+    *names, last = runs
+    for name in names:
+        said = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 (closed at the program's end)
+        started = subprocess.Popen(_pytest(runs[name], words), stdout=said, stderr=said)
+        others.append((name, started, said))
+    codes = [_ended(last, subprocess.Popen(_pytest(runs[last], words)))]
+    for name, started, said in others:
+        codes.append(_ended(name, started))
         said.seek(0)
         print(said.read(), flush=True)
     if set(codes) != {NOTHING_RUN}:

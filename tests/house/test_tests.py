@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
-from tests.house.tree import FunctionNode, Module, modules, planted, words
+from tests import quick
+from tests.house.page import rows, spans
+from tests.house.tree import ROOT, FunctionNode, Module, modules, planted, tracked, words
 
 SENTENCE_WORDS = 4
 FOLDERS = ("tests", "src/perdure/testing")
@@ -75,3 +78,19 @@ def test_sleeping_nameless_and_mocking_tests_are_found() -> None:
     assert list(sleeps(planted("async def test_x():\n    await asyncio.sleep(0.1)\n")))
     assert not list(sleeps(planted("async def test_x():\n    async def flow(): await asyncio.sleep(9)\n")))
     assert list(mocks(planted("from unittest.mock import Mock")))
+
+
+def test_what_each_folder_of_tests_proves_is_in_their_readme() -> None:
+    text = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
+    told = [name for row in rows(text, "folder") for name in spans(row[0])]
+    tests = [path.relative_to(ROOT / "tests") for path in tracked() if ROOT / "tests" in path.parents]
+    assert told == sorted({path.parts[0] for path in tests if len(path.parts) > 1})
+    assert [name for name in re.findall(r"`(\w+\.py)`", text) if not (ROOT / "tests" / name).exists()] == []
+
+
+def test_the_quick_tests_are_places_that_are_there_and_ask_for_no_server() -> None:
+    named = [*quick.SLOW, *(place for places in quick.RUNS.values() for place in places)]
+    assert [name for name in named if not (ROOT / "tests" / name).exists()] == []
+    assert quick.needs_a_server(["request", "shared_server"], [])
+    assert quick.needs_a_server(["opened", "store_url"], [10**5000, "postgres"])
+    assert not quick.needs_a_server(["opened", "store_url"], ["sqlite", None])

@@ -1,0 +1,61 @@
+"""The quick tests: kernel, authoring, and runtime and conformance on SQLite alone, in runs side by side.
+
+``make quick`` is for while one works: it ends in less than a minute on two cores, and needs no PostgreSQL. As a plugin
+of pytest this module leaves out each test that does, and each file that mostly starts OS processes or waits.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from tests.side_by_side import HERE, together
+
+RUNS = {
+    "conformance": ("store/test_conformance.py",),
+    "kernel and authoring": ("kernel", "authoring"),
+    "runtime": ("runtime",),
+}
+SLOW = (
+    "runtime/test_alone.py",
+    "runtime/test_cells.py",
+    "runtime/test_large_families.py",
+    "runtime/test_load.py",
+    "runtime/test_refused_cells.py",
+    "runtime/test_saga.py",
+    "runtime/test_shortages.py",
+    "runtime/test_strange_folder.py",
+    "runtime/test_watchdog.py",
+)
+"""What takes longest; `make test` has it."""
+SERVERS = ("postgres", "pooled")
+
+
+def needs_a_server(names: list[str], parameters: list[Any]) -> bool:
+    """Whether a test uses PostgreSQL, by its fixtures or by what it is called with."""
+    asked = [*names, *(one for one in parameters if isinstance(one, str))]
+    return "shared_server" in asked or any(server in one for server in SERVERS for one in asked)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that need PostgreSQL."""
+    kept, left = [], []
+    for item in items:
+        calls = getattr(item, "callspec", None)
+        parameters = list(calls.params.values()) if calls else []
+        (left if needs_a_server(getattr(item, "fixturenames", []), parameters) else kept).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
+
+
+def main(words: list[str]) -> int:
+    """Run them with these arguments for pytest; the answer is the worst exit code."""
+    without = [f"--ignore={HERE / name}" for name in SLOW]
+    runs = {name: [*(str(HERE / place) for place in places), *without] for name, places in RUNS.items()}
+    return together(runs, ["-p", "tests.quick", "--quiet", *words])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
