@@ -1,7 +1,7 @@
 # make demo   a thousand orders survive a SIGKILL          make test   everything that proves it
 # make check  format, lint, types, floors, house (seconds)   make kill cut failover powercut rolling load   real failures
 # make sim    a thousand simulated histories                 make crash gate   every call cut; broken engines hunted
-# make quick  kernel, authoring, runtime and conformance on SQLite, in less than a minute: for while you work
+# make quick  kernel, authoring, runtime and conformance on SQLite alone: for while you work
 # Needs Python 3.11 or later. What is missing comes from the package registries into .venv.
 
 VENV := .venv
@@ -32,7 +32,7 @@ demo: $(VENV)/runs
 test: check postgres $(VENV)/plays-s3
 	@$(BIN)/python -m tests.side_by_side $(PYTEST_ARGS)
 
-# While one works: kernel, authoring, and runtime and conformance on SQLite, in less than a minute.
+# While one works: kernel, authoring, and runtime and conformance on SQLite.
 quick: $(VENV)/develops
 	@$(BIN)/python -m tests.quick $(PYTEST_ARGS)
 

@@ -1,6 +1,6 @@
 """The quick tests: kernel, authoring, and runtime and conformance on SQLite alone, in runs side by side.
 
-``make quick`` is for while one works: it ends in less than a minute on two cores, and needs no PostgreSQL. As a plugin
+``make quick`` is for while one works: it is to end within a minute on two cores, and needs no PostgreSQL. As a plugin
 of pytest this module leaves out each test that does, and each file that mostly starts OS processes or waits.
 """
 
