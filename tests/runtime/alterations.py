@@ -59,7 +59,7 @@ def settings() -> dict[str, Any]:
         "hooks": [repr(hook) for hook in (sys.excepthook, sys.unraisablehook, threading.excepthook, sys.displayhook)],
         "hooks of generators": repr(sys.get_asyncgen_hooks()),
         "tracing": repr((sys.gettrace(), sys.getprofile())),
-        "handlers of signals": [_handler(one) for one in signal.valid_signals()],
+        "handlers of signals": [_reaction(one) for one in signal.valid_signals()],
         "the root logger": repr(
             (logging.root.handlers, logging.root.filters, logging.root.level, logging.root.disabled)
         ),
@@ -89,9 +89,9 @@ def changed(before: tuple[dict[str, int], dict[str, Any]]) -> list[str]:
     return new + sorted(name for name, value in values.items() if before[1][name] != value)
 
 
-def _handler(one: signal.Signals) -> int:
-    handler = signal.getsignal(one)
-    return int(handler) if isinstance(handler, int) else id(handler)
+def _reaction(one: signal.Signals) -> int:
+    reaction = signal.getsignal(one)
+    return int(reaction) if isinstance(reaction, int) else id(reaction)
 
 
 async def main() -> None:
