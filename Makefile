@@ -1,7 +1,6 @@
 # make demo   a thousand orders survive a SIGKILL          make test   everything that proves it
 # make check  format, lint, types, floors, house (seconds)   make kill cut failover powercut rolling load   real failures
 # make sim    a thousand simulated histories                 make crash gate   every call cut; broken engines hunted
-# make quick  kernel, authoring, runtime and conformance on SQLite alone: for while you work
 # Needs Python 3.11 or later. What is missing comes from the package registries into .venv.
 
 VENV := .venv
@@ -20,21 +19,17 @@ PROOF_ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test check check-types check-house format bench bench-install docs postgres sim sim-long crash gate
-.PHONY: kill cut failover powercut rolling load late fuzz hostile clean
+.PHONY: help demo test check check-types check-house format bench bench-install docs postgres sim sim-long crash gate
+.PHONY: kill cut failover powercut rolling load late fuzz hostile types clean
 
 help:
-	@sed -n '1,5s/^# //p' Makefile
+	@sed -n '1,4s/^# //p' Makefile
 
 demo: $(VENV)/runs
 	@PERDURE_URL='$(PERDURE_URL)' $(BIN)/perdure demo
 
 test: check postgres $(VENV)/plays-s3
 	@$(BIN)/python -m tests.side_by_side $(PYTEST_ARGS)
-
-# While one works: kernel, authoring, and runtime and conformance on SQLite.
-quick: $(VENV)/develops
-	@$(BIN)/python -m tests.quick $(PYTEST_ARGS)
 
 # Histories of simulated clusters: make sim, make sim SEED=17 (one, shrunk if it fails), make sim-long COUNT=50000
 sim: $(VENV)/develops
@@ -72,6 +67,11 @@ check: $(if $(filter test,$(MAKECMDGOALS)),$(VENV)/plays-s3) $(VENV)/develops
 check-types: $(VENV)/develops
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo --no-cache
+
+# What type checkers see of the interface, by mypy and by pyright (300 MB at the first time).
+types: $(VENV)/types
+	@$(BIN)/python -m pytest --quiet tests/typed
+	@$(BIN)/basedpyright --project tests/typed
 
 check-house: $(VENV)/develops
 	@$(BIN)/python -m pytest --quiet tests/house
@@ -145,6 +145,10 @@ $(VENV)/plays-s3: pyproject.toml | $(BIN)/python
 	@echo "installing perdure, what its tests need, and a double of an object store …"
 	@$(PIP) --no-compile --editable '.[uvloop,dev,s3-test]' || $(PIP) --no-compile --editable '.[dev,s3-test]'
 	@touch $(VENV)/runs $(VENV)/develops $@
+
+$(VENV)/types: pyproject.toml | $(VENV)/develops
+	@$(PIP) --editable '.[types]'
+	@touch $@
 
 clean:
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -40,7 +40,7 @@ async def serve(folder: Path) -> None:
 
     spring = [codec.Zstd(), codec.AesGcm({"spring": SPRING}, required=True)]
     async with Engine(url, work=True, workflows=[visit], codecs=spring, offload=pictures) as engine:
-        handle = await engine.start(visit, PATIENT, key="visit 17")
+        handle = await engine.start(visit.options(key="visit 17"), PATIENT)
         while not (await handle.status()).state:  # noqa: ASYNC110 (as a person looks, from outside)
             await asyncio.sleep(0.01)
         print(f"who has the key reads    {(await handle.status()).state}")
@@ -49,7 +49,7 @@ async def serve(folder: Path) -> None:
 
     autumn = [codec.Zstd(), codec.AesGcm({"autumn": AUTUMN, "spring": SPRING}, required=True)]
     async with Engine(url, work=True, workflows=[visit], codecs=autumn, offload=pictures) as engine:
-        again = await engine.start(visit, PATIENT, key="visit 17")
+        again = await engine.start(visit.options(key="visit 17"), PATIENT)
         print(f"started again            {'as another one' if again.created else 'as the same one'}")
         await again.signal("signed", "Dr. Jones")
         print(f"under the new key        {await again.result()}")

@@ -53,7 +53,7 @@ async def exchange() -> int:
 async def main(url: str) -> None:
     """Ask, ask again, ask for what there is not, and ask too late."""
     async with Engine(url, work=True, workflows=[exchange]) as engine:
-        handle = await engine.start(exchange, key="main-street")
+        handle = await engine.start(exchange.options(key="main-street"))
         wanted = Quote("GBP", 1000)
         ann, bob = await asyncio.gather(
             handle.call("quote", wanted, Offer, key="ann", timeout=10),

@@ -70,11 +70,11 @@ async def hold_two(url: str) -> None:
     """One fair in the rain, one in the sun; the organiser and the office are two workers."""
     async with Engine(url, work=True, queues=[]) as organiser, Engine(url, work=True, workflows=[], queues=["office"]):
         try:
-            await (await organiser.start(fair, True, key="May")).result(60)
+            await (await organiser.start(fair.options(key="May"), True)).result(60)
         except ProcessFailed as error:
             print(f"May:  failed; taken back: {', '.join(sorted(error.undone))}")
         print(f"     {len(stalls)} stalls, {sum(rent.values())} cents")
-        print(f"June: {await (await organiser.start(fair, False, key='June')).result(60)}")
+        print(f"June: {await (await organiser.start(fair.options(key='June'), False)).result(60)}")
         print(f"     {len(stalls)} stalls, {sum(rent.values())} cents")
 
 

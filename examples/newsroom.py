@@ -50,7 +50,7 @@ async def main(url: str) -> None:
     """One match, three readers, and a list of what is live."""
     async with Engine(url, work=True, workflows=[match]) as engine:
         # The first minute comes with the start: both are stored in one transaction.
-        handle = await engine.start(match, "Gulls and Owls", key="gulls-owls", signal=("minute", 12))
+        handle = await engine.start(match.options(key="gulls-owls", signal=("minute", 12)), "Gulls and Owls")
         readers = asyncio.gather(early(handle), cut_off(handle))
         print("goals by now:", await handle.value("goals", int, wait=10))
         live = await engine.list(Search(attributes=(("live", "true"),)))

@@ -79,9 +79,9 @@ async def main(url: str) -> None:
     """A broken scale, the customs, and a bump in the road."""
     global scale_works
     async with Engine(url, work=True, workflows=[parcel]) as engine:
-        await by_hand(await engine.start(parcel, "books", key="books"))
+        await by_hand(await engine.start(parcel.options(key="books"), "books"))
         scale_works = True
-        cake = await engine.start(parcel, "cake", key="cake")
+        cake = await engine.start(parcel.options(key="cake"), "cake")
         await held(cake)
         await again(cake)
 

@@ -62,14 +62,14 @@ async def live(folder: Path) -> None:
     """Two deploys: one changes the code in front of Ann, one brings another way for Ben."""
     url = f"sqlite:///{folder}/house.db"
     async with Engine(url, work=True, workflows=[tenancy_1]) as engine:
-        ann = await engine.start(tenancy_1, "Ann", key="Ann")
+        ann = await engine.start(tenancy_1.options(key="Ann"), "Ann")
         await in_month(ann, 1)
     async with Engine(url, work=True, workflows=[tenancy_1_changed, tenancy_2]) as engine:
         ann = await engine.handle("tenancy", "Ann")
         for month in (1, 2, 3):
             await in_month(ann, month)
             await ann.signal("a month has passed")
-        ben = await engine.start("tenancy", "Ben", key="Ben")
+        ben = await engine.start(tenancy_2.options(key="Ben"), "Ben")
         print(await ann.result())
         print(await ben.result())
 

@@ -30,7 +30,7 @@ async def bill(sale: str) -> str:
 def sell(engine: Engine, till: sqlite3.Connection, sale: str) -> None:
     """Note a sale and start its bill: both with the caller's commit, or neither."""
     till.execute("INSERT INTO sale VALUES (?)", (sale,))
-    engine.within(till).start(bill, sale, key=sale)
+    engine.within(till).start(bill.options(key=sale), sale)
 
 
 async def dying_till(path: str) -> None:

@@ -88,7 +88,7 @@ async def sell(url: str) -> None:
             "Dan": ("night train", "grand hotel"),
             "Eve": ("night train", "grand hotel"),
         }
-        handles = {who: await engine.start(journey, who, *wish, key=who) for who, wish in wishes.items()}
+        handles = {who: await engine.start(journey.options(key=who), who, *wish) for who, wish in wishes.items()}
         print(f"Bob:  {await told(handles['Bob'])}")
         for who in ("Ann", "Cleo", "Dan", "Eve"):
             while (await handles[who].status()).state != "on the way":  # noqa: ASYNC110 (a state wakes nobody)

@@ -48,7 +48,7 @@ async def dying_worker(path: str) -> None:
     global deadly
     deadly = "Bob"
     async with Engine(f"sqlite:///{path}", work=True, workflows=[wages]) as engine:
-        await (await engine.start(wages, PEOPLE, 100, key="May")).result()
+        await (await engine.start(wages.options(key="May"), PEOPLE, 100)).result()
 
 
 async def main(path: str) -> None:
@@ -62,7 +62,7 @@ async def main(path: str) -> None:
     assert await child.wait() == -signal.SIGKILL
     print("killed while Bob was paid:", shown(bank))
     async with Engine(f"sqlite:///{path}", work=True, workflows=[wages]) as engine:
-        handle = await engine.start(wages, PEOPLE, 100, key="May")
+        handle = await engine.start(wages.options(key="May"), PEOPLE, 100)
         print("the firm has had left:", await handle.result(timeout=30))
         print("everybody is paid once:", shown(bank))
     bank.close()

@@ -53,7 +53,7 @@ class Purchase(BaseModel):
 @app.post("/orders/{number}", status_code=201)
 async def submit(number: str, purchase: Purchase, engine: Opened, response: Response) -> dict[str, Any]:
     """Start an order. The number is its key: who is not sure whether it went through sends it again."""
-    handle = await engine.start(order, number, purchase.cents, key=number)
+    handle = await engine.start(order.options(key=number), number, purchase.cents)
     response.status_code = 201 if handle.created else 200
     return {"process": handle.id, "created": handle.created}
 

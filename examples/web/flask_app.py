@@ -31,7 +31,7 @@ def told(error: PerdureError) -> Answer:
 @app.post("/orders/<number>")
 def submit(number: str) -> Answer:
     """Start an order. The number is its key: who is not sure whether it went through sends it again."""
-    handle = engine.start(order, number, request.get_json()["cents"], key=number)
+    handle = engine.start(order.options(key=number), number, request.get_json()["cents"])
     return {"process": handle.id, "created": handle.created}, 201 if handle.created else 200
 
 

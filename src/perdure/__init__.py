@@ -8,9 +8,10 @@ from perdure.authoring.call import Call
 from perdure.authoring.publication import publish, set_attributes
 from perdure.authoring.renewal import continue_as_new
 from perdure.authoring.saga import saga
-from perdure.authoring.step import attempt, step
+from perdure.authoring.start import NamedWorkflow
+from perdure.authoring.step import Step, attempt, step
 from perdure.authoring.version import patched
-from perdure.authoring.workflow import now, process_id, random, receive, set_state, tell, uuid, workflow
+from perdure.authoring.workflow import Workflow, now, process_id, random, receive, set_state, tell, uuid, workflow
 from perdure.engine import Engine
 from perdure.errors import (
     PerdureError,
@@ -32,6 +33,7 @@ __all__ = [
     "Call",
     "Engine",
     "Handle",
+    "NamedWorkflow",
     "Pace",
     "PerdureError",
     "Permanent",
@@ -40,7 +42,9 @@ __all__ = [
     "Retry",
     "Search",
     "Status",
+    "Step",
     "StepError",
+    "Workflow",
     "attempt",
     "codec",
     "continue_as_new",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from msgspec.structs import replace
 
 from perdure import limits, request
 from perdure.answer import asked
 from perdure.authoring.registry import Registry
+from perdure.authoring.start import Startable, StartOptions
 from perdure.authoring.workflow import Workflow
 from perdure.calls import Answers, Calls
 from perdure.clock import Machine
@@ -42,8 +43,9 @@ from perdure.view import ProcessView, view
 
 Answered = Callable[[Any], None]
 Eager = Callable[[Process, Workflow[Any, Any], tuple[Message, ...]], asyncio.Future[StartAnswer] | None]
-FirstSignal = tuple[str, object] | tuple[str, object, str]
-"""A signal that comes with a start: its name, its value, and its own key, if it has one."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Doors(Protocol):
@@ -80,28 +82,19 @@ class Client(Calls):
 
     # -- starting ------------------------------------------------------------------------------------------------
 
-    async def start(
-        self,
-        workflow: Workflow[Any, Any] | str,
-        /,
-        *args: Any,
-        key: str | None = None,
-        deadline: float | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        signal: FirstSignal | None = None,
-        **kwargs: Any,
-    ) -> Handle[Any]:
+    @overload
+    async def start(self, workflow: Startable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]: ...
+    @overload
+    async def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> Handle[Any]: ...
+    async def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """Start a process; once this has answered, a crash of anything cannot lose it.
 
-        ``key`` is the caller's own id, unique per kind: a second start with the same input answers the same process
-        with ``created`` false; with another input it raises KeyConflict. ``deadline`` in seconds from now ends the
-        process as failed if it is not finished by then. ``attributes`` can be searched for. ``signal`` is a name and a
-        value, and a key of its own as a third: it is stored with the process in one transaction, or sent to the one
-        that has the key; the handle says what became of it (``sent``).
+        What follows the workflow are the workflow's own arguments; a key, a deadline, attributes and a first signal are
+        options of the workflow: ``engine.start(order.options(key="A-17"), 1299)``, see :meth:`Startable.options`.
         """
-        flow = self.registry.find(workflow)
-        process = self._fresh(flow, args, kwargs, key, deadline, attributes)
-        message = None if signal is None else self._first_message(process, signal)
+        flow, options = self.registry.startable(workflow)
+        process = self._fresh(flow, args, kwargs, options)
+        message = self._first_message(process, options)
         if process.deadline is not None:
             (process,) = await self._dated([process])
         answer = await self._begin(process, flow, () if message is None else (message,))
@@ -110,6 +103,18 @@ class Client(Calls):
             handle.sent = SendVerdict.DELIVERED if handle.created else await self._forward(message, handle)
         return handle
 
+    @overload
+    async def start_many(
+        self,
+        workflow: Workflow[..., R],
+        calls: Iterable[Sequence[Any]],
+        *,
+        keys: Iterable[str | None] | None = None,
+    ) -> list[Handle[R]]: ...
+    @overload
+    async def start_many(
+        self, workflow: str, calls: Iterable[Sequence[Any]], *, keys: Iterable[str | None] | None = None
+    ) -> list[Handle[Any]]: ...
     async def start_many(
         self,
         workflow: Workflow[Any, Any] | str,
@@ -123,7 +128,7 @@ class Client(Calls):
         names = list(keys) if keys is not None else [None] * len(every)
         if len(names) != len(every):
             raise InvalidInput(f"{len(every)} calls but {len(names)} keys: give one key, or None, for each call")
-        fresh = [self._fresh(flow, args, {}, key, None, None) for args, key in zip(every, names, strict=True)]
+        fresh = [self._fresh(flow, args, {}, StartOptions(key)) for args, key in zip(every, names, strict=True)]
         answers: list[StartAnswer] = []
         for portion in request.portions(fresh):
             if flow.deadline is not None:
@@ -136,25 +141,25 @@ class Client(Calls):
         workflow: Workflow[Any, Any],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        key: str | None,
-        deadline: float | None,
-        attributes: Mapping[str, Any] | None,
+        options: StartOptions,
     ) -> Process:
-        if key is not None:
-            check_key(key)
-        seconds = workflow.deadline if deadline is None else deadline
+        if options.key is not None:
+            check_key(options.key)
+        seconds = workflow.deadline if options.deadline is None else options.deadline
         return Process(
             id=self.machine.new_id(),
             kind=workflow.name,
-            key=key,
-            input=workflow.shape.encode(args, kwargs),
+            key=options.key,
+            input=request.input(workflow, args, kwargs),
             code=workflow.version,
             deadline=None if seconds is None else request.duration(seconds, "the deadline"),
-            attributes=request.attributes(attributes),
+            attributes=request.attributes(options.attributes),
         )
 
-    def _first_message(self, process: Process, signal: FirstSignal) -> Message:
-        return Message(self.machine.new_id(), process.id, MessageType.SIGNAL, *request.first_signal(signal))
+    def _first_message(self, process: Process, options: StartOptions) -> Message | None:
+        if options.signal is None:
+            return None
+        return Message(self.machine.new_id(), process.id, MessageType.SIGNAL, *request.first_signal(options.signal))
 
     async def _forward(self, message: Message, handle: Handle[Any]) -> SendVerdict:
         """Send what was to come with a start to the process that has the key: nothing else is to be written then."""
@@ -184,6 +189,10 @@ class Client(Calls):
 
     # -- asking --------------------------------------------------------------------------------------------------
 
+    @overload
+    async def handle(self, workflow: Workflow[..., R], key: str) -> Handle[R]: ...
+    @overload
+    async def handle(self, workflow: str, key: str) -> Handle[Any]: ...
     async def handle(self, workflow: Workflow[Any, Any] | str, key: str) -> Handle[Any]:
         """The handle of the process with that key; raises ProcessNotFound."""
         kind = workflow if isinstance(workflow, str) else workflow.name

@@ -40,7 +40,7 @@ class Engine(Client):
     ::
 
         async with Engine("sqlite:///shop.db", work=True) as engine:
-            handle = await engine.start(order, "A-17", 1299, key="order/A-17")
+            handle = await engine.start(order.options(key="order/A-17"), "A-17", 1299)
             print(await handle.result())
 
     Without ``work`` it is a client only: it starts, asks and tells, and runs nothing. ``workflows`` are those

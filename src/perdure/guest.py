@@ -6,16 +6,16 @@ happened. The same arguments, answers, errors and limits at the door as those of
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from msgspec.structs import replace
 
 from perdure import request
 from perdure.answer import at_once
-from perdure.authoring.workflow import Workflow
-from perdure.client import Client, FirstSignal
+from perdure.authoring.start import Startable
+from perdure.client import Client, P, R
 from perdure.errors import InvalidInput, ProcessNotFound
 from perdure.handle import Handle
 from perdure.kernel.commit import Start
@@ -52,21 +52,15 @@ class Guest:
         self._door = guest_of(client.store, connection, client.machine)
         self.blocking = self._door.blocking
 
-    async def start(
-        self,
-        workflow: Workflow[Any, Any] | str,
-        /,
-        *args: Any,
-        key: str | None = None,
-        deadline: float | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        signal: FirstSignal | None = None,
-        **kwargs: Any,
-    ) -> Handle[Any]:
+    @overload
+    async def start(self, workflow: Startable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]: ...
+    @overload
+    async def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> Handle[Any]: ...
+    async def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """Start a process with the caller's commit: see :meth:`Client.start`."""
-        flow = self._client.registry.find(workflow)
-        process = self._client._fresh(flow, args, kwargs, key, deadline, attributes)
-        message = None if signal is None else self._client._first_message(process, signal)
+        flow, options = self._client.registry.startable(workflow)
+        process = self._client._fresh(flow, args, kwargs, options)
+        message = self._client._first_message(process, options)
         handle = self._client._handle(flow, process, await self._door.start(Start(process)))
         handle.known = False
         if message is not None:
@@ -103,10 +97,13 @@ class BlockingGuest(Generic[Held]):
         self._guest = guest
         self._hold = hold
 
-    @wraps(Guest.start)
-    def start(self, *args: Any, **kwargs: Any) -> Held:
+    @overload
+    def start(self, workflow: Startable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Held: ...
+    @overload
+    def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> Held: ...
+    def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> Held:
         """Start a process with the caller's commit: see :meth:`Client.start`."""
-        return self._hold(at_once(self._guest.start(*args, **kwargs)))
+        return self._hold(at_once(self._guest.start(workflow, *args, **kwargs)))
 
     @wraps(Guest.signal)
     def signal(self, *args: Any, **kwargs: Any) -> SendVerdict:

@@ -9,11 +9,13 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial, wraps
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
+from perdure.authoring.start import Startable
+from perdure.authoring.workflow import Workflow
 from perdure.client import Client
 from perdure.engine import Engine
 from perdure.errors import PerdureError
@@ -33,13 +35,6 @@ Verb = Callable[Concatenate[Holder, P], Coroutine[Any, Any, R]]
 def _verb(verb: Verb[Any, P, R]) -> Callable[Concatenate[Any, P], R]:
     """A verb of the client or of a handle as an ordinary call: the same name, parameters, answer and errors."""
     return wraps(verb)(lambda holder, /, *args, **kwargs: holder.run(verb, *args, **kwargs))
-
-
-def _verb_for(
-    verb: Verb[Client, P, T], held: Callable[[BlockingEngine, T], R]
-) -> Callable[Concatenate[BlockingEngine, P], R]:
-    """The same for a verb that answers a handle, ``held`` here as one that blocks."""
-    return wraps(verb)(lambda engine, /, *args, **kwargs: held(engine, engine.run(verb, *args, **kwargs)))
 
 
 def _settings_of(engine: Callable[P, Engine]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
@@ -172,7 +167,7 @@ class BlockingEngine:
     ::
 
         with BlockingEngine("sqlite:///shop.db", work=True) as engine:
-            handle = engine.start(order, "A-17", 1299, key="order/A-17")
+            handle = engine.start(order.options(key="order/A-17"), "A-17", 1299)
             print(handle.result(timeout=10))
 
     One that is never entered opens itself at its first call and closes when the program ends: so it may stand in a
@@ -190,9 +185,45 @@ class BlockingEngine:
         self.queues = BlockingQueues(self)
         self.recovery = BlockingRecovery(self)
 
-    start = _verb_for(Client.start, lambda engine, handle: BlockingHandle(engine, handle))
-    start_many = _verb_for(Client.start_many, lambda engine, handles: [BlockingHandle(engine, one) for one in handles])
-    handle = _verb_for(Client.handle, lambda engine, handle: BlockingHandle(engine, handle))
+    @overload
+    def start(self, workflow: Startable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> BlockingHandle[R]: ...
+    @overload
+    def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> BlockingHandle[Any]: ...
+    def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> BlockingHandle[Any]:
+        """Start a process: see :meth:`Client.start`."""
+        return BlockingHandle(self, self.run(lambda engine: engine.start(workflow, *args, **kwargs)))
+
+    @overload
+    def start_many(
+        self,
+        workflow: Workflow[..., R],
+        calls: Iterable[Sequence[Any]],
+        *,
+        keys: Iterable[str | None] | None = None,
+    ) -> list[BlockingHandle[R]]: ...
+    @overload
+    def start_many(
+        self, workflow: str, calls: Iterable[Sequence[Any]], *, keys: Iterable[str | None] | None = None
+    ) -> list[BlockingHandle[Any]]: ...
+    def start_many(
+        self,
+        workflow: Workflow[Any, Any] | str,
+        calls: Iterable[Sequence[Any]],
+        *,
+        keys: Iterable[str | None] | None = None,
+    ) -> list[BlockingHandle[Any]]:
+        """Start many processes of one kind: see :meth:`Client.start_many`."""
+        handles = self.run(lambda engine: engine.start_many(workflow, calls, keys=keys))
+        return [BlockingHandle(self, handle) for handle in handles]
+
+    @overload
+    def handle(self, workflow: Workflow[..., R], key: str) -> BlockingHandle[R]: ...
+    @overload
+    def handle(self, workflow: str, key: str) -> BlockingHandle[Any]: ...
+    def handle(self, workflow: Workflow[Any, Any] | str, key: str) -> BlockingHandle[Any]:
+        """The handle of the process with that key: see :meth:`Client.handle`."""
+        return BlockingHandle(self, self.run(lambda engine: engine.handle(workflow, key)))
+
     result = _verb(Client.result)
     status = _verb(Client.status)
     list = _verb(Client.list)

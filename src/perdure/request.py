@@ -9,6 +9,8 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from perdure import limits
+from perdure.authoring.start import StartOptions
+from perdure.authoring.workflow import Workflow
 from perdure.clock import microseconds
 from perdure.errors import InboxFull, InvalidInput, InvalidKey, PayloadError
 from perdure.kernel.failure import safe_text
@@ -52,6 +54,20 @@ def timeout(seconds: Any) -> float | None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
         raise InvalidInput(f"the timeout is {shown(seconds)}. Give seconds, 0 or more, or None to wait for ever.")
     return min(float(seconds), limits.FARTHEST_SECONDS)
+
+
+def input(workflow: Workflow[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    """The payload of a start's arguments; raises InvalidInput or PayloadError, and says where its options belong."""
+    try:
+        return workflow.shape.encode(args, kwargs)
+    except InvalidInput as error:
+        misplaced = [name for name in StartOptions.__struct_fields__ if name in kwargs]
+        if not misplaced:
+            raise
+        name, given = workflow.function.__name__, ", ".join(f"{name}=..." for name in misplaced)
+        raise InvalidInput(
+            f"{error} Options of a start belong to the workflow: engine.start({name}.options({given}), ...)."
+        ) from None
 
 
 def attributes(given: Any) -> bytes | None:

@@ -118,7 +118,7 @@ async def test_code_that_only_receives_answers_none_and_a_signal_may_come_where_
 
 async def test_whoever_asks_what_has_ended_or_ends_without_an_answer_is_told(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=HOSTED)
-    handle = await engine.start(desk, key="d")
+    handle = await engine.start(desk.options(key="d"))
     assert await quoted(handle, 5, "early") == Quoted(10, 1)
     with pytest.raises(CallUnanswered, match="desk d has completed and has not answered 'quote'"):
         await quoted(handle, 0)

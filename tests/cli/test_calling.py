@@ -32,7 +32,7 @@ def test_call_prints_what_a_running_process_answers_and_the_same_to_the_same_key
 
 def test_call_says_so_where_nobody_will_answer(terminal: Terminal, working: Working) -> None:
     async def ended(engine: Engine) -> None:
-        handle = await engine.start(till.counter, key="C-1", signal=("price", ""))
+        handle = await engine.start(till.counter.options(key="C-1", signal=("price", "")))
         await handle.result(10)
 
     working(ended)

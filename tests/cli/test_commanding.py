@@ -36,7 +36,7 @@ def test_a_step_gets_its_result_or_is_skipped_and_can_be_run_again(terminal: Ter
     async def fail(engine: Engine) -> None:
         for key in ("R-1", "R-2"):
             with pytest.raises(ProcessFailed):
-                await (await engine.start(till.refusal, "no", key=key)).result(10)
+                await (await engine.start(till.refusal.options(key=key), "no")).result(10)
 
     async def complete(engine: Engine) -> None:
         for key in ("R-1", "R-2"):

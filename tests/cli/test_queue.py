@@ -23,7 +23,7 @@ async def one_waits(engine: Engine) -> None:
     """One task waits in a blocked queue."""
     await engine.queues.block("bank", who="ana", why="no money")
     async with Engine(engine.store.url, work=True, workflows=[pays_cents], queues=[]) as shop:
-        await shop.start(pays_cents, 7, key="B-1")
+        await shop.start(pays_cents.options(key="B-1"), 7)
         while not await shop.list(Search(kind="@bank")):
             await asyncio.sleep(0.01)
 

@@ -16,13 +16,13 @@ from tests.cli.terminal import Said, Terminal
 
 async def some_of_each(engine: Engine) -> None:
     """One completed, one failed, one waiting for a signal, one waiting for its next attempt."""
-    done = await engine.start(till.sale, "A-1", 2, key="A-1", attributes={"customer": "Ann"})
+    done = await engine.start(till.sale.options(key="A-1", attributes={"customer": "Ann"}), "A-1", 2)
     await done.result(10)
-    failed = await engine.start(till.refusal, "no bread", key="R-1")
+    failed = await engine.start(till.refusal.options(key="R-1"), "no bread")
     with pytest.raises(ProcessFailed):
         await failed.result(10)
-    await engine.start(till.approval, "A-2", key="A-2")
-    await engine.start(till.faltering, key="F-1")
+    await engine.start(till.approval.options(key="A-2"), "A-2")
+    await engine.start(till.faltering.options(key="F-1"))
     while [view.mover for view in await engine.list(Search(kind="faltering"))] != ["timer"]:
         await asyncio.sleep(0.01)
 
@@ -129,7 +129,7 @@ def test_show_tells_whether_the_worker_that_has_it_in_hand_lives(
     terminal: Terminal, working: Working, tmp_path: object
 ) -> None:
     async def hold(engine: Engine) -> None:
-        await engine.start(till.holding, str(tmp_path), key="H-1")
+        await engine.start(till.holding.options(key="H-1"), str(tmp_path))
         seen.append(await asyncio.to_thread(terminal, "show", "H-1"))
         seen.append(await asyncio.to_thread(terminal, "show", "H-1", "--json"))
 
@@ -143,7 +143,7 @@ def test_show_tells_whether_the_worker_that_has_it_in_hand_lives(
 
 def test_show_tells_which_steps_are_under_way_and_what_they_report(terminal: Terminal, working: Working) -> None:
     async def copy(engine: Engine) -> None:
-        handle = await engine.start(till.copying, key="C-1")
+        handle = await engine.start(till.copying.options(key="C-1"))
         while (await handle.status()).progress is None:
             await asyncio.sleep(0.01)
         seen.append(await asyncio.to_thread(terminal, "show", "C-1"))
@@ -168,7 +168,7 @@ def test_show_tells_of_messages_that_nobody_has_heard(terminal: Terminal) -> Non
 
 def test_history_tells_every_event_in_words(terminal: Terminal, working: Working) -> None:
     async def approve(engine: Engine) -> None:
-        handle = await engine.start(till.approval, "A-4", key="A-4")
+        handle = await engine.start(till.approval.options(key="A-4"), "A-4")
         await engine.signal(handle.id, "yes", "go on", who="Ann", why="it is right")
         assert await handle.result(10) == "go on"
 
@@ -194,8 +194,8 @@ def test_history_of_an_earlier_run_stays_readable(terminal: Terminal, working: W
 
 def test_a_process_is_named_by_its_id_its_key_or_kind_and_key(terminal: Terminal, working: Working) -> None:
     async def twins(engine: Engine) -> str:
-        first = await engine.start(till.sale, "A-5", key="A-5")
-        await engine.start(till.approval, "A-5", key="A-5")
+        first = await engine.start(till.sale.options(key="A-5"), "A-5")
+        await engine.start(till.approval.options(key="A-5"), "A-5")
         return first.id
 
     id = working(twins)
@@ -210,7 +210,7 @@ def test_a_process_is_named_by_its_id_its_key_or_kind_and_key(terminal: Terminal
 
 def test_what_is_stored_cannot_steer_the_terminal(sqlite_terminal: Terminal, working: Working) -> None:
     async def attack(engine: Engine) -> None:
-        handle = await engine.start(till.refusal, "\x1b[2J[bold]gone[/bold]\x9b31m", key="X-1")
+        handle = await engine.start(till.refusal.options(key="X-1"), "\x1b[2J[bold]gone[/bold]\x9b31m")
         with pytest.raises(ProcessFailed):
             await handle.result(10)
 

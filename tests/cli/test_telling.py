@@ -109,7 +109,7 @@ def test_a_signal_records_who_sent_it_and_why(terminal: Terminal) -> None:
 
 def test_a_signal_to_a_process_that_has_ended_is_no_success(terminal: Terminal, working: Working) -> None:
     async def sell(engine: Engine) -> None:
-        await (await engine.start(till.sale, "A-1", key="A-1")).result(10)
+        await (await engine.start(till.sale.options(key="A-1"), "A-1")).result(10)
 
     working(sell)
     said = terminal("signal", "A-1", "yes")
@@ -136,7 +136,7 @@ def test_cancel_asks_and_terminate_ends_and_both_record_who_and_why(terminal: Te
 def test_retry_lets_a_failed_process_go_on_and_says_what_it_waits_for(terminal: Terminal, working: Working) -> None:
     async def fail(engine: Engine) -> None:
         with pytest.raises(ProcessFailed):
-            await (await engine.start(till.refusal, "no", key="R-1")).result(10)
+            await (await engine.start(till.refusal.options(key="R-1"), "no")).result(10)
 
     working(fail)
     said = terminal("retry", "R-1")

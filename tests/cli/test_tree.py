@@ -34,7 +34,7 @@ def _loaded(url: str, parcels: list[int]) -> None:
         async with Engine(
             url, work=True, workflows=[truck_in_tree, parcel_in_tree], queues=["scales"], pace=PACE
         ) as engine:
-            handle = await engine.start(truck_in_tree, parcels, key="T-1")
+            handle = await engine.start(truck_in_tree.options(key="T-1"), parcels)
             async with asyncio.timeout(20):
                 while "signal go" not in (await handle.status()).waiting:
                     await asyncio.sleep(0.001)

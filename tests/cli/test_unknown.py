@@ -28,7 +28,7 @@ def waiting(working: Working, *keys: str, what: Workflow[[str], str] = till.appr
     """Start a process for each key, which waits for a signal; their ids."""
 
     async def start(engine: Engine) -> list[str]:
-        ids = [(await engine.start(what, key, key=key)).id for key in keys]
+        ids = [(await engine.start(what.options(key=key), key)).id for key in keys]
         while {view.mover for view in await engine.list()} != {"message"}:
             await asyncio.sleep(0.01)
         return ids

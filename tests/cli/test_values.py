@@ -12,7 +12,7 @@ from tests.cli.terminal import Program, Terminal
 
 async def counted(engine: Engine) -> None:
     """One that has published two totals and a note, and has ended with a third total."""
-    handle = await engine.start(till.counting, [3, 4], key="C-1", signal=("price", 5))
+    handle = await engine.start(till.counting.options(key="C-1", signal=("price", 5)), [3, 4])
     await handle.signal("price")
     await handle.result(10)
 

@@ -32,7 +32,7 @@ def hold_in(terminal: Terminal, folder: Path) -> int:
 
     async def start() -> int:
         async with Engine(terminal.url) as client:
-            await client.start(till.holding, str(folder), key="H-1")
+            await client.start(till.holding.options(key="H-1"), str(folder))
             async with asyncio.timeout(30):
                 while not begun(folder):
                     await asyncio.sleep(0.01)

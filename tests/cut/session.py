@@ -142,7 +142,7 @@ async def _trading(engines: Sequence[Engine], tally: Tally, wanted: int, told: C
             tally.trades += 1
             n = tally.trades
             starter, teller, asker = (engines[(place + n + turn) % len(engines)] for turn in range(3))
-            handle = await starter.start(trade.trade, n, key=f"trade/{n}")
+            handle = await starter.start(trade.trade.options(key=f"trade/{n}"), n)
             await teller.signal(handle.id, "paid", n, key="once")
             assert await asker.result(handle.id) == 5 * n
             if n % 500 == 0:

@@ -46,7 +46,7 @@ class Load:
         while not self._stopping:
             self.asked += 1
             n = self.asked
-            handle = await self.engine.start(five_pauses, n, key=f"load/{n}")
+            handle = await self.engine.start(five_pauses.options(key=f"load/{n}"), n)
             self.started[n] = handle.id
             await self._awaited(handle, n)
 

@@ -177,7 +177,7 @@ async def test_an_old_primary_that_comes_back_is_not_written_to(
     assert pair.dead is not None
     await asyncio.to_thread(pair.primary.stop, signal.SIGKILL)
     await asyncio.to_thread(pair.dead.start)
-    starting = asyncio.create_task(here.start(passage, "late", key="late"))
+    starting = asyncio.create_task(here.start(passage.options(key="late"), "late"))
 
     async def refused() -> bool:
         return "old primary" in caplog.text

@@ -39,7 +39,7 @@ def pair() -> Iterator[Pair]:
 async def test_a_standby_can_be_read_and_says_clearly_that_it_only_reads(pair: Pair) -> None:
     name = pair.primary.fresh_database().rpartition("/")[2]
     async with Engine(pair.primary.url(name), work=True, workflows=[parcel]) as engine:
-        handle = await engine.start(parcel, "a book", key="A-1")
+        handle = await engine.start(parcel.options(key="A-1"), "a book")
         await soon(engine, handle.id)
         standby = pair.standby.url(name)
         async with Engine(standby, workflows=[parcel]) as reader:

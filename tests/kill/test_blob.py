@@ -40,7 +40,7 @@ async def test_a_worker_killed_between_blob_and_commit_loses_nothing_and_leaves_
     left = places(blobs)
     assert left
     async with Engine(scene.url, work=True, workflows=[three_steps]) as survivor:
-        handle = await survivor.start(three_steps, key="k")
+        handle = await survivor.start(three_steps.options(key="k"))
         assert handle.created == (door == "start")
         assert await handle.result(LIMIT) == 6
         await laws_hold(survivor)

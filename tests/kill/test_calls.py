@@ -48,7 +48,7 @@ async def test_a_worker_killed_around_the_commit_of_an_answer_leaves_one_answer_
 async def test_a_caller_killed_as_it_asks_may_ask_again_and_is_answered_once(scene: Scene, side: str) -> None:
     doom = {"door": "send", "call": 1, "side": side, "signal": KILL}
     async with Engine(scene.url, work=True, workflows=[teller]) as engine:
-        handle = await engine.start(teller, key="k")
+        handle = await engine.start(teller.options(key="k"))
         child = await scene.victim(modules=["tests.kill.teller"], call=[handle.id, "ask", 7, "first"], doom=doom)
         assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
         assert await handle.call("ask", 7, key="first", timeout=LIMIT) == [7, 1]

@@ -33,7 +33,7 @@ async def test_a_worker_killed_at_a_commit_point_loses_nothing(scene: Scene, doo
     await killed_at(scene, door, call, side)
     async with Engine(scene.url, work=True, workflows=HOSTED) as survivor:
         # The client asks again with the same key: whatever became of the first start, there is one process.
-        handle = await survivor.start(three_steps, key="k")
+        handle = await survivor.start(three_steps.options(key="k"))
         assert handle.created == ((door, side) == ("start", "before"))
         assert await handle.result(LIMIT) == 6
         rows = await laws_hold(survivor)

@@ -72,7 +72,7 @@ async def test_a_worker_killed_while_it_ends_a_child_with_its_parent_leaves_the_
 
 async def test_rule_22_a_command_killed_when_it_has_taken_the_process_leaves_it_going_on(scene: Scene) -> None:
     async with Engine(scene.url, work=True, workflows=[held]) as engine:
-        handle = await engine.start(held, 7, key="k")
+        handle = await engine.start(held.options(key="k"), 7)
         await until(scene.effects)
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         command = [sys.executable, "-m", "tests.kill.commander", scene.url, "held", "k"]

@@ -52,7 +52,7 @@ async def test_accepted_is_kept_a_worker_killed_at_a_start_that_brings_a_signal_
     assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
     async with Engine(scene.url, work=True, workflows=HOSTED) as survivor:
         # The client asks again: whatever became of the first start, there are one process and one signal.
-        handle = await survivor.start(listener, key="k", signal=("word", 7, "first"))
+        handle = await survivor.start(listener.options(key="k", signal=("word", 7, "first")))
         assert handle.created == (side == "before")
         await handle.signal("word", -1)
         assert await handle.result(LIMIT) == [7]

@@ -157,7 +157,7 @@ async def main(url: str, orders: dict[str, Any]) -> None:
         elif orders.get("start"):
             first = tuple(orders["signal"]) if "signal" in orders else None
             args = orders.get("args", [])
-            handle = await engine.start(orders["start"], *args, key=orders.get("key"), signal=first)
+            handle = await engine.start(orders["start"].options(key=orders.get("key"), signal=first), *args)
             print("started", handle.id, flush=True)
             try:
                 print("result", await handle.result(orders.get("timeout", 30)), flush=True)

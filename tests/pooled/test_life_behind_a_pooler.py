@@ -88,13 +88,13 @@ async def listening(signals: int) -> list[int]:
 
 async def test_a_process_lives_its_whole_life_behind_a_pooler(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[order])
-    handle = await engine.start(order, "A", 2, key="A")
+    handle = await engine.start(order.options(key="A"), "A", 2)
     assert await handle.result(LIMIT) == "receipt A, parcel A, receipt mail"
     assert len({key for name, key in done if name == "A"}) == 1
-    again = await engine.start(order, "A", 2, key="A")
+    again = await engine.start(order.options(key="A"), "A", 2)
     assert (again.created, again.id) == (False, handle.id)
     with pytest.raises(KeyConflict):
-        await engine.start(order, "A", 1, key="A")
+        await engine.start(order.options(key="A"), "A", 1)
     await laws_hold(engine)
 
 
@@ -128,7 +128,7 @@ async def test_cancel_terminate_and_deadline_reach_a_process_behind_a_pooler(ope
     engine, _ = await opened(work=True, workflows=[listening, one_gate], pace=pace)
     client, _ = await opened()
     asked, forced = await engine.start(listening, 1), await engine.start(one_gate, "x")
-    late = await engine.start(listening, 1, deadline=0.2)
+    late = await engine.start(listening.options(deadline=0.2), 1)
     await client.cancel(asked.id, who="anna")
     await client.terminate(forced.id, who="anna")
     for handle, error in ((asked, ProcessCancelled), (forced, ProcessCancelled), (late, ProcessFailed)):

@@ -31,7 +31,7 @@ async def opened(pooled_url: str) -> AsyncIterator[Open]:
 async def test_a_follower_finds_each_value_by_looking(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[bell])
     reader, _ = await opened()
-    handle = await engine.start(bell, key="b", signal=("ring", True))
+    handle = await engine.start(bell.options(key="b", signal=("ring", True)))
     stream = reader.values(handle.id, "rung", int)
     async with asyncio.timeout(LIMIT):
         assert await anext(stream) == 1

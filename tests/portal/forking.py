@@ -43,7 +43,7 @@ def after(url: str) -> None:
     """Fork, then call: each has an engine of its own."""
     engine = BlockingEngine(url)
     for name in ("A-1", "A-2"):
-        child(lambda name=name: print(engine.start(shop.order, name, key=name).key, flush=True))  # type: ignore[misc]
+        child(lambda name=name: print(engine.start(shop.order.options(key=name), name).key, flush=True))  # type: ignore[misc]
     engine.start(shop.order, "A-3")
     print(engine.count(), flush=True)
 

@@ -25,7 +25,7 @@ async def wait_for_ever() -> None:
 @step
 def submit(order: str) -> str:
     """Start another process, from the thread of a step that is not async."""
-    return PORTALS[-1].start(order_paid, order, key=order).result(timeout=20)
+    return PORTALS[-1].start(order_paid.options(key=order), order).result(timeout=20)
 
 
 @workflow

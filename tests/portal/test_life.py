@@ -27,7 +27,7 @@ import sys
 from tests.portal import shop
 from perdure import BlockingEngine, Pace
 engine = BlockingEngine(sys.argv[1], work=True, pace=Pace(stop_seconds=0.1))
-print(engine.start(shop.lasting, key="A-1").status().owner is not None)
+print(engine.start(shop.lasting.options(key="A-1")).status().owner is not None)
 {end}
 """
 

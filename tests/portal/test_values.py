@@ -25,9 +25,9 @@ async def bell() -> int:
 
 
 def test_values_are_read_and_followed_without_an_event_loop(engine: BlockingEngine) -> None:
-    handle = engine.start(bell, key="b", signal=("ring", True))
+    handle = engine.start(bell.options(key="b", signal=("ring", True)))
     assert (handle.created, handle.sent) == (True, SendVerdict.DELIVERED)
-    assert engine.start(bell, key="b", signal=("ring", True)).sent is SendVerdict.DELIVERED
+    assert engine.start(bell.options(key="b", signal=("ring", True))).sent is SendVerdict.DELIVERED
     assert handle.value("rung", int, wait=LIMIT) in (1, 2)
     assert engine.value(handle.id, "other", default=0) == 0
     with pytest.raises(NothingPublished):
@@ -47,7 +47,7 @@ def test_values_are_read_and_followed_without_an_event_loop(engine: BlockingEngi
 
 
 def test_a_stream_that_nobody_follows_to_its_end_is_let_go(engine: BlockingEngine) -> None:
-    handle = engine.start(bell, key="b", signal=("ring", True))
+    handle = engine.start(bell.options(key="b", signal=("ring", True)))
     for value in handle.values("rung"):
         assert value == 1
         break
@@ -58,7 +58,7 @@ def test_a_stream_that_nobody_follows_to_its_end_is_let_go(engine: BlockingEngin
 
 def test_a_stream_of_a_closed_engine_says_so(sqlite_url: str) -> None:
     engine = BlockingEngine(sqlite_url, work=True, workflows=[bell])
-    handle = engine.start(bell, key="b")
+    handle = engine.start(bell.options(key="b"))
     stream = handle.values("rung")
     engine.close()
     with pytest.raises(PerdureError, match="closed"):

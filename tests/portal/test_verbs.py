@@ -54,7 +54,7 @@ def test_every_verb_has_its_blocking_one_with_the_same_parameters(kind: type, bl
 
 
 def test_a_script_starts_tells_and_waits_without_an_event_loop(engine: BlockingEngine) -> None:
-    handle = engine.start(shop.order, "A-1", key="A-1", attributes={"customer": "Ann"})
+    handle = engine.start(shop.order.options(key="A-1", attributes={"customer": "Ann"}), "A-1")
     assert (handle.created, handle.kind, handle.key) == (True, "order", "A-1")
     assert engine.status(handle.id).status is handle.status().status is Status.RUNNING
     assert handle.signal("paid", "Ann", key="once") is SendVerdict.DELIVERED
@@ -89,9 +89,9 @@ def test_what_operators_tell_processes_is_told(engine: BlockingEngine) -> None:
 
 
 def test_the_errors_are_those_of_the_client(engine: BlockingEngine) -> None:
-    handle = engine.start(shop.order, "A-1", key="A-1")
+    handle = engine.start(shop.order.options(key="A-1"), "A-1")
     with pytest.raises(KeyConflict):
-        engine.start(shop.order, "another", key="A-1")
+        engine.start(shop.order.options(key="A-1"), "another")
     with pytest.raises(UnknownKind):
         engine.start("ordr", "A-2")
     with pytest.raises(InvalidInput):
@@ -109,7 +109,7 @@ def test_the_errors_are_those_of_the_client(engine: BlockingEngine) -> None:
 
 def test_many_threads_share_one_engine(engine: BlockingEngine) -> None:
     def buy(number: int) -> str:
-        handle = engine.start(shop.order, f"{number}", key=f"{number // 2}") if number % 2 == 0 else None
+        handle = engine.start(shop.order.options(key=f"{number // 2}"), f"{number}") if number % 2 == 0 else None
         if handle is None:
             return engine.start(shop.order_paid, f"{number}").result(LIMIT)
         handle.signal("paid", "Ann")

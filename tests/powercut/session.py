@@ -140,7 +140,7 @@ async def life(folder: Path, base: Mapping[str, bytes], number: int) -> list[Any
 
 
 async def _trade(engine: Engine, n: int, acts: list[Any]) -> None:
-    handle = await engine.start(trade.trade, n, key=f"trade/{n}")
+    handle = await engine.start(trade.trade.options(key=f"trade/{n}"), n)
     await handle.signal("paid", n, key="once")
     result = await handle.result()
     acts.append(Told((await engine.row(handle.id)).id, result=result))

@@ -67,7 +67,7 @@ async def filled_and_relieved(url: str, relieve: Callable[[], None], caplog: pyt
         started: list[str] = []
 
         async def one(n: int) -> None:
-            handle = await engine.start(hoard, n, CHAFF, key=str(n))
+            handle = await engine.start(hoard.options(key=str(n)), n, CHAFF)
             started.append(handle.id)
             assert await handle.result() == len(str(n))
 

@@ -92,14 +92,14 @@ async def paid_in_vain(
     """A backup is taken while one process is on its way: it pays, another one is started and pays; it is put back."""
     here, _ = crew
     gates["calm"].set()
-    calm, paying = [await here.start(passage, who, key=who) for who in ("calm", "paying")]
+    calm, paying = [await here.start(passage.options(key=who), who) for who in ("calm", "paying")]
     await soon(lambda: waits(here, calm.id))
     await beaten(crew)
     url, backup = place
     restore = await asyncio.to_thread(backup, url, folder)
     gates["paying"].set()
     gates["lost"].set()
-    lost = await here.start(passage, "lost", key="lost")
+    lost = await here.start(passage.options(key="lost"), "lost")
     await soon(lambda: waits(here, paying.id))
     await soon(lambda: waits(here, lost.id))
     await beaten(crew)

@@ -80,7 +80,7 @@ async def attributes(engine: Engine, handle: Handle[Any]) -> Any:
 
 async def test_a_search_finds_a_process_by_what_it_sets_and_the_others_stay(opened: Open) -> None:
     engine, store = await opened(work=True, workflows=FLOWS)
-    handle = await engine.start(stages, attributes={"customer": "Ann", "tries": 0})
+    handle = await engine.start(stages.options(attributes={"customer": "Ann", "tries": 0}))
     await until_row(engine, handle.id, lambda row: row.awaiting == "signal on")
     assert await attributes(engine, handle) == {"customer": "Ann", "stage": "half", "tries": 1, "what is it": True}
     assert await found(engine, stage="half", customer="Ann") == [handle.id]
@@ -116,7 +116,7 @@ async def test_what_is_set_as_it_was_is_neither_written_nor_told(opened: Open) -
     handle = await engine.start(steady, 5)
     await handle.result(LIMIT)
     assert await told(engine, handle) == [{"stage": "always"}]
-    again = await engine.start(steady, 5, attributes={"stage": "always"})
+    again = await engine.start(steady.options(attributes={"stage": "always"}), 5)
     await again.result(LIMIT)
     assert await told(engine, again) == []
     assert not any(commit.attributes_set for name, commits in store.calls if name == "commit" for commit in commits)
@@ -189,7 +189,7 @@ async def test_the_limits_are_those_of_a_start(opened: Open, given: dict[str, An
 
 async def test_more_than_fits_with_what_was_there_before_is_for_a_person(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[unfit])
-    handle = await engine.start(unfit, {"a": "x" * 2**15}, attributes={"b": "y" * 2**15})
+    handle = await engine.start(unfit.options(attributes={"b": "y" * 2**15}), {"a": "x" * 2**15})
     with pytest.raises(ProcessBroken, match="the attributes take"):
         await handle.result(LIMIT)
     assert issubclass(PayloadTooLarge, PayloadError)

@@ -85,7 +85,7 @@ async def test_arguments_and_results_of_a_hard_step_are_typed_async_or_not(opene
 @on_sqlite
 async def test_a_hard_step_knows_its_attempt_and_its_key_like_any_other(opened: Open) -> None:
     engine = await worker(opened)
-    handle = await engine.start(hard.knows, key="A-1")
+    handle = await engine.start(hard.knows.options(key="A-1"))
     *told, number = await handle.result(LIMIT)
     assert told == [2, "known", "knows", "A-1", handle.id, f"{handle.id}/1/known:1"]
     assert number != os.getpid()

@@ -65,7 +65,7 @@ async def damage(url: str, id: str, table: str, damage: str) -> bool:
 
 async def half_way(engine: Engine, names: list[str]) -> dict[str, str]:
     """Start a process for each name, and let it come to where it waits: its first charge is recorded."""
-    handles = {name: await engine.start(bill, name, key=name) for name in names}
+    handles = {name: await engine.start(bill.options(key=name), name) for name in names}
     await until(lambda: len(charged) == len(names))
     for handle in handles.values():
         await until_row(engine, handle.id, lambda row: row.owner is None and row.awaiting is not None)

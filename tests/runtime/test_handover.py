@@ -125,7 +125,7 @@ async def test_an_event_of_an_unknown_type_beside_a_newer_schema_is_left_to_newe
     opened: Open, store_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine, _ = await opened(work=True, workflows=[waits])
-    odd, usual = await engine.start(waits, key="odd"), await engine.start(waits, key="usual")
+    odd, usual = await engine.start(waits.options(key="odd")), await engine.start(waits.options(key="usual"))
     for handle in (odd, usual):
         await until_row(engine, handle.id, lambda row: row.owner is None and row.awaiting is not None)
     await engine.close()

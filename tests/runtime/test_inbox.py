@@ -73,13 +73,13 @@ async def test_a_full_inbox_refuses_calls_first_signals_and_guests_too(
 ) -> None:
     monkeypatch.setattr(limits, "INBOX_RECORDS", 2)
     engine, _ = await opened(workflows=[deaf])
-    handle = await engine.start(deaf, "go", key="one")
+    handle = await engine.start(deaf.options(key="one"), "go")
     await handle.signal("noise")
     await handle.signal("noise")
     with pytest.raises(InboxFull):
         await engine.call(handle.id, "noise", timeout=LIMIT)
     with pytest.raises(InboxFull):
-        await engine.start(deaf, "go", key="one", signal=("noise", 1))
+        await engine.start(deaf.options(key="one", signal=("noise", 1)), "go")
     assert (await engine.row(handle.id)).inbox == 2
 
 

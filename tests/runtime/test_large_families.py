@@ -156,7 +156,7 @@ async def test_the_children_of_a_large_family_that_is_over_its_deadline_are_told
 ) -> None:
     monkeypatch.setattr("perdure.limits.OUTBOX_RECORDS", 5)
     engine, store = await opened(work=True, workflows=[resting, rests])
-    handle = await engine.start(resting, 12, deadline=1.0)
+    handle = await engine.start(resting.options(deadline=1.0), 12)
     with pytest.raises(ProcessFailed, match="ran over its deadline"):
         await handle.result(LIMIT)
     await until_statuses(engine, "rests", cancelled=12)

@@ -231,14 +231,14 @@ async def test_a_start_whose_caller_gave_up_goes_on_all_the_same(opened: Open) -
     engine, _ = await opened(work=True, workflows=[one_gate])
     client, _ = await opened()
     for number, who in enumerate((engine, client)):
-        starting = asyncio.create_task(who.start(one_gate, "x", key=f"k{number}"))
+        starting = asyncio.create_task(who.start(one_gate.options(key=f"k{number}"), "x"))
         await asyncio.sleep(0)
         starting.cancel()
         await asyncio.wait([starting])
     await until(lambda: done == ["x", "x"])
     gates["x"].set()
     for number in range(2):
-        again = await engine.start(one_gate, "x", key=f"k{number}")
+        again = await engine.start(one_gate.options(key=f"k{number}"), "x")
         assert not again.created
         assert await again.result(LIMIT) == "x"
 

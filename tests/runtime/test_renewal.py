@@ -76,7 +76,7 @@ async def months(left: int, total: int = 0) -> int:
 
 async def test_a_process_goes_on_in_new_runs_and_whoever_waits_gets_the_result_of_the_last(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[months])
-    handle = await engine.start(months, 3, key="rent", attributes={"flat": 7}, deadline=3600)
+    handle = await engine.start(months.options(key="rent", attributes={"flat": 7}, deadline=3600), 3)
     assert await handle.result(LIMIT) == 3
     row = await engine.row(handle.id)
     assert (row.run, row.key, row.attributes, row.deadline is not None) == (3, "rent", b'{"flat":7}', True)

@@ -182,7 +182,7 @@ async def test_rule_11_a_start_as_owned_by_an_ended_incarnation_stores_nothing(o
     await engine.worker.intake.loop.stop()
     await store.retire(ended, None, died=False)
     with pytest.raises(Exception, match="nothing was started"):
-        await engine.start(one, "x", key="k")
+        await engine.start(one.options(key="k"), "x")
     assert await store.search(Search(kind="one")) == []
     assert done == []
 
@@ -217,7 +217,7 @@ async def test_rule_14_no_lease_is_renewed_past_the_process_deadline(opened: Ope
     worker = engine.worker
     await worker.supervisor.stop()  # it would end the process at its deadline,
     await worker.pulse.guard.stop()  # and the guard would let go of it
-    handle = await engine.start(waits, "b", deadline=1.5)
+    handle = await engine.start(waits.options(deadline=1.5), "b")
     deadline = (await engine.row(handle.id)).deadline
 
     def renewed() -> list[Any]:

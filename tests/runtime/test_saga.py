@@ -314,7 +314,7 @@ async def test_a_retry_after_a_choice_that_was_undone_before_keeps_what_was_undo
 
 async def test_a_deadline_undoes_nothing_and_lists_what_stayed(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[trip])
-    handle = await engine.start(trip, deadline=2.0)
+    handle = await engine.start(trip.options(deadline=2.0))
     await handle.signal("go", "go")
     with pytest.raises(ProcessFailed, match="deadline; not undone: reserve:2, reserve:1"):
         await handle.result(LIMIT)

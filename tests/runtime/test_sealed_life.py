@@ -72,7 +72,7 @@ async def test_rule_05_a_sealed_process_lives_through_outages_in_which_answers_a
     engine, store = await opened(work=True, workflows=FLOWS, codecs=sealed(), offload=folder)
     outage = Outage("start", "commit", "send", after=True).upon(store)
     outage.away = True
-    starting = asyncio.create_task(engine.start(talk, words, key="k"))
+    starting = asyncio.create_task(engine.start(talk.options(key="k"), words))
     await until(lambda: outage.failed >= 1)
     outage.away = False
     handle = await starting
@@ -85,7 +85,7 @@ async def test_rule_05_a_sealed_process_lives_through_outages_in_which_answers_a
     await sending
     assert await handle.result(LIMIT) == words + "!" + words
     assert [event.number for event in await handle.history()] == [1, 2, 3]
-    assert not (await engine.start(talk, words, key="k")).created
+    assert not (await engine.start(talk.options(key="k"), words)).created
     assert folder.path.exists() == (words == LONG)
 
 

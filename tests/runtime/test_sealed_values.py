@@ -33,13 +33,13 @@ async def test_what_a_sealed_process_publishes_is_read_by_those_who_have_the_key
 ) -> None:
     folder = Folder(tmp_path / "blobs", above=1000)
     engine, store = await opened(work=True, workflows=[echo], codecs=sealed(), offload=folder)
-    handle = await engine.start(echo, key="k", signal=("words", words, "one"))
+    handle = await engine.start(echo.options(key="k", signal=("words", words, "one")))
     stream = handle.values("echo", str)
     async with asyncio.timeout(LIMIT):
         assert await anext(stream) == words
-    again = await engine.start(echo, key="k", signal=("words", words, "one"))
+    again = await engine.start(echo.options(key="k", signal=("words", words, "one")))
     assert (again.created, again.sent) == (False, SendVerdict.DUPLICATE)
-    other = await engine.start(echo, key="k", signal=("words", words[::-1], "two"))
+    other = await engine.start(echo.options(key="k", signal=("words", words[::-1], "two")))
     assert (other.id, other.sent) == (handle.id, SendVerdict.DELIVERED)
     async with asyncio.timeout(LIMIT):
         assert await anext(stream) == words[::-1]

@@ -228,7 +228,7 @@ async def test_an_engine_can_be_opened_again_after_it_was_closed(sqlite_url: str
     for round in range(2):
         async with engine:
             gates["x"].set()
-            handle = await engine.start(one_gate, "x", key=f"round {round}")
+            handle = await engine.start(one_gate.options(key=f"round {round}"), "x")
             assert await handle.result(LIMIT) == "x"
 
 

@@ -72,7 +72,7 @@ async def test_code_that_turns_in_a_circle_breaks_its_process_wherever_it_starts
     monkeypatch.setattr(bare_loop, "TURN_CALLS", 1000)
     worker, _ = await opened(work=True, workflows=[circling])
     starter = worker if eager else (await opened())[0]
-    handle = await starter.start(circling, "at once", key="k")
+    handle = await starter.start(circling.options(key="k"), "at once")
     assert handle.created
     with pytest.raises(ProcessBroken, match="without waiting for anything"):
         await handle.result(LIMIT)

@@ -53,7 +53,7 @@ def weather(choices: Choices) -> Swarm:
 async def failing_over(cluster: Cluster) -> None:
     """Some payments, one or two fail-overs in the middle of it, and people who look and resume."""
     keys = [f"payment/{number}" for number in range(cluster.pick((2, 1, 6)))]
-    handles = [await cluster.client.start(payment, number, key=key) for number, key in enumerate(keys)]
+    handles = [await cluster.client.start(payment.options(key=key), number) for number, key in enumerate(keys)]
     lost: list[Loss] = []
     for _ in range(cluster.pick((1, 2))):
         await asyncio.sleep(cluster.pick((0.15, 0.01, 0.3, 0.45, 0.7)) + 0.01 * cluster.draw(10))
@@ -78,7 +78,7 @@ async def looked_after(cluster: Cluster, number: int, handle: Handle[int], key: 
             row = await engine.row(handle.id_bytes)
         except ProcessNotFound:
             cluster.probe("a process was lost and started again")
-            handle = await engine.start(payment, number, key=key)
+            handle = await engine.start(payment.options(key=key), number)
             continue
         except StoreError:
             continue  # the connection was lost, and is made again

@@ -55,7 +55,9 @@ async def tenancies(cluster: Cluster) -> None:
     before, finished_long_ago.SECONDS = finished_long_ago.SECONDS, 0.5
     try:
         lasts = [cluster.pick((6, 3, 9)) for _ in range(cluster.pick((2, 1, 4)))]
-        handles = [await cluster.client.start(tenancy, 1, last, 0, key=f"flat {n}") for n, last in enumerate(lasts)]
+        handles = [
+            await cluster.client.start(tenancy.options(key=f"flat {n}"), 1, last, 0) for n, last in enumerate(lasts)
+        ]
         for month in range(1, max(lasts) + 1):
             for number, (last, handle) in enumerate(zip(lasts, handles, strict=True)):
                 if month <= last:

@@ -31,7 +31,7 @@ async def pair(number: int) -> int:
 
 
 async def ten_pairs(cluster: Cluster) -> None:
-    handles = [await cluster.client.start(pair, number, key=f"{number}") for number in range(10)]
+    handles = [await cluster.client.start(pair.options(key=f"{number}"), number) for number in range(10)]
     assert [await handle.result() for handle in handles] == list(range(1, 11))
 
 

@@ -35,12 +35,12 @@ async def restoring(cluster: Cluster) -> None:
     handles = []
     await asyncio.sleep(1.0)
     for number, key in enumerate(keys[: len(keys) // 2]):
-        handles.append(await cluster.client.start(payment, number, key=key))
+        handles.append(await cluster.client.start(payment.options(key=key), number))
     await asyncio.sleep(cluster.pick((0.15, 0.01, 0.3, 0.45)))
     copy = cluster.server.back_up()
     await asyncio.sleep(OLD_SECONDS + 0.1 * cluster.draw(10))
     for number, key in enumerate(keys[len(keys) // 2 :], len(keys) // 2):
-        handles.append(await cluster.client.start(payment, number, key=key))
+        handles.append(await cluster.client.start(payment.options(key=key), number))
     await asyncio.sleep(cluster.pick((0.15, 0.01, 0.3, 0.45, 1.0)))
     lost: list[Loss] = cluster.restore(copy)
     copy.close()

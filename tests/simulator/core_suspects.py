@@ -53,7 +53,7 @@ async def guilty_among_many(cluster: Cluster) -> None:
     """Some kill their worker: they are parked after deaths alone, and whoever does no harm is never parked."""
     Now.cluster, Now.begun = cluster, 0
     for n in range(cluster.pick((12, 5, 30))):
-        await cluster.client.start(innocent, float(cluster.pick((8, 2, 20))), key=f"{n}")
+        await cluster.client.start(innocent.options(key=f"{n}"), float(cluster.pick((8, 2, 20))))
     for _ in range(cluster.pick((1, 2, 3))):
         await cluster.client.start(guilty)
     await asyncio.sleep(cluster.pick((5.0, 30.0)))
@@ -73,7 +73,7 @@ async def lasting_suspects(cluster: Cluster) -> None:
     Now.cluster, Now.begun = cluster, 0
     many = cluster.pick((6, 3, 9))
     for n in range(many):
-        await cluster.client.start(innocent, LASTS_SECONDS, key=f"{n}")
+        await cluster.client.start(innocent.options(key=f"{n}"), LASTS_SECONDS)
     dead: set[bytes] = set()
     for _ in range(3):
         await _all_in_hand(cluster, dead)

@@ -118,7 +118,7 @@ class Person:
 
         async def ask(engine: Engine) -> None:
             case.asks += 1
-            handle = await engine.start(case.kind, case.program, key=case.key, deadline=case.deadline)
+            handle = await engine.start(case.kind.options(key=case.key, deadline=case.deadline), case.program)
             if case.asks == 1 and not handle.created:
                 self.saw("VIOLATION the only start that was ever asked for was answered as one of many")
             case.answers.append((handle.id, handle.created))
@@ -232,7 +232,7 @@ class Person:
 
     async def _conflict(self, engine: Engine) -> None:
         try:
-            await engine.start(self.case.kind, Program(Do("other")), key=self.case.key)
+            await engine.start(self.case.kind.options(key=self.case.key), Program(Do("other")))
         except KeyConflict:
             self.saw("a start with another input was refused")
         else:

@@ -96,7 +96,7 @@ def test_a_call_on_a_node_dies_with_it() -> None:
         node.start()
 
         async def start_and_wait(engine: Engine) -> object:
-            return await (await engine.start(one_step, 5.0, key="k")).result()
+            return await (await engine.start(one_step.options(key="k"), 5.0)).result()
 
         call = asyncio.ensure_future(node.call(start_and_wait))
         await asyncio.sleep(1)

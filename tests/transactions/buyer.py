@@ -21,7 +21,7 @@ async def main(url: str, point: str) -> None:
     async with Engine(url) as engine, call(url) as caller:
         guest = engine.within(caller.connection)
         await caller.run("INSERT INTO sale VALUES (7)")
-        await done(guest.start(bill, 7, key="sale/7"))
+        await done(guest.start(bill.options(key="sale/7"), 7))
         await done(guest.signal((await engine.handle(greet, "greeter")).id, "name", "Ann"))
         if point == "after":
             await caller.end(commit=True)

@@ -29,7 +29,7 @@ LIMIT = 30.0
 async def test_a_process_started_within_a_transaction_runs_once_it_has_committed(engine: Engine, call: Call) -> None:
     async with call() as caller:
         await caller.run("INSERT INTO sale VALUES (7)")
-        handle = await done(engine.within(caller.connection).start(bill, 7, key="sale/7", attributes={"n": 7}))
+        handle = await done(engine.within(caller.connection).start(bill.options(key="sale/7", attributes={"n": 7}), 7))
         assert handle.created
         assert await engine.count() == {}
         with pytest.raises(ProcessNotFound):
@@ -42,7 +42,7 @@ async def test_a_process_started_within_a_transaction_runs_once_it_has_committed
 async def test_of_a_transaction_rolled_back_nothing_ever_happened(engine: Engine, call: Call) -> None:
     async with call() as caller:
         await caller.run("INSERT INTO sale VALUES (7)")
-        handle = await done(engine.within(caller.connection).start(bill, 7, key="sale/7"))
+        handle = await done(engine.within(caller.connection).start(bill.options(key="sale/7"), 7))
         await caller.end(commit=False)
     with pytest.raises(ProcessNotFound):
         await handle.result(timeout=LIMIT)
@@ -50,42 +50,42 @@ async def test_of_a_transaction_rolled_back_nothing_ever_happened(engine: Engine
     async with call() as caller:
         await caller.run("INSERT INTO sale VALUES (7)")
         await caller.end(commit=True)
-    again = await engine.start(bill, 8, key="sale/7")
+    again = await engine.start(bill.options(key="sale/7"), 8)
     assert again.created
 
 
 async def test_a_key_is_answered_as_outside_of_a_transaction(engine: Engine, call: Call) -> None:
-    before = await engine.start(bill, 1, key="old")
+    before = await engine.start(bill.options(key="old"), 1)
     assert await before.result(LIMIT) == "bill 1"
     async with call() as caller:
         guest = engine.within(caller.connection)
-        known = await done(guest.start(bill, 1, key="old"))
+        known = await done(guest.start(bill.options(key="old"), 1))
         assert not known.created
         assert known.id == before.id
         with pytest.raises(KeyConflict, match=f"'old' .* belongs to process {before.id}"):
-            await done(guest.start(bill, 2, key="old"))
-        first = await done(guest.start(bill, 3, key="new"))
-        second = await done(guest.start(bill, 3, key="new"))
+            await done(guest.start(bill.options(key="old"), 2))
+        first = await done(guest.start(bill.options(key="new"), 3))
+        second = await done(guest.start(bill.options(key="new"), 3))
         assert (first.created, second.created, first.id) == (True, False, second.id)
         with pytest.raises(KeyConflict):
-            await done(guest.start(bill, 4, key="new"))
+            await done(guest.start(bill.options(key="new"), 4))
         await caller.end(commit=True)
     assert await second.result(LIMIT) == "bill 3"
-    assert not (await engine.start(bill, 3, key="new")).created
+    assert not (await engine.start(bill.options(key="new"), 3)).created
 
 
 @EVERY_STORE
 async def test_a_key_kept_after_its_process_was_pruned_is_known_to_a_guest(engine: Engine, call: Call) -> None:
-    old = await engine.start(bill, 1, key="old")
+    old = await engine.start(bill.options(key="old"), 1)
     await old.result(LIMIT)
     assert (await engine.store.prune(0, 10**12, 10)).processes == 1
     async with call() as caller:
         await caller.run("SAVEPOINT mine")
         guest = engine.within(caller.connection)
-        known = await done(guest.start(bill, 1, key="old"))
+        known = await done(guest.start(bill.options(key="old"), 1))
         assert (known.created, known.id) == (False, old.id)
         with pytest.raises(KeyConflict):
-            await done(guest.start(bill, 2, key="old"))
+            await done(guest.start(bill.options(key="old"), 2))
         await caller.end(commit=True)
     assert await engine.count() == {}
 
@@ -150,7 +150,7 @@ async def test_what_lies_behind_a_savepoint_goes_back_with_it(engine: Engine, ca
         gone = await done(guest.start(bill, 2))
         await caller.run("ROLLBACK TO SAVEPOINT mine")
         await caller.run("SAVEPOINT other")
-        late = await done(guest.start(bill, 3, key="late"))
+        late = await done(guest.start(bill.options(key="late"), 3))
         await caller.run("RELEASE SAVEPOINT other")
         await caller.end(commit=True)
     assert await kept.result(LIMIT) == "bill 1"
@@ -162,7 +162,7 @@ async def test_what_lies_behind_a_savepoint_goes_back_with_it(engine: Engine, ca
 @EVERY_STORE
 async def test_a_deadline_counts_from_the_start(engine: Engine, call: Call) -> None:
     async with call() as caller:
-        handle = await done(engine.within(caller.connection).start(greet, deadline=0.2))
+        handle = await done(engine.within(caller.connection).start(greet.options(deadline=0.2)))
         await caller.end(commit=True)
     with pytest.raises(ProcessFailed):
         await handle.result(timeout=LIMIT)
@@ -186,14 +186,14 @@ async def test_workers_are_woken_by_the_commit(way: tuple[str, Call], call: Call
 async def test_a_start_within_a_transaction_may_bring_a_signal(engine: Engine, call: Call) -> None:
     async with call() as caller:
         guest = engine.within(caller.connection)
-        handle = await done(guest.start(greet, key="new", signal=("name", "Ann", "once")))
+        handle = await done(guest.start(greet.options(key="new", signal=("name", "Ann", "once"))))
         assert (handle.created, handle.sent) == (True, SendVerdict.DELIVERED)
-        again = await done(guest.start(greet, key="new", signal=("name", "Ann", "once")))
+        again = await done(guest.start(greet.options(key="new", signal=("name", "Ann", "once"))))
         assert (again.created, again.sent) == (False, SendVerdict.DUPLICATE)
         await caller.end(commit=True)
     assert await handle.result(timeout=LIMIT) == "hello Ann"
     async with call() as caller:
-        late = await done(engine.within(caller.connection).start(greet, key="new", signal=("name", "Bob")))
+        late = await done(engine.within(caller.connection).start(greet.options(key="new", signal=("name", "Bob"))))
         assert (late.id, late.sent) == (handle.id, SendVerdict.FINISHED)
         await caller.end(commit=False)
     assert (await engine.row(handle.id)).inbox == 1

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 async def test_a_caller_killed_around_its_commit_leaves_all_or_nothing(store_url: str, point: str) -> None:
     call = by_sqlite3_immediate if store_url.startswith("sqlite:") else by_asyncpg
     async with Engine(store_url, work=True, workflows=[bill, greet]) as engine:
-        greeter = await engine.start(greet, key="greeter")
+        greeter = await engine.start(greet.options(key="greeter"))
         async with call(store_url) as caller:
             await caller.run("CREATE TABLE sale (number int PRIMARY KEY)")
             await caller.end(commit=True)
@@ -35,7 +35,7 @@ async def test_a_caller_killed_around_its_commit_leaves_all_or_nothing(store_url
         assert await asyncio.wait_for(child.wait(), LIMIT) == -signal.SIGKILL
         async with call(store_url) as caller:
             await caller.run("INSERT INTO sale VALUES (8)")
-            again = await done(engine.within(caller.connection).start(bill, 7, key="sale/7"))
+            again = await done(engine.within(caller.connection).start(bill.options(key="sale/7"), 7))
             there = 0 if again.created else 1
             await caller.end(commit=True)
         assert there == (point == "after")

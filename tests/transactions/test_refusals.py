@@ -114,8 +114,8 @@ async def test_a_connection_to_another_database_of_the_same_shape_is_refused_and
 
 async def test_of_two_transactions_with_one_key_the_second_waits_and_finds_the_first(postgres_url: str) -> None:
     async with Engine(postgres_url) as engine, by_asyncpg(postgres_url) as one, by_asyncpg(postgres_url) as two:
-        first = await done(engine.within(one.connection).start(bill, 1, key="k"))
-        waiting = asyncio.create_task(engine.within(two.connection).start(bill, 1, key="k"))
+        first = await done(engine.within(one.connection).start(bill.options(key="k"), 1))
+        waiting = asyncio.create_task(engine.within(two.connection).start(bill.options(key="k"), 1))
         async with by_asyncpg(postgres_url) as looker:
             while not await looker.connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
                 pass
@@ -123,20 +123,20 @@ async def test_of_two_transactions_with_one_key_the_second_waits_and_finds_the_f
         second = await waiting
         assert (second.created, second.id) == (False, first.id)
         with pytest.raises(KeyConflict):
-            await engine.within(two.connection).start(bill, 2, key="k")
+            await engine.within(two.connection).start(bill.options(key="k"), 2)
         await two.end(commit=True)
 
 
 async def test_rule_6_a_key_in_an_open_transaction_keeps_nobody_waiting_but_who_asks_for_it(postgres_url: str) -> None:
     async with Engine(postgres_url, work=True, workflows=[bill, greet]) as engine, by_asyncpg(postgres_url) as caller:
-        first = await done(engine.within(caller.connection).start(bill, 1, key="k"))
-        await done(engine.within(caller.connection).start(bill, 2, key="undone"))
+        first = await done(engine.within(caller.connection).start(bill.options(key="k"), 1))
+        await done(engine.within(caller.connection).start(bill.options(key="undone"), 2))
         calls = [(1,), (3,), (2,), (4,), (5,)]
         many = asyncio.create_task(engine.start_many(bill, calls, keys=["k", "other", "undone", None, "more"]))
         beside = await engine.start(bill, 6)
         assert await beside.result(LIMIT) == "bill 6"
         for key, number in (("other", 3), ("more", 5)):
-            again = await engine.start(bill, number, key=key)
+            again = await engine.start(bill.options(key=key), number)
             assert await again.result(LIMIT) == f"bill {number}"
         assert not many.done()
         await caller.end(commit=True)
@@ -148,8 +148,8 @@ async def test_rule_6_a_key_in_an_open_transaction_keeps_nobody_waiting_but_who_
 
 async def test_a_start_that_waited_for_a_transaction_is_the_first_if_that_is_rolled_back(postgres_url: str) -> None:
     async with Engine(postgres_url, work=True, workflows=[bill, greet]) as engine, by_asyncpg(postgres_url) as caller:
-        await done(engine.within(caller.connection).start(bill, 1, key="k"))
-        waiting = asyncio.create_task(engine.start(bill, 2, key="k"))
+        await done(engine.within(caller.connection).start(bill.options(key="k"), 1))
+        waiting = asyncio.create_task(engine.start(bill.options(key="k"), 2))
         beside = await engine.start(bill, 6)
         assert await beside.result(LIMIT) == "bill 6"
         assert not waiting.done()
@@ -177,17 +177,17 @@ async def test_a_snapshot_that_is_too_old_is_told_to_begin_anew(postgres_url: st
     async with Engine(postgres_url) as engine, by_asyncpg(postgres_url) as caller:
         await caller.run("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
         await caller.run("SELECT 1")
-        await engine.start(bill, 1, key="k")
+        await engine.start(bill.options(key="k"), 1)
         with pytest.raises(StoreUnavailable, match="run it again"):
-            await engine.within(caller.connection).start(bill, 1, key="k")
+            await engine.within(caller.connection).start(bill.options(key="k"), 1)
         await caller.end(commit=False)
     async with Engine(sqlite_url) as engine:
         late = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
         late.execute("BEGIN")
         late.execute("SELECT count(*) FROM process").fetchone()
-        await engine.start(bill, 1, key="k")
+        await engine.start(bill.options(key="k"), 1)
         with pytest.raises(StoreUnavailable):
-            engine.within(late).start(bill, 1, key="k")
+            engine.within(late).start(bill.options(key="k"), 1)
         late.close()
 
 
@@ -201,7 +201,7 @@ async def test_payloads_are_sealed_in_a_transaction_as_outside(
     async with Engine(url, work=True, workflows=[bill, greet], codecs=[AesGcm(OLD)], offload=offload) as engine:
         async with call(url) as caller:
             guest = engine.within(caller.connection)
-            sealed = guest.start(bill, 1, key="k")
+            sealed = guest.start(bill.options(key="k"), 1)
             greeted = guest.start(greet)
             guest.signal(greeted.id, "name", "Ann")
             with pytest.raises(PayloadTooLarge, match="belongs into the offload"):
@@ -211,9 +211,9 @@ async def test_payloads_are_sealed_in_a_transaction_as_outside(
         assert await greeted.result(LIMIT) == "hello Ann"
     async with Engine(url, codecs=[AesGcm(NEW | OLD)], offload=offload) as engine, call(url) as caller:
         guest = engine.within(caller.connection)
-        assert not guest.start(bill, 1, key="k").created
+        assert not guest.start(bill.options(key="k"), 1).created
         with pytest.raises(KeyConflict):
-            guest.start(bill, 2, key="k")
+            guest.start(bill.options(key="k"), 2)
         await caller.end(commit=True)
     async with Engine(url, codecs=[], offload=None) as plain:
         rows = await plain.store.search(Search())
@@ -233,7 +233,7 @@ def test_a_program_without_an_event_loop_starts_in_its_transaction(kind: str, re
                 connection: Any = psycopg.connect(address(url))
             else:
                 connection = sqlite3.connect(url.removeprefix("sqlite:///"))
-            handle = engine.within(connection).start(bill, number, key=f"sale/{number}")
+            handle = engine.within(connection).start(bill.options(key=f"sale/{number}"), number)
             connection.commit()
             connection.close()
             results.append(handle.result(timeout=LIMIT))

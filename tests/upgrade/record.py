@@ -31,22 +31,22 @@ async def live(url: str) -> None:
     engine = Engine(url, work=True, workflows=flow.WORKFLOWS)
     await engine.__aenter__()
     await engine.queues.limit("upgrade", concurrency=1, who="Ann")
-    listener = await engine.start(flow.listener, key="listener")
-    renewed = await engine.start(flow.renewed, 2, [], key="renewed")
+    listener = await engine.start(flow.listener.options(key="listener"))
+    renewed = await engine.start(flow.renewed.options(key="renewed"), 2, [])
     for handle in (listener, renewed):
         for name in ("Ann", "Ben"):
             await handle.signal("name", name, key=name)
     await renewed.signal("go")
-    held = await engine.start(flow.listener, key="held")
-    parent = await engine.start(flow.parent, key="parent")
-    await engine.start(flow.trip, key="trip")
+    held = await engine.start(flow.listener.options(key="held"))
+    parent = await engine.start(flow.parent.options(key="parent"))
+    await engine.start(flow.trip.options(key="trip"))
     for what in ("one", "two"):
-        await engine.start(flow.task, what, key=what)
-    await (await engine.start(flow.plain, "done", key="plain")).result(LIMIT)
+        await engine.start(flow.task.options(key=what), what)
+    await (await engine.start(flow.plain.options(key="plain"), "done")).result(LIMIT)
     await asyncio.sleep(2.0)  # all that was sent has been heard
     await held.hold(who="Ann", why="to be seen")
-    await engine.start(flow.sleeper, key="sleeper")
-    await engine.start(flow.stepping, key="stepping")
+    await engine.start(flow.sleeper.options(key="sleeper"))
+    await engine.start(flow.stepping.options(key="stepping"))
     await asyncio.sleep(1.0)
     await held.signal("go")
     assert (await parent.status()).status == "running"

@@ -33,7 +33,7 @@ async def test_every_process_of_a_released_database_goes_on_after_the_upgrade_to
     async with Engine(store_url) as client:
         was = {view.key: view for view in await client.list() if view.key}
         assert was["plain"].status is Status.COMPLETED and was["held"].status is Status.HELD
-        plain = await client.start(flow.plain, "done", key="plain")  # the key is known: nothing is begun
+        plain = await client.start(flow.plain.options(key="plain"), "done")  # the key is known: nothing is begun
         assert (plain.id, await plain.result(LIMIT)) == (was["plain"].id, "done")
         assert await plain.value("what", str) == "done"
     async with Engine(store_url, work=True, workflows=flow.WORKFLOWS, queues=["upgrade"], pace=QUICK) as engine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
@@ -13,6 +14,7 @@ from typing import Any
 
 from perdure.authoring.fingerprint import fingerprint
 from perdure.authoring.queue import Routing, queued_steps
+from perdure.authoring.start import NO_OPTIONS, NamedWorkflow, Startable, StartOptions, WithOptions
 from perdure.authoring.task import QueueWork
 from perdure.authoring.workflow import DEFINED, Workflow
 from perdure.errors import DefinitionError, InvalidInput, UnknownKind
@@ -152,6 +154,15 @@ class Registry:
             f"no workflow {kind!r} is known here.{near} Import its module, and give it to the engine or worker."
         )
 
+    def startable(self, kind: str | Startable[Any, Any]) -> tuple[Workflow[Any, Any], StartOptions]:
+        """The workflow that is to be started, and the options of that start; raises UnknownKind."""
+        bare, options = (kind.workflow, kind.settings) if isinstance(kind, WithOptions) else (kind, NO_OPTIONS)
+        if isinstance(bare, NamedWorkflow):
+            bare = bare.name
+        if not isinstance(bare, str | Workflow):
+            raise DefinitionError(_not_startable(bare))
+        return self.find(bare), options
+
     def _add_all(self, members: Iterable[Any], source: str) -> None:
         members = list(members)
         found = list(workflows_of(members))
@@ -187,6 +198,24 @@ class Registry:
         source = source_of(function)
         if source not in self.sources:
             self.sources.append(source)
+
+
+def _not_startable(given: Any) -> str:
+    """What a person meant who wants to start this, and what to write instead."""
+    if inspect.iscoroutine(given):
+        given.close()  # or the interpreter says that it was never awaited
+        name = given.__name__
+        return f"{name}(...) is a call. Give the workflow and then its arguments: engine.start({name}, ...)."
+    noun = getattr(given, "noun", "")
+    if noun == "child":
+        name = given.name
+        return f"{name}.child is started by workflows only. Start the workflow itself: engine.start({name}, ...)."
+    if noun:
+        return f"{given.name} is a step. Call it in an `async def` that is marked with @workflow, and start that."
+    if callable(given):
+        name = getattr(given, "__qualname__", shown(given))
+        return f"{name} is not a workflow. Mark it with @workflow, and make it an `async def` if it is none."
+    return f"{shown(given)} is not a workflow. Give a workflow, or the name of one."
 
 
 def workflows_of(members: Iterable[Any]) -> Iterable[Workflow[Any, Any]]:

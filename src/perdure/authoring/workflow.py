@@ -6,12 +6,13 @@ from collections.abc import Callable, Coroutine
 from functools import update_wrapper
 from inspect import iscoroutinefunction
 from itertools import count
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 from weakref import WeakValueDictionary
 
 from perdure.authoring import purity
 from perdure.authoring.child import Child
 from perdure.authoring.definition import name_of, plain_function, seconds
+from perdure.authoring.start import Startable
 from perdure.authoring.turn import now, process_id, random, receive, set_state, tell, uuid
 from perdure.errors import DefinitionError, InvalidKey
 from perdure.kernel.child import is_task
@@ -33,7 +34,7 @@ It is what an engine hosts unless it is told otherwise.
 _order = count(1)
 
 
-class Workflow(Generic[P, R]):
+class Workflow(Startable[P, R]):
     """A function marked with :func:`workflow`. ``name`` is the kind of its processes.
 
     ``child`` is the workflow to be called as a child of another one: ``await order.child("A-17")``.

@@ -80,7 +80,8 @@ async def start(
             by_place, by_name = whole_input(flow, input)
         seconds = None if deadline is None else text.seconds_of(deadline)
         first = None if signal is None else _first_signal(signal)
-        handle = await engine.start(flow, *by_place, key=key, deadline=seconds, signal=first, **by_name)
+        options = flow.options(key=key, deadline=seconds, signal=first)
+        handle = await engine.start(options, *by_place, **by_name)
         await _answer(handle, wait=wait, json=json)
 
 

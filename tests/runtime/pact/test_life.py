@@ -191,7 +191,7 @@ async def test_while_the_file_is_locked_by_others_no_attempt_is_spent(
 
 
 async def test_a_process_is_started_in_the_transaction_of_a_step(engine: Engine, account: Account) -> None:
-    hooks["a"] = lambda: engine.within(attempt().connection).start(booking, account.kind, "b", key="b")
+    hooks["a"] = lambda: engine.within(attempt().connection).start(booking.options(key="b"), account.kind, "b")
     handle = await engine.start(booking, account.kind, "a")
     assert await handle.result(LIMIT) == "A"
     assert await (await engine.handle(booking, "b")).result(LIMIT) == "B"

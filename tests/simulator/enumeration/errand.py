@@ -37,7 +37,7 @@ async def errand(text: str) -> str:
 
 async def clerk(engine: Engine) -> object:
     """Order what has not been ordered yet: whoever begins again looks first at how far he had come."""
-    handle = await engine.start(errand, "E-1", key="E-1")
+    handle = await engine.start(errand.options(key="E-1"), "E-1")
     await _until(engine, handle, _edited)
     run, events = await _now(engine, handle)
     if run.run == 1:

@@ -34,7 +34,7 @@ async def purchase(order: str) -> list[str]:
 
 
 async def buyer(engine: Engine) -> object:
-    handle = await engine.start(purchase, "A-17", key="A-17", signal=("cents", 1299, "cents/A-17"))
+    handle = await engine.start(purchase.options(key="A-17", signal=("cents", 1299, "cents/A-17")), "A-17")
     await handle.signal("address", "Kyiv", key="address/A-17")
     return await handle.result()
 

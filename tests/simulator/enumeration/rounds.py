@@ -32,7 +32,7 @@ async def rounds(number: int = 1) -> str:
 
 async def captain(engine: Engine) -> object:
     """Follow from the first run on: a stream begins with the present one if nothing is said."""
-    handle = await engine.start(rounds, key="night")
+    handle = await engine.start(rounds.options(key="night"))
     walked = [value async for value in handle.values("walked", int, run=1)]
     return [walked, await handle.result()]
 

@@ -30,7 +30,7 @@ async def visit(name: str) -> str:
 
 
 async def follower(engine: Engine) -> object:
-    handle = await engine.start(visit, "Olha", key="Olha")
+    handle = await engine.start(visit.options(key="Olha"), "Olha")
     said = [value async for value in handle.values("said", str)]
     return [said, await handle.result()]
 

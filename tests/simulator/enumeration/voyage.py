@@ -47,7 +47,7 @@ async def voyage(ship: str) -> None:
 
 
 async def traveller(engine: Engine) -> object:
-    handle = await engine.start(voyage, "Argo", key="Argo")
+    handle = await engine.start(voyage.options(key="Argo"), "Argo")
     try:
         return await handle.result()
     except ProcessFailed as failed:

@@ -32,8 +32,8 @@ VERBS: dict[str, tuple[set[str], Verb]] = {
     "history": ({"look", "operate"}, lambda engine, id: engine.history(id)),
     "status": ({"look", "operate"}, lambda engine, id: engine.status(id)),
     "queues": ({"look", "operate"}, lambda engine, id: engine.queues.list()),
-    "start": ({"start"}, lambda engine, id: engine.start(bill, 2, key="own")),
-    "start with a signal": ({"start"}, lambda engine, id: engine.start(bill, 2, signal=("paid", 1))),
+    "start": ({"start"}, lambda engine, id: engine.start(bill.options(key="own"), 2)),
+    "start with a signal": ({"start"}, lambda engine, id: engine.start(bill.options(signal=("paid", 1)), 2)),
     "start many": ({"start"}, lambda engine, id: engine.start_many(bill, [[1], [2]])),
     "signal": ({"signal", "operate"}, lambda engine, id: engine.signal(id, "paid", 1)),
     "cancel": ({"operate"}, lambda engine, id: engine.cancel(id)),
@@ -188,7 +188,7 @@ async def test_the_answers_to_calls_are_read_by_whoever_may_call_and_no_other_ev
 
 async def test_a_narrow_login_works_behind_a_pooler(logins: str) -> None:
     async with Engine(f"{login(logins, 'start')}?pooler=transaction", registry=Registry()) as engine:
-        assert (await engine.start(bill, 2, key="pooled")).created
+        assert (await engine.start(bill.options(key="pooled"), 2)).created
 
 
 async def test_whoever_may_create_no_roles_is_told_what_to_hand_on(logins: str) -> None:

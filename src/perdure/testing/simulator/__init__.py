@@ -5,7 +5,7 @@
     from perdure.testing.simulator import Cluster, simulate
 
     async def scenario(cluster: Cluster) -> None:
-        handle = await cluster.client.start(order, "A-17", key="order/A-17")
+        handle = await cluster.client.start(order.options(key="order/A-17"), "A-17")
         assert await handle.result() == "shipped"
 
     def test_orders_survive_everything() -> None:

@@ -1,0 +1,69 @@
+"""What a process can be started from: a workflow, or its name where its code is not at hand; either with options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+FirstSignal: TypeAlias = tuple[str, object] | tuple[str, object, str]
+"""A signal that comes with a start: its name, its value, and its own key, if it has one."""
+
+
+class StartOptions(Struct, frozen=True):
+    """The options of one start, as :meth:`Startable.options` takes them."""
+
+    key: str | None = None
+    deadline: float | None = None
+    attributes: Mapping[str, Any] | None = None
+    signal: FirstSignal | None = None
+
+
+NO_OPTIONS = StartOptions()
+
+
+class Startable(Generic[P, R]):
+    """What ``engine.start`` takes before the workflow's own arguments: ``P`` are those, ``R`` is its result."""
+
+    def options(
+        self,
+        *,
+        key: str | None = None,
+        deadline: float | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        signal: FirstSignal | None = None,
+    ) -> WithOptions[P, R]:
+        """The same with options for one start: ``engine.start(order.options(key="A-17"), 1299)``.
+
+        ``key`` is the caller's own id, unique per kind: a second start with the same input answers the same process
+        with ``created`` false; with another input it raises KeyConflict. ``deadline`` in seconds from now ends the
+        process as failed if it is not finished by then. ``attributes`` can be searched for. ``signal`` is a name and a
+        value, and a key of its own as a third: it is stored with the process in one transaction, or sent to the one
+        that has the key; the handle says what became of it (``sent``).
+        """
+        return WithOptions(self, StartOptions(key, deadline, attributes, signal))
+
+
+class NamedWorkflow(Startable[..., Any]):
+    """A workflow known only by its name, which a worker elsewhere hosts."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name}, by name>"
+
+
+class WithOptions(Startable[P, R]):
+    """A workflow with the options of one start; ``options`` of it gives the workflow with others."""
+
+    def __init__(self, workflow: Startable[P, R], settings: StartOptions) -> None:
+        self.workflow: Startable[P, R] = workflow.workflow if isinstance(workflow, WithOptions) else workflow
+        self.settings = settings
+
+    def __repr__(self) -> str:
+        return f"<{self.workflow!r} with options>"

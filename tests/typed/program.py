@@ -1,0 +1,90 @@
+"""What type checkers see of Perdure: each ``type: ignore`` is a mistake that they must find, and nothing else is one.
+
+A checker that ignores a line without a mistake says so: that is an error too. This file is checked and never run.
+"""
+
+from __future__ import annotations
+
+from typing import Any, assert_type
+
+from perdure import BlockingEngine, Engine, Handle, NamedWorkflow, Step, Workflow, step, workflow
+from perdure.portal import BlockingHandle
+from perdure.view import ProcessView
+
+
+@step
+async def charge(order: str, cents: int) -> bool:
+    return cents > 0 and order != ""
+
+
+@step(queue="bank")
+async def refund(order: str) -> None: ...
+
+
+@workflow
+async def order(number: str, cents: int = 1299) -> str:
+    assert_type(await charge(number, cents), bool)
+    await charge(number, "1299")  # type: ignore[arg-type]
+    await charge.options(priority=1)(number)  # type: ignore[call-arg]
+    assert_type(await order.child(number, 7), str)
+    await order.child(7)  # type: ignore[arg-type]
+    await order.child.options(deadline=60.0)(number, cents=7)
+    return number
+
+
+@workflow(name="billing/keyed")
+async def keyed(key: str, signal: int) -> list[str]:
+    """Its parameters have the names of options."""
+    return [key] * signal
+
+
+async def start(engine: Engine) -> None:
+    assert_type(await engine.start(order, "A-17", 1299), Handle[str])
+    assert_type(await (await engine.start(order, "A-17")).result(), str)
+    assert_type(await engine.start(keyed, key="A-17", signal=7), Handle[list[str]])
+    assert_type(await engine.start(order.options(key="A-17", deadline=60), "A-17", cents=7), Handle[str])
+    assert_type(await engine.start(keyed.options(signal=("paid", 7)), "A-17", 7), Handle[list[str]])
+    assert_type(await engine.start("shop.order", "A-17", 7), Handle[Any])
+    assert_type(await engine.start(NamedWorkflow("shop.order").options(key="A-17"), "A-17"), Handle[Any])
+    assert_type(await engine.start_many(order, [("A-17",)]), list[Handle[str]])
+    assert_type(await engine.handle(order, "A-17"), Handle[str])
+    await engine.start(order)  # type: ignore[call-overload]
+    await engine.start(order, 17)  # type: ignore[call-overload]
+    await engine.start(order, "A-17", colour="red")  # type: ignore[call-arg]
+    await engine.start(order, "A-17", key="A-17")  # type: ignore[call-arg]
+    await engine.start(order.options(key=17), "A-17")  # type: ignore[arg-type, call-overload]
+    await engine.start(order.options(kei="A-17"), "A-17")  # type: ignore[call-arg, call-overload]
+    await engine.start(order("A-17"))  # type: ignore[call-overload]
+    await engine.start(charge, "A-17", 7)  # type: ignore[call-overload]
+
+
+async def buy(engine: Engine, cents: int) -> list[str]:
+    return [(await engine.start(order, "A-17", cents)).id]
+
+
+def block(engine: BlockingEngine, handle: BlockingHandle[int]) -> None:
+    assert_type(engine.start(order, "A-17", 7), BlockingHandle[str])
+    assert_type(engine.start(order.options(key="A-17"), "A-17").result(), str)
+    assert_type(engine.start("shop.order", 7), BlockingHandle[Any])
+    assert_type(engine.start_many(order, [("A-17",)]), list[BlockingHandle[str]])
+    assert_type(engine.handle(order, "A-17"), BlockingHandle[str])
+    assert_type(engine.status(handle.id), ProcessView)
+    assert_type(handle.status(), ProcessView)
+    assert_type(handle.result(1.0), int)
+    assert_type(handle.call("quote", 7), Any)
+    assert_type(engine.metrics(), dict[str, float])
+    assert_type(engine.run(buy, 7), list[str])
+    with BlockingEngine("sqlite:///shop.db", work=True) as opened:
+        assert_type(opened, BlockingEngine)
+    engine.start(order, key=7)  # type: ignore[call-overload]
+    engine.status()  # type: ignore[call-arg]
+    engine.run(buy, "7")  # type: ignore[arg-type]
+    handle.cancel(whom="Ann")  # type: ignore[call-arg]
+    BlockingEngine("sqlite:///shop.db", wrk=True)  # type: ignore[call-arg]
+
+
+def annotate(flow: Workflow[[str, int], str], part: Step[[str, int], bool], done: Handle[str]) -> str:
+    return f"{flow}, {part} and {done}"
+
+
+annotate(order, charge, charge)  # type: ignore[arg-type]
