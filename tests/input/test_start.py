@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from perdure.authoring.start import NamedWorkflow
+from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.engine import Engine
-from perdure.errors import InvalidInput, InvalidKey, PayloadError, PayloadTooLarge, UnknownKind
+from perdure.errors import DefinitionError, InvalidInput, InvalidKey, PayloadError, PayloadTooLarge, UnknownKind
 from perdure.limits import ATTRIBUTES_BYTES, KEY_BYTES, PAYLOAD_BYTES, PAYLOAD_DEPTH
 from perdure.store.base import Search
 from tests.input.door import LIMIT, REFUSED_VALUES, nested, refused
@@ -67,6 +69,33 @@ async def test_f32_arguments_of_the_wrong_type_or_number_are_refused(engine: Eng
     await refused(engine, misplaced, InvalidInput, "engine.start(ship.options(key=..., deadline=...), ...)")
     handle = await engine.start(ship, right, count=2)
     assert await handle.result(LIMIT) == "Oslo 5  2"
+
+
+@step
+async def weigh(parcel: Parcel) -> int:
+    return parcel.grams
+
+
+async def unmarked(number: int) -> int:
+    return number
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        (lambda: echo("x"), "engine.start(echo, ...)"),
+        (lambda: echo.child, "Start the workflow itself"),
+        (lambda: weigh, "Call it in an `async def` that is marked with @workflow"),
+        (lambda: unmarked, "Mark it with @workflow"),
+        (lambda: 7, "Give a workflow"),
+        (lambda: NamedWorkflow("input/nobody"), "Import its module"),
+    ],
+)
+async def test_what_is_no_workflow_is_not_started_and_the_error_says_what_to_write(
+    engine: Engine, given: Callable[[], Any], advice: str
+) -> None:
+    kind = UnknownKind if "module" in advice else DefinitionError
+    await refused(engine, engine.start(given(), "x"), kind, advice)
 
 
 async def test_f33_arguments_are_accepted_up_to_exactly_their_limit(engine: Engine) -> None:

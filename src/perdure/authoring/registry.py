@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from perdure.authoring.fingerprint import fingerprint
+from perdure.authoring.mentions import mentions
 from perdure.authoring.queue import Routing, queued_steps
 from perdure.authoring.start import NO_OPTIONS, NamedWorkflow, Startable, StartOptions, WithOptions
 from perdure.authoring.task import QueueWork
@@ -106,13 +107,18 @@ class Registry:
         self._note_source(member.function)
 
     def add(self, member: Workflow[Any, Any] | ModuleType | str) -> None:
-        """Add a workflow, every workflow of a module, or a module by name; raises DefinitionError."""
+        """Add a workflow with the queues of its steps, all that a module defines, or a module by name.
+
+        Raises DefinitionError.
+        """
         if isinstance(member, str):
             self.load(member)
         elif isinstance(member, ModuleType):
             self._add_all(vars(member).values(), f"module {member.__name__!r}")
         elif isinstance(member, Workflow):
             self._add(member)
+            for step in queued_steps_in(member):
+                self._serve_queue_of(step)
         else:
             raise DefinitionError(f"{member!r:.200} is no workflow. Add a function marked @workflow, or a module.")
 
@@ -145,7 +151,7 @@ class Registry:
         """The workflow of that name, or the given one once it is known; raises UnknownKind with near matches."""
         if isinstance(kind, Workflow):
             if self.versions.get((kind.name, kind.version)) is not kind:
-                self.add(kind)
+                self._add(kind)
             return kind
         if kind in self.kinds:
             return self.kinds[kind]
@@ -223,9 +229,16 @@ def workflows_of(members: Iterable[Any]) -> Iterable[Workflow[Any, Any]]:
     return (member for member in members if isinstance(member, Workflow))
 
 
+def queued_steps_in(workflow: Workflow[Any, Any]) -> Iterable[Any]:
+    """The queued steps that a workflow's code names, and their undos."""
+    for _, _, _, value in mentions(workflow.function):
+        undo = inspect.getattr_static(value, "undo", None)
+        yield from queued_steps_of((value, getattr(undo, "step", None)))
+
+
 def queued_steps_of(members: Iterable[Any]) -> Iterable[Any]:
     """The steps among ``members`` that wait in a queue."""
-    return (member for member in members if isinstance(getattr(member, "routing", None), Routing))
+    return (member for member in members if isinstance(inspect.getattr_static(member, "routing", None), Routing))
 
 
 def module_of(name: str) -> ModuleType:
