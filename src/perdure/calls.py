@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, TypeVar, overload
 
 from perdure import limits, request
+from perdure.clock import Duration
 from perdure.errors import CallRefused, CallUnanswered, KeyConflict, Overloaded
 from perdure.kernel.event import ANSWERS, Event, EventType
 from perdure.kernel.failure import Failure
@@ -78,16 +79,16 @@ class Calls(Values):
     @overload
     async def call(
         self, process: Reference, name: str, value: object, type: type[T], *, key: str | None = None,
-        timeout: float | None = None, who: str = "", why: str = "", origin: str = "client",
+        timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
     ) -> T: ...  # fmt: skip
     @overload
     async def call(
         self, process: Reference, name: str, value: object = None, type: Any = Any, *, key: str | None = None,
-        timeout: float | None = None, who: str = "", why: str = "", origin: str = "client",
+        timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
     ) -> Any: ...  # fmt: skip
     async def call(
         self, process: Reference, name: str, value: object = None, type: Any = Any, *, key: str | None = None,
-        timeout: float | None = None, who: str = "", why: str = "", origin: str = "client",
+        timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
     ) -> Any:  # fmt: skip
         """Ask a process something, which its code gets by ``receive(name, Call[...])``; its answer, as ``type``.
 

@@ -14,7 +14,7 @@ from perdure.authoring.registry import Registry
 from perdure.authoring.start import Startable, StartOptions
 from perdure.authoring.workflow import Workflow
 from perdure.calls import Answers, Calls
-from perdure.clock import Machine
+from perdure.clock import Duration, Machine
 from perdure.errors import (
     InvalidInput,
     KeyConflict,
@@ -208,7 +208,7 @@ class Client(Calls):
         return Handle(self, process.id, process.kind, process.key, created=False, result_type=type)
 
     async def result(
-        self, process: Reference, *, timeout: float | None = None, type: Any = Any, known: bool = False
+        self, process: Reference, *, timeout: Duration | None = None, type: Any = Any, known: bool = False
     ) -> Any:
         """Wait for the end of a process and give its result, decoded to ``type``.
 

@@ -11,14 +11,18 @@ import random
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from struct import Struct
 from threading import Thread
 from time import monotonic, time_ns  # by value: a turn puts a wall before these names of the module
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 MICROSECOND = 1
 SECOND = 1_000_000
+
+Duration: TypeAlias = float | timedelta
+"""How long: seconds, or a timedelta."""
 
 
 _boottime: int | None = getattr(time, "CLOCK_BOOTTIME", None)
@@ -147,6 +151,11 @@ _last = 0
 _chance: list[int] = []
 """Chance drawn ahead, since each draw is a system call; a forked child forgets its parent's."""
 os.register_at_fork(after_in_child=_chance.clear)
+
+
+def in_seconds(duration: Any) -> Any:
+    """A timedelta in seconds; anything else is given back as it is, for whoever wants a number to check."""
+    return duration.total_seconds() if isinstance(duration, timedelta) else duration
 
 
 def microseconds(seconds: float) -> int:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from perdure import limits, request
 from perdure.answer import asked
-from perdure.clock import Machine, microseconds
+from perdure.clock import Duration, Machine, microseconds
 from perdure.errors import BadRecord, IllegalMove, PerdureError, ProcessNotFound
 from perdure.kernel import command, hand, run, transition
 from perdure.kernel.child import beforehand, without_orders
@@ -60,7 +60,7 @@ class Commands:
         self,
         process: Reference,
         *,
-        deadline: float | None = None,
+        deadline: Duration | None = None,
         who: str = "",
         why: str = "",
         origin: str = "client",

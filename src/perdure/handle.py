@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from perdure.clock import Duration
 from perdure.kernel.event import Event
 from perdure.kernel.message import SendVerdict
 from perdure.kernel.names import id_text
@@ -30,10 +31,10 @@ class Asked:
         self.id_bytes = id_bytes
 
     @overload
-    async def value(self, name: str, type: type[T], *, wait: float = 0, default: T = NO_DEFAULT) -> T: ...
+    async def value(self, name: str, type: type[T], *, wait: Duration = 0, default: T = NO_DEFAULT) -> T: ...
     @overload
-    async def value(self, name: str, type: Any = Any, *, wait: float = 0, default: Any = NO_DEFAULT) -> Any: ...
-    async def value(self, name: str, type: Any = Any, *, wait: float = 0, default: Any = NO_DEFAULT) -> Any:
+    async def value(self, name: str, type: Any = Any, *, wait: Duration = 0, default: Any = NO_DEFAULT) -> Any: ...
+    async def value(self, name: str, type: Any = Any, *, wait: Duration = 0, default: Any = NO_DEFAULT) -> Any:
         """The value that the process has published last under that name; see :meth:`Client.value`."""
         return await self._client.value(self.id_bytes, name, type, wait=wait, default=default)
 
@@ -53,14 +54,26 @@ class Asked:
 
     @overload
     async def call(
-        self, name: str, value: object, type: type[T], *, key: str | None = None, timeout: float | None = None
+        self, name: str, value: object, type: type[T], *, key: str | None = None, timeout: Duration | None = None
     ) -> T: ...
     @overload
     async def call(
-        self, name: str, value: object = None, type: Any = Any, *, key: str | None = None, timeout: float | None = None
+        self,
+        name: str,
+        value: object = None,
+        type: Any = Any,
+        *,
+        key: str | None = None,
+        timeout: Duration | None = None,
     ) -> Any: ...
     async def call(
-        self, name: str, value: object = None, type: Any = Any, *, key: str | None = None, timeout: float | None = None
+        self,
+        name: str,
+        value: object = None,
+        type: Any = Any,
+        *,
+        key: str | None = None,
+        timeout: Duration | None = None,
     ) -> Any:
         """Ask the process something and wait for its answer, as ``type``; see :meth:`Client.call`."""
         return await self._client.call(self.id_bytes, name, value, type, key=key, timeout=timeout)
@@ -95,7 +108,7 @@ class Handle(Asked, Generic[Result]):
     def __repr__(self) -> str:
         return f"<Handle {self.kind} {self.key or self.id}>"
 
-    async def result(self, timeout: float | None = None) -> Result:
+    async def result(self, timeout: Duration | None = None) -> Result:
         """Wait for the end and give the result. ``timeout`` in seconds raises TimeoutError; the process goes on.
 
         Raises ProcessFailed, ProcessCancelled or ProcessBroken if it did not complete.
@@ -115,7 +128,7 @@ class Handle(Asked, Generic[Result]):
         """Send a signal; ``key`` makes a repeat with the same key count once."""
         return await self._client.signal(self.id_bytes, name, value, key=key)
 
-    async def cancel(self, *, deadline: float | None = None, who: str = "", why: str = "") -> SendVerdict:
+    async def cancel(self, *, deadline: Duration | None = None, who: str = "", why: str = "") -> SendVerdict:
         """Ask the process to cancel: its code gets CancelledError where it waits, and may clean up.
 
         If it has not ended ``deadline`` seconds from now it is terminated.

@@ -17,6 +17,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 from perdure.authoring.start import Startable
 from perdure.authoring.workflow import Workflow
 from perdure.client import Client
+from perdure.clock import Duration
 from perdure.engine import Engine
 from perdure.errors import PerdureError
 from perdure.guest import Blocking, BlockingGuest, blocking_guest
@@ -104,7 +105,7 @@ class BlockingHandle(Generic[Result]):
         """Run a verb of :class:`Handle` on the engine's event loop."""
         return self._engine.run(lambda engine: verb(self._handle, *args, **kwargs))
 
-    def result(self, timeout: float | None = None) -> Result:
+    def result(self, timeout: Duration | None = None) -> Result:
         """Wait for the end and give the result: see :meth:`Handle.result`."""
         return self._engine.run(lambda engine: self._handle.result(timeout))
 

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure import limits, request
+from perdure.clock import Duration
 from perdure.errors import IllegalMove, InvalidInput
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.names import check_name
@@ -64,7 +65,7 @@ class Queues:
         *,
         concurrency: int | None = None,
         rate: int | None = None,
-        per: float | None = None,
+        per: Duration | None = None,
         share_concurrency: int | None = None,
         who: str = "",
         why: str = "",

@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 from perdure import limits
 from perdure.authoring.start import StartOptions
 from perdure.authoring.workflow import Workflow
-from perdure.clock import microseconds
+from perdure.clock import in_seconds, microseconds
 from perdure.errors import InboxFull, InvalidInput, InvalidKey, PayloadError
 from perdure.kernel.failure import safe_text
 from perdure.kernel.message import SendAnswer, SendVerdict, call_key
@@ -38,21 +38,27 @@ def reference(process: Reference) -> bytes:
     return process
 
 
-def duration(seconds: Any, what: str) -> int:
-    """A time limit in microseconds; raises InvalidInput unless it is a number of seconds above 0."""
+def duration(given: Any, what: str) -> int:
+    """A time limit in microseconds; raises InvalidInput unless it is seconds above 0, or such a timedelta."""
+    seconds = in_seconds(given)
     right = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not right or not 0 < seconds <= limits.FARTHEST_SECONDS:
         most = limits.FARTHEST_SECONDS
-        raise InvalidInput(f"{what} is {shown(seconds)}. Give seconds, more than 0 and at most {most:,.0f}.")
+        raise InvalidInput(
+            f"{what} is {shown(given)}. Give seconds or a timedelta, more than 0 and at most {most:,.0f} s."
+        )
     return microseconds(seconds)
 
 
-def timeout(seconds: Any) -> float | None:
+def timeout(given: Any) -> float | None:
     """How long to wait, in seconds; raises InvalidInput."""
+    seconds = in_seconds(given)
     if seconds is None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
-        raise InvalidInput(f"the timeout is {shown(seconds)}. Give seconds, 0 or more, or None to wait for ever.")
+        raise InvalidInput(
+            f"the timeout is {shown(given)}. Give seconds or a timedelta, 0 or more; None waits for ever."
+        )
     return min(float(seconds), limits.FARTHEST_SECONDS)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 from perdure import limits, request
+from perdure.clock import Duration
 from perdure.command import Commands
 from perdure.errors import InvalidInput, NothingPublished
 from perdure.handle import NO_DEFAULT
@@ -118,14 +119,14 @@ class Values(Commands):
 
     @overload
     async def value(
-        self, process: Reference, name: str, type: type[T], *, wait: float = 0, default: T = NO_DEFAULT
+        self, process: Reference, name: str, type: type[T], *, wait: Duration = 0, default: T = NO_DEFAULT
     ) -> T: ...
     @overload
     async def value(
-        self, process: Reference, name: str, type: Any = Any, *, wait: float = 0, default: Any = NO_DEFAULT
+        self, process: Reference, name: str, type: Any = Any, *, wait: Duration = 0, default: Any = NO_DEFAULT
     ) -> Any: ...
     async def value(
-        self, process: Reference, name: str, type: Any = Any, *, wait: float = 0, default: Any = NO_DEFAULT
+        self, process: Reference, name: str, type: Any = Any, *, wait: Duration = 0, default: Any = NO_DEFAULT
     ) -> Any:
         """The value that a process has published last under that name, as ``type``.
 

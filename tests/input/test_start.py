@@ -196,6 +196,9 @@ async def test_f33_attributes_are_accepted_up_to_exactly_their_limit(engine: Eng
 async def test_r22_a_deadline_that_is_no_time_is_refused(engine: Engine) -> None:
     for deadline in (0, -1, float("nan"), float("inf"), 1e300, True, "5"):
         await refused(
-            engine, engine.start(echo.options(deadline=deadline), 1), InvalidInput, "Give seconds, more than 0"
+            engine,
+            engine.start(echo.options(deadline=deadline), 1),
+            InvalidInput,
+            "Give seconds or a timedelta, more than 0",
         )  # type: ignore[arg-type]
     assert await engine.list(Search(kind="input/echo")) == []

@@ -11,7 +11,7 @@ from perdure.authoring.ask import OnParentEnd
 from perdure.authoring.definition import seconds
 from perdure.authoring.presence import turns
 from perdure.authoring.undo import undo_of
-from perdure.clock import microseconds
+from perdure.clock import Duration, microseconds
 from perdure.errors import DefinitionError, ProcessCancelled, ProcessFailed, WorkflowMisuse
 from perdure.kernel.child import depth
 from perdure.kernel.failure import Failure
@@ -41,7 +41,7 @@ class Child(Generic[P, R]):
         *,
         on_parent_end: OnParentEnd = "cancel",
         priority: int | None = None,
-        deadline: float | None = None,
+        deadline: Duration | None = None,
         attributes: Mapping[str, Any] | None = None,
         undo: Step[..., Any] | None = None,
     ) -> None:
@@ -67,7 +67,7 @@ class Child(Generic[P, R]):
         *,
         on_parent_end: OnParentEnd = "cancel",
         priority: int | None = None,
-        deadline: float | None = None,
+        deadline: Duration | None = None,
         attributes: Mapping[str, Any] | None = None,
         undo: Step[..., Any] | None = None,
     ) -> Child[P, R]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from perdure.clock import in_seconds
 from perdure.errors import DefinitionError, InvalidKey
 from perdure.kernel.names import check_name
 
@@ -58,8 +59,9 @@ def plain_function(function: Any, what: str) -> FunctionType:
 
 def seconds(what: str, value: Any, owner: str) -> float | None:
     """A duration in seconds as a float, or None; raises DefinitionError."""
+    value = in_seconds(value)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise DefinitionError(f"{owner} has {what}={value!r}. Give seconds, more than 0 and finite.")
+        raise DefinitionError(f"{owner} has {what}={value!r}. Give seconds or a timedelta, more than 0 and finite.")
     return float(value)

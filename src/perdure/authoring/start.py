@@ -7,6 +7,8 @@ from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from perdure.clock import Duration
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -18,7 +20,7 @@ class StartOptions(Struct, frozen=True):
     """The options of one start, as :meth:`Startable.options` takes them."""
 
     key: str | None = None
-    deadline: float | None = None
+    deadline: Duration | None = None
     attributes: Mapping[str, Any] | None = None
     signal: FirstSignal | None = None
 
@@ -33,7 +35,7 @@ class Startable(Generic[P, R]):
         self,
         *,
         key: str | None = None,
-        deadline: float | None = None,
+        deadline: Duration | None = None,
         attributes: Mapping[str, Any] | None = None,
         signal: FirstSignal | None = None,
     ) -> WithOptions[P, R]:

@@ -18,6 +18,7 @@ from perdure.authoring.presence import turns
 from perdure.authoring.queue import Accept, note, routing, task_process, with_numbers
 from perdure.authoring.transaction import joint
 from perdure.authoring.undo import undo_of
+from perdure.clock import Duration
 from perdure.errors import DefinitionError
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType
@@ -42,14 +43,14 @@ class Step(Generic[P, R]):
         *,
         name: str | None = None,
         retry: Retry | None = None,
-        timeout: float | None = STEP_TIMEOUT_SECONDS,
+        timeout: Duration | None = STEP_TIMEOUT_SECONDS,
         permanent: type[BaseException] | tuple[type[BaseException], ...] = (),
         undo: Step[..., Any] | None = None,
         hard: bool = False,
         memory: int | str | None = None,
         queue: str | None = None,
         priority: int | None = None,
-        total: float | None = None,
+        total: Duration | None = None,
         total_force: bool | None = None,
         accept: Accept | None = None,
         cost: int | None = None,
@@ -83,16 +84,16 @@ class Step(Generic[P, R]):
         self,
         *,
         retry: Retry | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         queue: str | None = None,
         priority: int | None = None,
         label: str | None = None,
-        total: float | None = None,
+        total: Duration | None = None,
         total_force: bool | None = None,
         accept: Accept | None = None,
         share: str | None = None,
         cost: int | None = None,
-        delay: float | None = None,
+        delay: Duration | None = None,
     ) -> Step[P, R]:
         """The same step with other settings for one place in a workflow; raises DefinitionError.
 
@@ -162,14 +163,14 @@ def step(
     *,
     name: str | None = None,
     retry: Retry | None = None,
-    timeout: float | None = STEP_TIMEOUT_SECONDS,
+    timeout: Duration | None = STEP_TIMEOUT_SECONDS,
     permanent: type[BaseException] | tuple[type[BaseException], ...] = (),
     undo: Step[..., Any] | None = None,
     hard: bool = False,
     memory: int | str | None = None,
     queue: str | None = None,
     priority: int | None = None,
-    total: float | None = None,
+    total: Duration | None = None,
     total_force: bool | None = None,
     accept: Accept | None = None,
     cost: int | None = None,

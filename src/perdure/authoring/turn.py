@@ -9,7 +9,7 @@ from uuid import UUID
 
 from perdure.authoring.presence import current_turn, turn_for
 from perdure.authoring.turn_loop import Post
-from perdure.clock import Machine
+from perdure.clock import Duration, Machine, in_seconds
 from perdure.kernel import payload
 from perdure.kernel.names import check_key, check_name, id_bytes, id_text
 
@@ -47,17 +47,17 @@ def process_id() -> str:
 
 
 @overload
-async def receive(name: str, type: type[T], *, timeout: float | None = None) -> T: ...
+async def receive(name: str, type: type[T], *, timeout: Duration | None = None) -> T: ...
 @overload
-async def receive(name: str, type: Any = Any, *, timeout: float | None = None) -> Any: ...
-async def receive(name: str, type: Any = Any, *, timeout: float | None = None) -> Any:
+async def receive(name: str, type: Any = Any, *, timeout: Duration | None = None) -> Any: ...
+async def receive(name: str, type: Any = Any, *, timeout: Duration | None = None) -> Any:
     """The next signal of that name, as ``type``, in the order in which signals were sent.
 
     ``Call[Quote]`` as type gives what somebody has asked, to be answered; else a call counts as answered when it is
     received. Raises TimeoutError if none comes within ``timeout`` seconds, PayloadError if a signal does not fit.
     """
     loop = turn_for("receive")
-    return await loop.mailbox(check_name(name, "the name of the signal")).take(loop, type, timeout)
+    return await loop.mailbox(check_name(name, "the name of the signal")).take(loop, type, in_seconds(timeout))
 
 
 def tell(process: str, name: str, value: Any = None, *, key: str | None = None) -> None:

@@ -14,6 +14,7 @@ from perdure.authoring.child import Child
 from perdure.authoring.definition import name_of, plain_function, seconds
 from perdure.authoring.start import Startable
 from perdure.authoring.turn import now, process_id, random, receive, set_state, tell, uuid
+from perdure.clock import Duration
 from perdure.errors import DefinitionError, InvalidKey
 from perdure.kernel.child import is_task
 from perdure.kernel.failure import Failure
@@ -48,8 +49,8 @@ class Workflow(Startable[P, R]):
         *,
         name: str | None = None,
         version: str = "",
-        deadline: float | None = None,
-        idle: float | None = None,
+        deadline: Duration | None = None,
+        idle: Duration | None = None,
     ) -> None:
         self.function = plain_function(function, "workflow")
         self.name = name_of(self.function, name, "workflow")
@@ -92,8 +93,8 @@ def workflow(
     *,
     name: str | None = None,
     version: str = "",
-    deadline: float | None = None,
-    idle: float | None = None,
+    deadline: Duration | None = None,
+    idle: Duration | None = None,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Workflow[P, R]]: ...
 def workflow(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Mark an ``async def`` as a workflow, whose calls can be started as durable processes; raises DefinitionError."""

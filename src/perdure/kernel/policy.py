@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Any, ClassVar
 
 from perdure import limits
+from perdure.clock import Duration, in_seconds
 from perdure.errors import DefinitionError, InvalidInput, Permanent, WorkflowMisuse
 from perdure.kernel.plain import shown
 
@@ -16,10 +17,9 @@ HOPELESS = (Permanent, DefinitionError, InvalidInput, WorkflowMisuse)
 ErrorClasses = type[BaseException] | tuple[type[BaseException], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Retry:
-    """When to try a failed step again. Durations are seconds; ``attempts`` counts executions, the first included.
-
+    """When to try a failed step again; durations are seconds or timedeltas. ``attempts`` counts all executions.
     The delay after the n-th failure is ``first * factor ** (n - 1)``, at most ``cap``, spread by ``jitter`` (0.2 is
     20 % of the interval up or down, 0 is exact). ``total`` bounds the whole: no attempt starts later than that after
     the first. Retried are the errors of the classes ``on`` (empty means all) that are of no class in ``never``.
@@ -29,22 +29,34 @@ class Retry:
     ``total`` ends that wait, with an attempt. None is no bound.
     """
 
-    attempts: int = 3
-    first: float = 1.0
-    factor: float = 2.0
-    cap: float = 60.0
-    jitter: float = 0.2
-    total: float | None = None
-    on: ErrorClasses = (Exception,)
-    never: ErrorClasses = ()
-    budget: int | None = limits.RETRY_BUDGET_TRIES
+    attempts: int
+    first: float
+    factor: float
+    cap: float
+    jitter: float
+    total: float | None
+    on: ErrorClasses
+    never: ErrorClasses
+    budget: int | None
 
     NONE: ClassVar[Retry]
 
-    def __post_init__(self) -> None:
-        on, never = _classes("on", self.on) or (Exception,), _classes("never", self.never)
-        object.__setattr__(self, "on", on)
-        object.__setattr__(self, "never", never)
+    def __init__(
+        self,
+        attempts: int = 3,
+        first: Duration = 1.0,
+        factor: float = 2.0,
+        cap: Duration = 60.0,
+        jitter: float = 0.2,
+        total: Duration | None = None,
+        on: ErrorClasses = (Exception,),
+        never: ErrorClasses = (),
+        budget: int | None = limits.RETRY_BUDGET_TRIES,
+    ) -> None:
+        on, never = _classes("on", on) or (Exception,), _classes("never", never)
+        given = attempts, in_seconds(first), factor, in_seconds(cap), jitter, in_seconds(total), on, never, budget
+        for field, value in zip(fields(self), given, strict=True):
+            object.__setattr__(self, field.name, value)
         if type(self.attempts) is not int or self.attempts < 1:
             raise _wrong("attempts", self.attempts, "a whole number from 1 (1 means no retry)")
         _check_number("first", self.first, 0.0, None)
