@@ -11,7 +11,17 @@ from perdure.authoring.saga import saga
 from perdure.authoring.start import NamedWorkflow
 from perdure.authoring.step import Step, attempt, step
 from perdure.authoring.version import patched
-from perdure.authoring.workflow import Workflow, now, process_id, random, receive, set_state, tell, uuid, workflow
+from perdure.authoring.workflow import (
+    Workflow,
+    new_uuid,
+    now,
+    process_id,
+    random_source,
+    receive,
+    set_state,
+    tell,
+    workflow,
+)
 from perdure.engine import Engine
 from perdure.errors import (
     PerdureError,
@@ -48,18 +58,18 @@ __all__ = [
     "attempt",
     "codec",
     "continue_as_new",
+    "new_uuid",
     "now",
     "offload",
     "patched",
     "process_id",
     "publish",
-    "random",
+    "random_source",
     "receive",
     "saga",
     "set_attributes",
     "set_state",
     "step",
     "tell",
-    "uuid",
     "workflow",
 ]

@@ -143,6 +143,7 @@ class Client(Calls):
         kwargs: Mapping[str, Any],
         options: StartOptions,
     ) -> Process:
+        request.outside_a_turn()
         if options.key is not None:
             check_key(options.key)
         seconds = workflow.deadline if options.deadline is None else options.deadline
@@ -195,6 +196,7 @@ class Client(Calls):
     async def handle(self, workflow: str, key: str) -> Handle[Any]: ...
     async def handle(self, workflow: Workflow[Any, Any] | str, key: str) -> Handle[Any]:
         """The handle of the process with that key; raises ProcessNotFound."""
+        request.outside_a_turn()
         kind = workflow if isinstance(workflow, str) else workflow.name
         found = await self.store.search(Search(kind=kind, key=key, limit=1))
         if not found:
@@ -214,6 +216,7 @@ class Client(Calls):
 
         ``known`` says that the process exists, as whoever holds a handle knows: it saves a look at the store.
         """
+        request.outside_a_turn()
         id = request.reference(process)
         limit = request.timeout(timeout)
         ended, here = None, self.in_hand(id)
@@ -235,6 +238,8 @@ class Client(Calls):
         text = f"{ended.kind} {ended.key or id_text(id)} {ended.status}: {failure.type}: {failure.message}"
         if failure.undone and not failure.owed:
             text = f"{text.rstrip('.')}; compensated: {', '.join(failure.undone)}"
+        elif error is ProcessFailed:
+            text = f"{text.rstrip(': .')}. `perdure retry {id_text(id)}` goes on from its last good event"
         raise error(
             text.rstrip(": "), type=failure.type, detail=failure.message, undone=failure.undone, owed=failure.owed
         )
@@ -246,6 +251,7 @@ class Client(Calls):
 
     async def list(self, search: Search | None = None) -> Sequence[ProcessView]:
         """Processes that fit the search, newest first."""
+        request.outside_a_turn()
         rows = await self.store.search(request.search(search))
         now, names = await self.store.now(), await self._worker_names()
         queues = await standing(self.store, rows)
@@ -253,6 +259,7 @@ class Client(Calls):
 
     async def count(self, search: Search | None = None) -> dict[str, dict[str, int]]:
         """How many processes there are: by kind, then by status."""
+        request.outside_a_turn()
         counts: dict[str, dict[str, int]] = {}
         for kind, status, number in await self.store.count(request.search(search)):
             counts.setdefault(kind, {})[status.value] = number

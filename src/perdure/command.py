@@ -50,6 +50,7 @@ class Commands:
 
     async def row(self, process: Reference) -> Process:
         """The stored row of a process; raises ProcessNotFound."""
+        request.outside_a_turn()
         id = request.reference(process)
         found = await self.store.search(Search(ids=(id,), limit=1))
         if not found:
@@ -201,6 +202,7 @@ class Commands:
     async def _post(
         self, id: bytes, type: MessageType, name: str, raw: bytes, key: str | None, sender: bytes | None
     ) -> SendAnswer:
+        request.outside_a_turn()
         message = Message(self.machine.new_id(), id, type, name, raw, key, sender)
         answer: SendAnswer = await asked(self.doors.send, message)
         if answer.verdict is SendVerdict.NOT_FOUND:

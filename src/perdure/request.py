@@ -9,10 +9,11 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from perdure import limits
+from perdure.authoring.presence import current_turn
 from perdure.authoring.start import StartOptions
 from perdure.authoring.workflow import Workflow
 from perdure.clock import in_seconds, microseconds
-from perdure.errors import InboxFull, InvalidInput, InvalidKey, PayloadError
+from perdure.errors import InboxFull, InvalidInput, InvalidKey, PayloadError, WorkflowMisuse
 from perdure.kernel.failure import safe_text
 from perdure.kernel.message import SendAnswer, SendVerdict, call_key
 from perdure.kernel.names import check_key, check_name, id_bytes, id_text
@@ -27,6 +28,15 @@ Reference = bytes | str
 
 _NUL = b"\\u0000"
 _ROWS_AT_MOST = 100 * limits.LIST_ROWS
+
+
+def outside_a_turn() -> None:
+    """Raise WorkflowMisuse in workflow code, of which a replay would ask the same of the store again."""
+    if current_turn() is not None:
+        raise WorkflowMisuse(
+            "an engine was asked from workflow code, which would ask it again at every replay. Start a child with "
+            "`order.child(...)`, send a signal with `tell(...)`, or ask in a step."
+        )
 
 
 def reference(process: Reference) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perdure.authoring.step import step
-from perdure.authoring.workflow import now, random, receive, set_state, uuid, workflow
+from perdure.authoring.workflow import new_uuid, now, random_source, receive, set_state, workflow
 from perdure.errors import StepError
 from tests.authoring.life import cancelled_anywhere, lived
 
@@ -258,15 +258,15 @@ async def generating() -> list[int]:
 
 @workflow
 async def chancing() -> list[Any]:
-    generator = random()
-    first = [generator.random(), str(uuid())]
+    generator = random_source()
+    first = [generator.random(), str(new_uuid())]
     names = await asyncio.gather(*[_named(number) for number in range(3)])
     return [*first, *names, generator.randint(0, 10**9)]
 
 
 async def _named(number: int) -> str:
     await double(number)
-    return str(uuid())
+    return str(new_uuid())
 
 
 @workflow

@@ -11,7 +11,7 @@ import pytest
 
 from perdure.authoring.attempt import ATTEMPT, Attempt
 from perdure.authoring.step import Step, attempt, step
-from perdure.authoring.workflow import Workflow, now, process_id, random, set_state, uuid, workflow
+from perdure.authoring.workflow import Workflow, new_uuid, now, process_id, random_source, set_state, workflow
 from perdure.errors import DefinitionError, InvalidInput, PayloadError, WorkflowMisuse
 from perdure.kernel.policy import Retry
 from perdure.kernel.process import Process
@@ -177,11 +177,11 @@ def test_arguments_that_do_not_fit_are_refused_in_the_workflow_before_anything_i
 
 def test_in_turn_functions_work_in_unit_tests_as_far_as_they_make_sense() -> None:
     assert now().tzinfo is not None
-    assert uuid() != uuid()
+    assert new_uuid() != new_uuid()
     set_state({"seen": "by nobody"})
     with pytest.raises(PayloadError):
         set_state(object())
-    for lost in (process_id, random):
+    for lost in (process_id, random_source):
         with pytest.raises(WorkflowMisuse, match="belongs in a workflow"):
             lost()
 

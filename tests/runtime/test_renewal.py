@@ -11,7 +11,7 @@ from perdure.authoring.renewal import continue_as_new
 from perdure.authoring.saga import saga
 from perdure.authoring.step import attempt, step
 from perdure.authoring.version import patched
-from perdure.authoring.workflow import receive, set_state, uuid, workflow
+from perdure.authoring.workflow import new_uuid, receive, set_state, workflow
 from perdure.cli import fact
 from perdure.engine import Engine
 from perdure.errors import InvalidInput, ProcessCancelled, ProcessFailed, WorkflowMisuse
@@ -268,7 +268,7 @@ async def test_what_still_runs_is_cancelled_as_at_a_return(opened: Open) -> None
 async def test_each_run_has_chance_and_patches_of_its_own(opened: Open) -> None:
     @workflow
     async def chances(seen: list[str]) -> list[str]:
-        seen = [*seen, f"{uuid()} {patched('later')}"]
+        seen = [*seen, f"{new_uuid()} {patched('later')}"]
         await receive("go")
         if len(seen) < 3:
             continue_as_new(seen)
@@ -316,7 +316,7 @@ async def test_a_restart_begins_the_present_round_again_with_its_arguments_and_s
         await receive("go")
         if number < 2:
             continue_as_new(number + 1)
-        return [number, await receive("name", str), str(uuid())]
+        return [number, await receive("name", str), str(new_uuid())]
 
     engine, _ = await opened(work=True, workflows=[rounds])
     handle = await engine.start(rounds, 1)

@@ -23,7 +23,7 @@ def check(function: FunctionType, what: str) -> None:
         where = f"{reader.co_qualname} ({reader.co_filename}:{reader.co_firstlineno})"
         raise DefinitionError(
             f"{what} would differ at every replay: {where} uses {call}. "
-            f"Use perdure.now(), perdure.random() or perdure.uuid(), name the module, or move it into a step."
+            f"Use perdure.now(), perdure.random_source() or perdure.new_uuid(), name the module, or use a step."
         )
 
 

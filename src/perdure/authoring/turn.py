@@ -27,12 +27,12 @@ def now() -> datetime:
     return _EPOCH + timedelta(microseconds=_machine.now() if loop is None else loop.now)
 
 
-def random() -> Random:
+def random_source() -> Random:
     """The process's own source of chance, the same at every replay."""
-    return turn_for("random").chance
+    return turn_for("random_source").chance
 
 
-def uuid() -> UUID:
+def new_uuid() -> UUID:
     """A fresh UUID (version 4), the same at every replay; outside of a workflow a new one each time."""
     loop = current_turn()
     if loop is None or loop.dead:

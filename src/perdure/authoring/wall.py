@@ -155,7 +155,7 @@ def _gate_chance() -> None:
     _gate(os, "getrandom", lambda loop, size, flags=0: loop.chance.randbytes(size))
     random._urandom = vars(os)["urandom"]  # type: ignore[attr-defined]  # what SystemRandom and secrets use
     for name in _MACHINE_IDS:
-        _gate(uuid, name, _refusal(f"uuid.{name}() differs at every replay. Use perdure.uuid() or uuid.uuid4()."))
+        _gate(uuid, name, _refusal(f"uuid.{name}() differs at every replay. Use perdure.new_uuid() or uuid.uuid4()."))
     seed = random.Random.seed
 
     def seeded(self: random.Random, a: Any = None, version: int = 2) -> None:

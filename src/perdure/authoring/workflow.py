@@ -13,7 +13,7 @@ from perdure.authoring import purity
 from perdure.authoring.child import Child
 from perdure.authoring.definition import name_of, plain_function, seconds
 from perdure.authoring.start import Startable
-from perdure.authoring.turn import now, process_id, random, receive, set_state, tell, uuid
+from perdure.authoring.turn import new_uuid, now, process_id, random_source, receive, set_state, tell
 from perdure.clock import Duration
 from perdure.errors import DefinitionError, InvalidKey
 from perdure.kernel.child import is_task
@@ -21,7 +21,7 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.names import check_name
 from perdure.kernel.payload import CallShape
 
-__all__ = ["Workflow", "now", "process_id", "random", "receive", "set_state", "tell", "uuid", "workflow"]
+__all__ = ["Workflow", "new_uuid", "now", "process_id", "random_source", "receive", "set_state", "tell", "workflow"]
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import traceback
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -12,6 +14,7 @@ from perdure.errors import PerdureError, Permanent, StepError, StepTimeout
 from perdure.kernel.recorded import reader
 from perdure.limits import ERROR_TEXT_BYTES, NAME_BYTES, STACK_TEXT_BYTES
 
+_CAUSES = 5
 _CUT = "… (cut)"
 # Control characters but line feed and tab, line separators, and marks that turn the direction of text.
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -68,8 +71,7 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
         times = "once" if self.attempts == 1 else f"{self.attempts} times"
         said = f"{self.type}: {self.message}" if self.message else self.type
         return kind(
-            f"step {step!r} failed, tried {times}: {said}. "
-            "Catch this error in the workflow, or mend its cause and run `perdure retry`.",
+            f"step {step!r} failed, tried {times}: {said}",
             step=step,
             type=self.type,
             attempts=self.attempts,
@@ -104,9 +106,25 @@ def safe_text(text: str, limit: int, *, keep_end: bool = False) -> str:
 
 def _message(error: BaseException) -> str:
     try:
+        if isinstance(error, BaseExceptionGroup):
+            return f"{error}: {'; '.join(_leaves(error))}"
         return str(error)
     except Exception as second:
         return f"(its text cannot be had: {second.__class__.__name__})"
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[str]:
+    """The errors in a group and in the groups in it, as many as a person reads."""
+    waiting, told = list(group.exceptions), 0
+    while waiting and told < _CAUSES:
+        error = waiting.pop(0)
+        if isinstance(error, BaseExceptionGroup):
+            waiting[:0] = error.exceptions
+            continue
+        told += 1
+        yield f"{type(error).__name__}: {_message(error)}"
+    if waiting:
+        yield f"and {len(waiting)} more"
 
 
 def _trace(error: BaseException) -> str:

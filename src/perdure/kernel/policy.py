@@ -20,6 +20,7 @@ ErrorClasses = type[BaseException] | tuple[type[BaseException], ...]
 @dataclass(frozen=True, slots=True, init=False)
 class Retry:
     """When to try a failed step again; durations are seconds or timedeltas. ``attempts`` counts all executions.
+
     The delay after the n-th failure is ``first * factor ** (n - 1)``, at most ``cap``, spread by ``jitter`` (0.2 is
     20 % of the interval up or down, 0 is exact). ``total`` bounds the whole: no attempt starts later than that after
     the first. Retried are the errors of the classes ``on`` (empty means all) that are of no class in ``never``.
