@@ -44,7 +44,7 @@ def reference(process: Reference) -> bytes:
     if not isinstance(process, bytes):
         return id_bytes(process)
     if len(process) != 16:
-        raise InvalidKey(f"{shown(process)} is no id of a process: an id has 16 bytes. Take it from a handle.")
+        raise InvalidKey(f"{shown(process)} is not the id of a process: an id has 16 bytes. Take it from a handle.")
     return process
 
 

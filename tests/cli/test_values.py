@@ -54,7 +54,7 @@ def test_values_are_followed_until_the_process_has_ended(terminal: Terminal, pro
     programs.append(terminal.program("values", "C-1", "total", "--follow"))
     programs[1].line_with("1  1")
     again = terminal("start", "tests.cli.till:counting", "[1]", "--key", "C-1", "--signal", "price=10")
-    assert again.has("was there already: counting C-1", "; sent")
+    assert again.has("already exists: counting C-1", "; sent")
     programs[1].line_with("11")
     told = terminal("start", "tests.cli.till:counting", "[1]", "--key", "C-1", "--signal", "price", "--json").json
     assert (told["created"], told["signal"]) == (False, "delivered")

@@ -238,4 +238,4 @@ def test_a_worker_serves_the_queues_that_it_is_told(terminal: Terminal, programs
 def test_a_limit_of_a_queue_that_is_no_number_is_refused(terminal: Terminal) -> None:
     said = terminal("worker", TILL, "--queues", "counter=many")
     assert said.code != 0
-    assert "'many' is no whole number; write bank=5" in " ".join(said.err.split())
+    assert "'many' is not a whole number; write bank=5" in " ".join(said.err.split())

@@ -120,7 +120,7 @@ class Registry:
             for step in queued_steps_in(member):
                 self._serve_queue_of(step)
         else:
-            raise DefinitionError(f"{member!r:.200} is no workflow. Add a function marked @workflow, or a module.")
+            raise DefinitionError(f"{member!r:.200} is not a workflow. Add a function marked @workflow, or a module.")
 
     def load(self, source: str) -> None:
         """Import ``shop``, ``shop:orders`` (one name of it) or ``path/shop.py``, and add what it defines."""

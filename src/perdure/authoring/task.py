@@ -147,4 +147,6 @@ def task_of(raw: bytes) -> Task:
     try:
         return _decode(raw)
     except MALFORMED as error:
-        raise PayloadError(f"the input of a task cannot be read: {error}. Terminate it and ask for it anew.") from error
+        raise PayloadError(
+            f"the input of a task cannot be read: {error}. Terminate it and ask for it again."
+        ) from error

@@ -47,7 +47,7 @@ def undo_of(step: Step[Any, Any] | Child[Any, Any], undo: Any) -> Undo | None:
     from perdure.authoring.step import Step  # which imports this module
 
     if not isinstance(undo, Step):
-        raise DefinitionError(f"{step} has undo={undo!r:.100}, which is no step. Mark that function with @step.")
+        raise DefinitionError(f"{step} has undo={undo!r:.100}, which is not a step. Mark that function with @step.")
     takes, offers = signature(step.function), signature(undo.function).parameters
     for name, parameter in offers.items():
         if name != _RESULT and name not in takes.parameters and parameter.default is Parameter.empty:

@@ -57,7 +57,7 @@ class Workflow(Startable[P, R]):
         if is_task(self.name):
             raise DefinitionError(f"{self} has a name that begins with @, which is a queue's. Choose another one.")
         if not iscoroutinefunction(self.function):
-            raise DefinitionError(f"{self} is no coroutine function. Write `async def`.")
+            raise DefinitionError(f"{self} is not a coroutine function. Declare it with `async def`.")
         self.version = _version(version, self.name)
         self.deadline = seconds("deadline", deadline, f"{self}")
         self.idle = seconds("idle", idle, f"{self}")

@@ -29,7 +29,7 @@ LOOK_BACK = 200
 LAST = 8
 UNHEARD = 10
 ADVICE = {
-    Status.BROKEN: "mend its cause, then `perdure retry {id}`; or `perdure terminate {id}`",
+    Status.BROKEN: "fix the cause, then `perdure retry {id}`; or `perdure terminate {id}`",
     Status.HELD: "`perdure retry {id}` lets it go on; `perdure terminate {id}` ends it",
     Status.FAILED: "`perdure retry {id}` goes on from its last good event",
 }
@@ -136,7 +136,8 @@ class Dossier:
     def _advice(self) -> str:
         view = self.view
         if view.status is Status.FAILED and view.error is not None and view.error.undone:
-            return f"`perdure retry {view.id}` goes on, unless what was undone would count as done: then start it anew"
+            retry, restart = (f"`perdure {verb} {view.id}`" for verb in ("retry", "restart"))
+            return f"{retry} goes on, unless what was undone would count as done: then {restart} starts a new run"
         return ADVICE.get(view.status, "").format(id=view.id)
 
     def _under_way(self) -> Table:

@@ -84,7 +84,7 @@ def _queue(text: str) -> tuple[str, int | None]:
     if not equals:
         return text, None
     if not most.isdecimal():
-        raise InvalidInput(f"--queues {text!r:.80}: {most!r:.20} is no whole number; write bank=5, or just bank")
+        raise InvalidInput(f"--queues {text!r:.80}: {most!r:.20} is not a whole number; write bank=5, or just bank")
     return name, int(most)
 
 

@@ -61,7 +61,7 @@ def _calls(
                 raise InvalidInput("write the arguments as an array, in their order")
         except (ValueError, UnicodeError) as error:
             raise InvalidInput(
-                f"line {number}: {error} The {before:,} before this batch were started; mend the line and send the "
+                f"line {number}: {error} The {before:,} before this batch were started; correct the line and send the "
                 "file again: lines with keys are started once."
             ) from None
         yield args, line.key

@@ -95,7 +95,7 @@ async def _answer(handle: Handle[Any], *, wait: bool, json: bool) -> None:
     if handle.sent is not None:
         told["signal"] = handle.sent.value
     if not json:
-        there = "started" if handle.created else "was there already:"
+        there = "started" if handle.created else "already exists:"
         sent = "" if handle.created or handle.sent is None else f"; {_SENT[handle.sent]}"
         say(f"{there} {handle.kind} {handle.key or ''}".rstrip() + f" {handle.id}{sent}")
     result = await handle.result() if wait else None

@@ -54,8 +54,8 @@ _ADVICE = {
     (Verb.HOLD, Status.HELD): "nothing is to be done",
     (Verb.HOLD, Status.BROKEN): "it does nothing until a person lets it",
     (Verb.RESUME, Status.RUNNING): "it goes on by itself",
-    (Verb.RESUME, Status.BROKEN): "mend the cause and use `perdure retry`",
-    (Verb.RESUME, Status.FAILED): "mend the cause and use `perdure retry`",
+    (Verb.RESUME, Status.BROKEN): "fix the cause and use `perdure retry`",
+    (Verb.RESUME, Status.FAILED): "fix the cause and use `perdure retry`",
     (Verb.RETRY, Status.RUNNING): "it goes on by itself",
 }
 

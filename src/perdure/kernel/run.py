@@ -158,7 +158,9 @@ def refuse_what_was_undone(history: Sequence[Event], kept: Sequence[Event], agai
     if undone:
         verb = "retry" if again is None else f"go on at {slot_text(again)} with"
         steps = ", ".join(undo.listed(undone))
-        raise IllegalMove(f"cannot {verb} what was compensated: {steps} would count as done. Start it anew.")
+        raise IllegalMove(
+            f"cannot {verb} what was compensated: {steps} would count as done. Start a new run with `perdure restart`."
+        )
 
 
 def reopened(

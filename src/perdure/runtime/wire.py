@@ -80,7 +80,7 @@ def order(step: Step[Any, Any], args: bytes, attempt: Attempt) -> bytes:
     """The message that orders an attempt."""
     confined = step.hard
     if confined is None:
-        raise TypeError(f"{step} is no hard step")
+        raise TypeError(f"{step} is not a hard step")
     return framed(
         Order(
             source=confined.source,

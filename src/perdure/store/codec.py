@@ -176,7 +176,7 @@ class AesGcm:
         except (self._invalid, ValueError):
             raise UnreadablePayload(
                 f"it does not fit the key {note.decode()!r} and its place: it was tampered with, moved from another "
-                "place, or the key is another one under the same id. Restore the row from a backup, or mend the key."
+                "place, or the key is another one under the same id. Restore the row from a backup, or correct the key."
             ) from None
         return plain
 

@@ -38,7 +38,7 @@ def asking(connection: Any) -> Driver:
         if _is_of(name, connection):
             return (Psycopg if name == "psycopg" else SqlAlchemy)(connection)
     raise InvalidInput(
-        f"a value of type {type(connection).__name__} is no connection that can be used with a PostgreSQL store. "
+        f"a value of type {type(connection).__name__} is not a connection that can be used with a PostgreSQL store. "
         "Give one of asyncpg or psycopg, or a connection or session of SQLAlchemy."
     )
 

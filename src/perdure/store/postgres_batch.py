@@ -178,7 +178,7 @@ def _with_text(columns: tuple[Any, ...], attributes: int) -> tuple[Any, ...]:
     try:
         return (*columns[:attributes], value.decode(), *columns[attributes + 1 :])
     except UnicodeDecodeError as error:
-        raise BadRecord(f"attributes must be JSON in UTF-8: {error}; mend or leave out the value") from None
+        raise BadRecord(f"attributes must be JSON in UTF-8: {error}; correct the value or leave it out") from None
 
 
 def send_columns(messages: Sequence[Message]) -> tuple[Any, ...]:

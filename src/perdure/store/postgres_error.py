@@ -28,7 +28,7 @@ MEANINGS: Mapping[str, tuple[type[StoreError], str]] = {
         f"if the schema changed under a prepared statement, {_AGAIN}; "
         "if it stays, this server lacks what Perdure needs: use PostgreSQL 13 or later",
     ),
-    "22": (BadRecord, "PostgreSQL refused the data of a record; mend or leave out the value that it names"),
+    "22": (BadRecord, "PostgreSQL refused the data of a record; correct or leave out the value that it names"),
     "23": (BadRecord, "a record would break a law of the store; this is a defect, please report it with this text"),
     "25006": (
         StoreReadOnly,
@@ -36,7 +36,7 @@ MEANINGS: Mapping[str, tuple[type[StoreError], str]] = {
         "point the URL at the primary server",
     ),
     "28": (StoreError, "PostgreSQL refused the login; check user and password in the URL, and pg_hba.conf"),
-    "3D000": (StoreError, "the database does not exist; create it with `createdb`, or mend the URL"),
+    "3D000": (StoreError, "the database does not exist; create it with `createdb`, or correct the URL"),
     "3F000": (StoreTooOld, "the schema is missing; run `perdure migrate`"),
     "40": (StoreUnavailable, f"other transactions were in the way for too long; {_AGAIN}"),
     "42501": (StoreError, "the login may not do this; GRANT it CREATE on the database to migrate, or a role to work"),
@@ -93,10 +93,10 @@ def translated(error: BaseException, where: str, query: str = "") -> StoreError:
     if isinstance(error, ClientConfigurationError) or type(error) is ValueError:
         told = "" if "@" in str(error) else f": {error}"  # else it quotes what may be a password
         return StoreError(
-            f"{where}: the URL has an option that cannot be used{told}; mend its hosts, or what follows its ?"
+            f"{where}: the URL has an option that cannot be used{told}; correct its hosts, or what follows its ?"
         )
     if isinstance(error, (asyncpg.InterfaceError, OverflowError, UnicodeError, TypeError)) and _is_about_a_value(error):
-        return BadRecord(f"{where}: a value cannot be sent to PostgreSQL: {error}; mend or leave out the value")
+        return BadRecord(f"{where}: a value cannot be sent to PostgreSQL: {error}; correct the value or leave it out")
     return StoreUnavailable(f"{where}: PostgreSQL cannot be reached ({error or type(error).__name__}); {_AGAIN}")
 
 

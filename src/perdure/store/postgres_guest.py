@@ -79,4 +79,4 @@ def _text(attributes: bytes | None) -> str | None:
     try:
         return attributes.decode()
     except UnicodeDecodeError as error:
-        raise BadRecord(f"attributes must be JSON in UTF-8: {error}; mend or leave out the value") from None
+        raise BadRecord(f"attributes must be JSON in UTF-8: {error}; correct the value or leave it out") from None

@@ -94,7 +94,7 @@ class Sealing:
 
     def _close(self, process: bytes, slot: Slot, plain: bytes | None, digest: bytes | None = None) -> bytes:
         if isinstance(plain, Unopened):
-            raise BadRecord(f"a payload of process {id_text(process)} would have to be written anew, but {plain.why}")
+            raise BadRecord(f"a payload of process {id_text(process)} would have to be written again, but {plain.why}")
         raw = self.seal.close(plain, slot, digest)
         if self.above is None or len(raw) <= self.above or plain is None:
             return raw

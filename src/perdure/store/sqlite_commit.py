@@ -63,7 +63,7 @@ def commit(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAn
         batch.write()
     except Collision:  # it was looked at under the lock: what stands in one row is not to be read as written
         raise BadRecord(
-            "the row of a process holds what no commit can match; mend it, or end the process with `perdure terminate`"
+            "the row of a process holds what no commit can match; repair it, or end the process: `perdure terminate`"
         ) from None
     return answers
 

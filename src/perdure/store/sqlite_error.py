@@ -48,12 +48,12 @@ _MEANING: Mapping[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_NOTADB: (StoreError, "the file is not a SQLite database; check the path in the URL"),
     sqlite3.SQLITE_CONSTRAINT: (
         BadRecord,
-        "a record would break a law of the store; mend or leave out the value (texts hold no NUL), "
+        "a record would break a law of the store; correct the value or leave it out (texts hold no NUL), "
         "or report it with this text",
     ),
     sqlite3.SQLITE_MISMATCH: (
         BadRecord,
-        "the database refused a value of the wrong type; mend or leave out the value",
+        "the database refused a value of the wrong type; correct the value or leave it out",
     ),
     sqlite3.SQLITE_TOOBIG: (BadRecord, "a record is too large for SQLite; make the value smaller"),
 }
@@ -87,7 +87,7 @@ def translated(error: BaseException) -> BaseException:
         kind, advice = _MEANING[primary]
         return kind(f"{advice} (SQLite: {error})")
     if not primary and isinstance(error, _REFUSED_BY_TYPE):
-        return BadRecord(f"a value cannot be stored: {error}; mend or leave out the value")
+        return BadRecord(f"a value cannot be stored: {error}; correct the value or leave it out")
     if isinstance(error, sqlite3.Error):
         return StoreError(f"SQLite failed: {error}; run `perdure migrate` if the schema is older than this Perdure")
     return error

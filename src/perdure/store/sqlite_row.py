@@ -106,7 +106,7 @@ def check_attributes(attributes: bytes) -> None:
     try:
         again = json.encode(json.decode(attributes))
     except (DecodeError, UnicodeError, RecursionError) as error:
-        raise BadRecord(f"attributes must be JSON in UTF-8: {error}; mend or leave out the value") from None
+        raise BadRecord(f"attributes must be JSON in UTF-8: {error}; correct the value or leave it out") from None
     if b"\\u0000" in again.replace(b"\\\\", b""):
         raise BadRecord("the attributes hold a NUL character, which cannot be searched for; leave it out")
 
