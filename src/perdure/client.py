@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from perdure import limits, request
 from perdure.answer import asked
 from perdure.authoring.registry import Registry
-from perdure.authoring.start import Startable, StartOptions
+from perdure.authoring.start import NO_OPTIONS, NamedWorkflow, Startable, StartOptions
 from perdure.authoring.workflow import Workflow
 from perdure.calls import Answers, Calls
 from perdure.clock import Duration, Machine
@@ -23,6 +23,7 @@ from perdure.errors import (
     ProcessFailed,
     ProcessNotFound,
     StoreUnavailable,
+    UnknownKind,
 )
 from perdure.handle import Handle
 from perdure.kernel.commit import CREATED, Commit, Start, StartAnswer, StartVerdict
@@ -30,6 +31,7 @@ from perdure.kernel.event import Event
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.names import check_key, id_text
+from perdure.kernel.offer import Offer
 from perdure.kernel.payload import decode
 from perdure.kernel.process import COMPLETED, Process, Status
 from perdure.queues import Queues, standing
@@ -92,7 +94,7 @@ class Client(Calls):
         What follows the workflow are the workflow's own arguments; a key, a deadline, attributes and a first signal are
         options of the workflow: ``engine.start(order.options(key="A-17"), 1299)``, see :meth:`Startable.options`.
         """
-        flow, options = self.registry.startable(workflow)
+        flow, options = await self._startable(workflow)
         process = self._fresh(flow, args, kwargs, options)
         message = self._first_message(process, options)
         if process.deadline is not None:
@@ -102,6 +104,28 @@ class Client(Calls):
         if message is not None:
             handle.sent = SendVerdict.DELIVERED if handle.created else await self._forward(message, handle)
         return handle
+
+    async def _startable(
+        self, given: Startable[Any, Any] | str
+    ) -> tuple[Workflow[Any, Any] | NamedWorkflow, StartOptions]:
+        """The workflow and the options; of a name that is not known here, what a worker hosts under it."""
+        try:
+            return self.registry.startable(given)
+        except UnknownKind:
+            versions = await self._hosted_versions(str(given))
+            if not versions:
+                raise
+        if len(versions) > 1:
+            told = ", ".join(f"version={version!r}" for version in sorted(versions))
+            raise UnknownKind(
+                f"workers host several versions of {given!r}. Say which one: NamedWorkflow({given!r}, ...) with {told}."
+            ) from None
+        return NamedWorkflow(str(given), version=versions.pop()), NO_OPTIONS
+
+    async def _hosted_versions(self, kind: str) -> set[str]:
+        """The versions of that kind which living workers host."""
+        offers = [Offer.decode(worker.hosts).hosted for worker in await self.store.workers()]
+        return {version for offer in offers for name, version in offer if name == kind}
 
     @overload
     async def start_many(
@@ -138,7 +162,7 @@ class Client(Calls):
 
     def _fresh(
         self,
-        workflow: Workflow[Any, Any],
+        workflow: Workflow[Any, Any] | NamedWorkflow,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         options: StartOptions,
@@ -175,12 +199,14 @@ class Client(Calls):
         return [replace(one, deadline=None if one.deadline is None else now + one.deadline) for one in fresh]
 
     def _begin(
-        self, process: Process, workflow: Workflow[Any, Any], messages: tuple[Message, ...]
+        self, process: Process, workflow: Workflow[Any, Any] | NamedWorkflow, messages: tuple[Message, ...]
     ) -> asyncio.Future[StartAnswer]:
-        eager = self.eager(process, workflow, messages)
+        eager = self.eager(process, workflow, messages) if isinstance(workflow, Workflow) else None
         return asked(self.doors.start, Start(process, messages=messages)) if eager is None else eager
 
-    def _handle(self, workflow: Workflow[Any, Any], process: Process, answer: StartAnswer) -> Handle[Any]:
+    def _handle(
+        self, workflow: Workflow[Any, Any] | NamedWorkflow, process: Process, answer: StartAnswer
+    ) -> Handle[Any]:
         created = answer.verdict is CREATED
         if not created:
             _check_existing(process, answer)

@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 
 from perdure import limits
 from perdure.authoring.presence import current_turn
-from perdure.authoring.start import StartOptions
+from perdure.authoring.start import NamedWorkflow, StartOptions
 from perdure.authoring.workflow import Workflow
 from perdure.clock import in_seconds, microseconds
 from perdure.errors import InboxFull, InvalidInput, InvalidKey, PayloadError, WorkflowMisuse
@@ -72,13 +72,13 @@ def timeout(given: Any) -> float | None:
     return min(float(seconds), limits.FARTHEST_SECONDS)
 
 
-def input(workflow: Workflow[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+def input(workflow: Workflow[Any, Any] | NamedWorkflow, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     """The payload of a start's arguments; raises InvalidInput or PayloadError, and says where its options belong."""
     try:
         return workflow.shape.encode(args, kwargs)
     except InvalidInput as error:
         misplaced = [name for name in StartOptions.__struct_fields__ if name in kwargs]
-        if not misplaced:
+        if not misplaced or isinstance(workflow, NamedWorkflow):
             raise
         name, given = workflow.function.__name__, ", ".join(f"{name}=..." for name in misplaced)
         raise InvalidInput(

@@ -160,11 +160,11 @@ class Registry:
             f"no workflow {kind!r} is known here.{near} Import its module, and give it to the engine or worker."
         )
 
-    def startable(self, kind: str | Startable[Any, Any]) -> tuple[Workflow[Any, Any], StartOptions]:
-        """The workflow that is to be started, and the options of that start; raises UnknownKind."""
+    def startable(self, kind: str | Startable[Any, Any]) -> tuple[Workflow[Any, Any] | NamedWorkflow, StartOptions]:
+        """What is to be started, and the options of that start; raises UnknownKind for a name not known here."""
         bare, options = (kind.workflow, kind.settings) if isinstance(kind, WithOptions) else (kind, NO_OPTIONS)
         if isinstance(bare, NamedWorkflow):
-            bare = bare.name
+            return self.versions.get((bare.name, bare.version), bare), options
         if not isinstance(bare, str | Workflow):
             raise DefinitionError(_not_startable(bare))
         return self.find(bare), options

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from perdure.clock import Duration
+from perdure.kernel import payload
+from perdure.kernel.names import check_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,10 +53,27 @@ class Startable(Generic[P, R]):
 
 
 class NamedWorkflow(Startable[..., Any]):
-    """A workflow known only by its name, which a worker elsewhere hosts."""
+    """A workflow known only by its name and version; workers elsewhere host it. Its arguments are not checked.
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    They are best given by place: what is given by name here and by place elsewhere counts as another input.
+    """
+
+    deadline: float | None = None
+
+    def __init__(self, name: str, *, version: str = "") -> None:
+        self.name = check_name(name, "the name of a workflow")
+        self.version = check_name(version, f"the version of workflow {name!r}") if version else ""
+        self.shape = self
+
+    @property
+    def result_type(self) -> Any:
+        """What its result is decoded to."""
+        return Any
+
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+        """The payload of a call, in the form of :class:`CallShape`; raises PayloadError if it is not JSON."""
+        call: Any = {**({"": list(args)} if args else {}), **kwargs} if kwargs else list(args)
+        return payload.encode(call, what=f"the arguments of {self.name}")
 
     def __repr__(self) -> str:
         return f"<workflow {self.name}, by name>"
