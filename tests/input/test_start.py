@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from perdure.authoring.start import NamedWorkflow
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.engine import Engine
@@ -88,14 +87,12 @@ async def unmarked(number: int) -> int:
         (lambda: weigh, "Call it in an `async def` that is marked with @workflow"),
         (lambda: unmarked, "Mark it with @workflow"),
         (lambda: 7, "Give a workflow"),
-        (lambda: NamedWorkflow("input/nobody"), "Import its module"),
     ],
 )
 async def test_what_is_no_workflow_is_not_started_and_the_error_says_what_to_write(
     engine: Engine, given: Callable[[], Any], advice: str
 ) -> None:
-    kind = UnknownKind if "module" in advice else DefinitionError
-    await refused(engine, engine.start(given(), "x"), kind, advice)
+    await refused(engine, engine.start(given(), "x"), DefinitionError, advice)
 
 
 async def test_f33_arguments_are_accepted_up_to_exactly_their_limit(engine: Engine) -> None:

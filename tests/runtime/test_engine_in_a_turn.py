@@ -15,6 +15,12 @@ from tests.input.door import LIMIT
 here: list[Engine] = []
 ID = "01a2072a-dfed-7cdf-87cd-fe2b8b05c96a"
 
+
+@workflow(name="turn/inner")
+async def inner(n: int) -> int:
+    return n
+
+
 ASKED: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "start": lambda engine: engine.start(inner, 1),
     "start_many": lambda engine: engine.start_many(inner, [(1,)]),
@@ -27,11 +33,6 @@ ASKED: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "list": lambda engine: engine.list(),
     "count": lambda engine: engine.count(),
 }
-
-
-@workflow(name="turn/inner")
-async def inner(n: int) -> int:
-    return n
 
 
 @workflow(name="turn/outer")
