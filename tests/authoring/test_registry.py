@@ -84,7 +84,7 @@ def test_a_file_may_be_named_and_is_loaded_once(shop: Path) -> None:
     [
         ("perdure_shp", "there is no module 'perdure_shp'"),
         ("perdure_shop:ordr", "has no 'ordr'.*Did you mean 'order'"),
-        ("perdure_shop:Back.number", "is no workflow"),
+        ("perdure_shop:Back.number", "is not a workflow"),
         ("perdure_empty", "defines no workflow"),
         ("perdure_broken", "does not import: ZeroDivisionError"),
         ("perdure_leaving", "does not import: SystemExit"),
