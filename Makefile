@@ -1,6 +1,7 @@
 # make demo   a thousand orders survive a SIGKILL          make test   everything that proves it
 # make check  format, lint, types, floors, house (seconds)   make kill cut failover powercut rolling load   real failures
 # make sim    a thousand simulated histories                 make crash gate   every call cut; broken engines hunted
+# make quick  kernel, authoring, runtime and conformance on SQLite alone: for while you work
 # Needs Python 3.11 or later. What is missing comes from the package registries into .venv.
 
 VENV := .venv
@@ -19,17 +20,21 @@ PROOF_ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check check-types check-house format bench bench-install docs postgres sim sim-long crash gate
+.PHONY: help demo quick test check check-types check-house format bench bench-install docs postgres sim sim-long crash gate
 .PHONY: kill cut failover powercut rolling load late fuzz hostile types clean
 
 help:
-	@sed -n '1,4s/^# //p' Makefile
+	@sed -n '1,5s/^# //p' Makefile
 
 demo: $(VENV)/runs
 	@PERDURE_URL='$(PERDURE_URL)' $(BIN)/perdure demo
 
 test: check postgres $(VENV)/plays-s3
 	@$(BIN)/python -m tests.side_by_side $(PYTEST_ARGS)
+
+# While one works: kernel, authoring, and runtime and conformance on SQLite.
+quick: $(VENV)/develops
+	@$(BIN)/python -m tests.quick $(PYTEST_ARGS)
 
 # Histories of simulated clusters: make sim, make sim SEED=17 (one, shrunk if it fails), make sim-long COUNT=50000
 sim: $(VENV)/develops

@@ -83,12 +83,12 @@ def check_verdicts(said: Iterable[str]) -> None:
         assert one.isprintable(), ascii(one)
 
 
-def test_x4_there_are_more_than_five_hundred_strings() -> None:
+def test_there_are_more_than_five_hundred_strings() -> None:
     assert len(STRINGS) == len(set(STRINGS)) >= FEWEST
 
 
 @pytest.mark.timeout(300)
-async def test_x4_every_field_of_workflow_code_gives_the_same_verdict_on_both_stores(engines: list[Engine]) -> None:
+async def test_every_field_of_workflow_code_gives_the_same_verdict_on_both_stores(engines: list[Engine]) -> None:
     async def ask(engine: Engine, number: int, text: str) -> str:
         handle = await engine.start(within, number)
         said: Said = await handle.result(LIMIT * 3)
@@ -125,7 +125,7 @@ async def _check_from_outside(engine: Engine, id: str, number: int, text: str, s
         assert [(task.code, task.share) for task in tasks] == [(text, text)]
 
 
-async def test_x4_keys_signals_inputs_and_attributes_come_back_or_are_refused_alike(engines: list[Engine]) -> None:
+async def test_keys_signals_inputs_and_attributes_come_back_or_are_refused_alike(engines: list[Engine]) -> None:
     async def ask(engine: Engine, number: int, text: str) -> str:
         handle = await engine.start(hear.options(key=text, attributes={text: text}, signal=(text, text, text)), text)
         assert await engine.signal(handle.id, text, "again", key=text, who=text, why=text) in ("duplicate", "finished")
@@ -143,7 +143,7 @@ async def test_x4_keys_signals_inputs_and_attributes_come_back_or_are_refused_al
             assert [row.key for row in await engine.store.search(Search(key=text))] == [text] * (said[text] == KEPT)
 
 
-async def test_x4_kinds_and_versions_come_back_or_are_refused_alike(sqlite_url: str, postgres_url: str) -> None:
+async def test_kinds_and_versions_come_back_or_are_refused_alike(sqlite_url: str, postgres_url: str) -> None:
     made = kinds()
     check_verdicts(told(one) for one in made.values() if isinstance(one, DefinitionError))
     flows = {text: flow for text, flow in made.items() if not isinstance(flow, DefinitionError)}
@@ -157,7 +157,7 @@ async def test_x4_kinds_and_versions_come_back_or_are_refused_alike(sqlite_url: 
                 assert [view.kind for view in await engine.list(Search(kind=text))] == [text] * (text in flows)
 
 
-async def test_x4_results_and_errors_of_processes_come_back_or_fail_them_alike(engines: list[Engine]) -> None:
+async def test_results_and_errors_of_processes_come_back_or_fail_them_alike(engines: list[Engine]) -> None:
     async def ask(engine: Engine, number: int, text: str) -> str:
         failed = await engine.start(fail, number)
         with pytest.raises(ProcessFailed) as caught:
@@ -173,9 +173,7 @@ async def test_x4_results_and_errors_of_processes_come_back_or_fail_them_alike(e
     check_verdicts((await on_both(engines, ask)).values())
 
 
-async def test_x4_who_and_why_are_recorded_with_what_steers_a_terminal_escaped(
-    sqlite_url: str, postgres_url: str
-) -> None:
+async def test_who_and_why_are_recorded_with_what_steers_a_terminal_escaped(sqlite_url: str, postgres_url: str) -> None:
     async def ask(engine: Engine, number: int, text: str) -> str:
         handle = await engine.start(hear, "")
         command = (engine.hold, engine.terminate)[number % 2]
@@ -189,7 +187,7 @@ async def test_x4_who_and_why_are_recorded_with_what_steers_a_terminal_escaped(
         await on_both([sqlite, postgres], ask)
 
 
-async def test_x4_whatever_is_asked_for_by_a_hostile_name_is_answered_alike(engines: list[Engine]) -> None:
+async def test_whatever_is_asked_for_by_a_hostile_name_is_answered_alike(engines: list[Engine]) -> None:
     handles = {id(engine): await engine.start(fail.options(key="known"), 0) for engine in engines}
 
     async def ask(engine: Engine, number: int, text: str) -> str:
@@ -239,7 +237,7 @@ async def _found(engine: Engine, search: Search) -> int:
     return len(await engine.store.search(request.search(search)))
 
 
-async def test_x4_queues_named_or_blocked_by_hostile_text_are_shown_as_they_were_named(
+async def test_queues_named_or_blocked_by_hostile_text_are_shown_as_they_were_named(
     sqlite_url: str, postgres_url: str
 ) -> None:
     shown: list[Any] = []

@@ -39,21 +39,21 @@ async def engine(store_url: str) -> AsyncIterator[Engine]:
         yield engine
 
 
-async def test_f33_arguments_that_no_payload_can_hold_are_refused_and_nothing_is_stored(engine: Engine) -> None:
+async def test_arguments_that_no_payload_can_hold_are_refused_and_nothing_is_stored(engine: Engine) -> None:
     for value, advice in REFUSED_VALUES:
         await refused(engine, engine.start(echo, value), PayloadError, advice)
         await refused(engine, engine.start(echo, value=value), PayloadError, advice)
     assert await engine.count() == {}
 
 
-async def test_f33_one_bad_call_among_many_refuses_them_all(engine: Engine) -> None:
+async def test_one_bad_call_among_many_refuses_them_all(engine: Engine) -> None:
     await refused(engine, engine.start_many(echo, [(1,), (float("nan"),), (2,)]), PayloadError, "Use None or a text")
     await refused(engine, engine.start_many(echo, ["ab"]), InvalidInput, "Give a tuple for each call")
     await refused(engine, engine.start_many(echo, [(1,)], keys=["a", "b"]), InvalidInput, "give one key, or None")
     assert await engine.count() == {}
 
 
-async def test_f32_arguments_of_the_wrong_type_or_number_are_refused(engine: Engine) -> None:
+async def test_arguments_of_the_wrong_type_or_number_are_refused(engine: Engine) -> None:
     right = Parcel("Oslo", 5)
     for arguments in (("Oslo",), (5,), (None,), ({"to": "Oslo"},), (right, 5), (right, "x", "1"), (right, "x", 1.5)):
         await refused(
@@ -95,7 +95,7 @@ async def test_what_is_no_workflow_is_not_started_and_the_error_says_what_to_wri
     await refused(engine, engine.start(given(), "x"), DefinitionError, advice)
 
 
-async def test_f33_arguments_are_accepted_up_to_exactly_their_limit(engine: Engine) -> None:
+async def test_arguments_are_accepted_up_to_exactly_their_limit(engine: Engine) -> None:
     room = PAYLOAD_BYTES - len('[""]')
     for size in (room - 1, room):
         handle = await engine.start(echo, "x" * size)
@@ -107,14 +107,14 @@ async def test_f33_arguments_are_accepted_up_to_exactly_their_limit(engine: Engi
     await refused(engine, engine.start(echo, [None] * (PAYLOAD_BYTES + 1)), PayloadTooLarge, advice)
 
 
-async def test_r22_arguments_are_accepted_down_to_exactly_the_deepest_level(engine: Engine) -> None:
+async def test_arguments_are_accepted_down_to_exactly_the_deepest_level(engine: Engine) -> None:
     handle = await engine.start(echo, nested(PAYLOAD_DEPTH))
     assert await handle.result(LIMIT) == nested(PAYLOAD_DEPTH)
     await refused(engine, engine.start(echo, nested(PAYLOAD_DEPTH + 1)), PayloadError, "Flatten it")
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\0", "\\u0000", "\x01\x7f\x85", "\U0001f600", "\u202e\ufffe", "e\u0301", ""])
-async def test_s18_a_text_with_any_characters_comes_back_as_it_went_in(engine: Engine, text: str) -> None:
+async def test_a_text_with_any_characters_comes_back_as_it_went_in(engine: Engine, text: str) -> None:
     handle = await engine.start(echo, {"a": text, "b": [text], text: 1})
     assert await handle.result(LIMIT) == {"a": text, "b": [text], text: 1}
 
@@ -135,7 +135,7 @@ BAD_KEYS: tuple[tuple[Any, str], ...] = (
 )
 
 
-async def test_r22_a_key_that_is_not_fit_to_name_a_process_is_refused(engine: Engine) -> None:
+async def test_a_key_that_is_not_fit_to_name_a_process_is_refused(engine: Engine) -> None:
     for key, advice in BAD_KEYS:
         await refused(engine, engine.start(echo.options(key=key), 1), InvalidKey, advice)
         await refused(engine, engine.start_many(echo, [(1,)], keys=[key]), InvalidKey, advice)
@@ -145,13 +145,13 @@ async def test_r22_a_key_that_is_not_fit_to_name_a_process_is_refused(engine: En
 @pytest.mark.parametrize(
     "key", ["k", "k" * KEY_BYTES, "é" * (KEY_BYTES // 2), "order/A-17: a b", "'; %s -- \\"], ids=len
 )
-async def test_r22_a_key_of_up_to_255_bytes_is_kept_whole(engine: Engine, key: str) -> None:
+async def test_a_key_of_up_to_255_bytes_is_kept_whole(engine: Engine, key: str) -> None:
     handle = await engine.start(echo.options(key=key), 1)
     assert (await engine.handle(echo, key)).id == handle.id
     assert not (await engine.start(echo.options(key=key), 1)).created
 
 
-async def test_f32_an_unknown_kind_is_refused_with_its_near_match(engine: Engine) -> None:
+async def test_an_unknown_kind_is_refused_with_its_near_match(engine: Engine) -> None:
     await refused(engine, engine.start("input/ecko", 1), UnknownKind, "Did you mean 'input/echo'")
     await refused(engine, engine.start("input/ecko", 1), UnknownKind, "Import its module")
     await refused(engine, engine.start("zzz"), UnknownKind, "Import its module")
@@ -176,13 +176,13 @@ BAD_ATTRIBUTES: tuple[tuple[Any, type[InvalidInput], str], ...] = (
 )
 
 
-async def test_r22_attributes_that_no_database_can_compare_are_refused(engine: Engine) -> None:
+async def test_attributes_that_no_database_can_compare_are_refused(engine: Engine) -> None:
     for attributes, kind, advice in BAD_ATTRIBUTES:
         await refused(engine, engine.start(echo.options(attributes=attributes), 1), kind, advice)
     assert await engine.count() == {}
 
 
-async def test_f33_attributes_are_accepted_up_to_exactly_their_limit(engine: Engine) -> None:
+async def test_attributes_are_accepted_up_to_exactly_their_limit(engine: Engine) -> None:
     room = ATTRIBUTES_BYTES - len('{"a":""}')
     handle = await engine.start(echo.options(attributes={"a": "x" * room}), 1)
     assert len((await engine.row(handle.id)).attributes or b"") == ATTRIBUTES_BYTES
@@ -190,7 +190,7 @@ async def test_f33_attributes_are_accepted_up_to_exactly_their_limit(engine: Eng
     await refused(engine, too_large, PayloadTooLarge, "pass a reference")
 
 
-async def test_r22_a_deadline_that_is_no_time_is_refused(engine: Engine) -> None:
+async def test_a_deadline_that_is_no_time_is_refused(engine: Engine) -> None:
     for deadline in (0, -1, float("nan"), float("inf"), 1e300, True, "5"):
         await refused(
             engine,

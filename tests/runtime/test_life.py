@@ -85,7 +85,7 @@ async def order(order_id: str, cents: int) -> str:
     return f"{receipt}, {parcel}"
 
 
-async def test_e1_a_process_runs_its_steps_and_gives_its_result(engine: Engine) -> None:
+async def test_a_process_runs_its_steps_and_gives_its_result(engine: Engine) -> None:
     handle = await engine.start(order.options(key="order/A-1"), "A-1", 1299)
     assert handle.created
     assert await handle.result(LIMIT) == "receipt A-1, parcel A-1"
@@ -93,7 +93,7 @@ async def test_e1_a_process_runs_its_steps_and_gives_its_result(engine: Engine) 
     assert await names(engine, handle.id) == ["STEP_COMPLETED", "TIMER_FIRED", "STEP_COMPLETED", "COMPLETED"]
 
 
-async def test_e4_a_second_start_with_the_same_key_changes_nothing_and_says_so(engine: Engine) -> None:
+async def test_a_second_start_with_the_same_key_changes_nothing_and_says_so(engine: Engine) -> None:
     first = await engine.start(order.options(key="A-1"), "A-1", 1)
     second = await engine.start(order.options(key="A-1"), "A-1", 1)
     assert (first.created, second.created, second.id) == (True, False, first.id)
@@ -127,7 +127,7 @@ async def retrying(fails: int) -> int:
     return await flaky(fails)
 
 
-async def test_sas16_every_attempt_has_the_same_key_and_failed_attempts_are_events(engine: Engine) -> None:
+async def test_every_attempt_has_the_same_key_and_failed_attempts_are_events(engine: Engine) -> None:
     handle = await engine.start(retrying, 2)
     assert await handle.result(LIMIT) == 3
     assert len(shop.keys) == 3
@@ -135,7 +135,7 @@ async def test_sas16_every_attempt_has_the_same_key_and_failed_attempts_are_even
     assert await names(engine, handle.id) == ["ATTEMPT_FAILED", "ATTEMPT_FAILED", "STEP_COMPLETED", "COMPLETED"]
 
 
-async def test_e31_attempts_count_executions_and_the_last_failure_reaches_the_workflow(engine: Engine) -> None:
+async def test_attempts_count_executions_and_the_last_failure_reaches_the_workflow(engine: Engine) -> None:
     handle = await engine.start(retrying, 9)
     with pytest.raises(ProcessFailed, match="attempt 3") as failed:
         await handle.result(LIMIT)
@@ -158,7 +158,7 @@ async def refused() -> str:
     return "never"
 
 
-async def test_sas18_a_permanent_error_is_not_tried_again(engine: Engine) -> None:
+async def test_a_permanent_error_is_not_tried_again(engine: Engine) -> None:
     handle = await engine.start(refused)
     assert await handle.result(LIMIT) == "refusing Permanent 1"
     assert shop.done == ["refusing"]
@@ -182,7 +182,7 @@ async def timed() -> str:
         return type(error).__name__
 
 
-async def test_sas17_a_step_is_cancelled_at_its_deadline_and_silent_after_it(engine: Engine) -> None:
+async def test_a_step_is_cancelled_at_its_deadline_and_silent_after_it(engine: Engine) -> None:
     handle = await engine.start(timed)
     assert await handle.result(LIMIT) == "StepTimeout"
     assert shop.done == ["cancelled"]
@@ -206,7 +206,7 @@ async def test_a_signal_reaches_a_process_that_waits_for_it(engine: Engine) -> N
     assert await handle.result(LIMIT) == "anna 5"
 
 
-async def test_f34_a_signal_with_a_key_counts_once(engine: Engine) -> None:
+async def test_a_signal_with_a_key_counts_once(engine: Engine) -> None:
     handle = await engine.start(approved)
     assert await handle.signal("other", 1, key="k") is SendVerdict.DELIVERED
     assert await handle.signal("other", 2, key="k") is SendVerdict.DUPLICATE
@@ -307,7 +307,7 @@ async def changing() -> str:
     return code["second"]
 
 
-async def test_s20_a_history_that_does_not_fit_the_code_breaks_with_both_sides_shown(engine: Engine) -> None:
+async def test_a_history_that_does_not_fit_the_code_breaks_with_both_sides_shown(engine: Engine) -> None:
     code["second"] = "charge"
     handle = await engine.start(changing)
     while (await handle.status()).mover != "message":
@@ -328,7 +328,7 @@ async def endless() -> None:
     await receive("never")
 
 
-async def test_e77_a_process_over_its_deadline_fails_without_a_turn(engine: Engine) -> None:
+async def test_a_process_over_its_deadline_fails_without_a_turn(engine: Engine) -> None:
     handle = await engine.start(endless.options(deadline=0.05))
     with pytest.raises(ProcessFailed, match="deadline"):
         await handle.result(LIMIT)
@@ -345,7 +345,7 @@ async def test_a_timer_that_is_far_away_costs_no_memory(engine: Engine) -> None:
     assert (await handle.status()).mover == "timer"
 
 
-async def test_e10_a_client_only_engine_starts_what_another_worker_runs(store_url: str) -> None:
+async def test_a_client_only_engine_starts_what_another_worker_runs(store_url: str) -> None:
     async with Engine(store_url) as client:
         handle = await client.start(order, "H-1", 5)
         assert (await handle.status()).mover == "worker"
@@ -370,7 +370,7 @@ async def two_gates() -> int:
     return await gated(1) + await gated(2)
 
 
-async def test_e50_a_graceful_stop_finishes_the_step_in_flight_and_hands_the_rest_back(store_url: str) -> None:
+async def test_a_graceful_stop_finishes_the_step_in_flight_and_hands_the_rest_back(store_url: str) -> None:
     global gate
     gate = asyncio.Event()
     async with Engine(store_url, work=True, workflows=[two_gates]) as first:
