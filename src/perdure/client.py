@@ -94,7 +94,10 @@ class Client(Calls):
         What follows the workflow are the workflow's own arguments; a key, a deadline, attributes and a first signal are
         options of the workflow: ``engine.start(order.options(key="A-17"), 1299)``, see :meth:`Startable.options`.
         """
-        flow, options = await self._startable(workflow)
+        if isinstance(workflow, Workflow):
+            flow, options = self.registry.find(workflow), NO_OPTIONS
+        else:
+            flow, options = await self._startable(workflow)
         process = self._fresh(flow, args, kwargs, options)
         message = self._first_message(process, options)
         if process.deadline is not None:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from perdure import limits
-from perdure.authoring.presence import current_turn
+from perdure.authoring.presence import current_turn, turns
 from perdure.authoring.start import NamedWorkflow, StartOptions
 from perdure.authoring.workflow import Workflow
 from perdure.clock import in_seconds, microseconds
@@ -32,7 +32,7 @@ _ROWS_AT_MOST = 100 * limits.LIST_ROWS
 
 def outside_a_turn() -> None:
     """Raise WorkflowMisuse in workflow code, of which a replay would ask the same of the store again."""
-    if current_turn() is not None:
+    if turns and current_turn() is not None:
         raise WorkflowMisuse(
             "an engine was asked from workflow code, which would ask it again at every replay. Start a child with "
             "`order.child(...)`, send a signal with `tell(...)`, or ask in a step."
