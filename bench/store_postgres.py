@@ -19,13 +19,13 @@ import asyncpg
 from msgspec.structs import replace
 
 from perdure.clock import SECOND, Machine
+from perdure.kernel.claim import Claim
 from perdure.kernel.commit import Commit, Start, StartVerdict, Verdict
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.lease import Claim
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Worker
-from perdure.store.postgres import PostgresStore
+from perdure.store.postgres.store import PostgresStore
 from perdure.testing.postgres import Server
 
 LEASE = 15 * SECOND

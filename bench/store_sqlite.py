@@ -25,7 +25,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Worker
 from perdure.store.base import Search
-from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite.store import SqliteStore
 
 T = TypeVar("T")
 LEASE = 15 * SECOND

@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 from perdure import Engine, Search, publish, receive, set_attributes, step, workflow
-from perdure.handle import Handle
+from perdure.client.handle import Handle
 
 
 @step

@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 from perdure import Engine, Permanent, ProcessFailed, Status, receive, step, workflow
-from perdure.handle import Handle
+from perdure.client.handle import Handle
 
 scale_works = False
 driven: list[str] = []

@@ -21,8 +21,8 @@ from perdure import (
     step,
     workflow,
 )
+from perdure.client.handle import Handle
 from perdure.errors import ProcessBroken, ProcessError
-from perdure.handle import Handle
 
 QUICK = Retry(attempts=2, first=0.01)
 

@@ -10,8 +10,8 @@ import pytest
 
 pytest.register_assert_rewrite("perdure.testing.conformance")  # whichever folder of tests is the first to import it
 
-from perdure.runtime import collector  # noqa: E402
-from perdure.store.postgres import PostgresStore  # noqa: E402
+from perdure.runtime import gc_tuning  # noqa: E402
+from perdure.store.postgres.store import PostgresStore  # noqa: E402
 from perdure.testing.postgres import Server, at_once  # noqa: E402
 from tests.introspection import asked_once  # noqa: E402
 from tests.pooler import Pooler, program  # noqa: E402
@@ -24,9 +24,9 @@ NO_FSYNC = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shar
 @pytest.fixture(scope="session", autouse=True)
 def _calm_collector() -> Iterator[None]:
     """A program of tests knows a million objects: its first worker leaves them out, and not each of a thousand anew."""
-    collector.calm()
+    gc_tuning.calm()
     yield
-    collector.restore()
+    gc_tuning.restore()
 
 
 @pytest.fixture(scope="session", autouse=True)

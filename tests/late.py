@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from perdure.store.postgres import PostgresStore
-from perdure.store.sqlite import SqliteStore
+from perdure.store.postgres.store import PostgresStore
+from perdure.store.sqlite.store import SqliteStore
 
 DOORS = "start,send,claim,commit,beat,search,messages,history,records,workers"
 PATIENCE_SECONDS = 100.0

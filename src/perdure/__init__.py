@@ -4,13 +4,8 @@ Everything that an application needs stands here; every error is in :mod:`perdur
 :mod:`perdure.testing`.
 """
 
-from perdure.authoring.call import Call
-from perdure.authoring.publication import publish, set_attributes
-from perdure.authoring.renewal import continue_as_new
-from perdure.authoring.saga import saga
 from perdure.authoring.start import NamedWorkflow
 from perdure.authoring.step import Step, attempt, step
-from perdure.authoring.version import patched
 from perdure.authoring.workflow import (
     Workflow,
     new_uuid,
@@ -22,6 +17,7 @@ from perdure.authoring.workflow import (
     tell,
     workflow,
 )
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import (
     PerdureError,
@@ -30,13 +26,17 @@ from perdure.errors import (
     ProcessFailed,
     StepError,
 )
-from perdure.handle import Handle
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
 from perdure.portal import BlockingEngine
 from perdure.runtime.pace import Pace
-from perdure.store import codec, offload
 from perdure.store.base import Search
+from perdure.store.sealed import codec, offload
+from perdure.turns.mailbox import Call
+from perdure.turns.patches import patched
+from perdure.turns.publication import publish, set_attributes
+from perdure.turns.renewal import continue_as_new
+from perdure.turns.saga import saga
 
 __all__ = [
     "BlockingEngine",

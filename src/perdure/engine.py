@@ -9,28 +9,28 @@ from types import TracebackType
 from typing import Any, Self, overload
 
 from perdure import settings
-from perdure.answer import to_future
-from perdure.authoring import confinement
+from perdure.authoring import isolation
 from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import Workflow
-from perdure.client import Client
+from perdure.client.client import Client
+from perdure.client.handle import Handle
+from perdure.client.in_transaction import Awaited, Blocking, BlockingGuest, Guest, blocking_guest
 from perdure.clock import SECOND, Machine
 from perdure.errors import DefinitionError, PerdureError
-from perdure.guest import Awaited, Blocking, BlockingGuest, Guest, blocking_guest
-from perdure.handle import Handle
+from perdure.futures import to_future
 from perdure.kernel.commit import StartAnswer
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process
-from perdure.logline import log
+from perdure.logs import log
 from perdure.runtime.committer import Committer
 from perdure.runtime.pace import Pace
 from perdure.runtime.store_time import StoreTime
 from perdure.runtime.worker import Worker
+from perdure.store.backend import sealed, store_for
 from perdure.store.base import Store
-from perdure.store.codec import Codec
-from perdure.store.news import News
-from perdure.store.offload import Offload
-from perdure.store.open import sealed, store_for
+from perdure.store.notifications import News
+from perdure.store.sealed.codec import Codec
+from perdure.store.sealed.offload import Offload
 from perdure.telemetry import Telemetry
 
 
@@ -97,7 +97,7 @@ class Engine(Client):
 
     async def __aenter__(self) -> Self:
         """Open the store and begin to work."""
-        if confinement.entering:
+        if isolation.entering:
             raise DefinitionError(
                 "this program opens an engine while it is imported by the cell of a hard step. "
                 'Put what it does behind `if __name__ == "__main__":`.'

@@ -16,15 +16,15 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from perdure.authoring.start import Startable
 from perdure.authoring.workflow import Workflow
-from perdure.client import Client
+from perdure.client.client import Client
+from perdure.client.handle import Handle, Result
+from perdure.client.in_transaction import Blocking, BlockingGuest, blocking_guest
+from perdure.client.queues import Queues
+from perdure.client.recovery import Recovery
+from perdure.client.values import Stream
 from perdure.clock import Duration
 from perdure.engine import Engine
 from perdure.errors import PerdureError
-from perdure.guest import Blocking, BlockingGuest, blocking_guest
-from perdure.handle import Handle, Result
-from perdure.queues import Queues
-from perdure.recovery import Recovery
-from perdure.stream import Stream
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 from perdure.errors import DefinitionError
-from perdure.store.codec import Codec
-from perdure.store.offload import Offload
+from perdure.store.sealed.codec import Codec
+from perdure.store.sealed.offload import Offload
 
 SEAL = "PERDURE_SEAL"
 

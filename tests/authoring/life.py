@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from perdure.authoring.ask import Ask
-from perdure.authoring.turn_loop import TurnLoop
 from perdure.kernel import payload
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType
+from perdure.turns.ask import Ask
+from perdure.turns.loop import TurnLoop
 
 SECOND = 1_000_000
 BIRTH = 1_800_000_000 * SECOND

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from perdure.authoring import ending, presence
 from perdure.authoring.step import step
-from perdure.authoring.turn_loop import TurnLoop, current_turn
 from perdure.authoring.workflow import receive, set_state, workflow
+from perdure.turns import current, eviction
+from perdure.turns.loop import TurnLoop, current_turn
 from tests.authoring.life import BIRTH, ID, Life
 
 RAN: list[str] = []
@@ -115,12 +115,12 @@ def test_rule_20_what_clean_up_asks_for_at_eviction_is_void(
 
 
 def test_rule_20_code_that_catches_everything_is_given_up_at_eviction(ran: list[str]) -> None:
-    before = len(ending._stubborn)
+    before = len(eviction._stubborn)
     loop = Life(catching_everything).loop
     loop.evict()
     gc.collect()
     assert ran == []
-    assert len(ending._stubborn) == before + 1
+    assert len(eviction._stubborn) == before + 1
 
 
 def test_rule_20_code_that_catches_everything_does_not_keep_the_program_from_ending() -> None:
@@ -326,7 +326,7 @@ def test_rule_20_ended_tasks_are_forgotten_but_not_their_unheard_errors(caplog: 
 def test_rule_20_turns_in_a_row_leave_the_worker_as_it_was() -> None:
     async def worker() -> list[Any]:
         outer, task, hooks = asyncio.get_running_loop(), asyncio.current_task(), sys.get_asyncgen_hooks()
-        with presence.staged():
+        with current.staged():
             lives = [Life(leaving_tasks) for _ in range(3)]
             for life in lives:
                 life.finish_step("work")

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from perdure.authoring.saga import saga
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.errors import Permanent, StepError
+from perdure.turns.saga import saga
 from tests.authoring.life import Life, cancelled_anywhere, lived
 
 

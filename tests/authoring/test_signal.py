@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from perdure.authoring.turn_loop import TurnLoop
 from perdure.authoring.workflow import receive, workflow
 from perdure.errors import InvalidKey, WorkflowMisuse
 from perdure.kernel.message import MessageType
+from perdure.turns.loop import TurnLoop
 from tests.authoring.life import BIRTH, ID, Life
 
 

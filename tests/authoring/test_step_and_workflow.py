@@ -13,8 +13,8 @@ from perdure.authoring.attempt import ATTEMPT, Attempt
 from perdure.authoring.step import Step, attempt, step
 from perdure.authoring.workflow import Workflow, new_uuid, now, process_id, random_source, set_state, workflow
 from perdure.errors import DefinitionError, InvalidInput, PayloadError, WorkflowMisuse
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Process
+from perdure.kernel.retry import Retry
 from tests.authoring.life import Life
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from msgspec import Raw, json
 
-from perdure.alone import hosted
-from perdure.authoring.definition import definition_of
+from perdure.authoring.definitions import definition_of
 from perdure.authoring.queue import Task
 from perdure.authoring.registry import Registry
 from perdure.authoring.step import Step, step
 from perdure.errors import DefinitionError, UnknownKind
+from perdure.quarantined import hosted
 
 BANK = """
 from perdure.authoring.step import step

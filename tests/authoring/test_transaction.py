@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.authoring.attempt import Attempt
-from perdure.authoring.step import attempt, step
-from perdure.authoring.transaction import unfit
+from perdure.authoring.step import attempt, step, unfit
 from perdure.errors import DefinitionError
 from perdure.limits import STEP_TIMEOUT_SECONDS, TRANSACTION_TIMEOUT_SECONDS
 

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from perdure.authoring import turn_loop as room
-from perdure.authoring.bare_loop import TURN_CALLS
-from perdure.authoring.closed_loop import OUTSIDE
 from perdure.authoring.step import step
-from perdure.authoring.turn_loop import TurnLoop, current_turn, turn_running
 from perdure.authoring.workflow import process_id, receive, set_state, workflow
 from perdure.errors import PayloadError, WorkflowMisuse
 from perdure.kernel.message import MessageType
+from perdure.turns import loop as room
+from perdure.turns.bare_loop import OUTSIDE, TURN_CALLS
+from perdure.turns.loop import TurnLoop, current_turn, turn_running
 from tests.authoring.life import BIRTH, ID, Life
 
 
@@ -217,7 +216,7 @@ async def turning_in_a_circle() -> None:
 
 def test_a_turn_that_never_waits_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert TURN_CALLS >= 100_000
-    monkeypatch.setattr("perdure.authoring.bare_loop.TURN_CALLS", 1000)
+    monkeypatch.setattr("perdure.turns.bare_loop.TURN_CALLS", 1000)
     loop = TurnLoop(ID, b"seed")
     loop.begin(turning_in_a_circle.function)
     with pytest.raises(WorkflowMisuse, match="without waiting for anything"):

@@ -27,9 +27,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from perdure.authoring import purity
 from perdure.authoring.workflow import workflow
 from perdure.errors import DefinitionError, WorkflowMisuse
+from perdure.turns.sandbox import static_check
 from tests.authoring.life import BIRTH, Life
 
 ATTEMPTS: dict[str, Callable[[], Any]] = {
@@ -226,4 +226,4 @@ async def innocent(order: date) -> str:
 
 
 def test_code_that_the_wall_can_answer_is_accepted() -> None:
-    purity.check(innocent, "it")
+    static_check.check(innocent, "it")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from perdure.authoring.call import Call
-from perdure.authoring.renewal import continue_as_new
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, workflow
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
+from perdure.turns.mailbox import Call
+from perdure.turns.renewal import continue_as_new
 
 ran: list[int] = []
 gates: dict[int, asyncio.Event] = {}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from perdure import limits
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import (
     CallRefused,
@@ -22,7 +23,6 @@ from perdure.errors import (
     ProcessFailed,
     ProcessNotFound,
 )
-from perdure.handle import Handle
 from perdure.kernel import transition
 from perdure.kernel.event import ANSWERS, EventType
 from perdure.kernel.failure import Failure

@@ -8,7 +8,7 @@ import pytest
 
 from perdure.errors import UnreadablePayload
 from perdure.kernel.event import ANSWERS
-from perdure.store.offload import Folder
+from perdure.store.sealed.offload import Folder
 from tests.calls.bank import crowd, turned
 from tests.runtime.conftest import LIMIT, Open
 from tests.runtime.test_sealed_life import sealed

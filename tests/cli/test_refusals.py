@@ -108,7 +108,9 @@ def test_importing_perdure_imports_neither_the_command_line_nor_a_database() -> 
 
 
 def test_a_worker_imports_nothing_that_only_a_terminal_needs() -> None:
-    code = "import sys, perdure.cli.member; print([name for name in ('cyclopts', 'rich') if name in sys.modules])"
+    code = (
+        "import sys, perdure.cli.worker_process; print([name for name in ('cyclopts', 'rich') if name in sys.modules])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, check=True
     )

@@ -7,7 +7,7 @@ from collections import Counter
 
 from perdure import receive, step, workflow
 from perdure.authoring.step import attempt
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 
 EFFECTS: Counter[tuple[str, str]] = Counter()
 """How often each (effect, idempotency key) has happened in this OS process."""

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import ProcessCancelled, ProcessNotFound, StoreUnavailable
-from perdure.handle import Handle
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
 from perdure.store.base import Search

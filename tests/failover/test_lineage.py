@@ -11,10 +11,10 @@ import pytest
 
 from perdure.engine import Engine
 from perdure.errors import ProcessNotFound, StoreUnavailable
-from perdure.kernel.lease import Claim
+from perdure.kernel.claim import Claim
 from perdure.kernel.process import Status
 from perdure.runtime.pace import Pace
-from perdure.store.lineage import Lineage, lineage_of
+from perdure.store.failover import Lineage, lineage_of
 from tests.failover.cluster import Pair
 from tests.restored.passage import done, forget, gates, passage
 from tests.runtime.conftest import LIMIT

@@ -10,24 +10,24 @@ from typing import Any
 
 from cyclopts import CycloptsError
 
-from perdure import request, settings
+from perdure import settings
 from perdure.authoring.workflow import workflow
-from perdure.cli import fact, see, serve, text
+from perdure.cli import event_text, inspect, text, worker
 from perdure.cli.app import app
-from perdure.cli.argument import plain, whole_input
-from perdure.cli.submission import _calls
+from perdure.cli.start import _calls, plain, whole_input
+from perdure.client import validation
 from perdure.clock import Machine
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import safe_text
 from perdure.kernel.names import check_key, check_name, id_bytes, id_text
-from perdure.runtime.wire import FRAME_BYTES, Frames, framed, read_order, read_said
+from perdure.runtime.steps.isolated.protocol import FRAME_BYTES, Frames, framed, read_order, read_said
+from perdure.store.backend import store_for
 from perdure.store.base import Search
-from perdure.store.codec import AesGcm, Zstd
-from perdure.store.news import of_channel
-from perdure.store.open import store_for
-from perdure.store.postgres_url import address_of
-from perdure.store.seal import Seal, Slot, named, reference
-from perdure.store.sqlite_bell import Ring, heard_in
+from perdure.store.notifications import of_channel
+from perdure.store.postgres.url import address_of
+from perdure.store.sealed.codec import AesGcm, Zstd
+from perdure.store.sealed.seal import Seal, Slot, named, reference
+from perdure.store.sqlite.notify import Ring, heard_in
 from tests.fuzz.entry import Entry, as_text, refused, same
 
 SECRET = bytes(range(32))
@@ -76,7 +76,7 @@ def _url(raw: bytes) -> None:
 def _duration(raw: bytes) -> None:
     given = as_text(raw)
     with refused():
-        request.duration(text.seconds_of(given), "the deadline")
+        validation.duration(text.seconds_of(given), "the deadline")
     with refused():
         text.span(text.seconds_of(given))
 
@@ -172,12 +172,12 @@ def _typed(raw: bytes) -> None:
     with refused():
         whole_input(typed, given)
     with refused():
-        name, value = see._attribute(given)
-        request.search(Search(attributes=((name, value),)))
+        name, value = inspect._attribute(given)
+        validation.search(Search(attributes=((name, value),)))
     with refused():
-        request.search(Search(attributes=(("a", given),)))
+        validation.search(Search(attributes=(("a", given),)))
     with refused():
-        serve._queue(given)
+        worker._queue(given)
     with refused():
         list(_calls(typed, enumerate(given.split("\n"), 1), 0))
 
@@ -193,10 +193,10 @@ def _shown(raw: bytes) -> None:
     """Whatever a history holds is shown, as plain text and as JSON, and steers no terminal."""
     for type in EventType:
         event = Event(1, 1, type, 0, "1", "charge", raw, message=1)
-        for letter in (fact.what(event), fact.detail(event, {}), text.payload(raw)):
+        for letter in (event_text.what(event), event_text.detail(event, {}), text.payload(raw)):
             if not letter.replace("\n", "").replace("\t", "").isprintable() and safe_text(letter, 10_000) != letter:
                 raise AssertionError(f"{letter!r:.300} would be printed")
-        fact.as_json(event, {})
+        event_text.as_json(event, {})
 
 
 _AES = chain().close(b'"a text that is long enough to be compressed, compressed, compressed, compressed"', SLOT)

@@ -14,23 +14,20 @@ from msgspec import UNSET, Struct, UnsetType
 
 from perdure.authoring.task import task_of
 from perdure.kernel import plain
-from perdure.kernel.attempt import decode_attempt
-from perdure.kernel.attributes import merged, missing
-from perdure.kernel.backlog import Backlog, unoffered
 from perdure.kernel.child import begun
 from perdure.kernel.command import until_of
+from perdure.kernel.diagnosis import next_mover
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
-from perdure.kernel.message import Message, MessageType
-from perdure.kernel.mover import next_mover
-from perdure.kernel.opening import opening_of
-from perdure.kernel.pact import origin_of
+from perdure.kernel.message import Message, MessageType, origin_of
 from perdure.kernel.patch import taken_in
 from perdure.kernel.payload import CallShape, decode, digest, encode
-from perdure.kernel.process import Process
+from perdure.kernel.process import Process, merged, missing
+from perdure.kernel.retry import decode_attempt
+from perdure.kernel.run import opening_of
 from perdure.kernel.soundness import unsound
-from perdure.kernel.worker import Worker
-from perdure.store.sqlite_row import check_attributes
+from perdure.kernel.worker import Backlog, Worker, unoffered
+from perdure.store.sqlite.row import check_attributes
 from tests.fuzz.entry import Entry, refused, same
 
 ID = bytes(range(16))

@@ -10,18 +10,19 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perdure import Search, request
+from perdure import Search
 from perdure.authoring.queue import routing
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
+from perdure.client import validation
 from perdure.errors import InvalidInput, PayloadError, PerdureError, UnreadablePayload
-from perdure.kernel.attributes import merged, missing
 from perdure.kernel.failure import UNSAFE, safe_text
 from perdure.kernel.payload import CallShape, decode, encode
 from perdure.kernel.plain import same, shown
-from perdure.kernel.policy import Retry
-from perdure.store.codec import AesGcm, Zstd
-from perdure.store.seal import Seal
+from perdure.kernel.process import merged, missing
+from perdure.kernel.retry import Retry
+from perdure.store.sealed.codec import AesGcm, Zstd
+from perdure.store.sealed.seal import Seal
 from tests.fuzz.outside import SECRET, SLOT
 
 BRIEF = settings(
@@ -146,18 +147,18 @@ def test_a_sealed_payload_that_was_changed_cut_or_moved_is_refused(raw: bytes, a
 @given(FEW, FEW, FEW, FEW)
 def test_limits_and_searches_of_any_type_are_taken_or_refused(a: Any, b: Any, c: Any, d: Any) -> None:
     for ask in (
-        lambda: request.duration(a, "the deadline"),
-        lambda: request.timeout(b),
-        lambda: request.sender(a, b, c),
-        lambda: request.signal(a, b, c, "", "", ""),
-        lambda: request.first_signal((a, b)),
-        lambda: request.first_signal(c),
-        lambda: request.rows(d, "the limit"),
-        lambda: request.reference(a),
-        lambda: request.search(Search(kind=a, key=b, created_from=c, limit=d)),
-        lambda: request.search(Search(attributes=((a, b),), ids=c, before_id=d)),
-        lambda: request.search(a),
-        lambda: request.attributes({"a": b}),
+        lambda: validation.duration(a, "the deadline"),
+        lambda: validation.timeout(b),
+        lambda: validation.sender(a, b, c),
+        lambda: validation.signal(a, b, c, "", "", ""),
+        lambda: validation.first_signal((a, b)),
+        lambda: validation.first_signal(c),
+        lambda: validation.rows(d, "the limit"),
+        lambda: validation.reference(a),
+        lambda: validation.search(Search(kind=a, key=b, created_from=c, limit=d)),
+        lambda: validation.search(Search(attributes=((a, b),), ids=c, before_id=d)),
+        lambda: validation.search(a),
+        lambda: validation.attributes({"a": b}),
     ):
         try:
             ask()

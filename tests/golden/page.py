@@ -10,13 +10,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.authoring.turn_loop import TurnLoop
 from perdure.authoring.workflow import Workflow
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process
-from perdure.runtime.activation import Activation
+from perdure.runtime.instance import Activation
 from perdure.runtime.replay import replay
+from perdure.turns.loop import TurnLoop
 from tests.golden import flow
 
 FOLDER = Path(__file__).parent

@@ -14,7 +14,7 @@ SQL = re.compile(
     r"|\b(CREATE|DROP|ALTER)\s+(TEMP\s+|UNIQUE\s+)?(TABLE|INDEX|SCHEMA|FUNCTION|VIEW|TRIGGER)\b",
     re.IGNORECASE | re.DOTALL,
 )
-SEARCH_BUILDER = "src/perdure/store/sqlite_search.py"
+SEARCH_BUILDER = "src/perdure/store/sqlite/search.py"
 """The one file that may build SQL text."""
 
 CODE_FROM_VALUES = frozenset({"eval", "exec", "compile", "__import__"})

@@ -13,8 +13,8 @@ from perdure.engine import Engine
 from perdure.errors import PayloadError, PayloadTooLarge, ProcessFailed, StepError
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
 from perdure.limits import ERROR_TEXT_BYTES, PAYLOAD_BYTES
 from tests.input.door import DEEP, LIMIT, nested
 

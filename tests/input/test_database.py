@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perdure.answer import asked
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, workflow
 from perdure.engine import Engine
 from perdure.errors import BadRecord, InvalidUrl, ProcessBroken, StoreError, StoreTooNew
+from perdure.futures import asked
 from perdure.kernel import transition
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.message import Message, MessageType, SendAnswer

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 
 from perdure.authoring.step import step
-from perdure.authoring.turn import receive
 from perdure.authoring.workflow import workflow
 from perdure.clock import SECOND
 from perdure.engine import Engine
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
+from perdure.turns.verbs import receive
 from tests.input.door import LIMIT
 
 MINUTE = timedelta(minutes=1)

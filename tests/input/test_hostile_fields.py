@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from msgspec import json
 
-from perdure import Search, request
+from perdure import Search
 from perdure.authoring.registry import Registry
+from perdure.client import validation
 from perdure.engine import Engine
 from perdure.errors import DefinitionError, InvalidInput, PerdureError, ProcessFailed
 from perdure.kernel.child import queue_kind
@@ -234,7 +235,7 @@ async def _ordered(engine: Engine, verb: Callable[..., Awaitable[None]], step: s
 
 
 async def _found(engine: Engine, search: Search) -> int:
-    return len(await engine.store.search(request.search(search)))
+    return len(await engine.store.search(validation.search(search)))
 
 
 async def test_queues_named_or_blocked_by_hostile_text_are_shown_as_they_were_named(

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from perdure.authoring.workflow import receive, workflow
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import InvalidInput, InvalidKey, PayloadError, PayloadTooLarge, PerdureError, ProcessFailed
-from perdure.handle import Handle
 from perdure.limits import PAYLOAD_BYTES
 from tests.input.door import LIMIT, REFUSED_VALUES, refused
 

@@ -9,12 +9,12 @@ from typing import Any
 from perdure import publish, set_attributes, set_state, tell
 from perdure.authoring.attempt import attempt
 from perdure.authoring.step import Step, step
-from perdure.authoring.version import patched
 from perdure.authoring.workflow import Workflow, process_id, receive, workflow
 from perdure.errors import DefinitionError, PayloadError, StepError
 from perdure.kernel.failure import safe_text
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from perdure.limits import ERROR_TEXT_BYTES, NAME_BYTES
+from perdure.turns.patches import patched
 from tests.input.hostile import STRINGS
 
 KEPT = "kept"

@@ -10,7 +10,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
-from perdure.kernel import command, hand, run, transition
+from perdure.kernel import command, manual_result, run, transition
 from perdure.kernel.child import Begun
 from perdure.kernel.command import ALLOWED, Verb
 from perdure.kernel.commit import Commit
@@ -18,8 +18,8 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
-from perdure.kernel.opening import opening_of
 from perdure.kernel.process import FINAL, Process, Status
+from perdure.kernel.run import opening_of
 from perdure.kernel.soundness import IMPLIED, unsound
 from perdure.kernel.transition import Sender
 
@@ -67,8 +67,8 @@ ORDERS: dict[Verb, Callable[[Process, tuple[Event, ...]], Commit]] = {
     Verb.RETRY: lambda row, past: run.retried(row, past, ANNA, now=NOW),
     Verb.RESTART: lambda row, past: run.restarted(row, past, ANNA, now=NOW),
     Verb.RESTART_FROM: lambda row, past: run.restarted_from(row, past, "reserve", ANNA, now=NOW),
-    Verb.SET_RESULT: lambda row, past: hand.set_by_hand(row, past, "charge", b"7", ANNA, now=NOW),
-    Verb.SKIP: lambda row, past: hand.set_by_hand(row, past, "charge", b"null", ANNA, now=NOW, skipped=True),
+    Verb.SET_RESULT: lambda row, past: manual_result.set_by_hand(row, past, "charge", b"7", ANNA, now=NOW),
+    Verb.SKIP: lambda row, past: manual_result.set_by_hand(row, past, "charge", b"null", ANNA, now=NOW, skipped=True),
     Verb.CANCEL: lambda row, past: command.bounded(row, ANNA, NOW + 50, now=NOW),
     Verb.TERMINATE: lambda row, past: transition.terminated(row, ANNA, past, now=NOW),
 }
@@ -269,7 +269,7 @@ def test_a_restart_from_a_step_lists_what_it_drops_and_does_not_undo() -> None:
 
 def by_hand(past: Iterable[Event], step: str, status: Status = RUNNING, **more: object) -> Commit:
     history = tuple(past)
-    return hand.set_by_hand(process(status, False, history, **more), history, step, b"7", ANNA, now=NOW + 5)
+    return manual_result.set_by_hand(process(status, False, history, **more), history, step, b"7", ANNA, now=NOW + 5)
 
 
 def test_a_result_by_hand_is_a_turn_of_its_own_after_who_has_set_it() -> None:

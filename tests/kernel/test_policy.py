@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.errors import DefinitionError, InvalidInput, PayloadError, Permanent, WorkflowMisuse
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 
 EXACT = Retry(attempts=10, jitter=0)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perdure.kernel import quarantine, transition
-from perdure.kernel.mover import next_mover
+from perdure.kernel.diagnosis import next_mover
 from perdure.kernel.process import Process, Status
 from perdure.limits import ALONE_DEATHS, QUARANTINE_PROCESSES, SUSPECT_DEATHS
 

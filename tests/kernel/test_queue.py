@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure.kernel.mover import next_mover
+from perdure.kernel.diagnosis import next_mover
 from perdure.kernel.process import Process
 from perdure.kernel.queue import Load, Queue, Standing, Waiting, changed, choice, reach, weights
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from perdure.client.view import view
 from perdure.errors import IllegalMove, InvalidKey, PayloadError
-from perdure.kernel.attempt import decode_attempt
+from perdure.kernel.diagnosis import next_mover
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
-from perdure.kernel.hand import set_by_hand
-from perdure.kernel.mover import next_mover
+from perdure.kernel.manual_result import set_by_hand
 from perdure.kernel.process import Process, Status
-from perdure.kernel.recorded import under_way
+from perdure.kernel.retry import decode_attempt
+from perdure.kernel.stored import under_way
 from perdure.kernel.transition import Sender
 from perdure.kernel.undo import name_and_place, undo_place
-from perdure.view import view
 
 ROW = Process(bytes(16), "k", None, b"[]", token=3, version=1, opened_at=1, owner=bytes(16), due_at=9)
 DAMAGED = (b"", b"{", b"[]", b'{"a', b"\xff", b'{"\xff":1}', b'{"a":' * 3000)

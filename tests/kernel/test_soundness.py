@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from perdure.clock import SECOND
-from perdure.kernel import command, hand, run, soundness, transition
-from perdure.kernel.commit import Commit
+from perdure.kernel import command, manual_result, run, soundness, transition
+from perdure.kernel.commit import STILL_BUSY, Commit, Outcome
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
-from perdure.kernel.outcome import STILL_BUSY, Outcome
 from perdure.kernel.process import Process, Status
 from perdure.kernel.soundness import LAWS, Folded, fold, unsound
 from perdure.limits import ALONE_DEATHS
@@ -175,7 +174,7 @@ class Governed(Life):
         if self.process.status not in (Status.COMPLETED, Status.CANCELLED) and self.process.opened_at is not None:
             self.steps += 1
             step = f"by hand:{self.steps}"
-            self.apply(hand.set_by_hand(self.process, self.events, step, b"1", SENDER, now=self.now))
+            self.apply(manual_result.set_by_hand(self.process, self.events, step, b"1", SENDER, now=self.now))
 
     def restart_from(self) -> None:
         chosen = next((event for event in self.events if event.type is EventType.STEP_COMPLETED), None)

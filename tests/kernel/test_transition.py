@@ -8,12 +8,11 @@ from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
 from perdure.kernel import run, transition
-from perdure.kernel.commit import Commit
+from perdure.kernel.commit import Commit, Outcome
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
-from perdure.kernel.opening import opening_of
-from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import FINAL, Process, Status
+from perdure.kernel.run import opening_of
 from perdure.kernel.soundness import unsound
 from perdure.kernel.transition import Sender
 from perdure.kernel.worker import Hang

@@ -12,11 +12,10 @@ from typing import Any
 
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import workflow
-from perdure.kernel.policy import Retry
-from perdure.runtime.notary import Notary
-from perdure.store.postgres_pact import PostgresPact
-from perdure.store.sqlite_lent import Lent
-from perdure.store.sqlite_pact import SqlitePact
+from perdure.kernel.retry import Retry
+from perdure.runtime.steps.transactional import Notary
+from perdure.store.postgres.step_transaction import PostgresPact
+from perdure.store.sqlite.step_transaction import Lent, SqlitePact
 from tests.kill.victim import POINT, effect
 
 PAUSE_SECONDS = 2.0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from tests.kill.victim import LEDGER, effect
 
 FOR_EVER = 3600.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perdure.authoring.publication import publish, set_attributes
 from perdure.authoring.workflow import receive, workflow
+from perdure.turns.publication import publish, set_attributes
 from tests.kill.victim import mark
 
 

@@ -8,7 +8,7 @@ import signal
 
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, tell, workflow
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from tests.kill.victim import effect, gate, mark
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perdure.authoring.call import Call
 from perdure.authoring.workflow import receive, workflow
+from perdure.turns.mailbox import Call
 from tests.kill.victim import mark
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from perdure.authoring.renewal import continue_as_new
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
+from perdure.turns.renewal import continue_as_new
 from tests.kill.victim import effect
 
 

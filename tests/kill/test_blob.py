@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perdure.engine import Engine
-from perdure.kernel.unopened import Unopened
+from perdure.kernel.stored import Unopened
 from tests.kill import outside
 from tests.kill.crime import LIMIT, Scene, laws_hold
 from tests.kill.victim import three_steps

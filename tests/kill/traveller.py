@@ -7,7 +7,7 @@ import asyncio
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import workflow
 from perdure.errors import Permanent
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from tests.kill.victim import effect
 
 

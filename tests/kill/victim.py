@@ -17,9 +17,9 @@ from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import workflow
 from perdure.clock import Machine
 from perdure.engine import Engine
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from perdure.runtime.pace import Pace
-from perdure.store.open import store_for
+from perdure.store.backend import store_for
 from perdure.testing.faults import FaultyStore
 
 LEDGER = "PERDURE_TEST_LEDGER"

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from perdure.authoring.workflow import Workflow
+from perdure.client.handle import Handle
 from perdure.engine import Engine
-from perdure.handle import Handle
 from perdure.kernel.process import Status
 from tests.load.crew import LIMIT, Crew, crew_on
 from tests.load.others import others

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perdure import limits
+from perdure.client.handle import Handle
 from perdure.engine import Engine
-from perdure.handle import Handle
 from perdure.kernel.process import Status
 from tests.load.crew import LIMIT, Crew, crew_on
 from tests.load.program import begun_after, biting, innocent, marks

@@ -14,8 +14,8 @@ from perdure.authoring.workflow import receive, workflow
 from perdure.engine import Engine
 from perdure.errors import KeyConflict, ProcessCancelled, ProcessFailed
 from perdure.kernel.message import SendVerdict
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
 from perdure.kernel.soundness import unsound
 from perdure.runtime.pace import Pace
 from perdure.store.base import Search

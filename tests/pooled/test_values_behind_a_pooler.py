@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from perdure.authoring.publication import publish
 from perdure.authoring.workflow import receive, workflow
+from perdure.turns.publication import publish
 from tests.runtime.conftest import LIMIT, Open, engines_on
 
 

@@ -17,8 +17,8 @@ from perdure import (
     Search,
     Status,
 )
-from perdure.client import Client
-from perdure.command import Commands
+from perdure.client.client import Client
+from perdure.client.commands import Commands
 from perdure.errors import IllegalMove, InvalidInput, KeyConflict, ProcessNotFound, UnknownKind
 from perdure.kernel.message import SendVerdict
 from perdure.portal import BlockingHandle

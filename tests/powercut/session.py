@@ -21,10 +21,10 @@ from perdure.kernel.commit import StartVerdict, Verdict
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.soundness import unsound
-from perdure.store import sqlite_connection
+from perdure.store.backend import store_for
 from perdure.store.base import Search
-from perdure.store.open import store_for
-from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite import connection
+from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.faults import FaultyStore
 from tests.cut import trade
 from tests.powercut.cut import Fate, images, written
@@ -127,7 +127,7 @@ async def life(folder: Path, base: Mapping[str, bytes], number: int) -> list[Any
     folder.mkdir()
     written(folder, base)
     recorder = Recorder(folder)
-    pages, sqlite_connection.CHECKPOINT_PAGES = sqlite_connection.CHECKPOINT_PAGES, FEW_PAGES
+    pages, connection.CHECKPOINT_PAGES = connection.CHECKPOINT_PAGES, FEW_PAGES
     try:
         with recorder.recording():
             machine = Machine()
@@ -135,7 +135,7 @@ async def life(folder: Path, base: Mapping[str, bytes], number: int) -> list[Any
             async with Engine(store.url, store=store, machine=machine, work=True, workflows=trade.HOSTED) as engine:
                 await asyncio.gather(*(_trade(engine, number * 1000 + n, recorder.acts) for n in range(TRADES)))
     finally:
-        sqlite_connection.CHECKPOINT_PAGES = pages
+        connection.CHECKPOINT_PAGES = pages
     return recorder.acts
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from perdure import step, workflow
 from perdure.engine import Engine
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from perdure.testing.postgres import Server, unprivileged
 from tests.kill.crime import laws_hold
 from tests.powercut.recorder import Recorder, Unreachable

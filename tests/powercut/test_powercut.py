@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite.connection import Connection
 from tests.powercut.cut import Fate, images
 from tests.powercut.recorder import Act, Deed, Recorder, Unreachable
 from tests.powercut.session import quick_folder, session

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter, defaultdict
 
 from perdure import receive, step, workflow
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 
 done: Counter[tuple[str, str]] = Counter()
 gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import ProcessNotFound, StoreError
-from perdure.handle import Handle
 from perdure.kernel.process import Status
 from perdure.runtime.pace import Pace
-from perdure.store.lineage import Lineage
+from perdure.store.failover import Lineage
 from tests.restored.backups import (
     Backup,
     database_made_anew,

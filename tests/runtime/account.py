@@ -16,16 +16,16 @@ from typing import Any
 import asyncpg
 import pytest
 
-from perdure.authoring.saga import saga
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import receive, workflow
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import StepError
-from perdure.handle import Handle
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from perdure.kernel.soundness import unsound
 from perdure.store.base import Search
+from perdure.turns.saga import saga
 from tests.runtime.conftest import until
 from tests.transactions.caller import address
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import receive, workflow
+from perdure.client.handle import Handle
 from perdure.engine import Engine
-from perdure.handle import Handle
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
 from perdure.kernel.soundness import unsound
 from perdure.testing.faults import FaultyStore
 from tests.runtime.conftest import LIMIT, until_row

@@ -9,7 +9,7 @@ from typing import Any
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.engine import Engine
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from perdure.kernel.soundness import unsound
 from perdure.store.base import Search
 from perdure.testing.faults import FaultyStore

@@ -8,7 +8,7 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.errors import ProcessCancelled, ProcessFailed, StepError
 from perdure.kernel.event import EventType
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from perdure.store.base import Search
 from tests.runtime.conftest import LIMIT, Open, until
 from tests.runtime.kin import done, fails_times, gated, gates, kid, sound, statuses

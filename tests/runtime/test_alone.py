@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from perdure import alone
+from perdure import quarantined
 from perdure.engine import Engine
 
 NOBODY_THERE = "postgresql://nobody@127.0.0.1:1/nothing"
@@ -16,8 +16,8 @@ NOBODY_THERE = "postgresql://nobody@127.0.0.1:1/nothing"
 async def test_a_solitary_worker_waits_for_a_store_that_is_away(
     store_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(alone, "AGAIN_SECONDS", 0.0)
-    monkeypatch.setattr(alone, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(quarantined, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(quarantined, "PATIENCE_SECONDS", 0.0)
     urls = [NOBODY_THERE, NOBODY_THERE, store_url]
     built = []
 
@@ -27,6 +27,6 @@ async def test_a_solitary_worker_waits_for_a_store_that_is_away(
 
     with caplog.at_level(logging.WARNING, logger="perdure"):
         async with asyncio.timeout(60):
-            await alone.run_alone(build)
+            await quarantined.run_alone(build)
     assert len(built) == 3
     assert sum("Trying again" in message for message in caplog.messages) == 2

@@ -13,7 +13,7 @@ from perdure import limits
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import workflow
 from perdure.errors import ProcessCancelled, ProcessFailed, StepError, StepTimeout
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from perdure.runtime.pace import Pace
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 

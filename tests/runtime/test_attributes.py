@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from msgspec import json
 
-from perdure.authoring.publication import set_attributes
-from perdure.authoring.renewal import continue_as_new
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, workflow
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import InvalidKey, PayloadError, PayloadTooLarge, ProcessBroken, ProcessFailed, WorkflowMisuse
-from perdure.handle import Handle
 from perdure.kernel.event import EventType
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from perdure.store.base import Search
+from perdure.turns.publication import set_attributes
+from perdure.turns.renewal import continue_as_new
 from tests.runtime.conftest import LIMIT, Open, until_row
 
 failing: list[str] = []

@@ -13,9 +13,9 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.engine import Engine
 from perdure.errors import ProcessFailed
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Process
-from perdure.runtime.budget import Budget
+from perdure.kernel.retry import Retry
+from perdure.runtime.steps.budget import Budget
 from perdure.store.base import Search
 from tests.runtime.conftest import LIMIT, Open, until
 

@@ -12,7 +12,7 @@ from perdure import limits
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import receive, tell, workflow
 from perdure.errors import ProcessCancelled, ProcessFailed, StepError
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from perdure.runtime.pace import Pace
 from perdure.store.base import Search
 from tests.runtime.conftest import LIMIT, Open, until, until_row

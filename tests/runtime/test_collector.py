@@ -12,7 +12,7 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.engine import Engine
 from perdure.limits import COLLECTOR_OBJECTS
-from perdure.runtime import collector
+from perdure.runtime import gc_tuning
 
 
 @step
@@ -45,9 +45,9 @@ async def test_processes_that_end_leave_no_cycles_for_the_collector(sqlite_url: 
 @pytest.fixture
 def _as_a_program_finds_it() -> Iterator[None]:
     """Give back for a moment what the whole session shares, see ``tests/conftest.py``."""
-    collector.restore()
+    gc_tuning.restore()
     yield
-    collector.calm()
+    gc_tuning.calm()
 
 
 @pytest.mark.usefixtures("_as_a_program_finds_it")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from perdure.authoring.workflow import workflow
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import IllegalMove, ProcessBroken, ProcessCancelled, ProcessFailed
-from perdure.handle import Handle
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
 from perdure.runtime.pace import Pace

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import IllegalMove, ProcessCancelled
-from perdure.handle import Handle
 from perdure.kernel.command import ALLOWED, Verb
 from perdure.kernel.event import EventType
 from perdure.kernel.message import SendVerdict

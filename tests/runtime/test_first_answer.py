@@ -9,11 +9,11 @@ import pytest
 
 from perdure.authoring.step import step
 from perdure.authoring.workflow import Workflow, workflow
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import DefinitionError
-from perdure.handle import Handle
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
 from perdure.store.base import Search
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 

@@ -12,7 +12,7 @@ from perdure.authoring.workflow import receive, workflow
 from perdure.errors import InvalidInput, KeyConflict, PayloadError, StoreUnavailable
 from perdure.kernel.commit import Start
 from perdure.kernel.message import SendVerdict
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from tests.runtime.conftest import LIMIT, Open, until_row
 
 done: list[str] = []

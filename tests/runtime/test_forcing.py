@@ -8,9 +8,9 @@ import pytest
 
 from perdure.authoring.step import step
 from perdure.authoring.workflow import set_state, workflow
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import IllegalMove, ProcessCancelled
-from perdure.handle import Handle
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
 from perdure.testing.faults import Gate

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from perdure.authoring.call import Call
-from perdure.authoring.publication import publish
-from perdure.authoring.renewal import continue_as_new
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, workflow
 from perdure.engine import Engine
 from perdure.runtime.pace import Pace
 from perdure.runtime.sweeps import finished_long_ago
+from perdure.turns.mailbox import Call
+from perdure.turns.publication import publish
+from perdure.turns.renewal import continue_as_new
 from tests.runtime.conftest import LIMIT, Open, until
 
 charged: list[str] = []

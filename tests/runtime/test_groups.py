@@ -11,8 +11,8 @@ import pytest
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, workflow
 from perdure.errors import ProcessCancelled
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 done: list[Any] = []

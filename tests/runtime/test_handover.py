@@ -13,16 +13,14 @@ import pytest
 from perdure import limits
 from perdure.authoring.fingerprint import fingerprint
 from perdure.authoring.step import step
-from perdure.authoring.version import patched
 from perdure.authoring.workflow import Workflow, receive, workflow
 from perdure.clock import SECOND
-from perdure.kernel.backlog import Backlog, unoffered
-from perdure.kernel.offer import Offer
 from perdure.kernel.process import Process, Status
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import Backlog, Offer, Worker, unoffered
 from perdure.runtime.handover import Handover
 from perdure.runtime.pace import Pace
 from perdure.store.migrate import steps
+from perdure.turns.patches import patched
 from tests.input.door import execute
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 from tests.runtime.test_damaged_rows import damage

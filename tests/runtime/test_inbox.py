@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from perdure import limits
-from perdure.authoring.renewal import continue_as_new
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, set_state, workflow
 from perdure.engine import Engine
 from perdure.errors import InboxFull
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
 from perdure.kernel.soundness import unsound
+from perdure.turns.renewal import continue_as_new
 from tests.runtime.conftest import LIMIT, Open, until_row
 
 

@@ -7,14 +7,14 @@ import signal
 
 import pytest
 
-from perdure.authoring.interrupt import pressed
-from perdure.authoring.saga import saga
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
-from perdure.cli.member import _loop_factory
+from perdure.cli.worker_process import _loop_factory
 from perdure.errors import ProcessFailed
-from perdure.kernel.policy import Retry
-from perdure.runtime import main_task
+from perdure.kernel.retry import Retry
+from perdure.runtime import os_process
+from perdure.turns.interrupt import pressed
+from perdure.turns.saga import saga
 from tests.runtime.conftest import LIMIT, Open
 
 RAISED = {"KeyboardInterrupt": KeyboardInterrupt, "SystemExit": SystemExit}
@@ -74,7 +74,7 @@ def test_a_worker_outlives_a_task_of_a_step_that_wants_to_end_the_program() -> N
 
     for factory in (None, _loop_factory()):
         told.clear()
-        assert main_task.run(main(), factory) == "its end"
+        assert os_process.run(main(), factory) == "its end"
         assert told == ["SystemExit", "KeyboardInterrupt"]
 
 

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from perdure.authoring.workflow import workflow
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import ProcessFailed
-from perdure.handle import Handle
 from perdure.kernel.child import depth
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import EventType

@@ -14,7 +14,7 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.clock import Machine
 from perdure.engine import Engine
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from tests.runtime.conftest import LIMIT, until, until_row
 
 done: list[str] = []

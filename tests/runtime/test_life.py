@@ -23,8 +23,8 @@ from perdure.errors import (
     StepError,
 )
 from perdure.kernel.message import SendVerdict
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
 
 LIMIT = 20.0
 """Seconds after which a test has failed; nothing waits for this long when all is well."""

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from perdure.runtime.lifeline import watch_parent
+from perdure.runtime.os_process import watch_parent
 from tests.runtime.conftest import LIMIT
 
 NEVER_SECONDS = 3600.0

@@ -8,8 +8,8 @@ import pytest
 
 from perdure import Pace, limits
 from perdure.authoring.workflow import receive, set_state, workflow
+from perdure.client.handle import Handle
 from perdure.engine import Engine
-from perdure.handle import Handle
 from tests.runtime.conftest import LIMIT, Open, until_row
 
 LONG = 10

@@ -13,8 +13,8 @@ from perdure.authoring.workflow import receive, workflow
 from perdure.engine import Engine
 from perdure.errors import ProcessBroken, ProcessCancelled, ProcessFailed
 from perdure.kernel.event import EventType
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
 from perdure.kernel.soundness import unsound
 from perdure.store.base import Search
 from tests.runtime.conftest import LIMIT, Open, until
@@ -130,7 +130,7 @@ async def all_laws_hold(engine: Engine) -> Counter[Status]:
 async def test_a_thousand_processes_of_every_behaviour_end_as_they_should(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from perdure.authoring import bare_loop
+    from perdure.turns import bare_loop
 
     monkeypatch.setattr(bare_loop, "TURN_CALLS", 5000)
     here, _ = await opened(work=True, workflows=[mixed])

@@ -8,8 +8,8 @@ import pytest
 
 from perdure.clock import Machine
 from perdure.errors import InvalidUrl
-from perdure.logline import log
-from perdure.store.open import store_for
+from perdure.logs import log
+from perdure.store.backend import store_for
 
 FORGED = "A-1\n2026-01-01 00:00:00 INFO all is well\x1b[2J\r\x85\u2028"
 

@@ -9,12 +9,12 @@ import pytest
 
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
-from perdure.kernel.lease import Claim
+from perdure.kernel.claim import Claim
 from perdure.kernel.process import Process
-from perdure.runtime.intake import Intake
-from perdure.store import sqlite_watch
+from perdure.runtime.claimer import Intake
 from perdure.store.base import Search
-from perdure.store.news import tails
+from perdure.store.notifications import tails
+from perdure.store.sqlite import watch
 from perdure.testing.faults import FaultyStore
 from tests.runtime.conftest import Open, until
 
@@ -46,7 +46,7 @@ def calm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks by himself: an hour lies between the polls."""
     monkeypatch.setattr(Intake, "_until", lambda intake, answers: 3600.0)
     monkeypatch.setattr(Intake, "soon", lambda intake: None)
-    monkeypatch.setattr(sqlite_watch, "SQLITE_POLL_RUNG_SECONDS", 3600.0)
+    monkeypatch.setattr(watch, "SQLITE_POLL_RUNG_SECONDS", 3600.0)
 
 
 @pytest.mark.usefixtures("calm")

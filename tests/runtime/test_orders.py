@@ -12,8 +12,8 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, workflow
 from perdure.errors import ProcessCancelled
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
 from perdure.kernel.transition import orphaned
 from tests.runtime.conftest import LIMIT, Open, until_row
 

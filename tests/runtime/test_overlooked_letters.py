@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from perdure import receive, workflow
 from perdure.clock import SECOND
+from perdure.kernel.claim import Claim
 from perdure.kernel.commit import Commit, Verdict
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.lease import Claim
 from perdure.kernel.process import Process
 from perdure.kernel.worker import Worker
 from perdure.store.base import Store

@@ -12,8 +12,8 @@ from perdure import limits
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.errors import DefinitionError, InvalidInput, InvalidKey
-from perdure.kernel.policy import Retry
 from perdure.kernel.queue import Queue
+from perdure.kernel.retry import Retry
 from perdure.store.base import Search
 from tests.runtime.conftest import LIMIT, Open, until
 

@@ -11,8 +11,8 @@ import pytest
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.errors import DefinitionError, InvalidInput, ProcessCancelled
-from perdure.kernel.lease import Claim
-from perdure.kernel.policy import Retry
+from perdure.kernel.claim import Claim
+from perdure.kernel.retry import Retry
 from perdure.runtime.pace import Pace
 from perdure.store.base import Search
 from tests.runtime.conftest import LIMIT, Open, until

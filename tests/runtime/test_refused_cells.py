@@ -12,7 +12,7 @@ from perdure.authoring.registry import Registry
 from perdure.clock import Child, Machine
 from perdure.runtime import shortage
 from perdure.runtime.pace import Pace
-from perdure.runtime.solitary import Solitary
+from perdure.runtime.quarantine import Solitary
 from perdure.telemetry import Telemetry
 from tests.runtime import hard
 from tests.runtime.conftest import LIMIT, engines_on, until

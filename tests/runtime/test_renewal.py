@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from perdure.authoring.renewal import continue_as_new
-from perdure.authoring.saga import saga
 from perdure.authoring.step import attempt, step
-from perdure.authoring.version import patched
 from perdure.authoring.workflow import new_uuid, receive, set_state, workflow
-from perdure.cli import fact
+from perdure.cli import event_text
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import InvalidInput, ProcessCancelled, ProcessFailed, WorkflowMisuse
-from perdure.handle import Handle
 from perdure.kernel import soundness
 from perdure.kernel.names import id_bytes
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
+from perdure.turns.patches import patched
+from perdure.turns.renewal import continue_as_new
+from perdure.turns.saga import saga
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 keys: list[str] = []
@@ -85,7 +85,7 @@ async def test_a_process_goes_on_in_new_runs_and_whoever_waits_gets_the_result_o
     assert await types(engine, handle, 1) == first
     assert await types(engine, handle, 2) == ["RUN_OPENED", *first]
     assert await types(engine, handle, 3) == ["RUN_OPENED", *first, "COMPLETED"]
-    told = fact.detail((await engine.history(handle.id, 2))[0], {})
+    told = event_text.detail((await engine.history(handle.id, 2))[0], {})
     assert told == "continued as new from run 1, with [2,1]"
     await sound(engine, handle)
 

@@ -10,10 +10,10 @@ import pytest
 
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
+from perdure.client.results import SETTLED
 from perdure.errors import ProcessFailed
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
-from perdure.results import SETTLED
+from perdure.kernel.retry import Retry
 from perdure.testing.faults import Gate
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from perdure.authoring.saga import saga
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import receive, workflow
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import IllegalMove, ProcessBroken, ProcessCancelled, ProcessError, ProcessFailed, StepError
-from perdure.handle import Handle
 from perdure.kernel.event import EventType
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
 from perdure.testing.faults import Gate
+from perdure.turns.saga import saga
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 done: list[str] = []

@@ -7,14 +7,14 @@ import threading
 
 import pytest
 
-from perdure.authoring.saga import saga
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import workflow
 from perdure.errors import ProcessBroken, ProcessCancelled, ProcessFailed
 from perdure.kernel.event import EventType
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
 from perdure.store.base import Search
+from perdure.turns.saga import saga
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 from tests.runtime.kin import sound, statuses, until_statuses
 

@@ -10,16 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from perdure import limits
-from perdure.authoring.saga import saga
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, set_state, workflow
 from perdure.engine import Engine
 from perdure.errors import ProcessBroken, ProcessFailed, UnreadablePayload
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
-from perdure.store.codec import AesGcm, Codec, Zstd
-from perdure.store.offload import Folder
+from perdure.kernel.retry import Retry
+from perdure.store.sealed.codec import AesGcm, Codec, Zstd
+from perdure.store.sealed.offload import Folder
 from perdure.testing.faults import Outage
+from perdure.turns.saga import saga
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from perdure.authoring.publication import publish, set_attributes
 from perdure.authoring.workflow import receive, workflow
 from perdure.errors import UnreadablePayload
 from perdure.kernel.message import SendVerdict
 from perdure.store.base import Search
-from perdure.store.offload import Folder
+from perdure.store.sealed.offload import Folder
+from perdure.turns.publication import publish, set_attributes
 from tests.runtime.conftest import LIMIT, Open
 from tests.runtime.test_sealed_life import LONG, sealed
 

@@ -173,7 +173,7 @@ async def test_a_future_of_another_process_is_refused_to_who_awaits_it(opened: O
 
 
 def test_the_guard_knows_every_public_method_that_touches_the_state() -> None:
-    from perdure.authoring.loop_bound import GUARDED
+    from perdure.turns.sandbox.loop_bound import GUARDED
 
     for kind, names in GUARDED.items():
         public = {name for name, value in vars(kind).items() if callable(value) and not name.startswith("_")}

@@ -21,9 +21,9 @@ from perdure.authoring.workflow import workflow
 from perdure.clock import Machine
 from perdure.engine import Engine
 from perdure.errors import ProcessFailed, StoreUnavailable
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
-from perdure.store.open import store_for
+from perdure.kernel.retry import Retry
+from perdure.store.backend import store_for
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 done: list[object] = []

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from perdure.authoring.call import Call
-from perdure.authoring.publication import publish
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, set_state, workflow
 from perdure.errors import InvalidInput, ProcessFailed
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from perdure.store.base import Search
+from perdure.turns.mailbox import Call
+from perdure.turns.publication import publish
 from tests.runtime.conftest import LIMIT, Open, until_row
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from perdure.authoring.publication import publish
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import workflow
+from perdure.client.values import Stream
 from perdure.errors import InvalidKey, PayloadTooLarge, ProcessFailed
-from perdure.kernel.policy import Retry
-from perdure.stream import Stream
+from perdure.kernel.retry import Retry
+from perdure.turns.publication import publish
 from tests.runtime import hard
 from tests.runtime.conftest import LIMIT, Open
 

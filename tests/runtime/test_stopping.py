@@ -13,7 +13,7 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, workflow
 from perdure.engine import Engine
 from perdure.errors import PerdureError, StoreError, StoreUnavailable
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from perdure.runtime.pace import Pace
 from perdure.testing.faults import Gate, Outage
 from tests.runtime.conftest import LIMIT, Open, until, until_row

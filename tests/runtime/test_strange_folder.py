@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from perdure import limits
-from perdure.cli.member import Terms, command, environment
+from perdure.cli.worker_process import Terms, command, environment
 from perdure.engine import Engine
-from perdure.runtime.wire import Frames
-from perdure.store.offload import Folder
+from perdure.runtime.steps.isolated.protocol import Frames
+from perdure.store.sealed.offload import Folder
 
 FLOWS = """
 import os

@@ -7,8 +7,8 @@ from typing import Any
 
 from perdure.authoring.step import step
 from perdure.authoring.workflow import Workflow, workflow
-from perdure.handle import Handle
-from perdure.runtime.activation import Activation
+from perdure.client.handle import Handle
+from perdure.runtime.instance import Activation
 from perdure.runtime.worker import Worker
 from perdure.testing.faults import FaultyStore, Gate
 from tests.runtime.conftest import LIMIT, Open, until

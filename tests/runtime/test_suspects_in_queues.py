@@ -12,13 +12,13 @@ from perdure import limits
 from perdure.authoring.registry import Registry
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
+from perdure.client.handle import Handle
 from perdure.clock import Machine
 from perdure.engine import Engine
-from perdure.handle import Handle
-from perdure.kernel.policy import Retry
-from perdure.runtime import intake
+from perdure.kernel.retry import Retry
+from perdure.runtime import claimer
 from perdure.runtime.pace import Pace
-from perdure.runtime.solitary import Solitary
+from perdure.runtime.quarantine import Solitary
 from perdure.store.base import Search
 from perdure.telemetry import Telemetry
 from tests.runtime.conftest import LIMIT, Open, until
@@ -111,7 +111,7 @@ async def test_whoever_has_begun_something_of_a_queue_leaves_the_next_free_place
     server.worker.intake.suspects = lambda due, waiting: None
     await until(lambda: begun == ["loud"])
     monkeypatch.setattr(limits, "POLL_SECONDS", 3600.0)
-    monkeypatch.setattr(intake, "SOON_SECONDS", 3600.0)
+    monkeypatch.setattr(claimer, "SOON_SECONDS", 3600.0)
     quarantine, _ = await opened(work=True, workflows=[customer], queues=["till"], alone=True)
     worker = quarantine.worker
     assert worker is not None

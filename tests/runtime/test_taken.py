@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from perdure.client.handle import Handle
 from perdure.engine import Engine
-from perdure.handle import Handle
 from perdure.testing.faults import FaultyStore, Gate
 from tests.runtime.conftest import LIMIT, Open, until
 from tests.runtime.kin import crash, done, gates, kid

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from perdure.clock import Machine
 from perdure.runtime.shortage import Shortages
-from perdure.runtime.threads import Call, Threads
+from perdure.runtime.steps.threads import Call, Threads
 from perdure.telemetry import Telemetry
 
 

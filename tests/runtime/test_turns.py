@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from perdure import limits
-from perdure.authoring import bare_loop
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, set_state, workflow
 from perdure.errors import ProcessBroken
 from perdure.kernel.message import SendVerdict
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
 from perdure.kernel.soundness import unsound
 from perdure.testing.faults import Gate
+from perdure.turns import bare_loop
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 done: list[Any] = []

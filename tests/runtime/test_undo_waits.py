@@ -11,7 +11,7 @@ from perdure import limits
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.errors import ProcessCancelled, ProcessFailed
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 done: list[str] = []

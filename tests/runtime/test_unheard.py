@@ -9,12 +9,12 @@ import pytest
 
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
+from perdure.client.handle import Handle
 from perdure.clock import Machine
 from perdure.errors import ProcessCancelled, ProcessFailed
-from perdure.handle import Handle
 from perdure.kernel.commit import Start
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Process
+from perdure.kernel.retry import Retry
 from perdure.testing.faults import Gate
 from tests.runtime.conftest import LIMIT, Open, until
 

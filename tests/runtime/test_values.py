@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from perdure.authoring.publication import publish
-from perdure.authoring.renewal import continue_as_new
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, workflow
+from perdure.client.handle import Handle
+from perdure.client.values import Stream
 from perdure.engine import Engine
 from perdure.errors import (
     InvalidInput,
@@ -22,11 +22,11 @@ from perdure.errors import (
     ProcessNotFound,
     WorkflowMisuse,
 )
-from perdure.handle import Handle
 from perdure.kernel.event import EventType
 from perdure.kernel.names import id_bytes
-from perdure.kernel.policy import Retry
-from perdure.stream import Stream
+from perdure.kernel.retry import Retry
+from perdure.turns.publication import publish
+from perdure.turns.renewal import continue_as_new
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 failing: list[str] = []

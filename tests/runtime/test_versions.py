@@ -9,14 +9,14 @@ import pytest
 
 from perdure import limits
 from perdure.authoring.step import step
-from perdure.authoring.version import patched
 from perdure.authoring.workflow import Workflow, receive, workflow
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import ProcessBroken, ProcessCancelled
-from perdure.handle import Handle
 from perdure.kernel.event import EventType
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
+from perdure.turns.patches import patched
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 done: list[str] = []

@@ -17,13 +17,11 @@ from perdure.authoring.workflow import workflow
 from perdure.clock import Machine
 from perdure.engine import Engine
 from perdure.kernel.event import EventType
-from perdure.kernel.policy import Retry
+from perdure.kernel.retry import Retry
 from perdure.kernel.worker import Hang
-from perdure.runtime import blocker as blocker_module
-from perdure.runtime.blocker import Blocker
+from perdure.runtime import watchdog as blocker_module
 from perdure.runtime.pace import Pace
-from perdure.runtime.watchdog import Watchdog
-from perdure.runtime.witness import Witness
+from perdure.runtime.watchdog import Blocker, Watchdog, Witness
 from perdure.telemetry import Telemetry
 from tests.runtime.conftest import LIMIT, until
 

@@ -11,11 +11,11 @@ from msgspec import json
 from perdure.kernel.child import is_task
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
-from perdure.kernel.finding import Finding
 from perdure.kernel.message import MessageType
 from perdure.kernel.names import id_text
-from perdure.kernel.opening import CONTINUED, opening_of
 from perdure.kernel.process import Status
+from perdure.kernel.run import CONTINUED, opening_of
+from perdure.kernel.soundness import Finding
 from tests.simulator.evidence import STEPS, Evidence, by_hand, program_of, tried_again
 from tests.simulator.ledger import Ledger
 from tests.simulator.program import Attempted, Do, Fork, Guard, Line, Node, Scope, Way, Within, nodes

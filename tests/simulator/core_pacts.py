@@ -6,8 +6,8 @@ import asyncio
 from collections import Counter
 
 from perdure import Retry, attempt, step, workflow
-from perdure.kernel import pact
 from perdure.kernel.event import EventType
+from perdure.kernel.message import result_id
 from perdure.testing.simulator import Cluster
 
 ROWS = "CREATE TABLE posting (key TEXT NOT NULL)"
@@ -60,5 +60,5 @@ async def judge(cluster: Cluster) -> None:
         events = await cluster.client.store.history(row.id, row.run)
         done = [event for event in events if event.type is EventType.STEP_COMPLETED]
         cluster.require("effect_with_result", len(done) == 3 <= len(known), f"{len(done)} of 3 results are recorded")
-    posted = {pact.result_id(key) for key in rows}
+    posted = {result_id(key) for key in rows}
     cluster.require("effect_with_result", posted == results, f"{len(posted)} rows and {len(results)} results")

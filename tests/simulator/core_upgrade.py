@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from perdure import Handle, receive, step, workflow
 from perdure.kernel.process import Process, Status
-from perdure.kernel.unknown import UnknownNumber
+from perdure.kernel.stored import UnknownNumber
 from perdure.testing.simulator import Cluster, Swarm
 from perdure.testing.simulator.choice import Choices
 from tests.simulator.ending import ends_with

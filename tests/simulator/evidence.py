@@ -10,15 +10,15 @@ from msgspec import Struct, json
 
 from perdure.authoring.task import task_of
 from perdure.kernel import undo
-from perdure.kernel.attempt import decode_attempt
 from perdure.kernel.child import begun, is_task, queue_kind
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
-from perdure.kernel.finding import Finding
 from perdure.kernel.message import LETTERS, Message, MessageType, Waiting
 from perdure.kernel.names import id_text
-from perdure.kernel.opening import CONTINUED, opening_of
 from perdure.kernel.process import Process, Status
+from perdure.kernel.retry import decode_attempt
+from perdure.kernel.run import CONTINUED, opening_of
+from perdure.kernel.soundness import Finding
 from perdure.limits import SUSPECT_DEATHS
 from perdure.store.base import Search, Store
 from tests.simulator.ledger import Ledger

@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import json
 
+from perdure.client.handle import Handle
 from perdure.errors import ProcessBroken
-from perdure.handle import Handle
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_bytes

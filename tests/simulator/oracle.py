@@ -13,8 +13,8 @@ from typing import Any
 from msgspec import Struct, json
 
 from perdure.kernel.failure import Failure
-from perdure.kernel.finding import Finding
 from perdure.kernel.process import Process, Status
+from perdure.kernel.soundness import Finding
 from tests.simulator.play import letter
 from tests.simulator.program import (
     Attempted,

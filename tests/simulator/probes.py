@@ -14,8 +14,8 @@ from perdure.kernel.child import begun, is_task
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import LETTERS, MessageType
-from perdure.kernel.opening import CONTINUED, opening_of
 from perdure.kernel.process import Status
+from perdure.kernel.run import CONTINUED, opening_of
 from perdure.kernel.soundness import LAST
 from perdure.testing.simulator import Cluster
 from tests.simulator.evidence import Evidence

@@ -9,8 +9,8 @@ from msgspec import Struct
 from perdure import limits
 from perdure.authoring.registry import Registry
 from perdure.exhaustion import DESCRIPTORS
-from perdure.kernel.finding import Finding
 from perdure.kernel.names import id_text
+from perdure.kernel.soundness import Finding
 from perdure.testing.simulator import Cluster, Node
 from tests.simulator import continuity, evidence, oracle, probes
 from tests.simulator.chance import one_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from perdure import Retry, StepError, receive, step, workflow
-from perdure.kernel.attempt import decode_attempt
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process
+from perdure.kernel.retry import decode_attempt
 from perdure.runtime.pace import Pace
 from perdure.testing.simulator import Cluster, Swarm, simulate
 

@@ -10,7 +10,7 @@ import pytest
 
 from perdure.errors import StoreRegressed
 from perdure.kernel.process import Process, Status
-from perdure.store.lineage import Lineage
+from perdure.store.failover import Lineage
 from perdure.testing.simulator import Cluster, History, Swarm, simulate
 from tests.simulator.core_failover import failing_over, payment
 

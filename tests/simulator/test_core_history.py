@@ -12,8 +12,8 @@ import time
 import pytest
 
 from perdure import step, workflow
-from perdure.store.sqlite_connection import Connection
-from perdure.store.sqlite_file import SqliteFile
+from perdure.store.sqlite.connection import Connection
+from perdure.store.sqlite.file import SqliteFile
 from perdure.testing.simulator import Cluster, Escape, History, Swarm, database, simulate
 from tests.simulator.core_pairs import calls, pair, ten_pairs
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from perdure.kernel.message import Message
-from perdure.store.pact import PactAnswer
+from perdure.store.step_transaction import PactAnswer
 from perdure.testing.simulator import History, Swarm, simulate
 from perdure.testing.simulator.pact import SimPact
 from tests.simulator.core_pacts import postings, transactions

@@ -6,7 +6,7 @@ import asyncio
 
 from perdure import limits, workflow
 from perdure.clock import SECOND
-from perdure.kernel.lease import Claim
+from perdure.kernel.claim import Claim
 from perdure.testing.simulator import Cluster, Swarm, simulate
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import asyncpg
 
 from perdure.store.base import Store
-from perdure.store.postgres import PostgresStore
+from perdure.store.postgres.store import PostgresStore
 from perdure.testing.clock import NOON
 from perdure.testing.postgres_clock import DatabaseTime
 from tests.store import damage as values

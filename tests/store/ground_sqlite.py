@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from perdure.store.base import Store
-from perdure.store.sqlite import SqliteStore
-from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite.connection import Connection
+from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.clock import MachineTime, MovableMachine
 from tests.store import damage as values
 

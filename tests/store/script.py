@@ -12,12 +12,11 @@ from msgspec.structs import replace
 from perdure.clock import SECOND
 from perdure.errors import IllegalMove
 from perdure.kernel import command, run, transition
-from perdure.kernel.commit import Commit, Start, Verdict
+from perdure.kernel.claim import Claim
+from perdure.kernel.commit import Commit, Outcome, Start, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
-from perdure.kernel.lease import Claim
 from perdure.kernel.message import Message, MessageType
-from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.worker import Beat, Renewal, Worker
 from perdure.store.base import Overdue, Search

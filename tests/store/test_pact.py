@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from perdure.clock import Machine
 from perdure.errors import StoreUnavailable
-from perdure.kernel import pact
+from perdure.kernel import message
 from perdure.kernel.message import Message, MessageType, SendVerdict
 from perdure.kernel.process import Process
 from perdure.kernel.soundness import unsound
-from perdure.store.pact import Pact, Pacts, PactVerdict, pacts_of
+from perdure.store.step_transaction import Pact, Pacts, PactVerdict, pacts_of
 from perdure.testing.conformance import Ground, Trial
 from perdure.testing.conformance.trial import forced, going_on
 from tests.runtime.account import Account
@@ -63,12 +63,12 @@ async def sell(made: Pact) -> None:
 
 
 def answer(row: Process, payload: bytes = b'"sold"') -> Message:
-    return pact.result(KEY, row.id, "sell", "1", b"digest", payload)
+    return message.result(KEY, row.id, "sell", "1", b"digest", payload)
 
 
 async def begun(pacts: Pacts, row: Process) -> Pact:
     made = await pacts.take()
-    assert await made.begin(row.id, pact.result_id(KEY), PATIENCE)
+    assert await made.begin(row.id, message.result_id(KEY), PATIENCE)
     return made
 
 
@@ -144,7 +144,7 @@ async def test_law_result_once_a_result_that_is_there_is_known_before_anything_i
     assert (await keep(made, row)).verdict is PactVerdict.KEPT
     await made.end()
     again = await pacts.take()
-    assert not await again.begin(row.id, pact.result_id(KEY), PATIENCE)
+    assert not await again.begin(row.id, message.result_id(KEY), PATIENCE)
     await again.end()
     assert await sold(trial) == 1
 
@@ -223,10 +223,10 @@ async def test_a_store_that_cannot_be_reached_says_so_before_anything_begins(tri
 
 async def test_a_result_is_told_apart_from_the_answer_of_a_child(trial: Trial) -> None:
     row = await trial.in_hand(await trial.worker())
-    assert pact.origin_of(answer(row)) == pact.Origin("step", "1", b"digest".hex())
+    assert message.origin_of(answer(row)) == message.Origin("step", "1", b"digest".hex())
     child = Message(trial.ids.new_id(), row.id, MessageType.RESULT, "order", b"1")
-    assert pact.origin_of(child) is None
-    assert pact.origin_of(replace(child, sender=b'{"who":"ann"}')) is None
-    assert pact.origin_of(replace(child, sender=b"no JSON")) is None
+    assert message.origin_of(child) is None
+    assert message.origin_of(replace(child, sender=b'{"who":"ann"}')) is None
+    assert message.origin_of(replace(child, sender=b"no JSON")) is None
     [told] = await trial.store.send([child])
     assert told.verdict is SendVerdict.DELIVERED

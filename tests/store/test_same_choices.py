@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from perdure.clock import SECOND
+from perdure.kernel.claim import Claim
 from perdure.kernel.commit import Start
-from perdure.kernel.lease import Claim
 from perdure.kernel.process import Process
 from perdure.kernel.queue import Queue
 from perdure.store.base import Store

@@ -7,9 +7,9 @@ import pytest
 from perdure import limits
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process
-from perdure.kernel.renewal import renewed
+from perdure.kernel.run import renewed
 from perdure.runtime.sweeps import finished_long_ago
-from perdure.runtime.ward import Ward
+from perdure.runtime.sweeps.context import Ward
 from perdure.testing.conformance.trial import going_on
 from tests.sweeps.watch import DAY, Watch
 

@@ -9,7 +9,7 @@ from perdure.clock import SECOND
 from perdure.kernel.commit import Verdict
 from perdure.kernel.process import Process
 from perdure.runtime.sweeps import lease_lapsed
-from perdure.runtime.ward import Ward
+from perdure.runtime.sweeps.context import Ward
 from perdure.testing.conformance.trial import LEASE, going_on
 from tests.sweeps.watch import Watch, order
 

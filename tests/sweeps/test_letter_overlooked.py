@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from perdure.clock import SECOND
-from perdure.kernel.offer import Offer
 from perdure.kernel.process import Process
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import Offer, Worker
+from perdure.runtime.sweeps.context import Ward
 from perdure.runtime.sweeps.letter_overlooked import Look, sweep
-from perdure.runtime.ward import Ward
 from perdure.testing.conformance.trial import LEASE, SILENCE, going_on, resting
 from tests.sweeps.watch import Watch, order
 

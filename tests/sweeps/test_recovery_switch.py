@@ -6,13 +6,13 @@ import logging
 
 import pytest
 
+from perdure.client.queues import Queues
+from perdure.client.recovery import Recovery
 from perdure.clock import SECOND
 from perdure.kernel.process import Status
 from perdure.kernel.queue import Queue
-from perdure.queues import Queues
-from perdure.recovery import Recovery
 from perdure.runtime.sweeps import lease_lapsed, owner_gone, process_overdue, worker_dead, worker_silent
-from perdure.store.switch import switch
+from perdure.store.base import switch
 from tests.sweeps.test_worker_dead import victim
 from tests.sweeps.watch import Watch
 

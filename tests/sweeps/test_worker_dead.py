@@ -12,7 +12,7 @@ from perdure.kernel.commit import Verdict
 from perdure.kernel.worker import Worker
 from perdure.runtime.supervisor import Supervisor
 from perdure.runtime.sweeps import owner_gone, worker_dead
-from perdure.runtime.ward import Ward
+from perdure.runtime.sweeps.context import Ward
 from perdure.store.base import Store
 from perdure.testing.conformance.trial import SILENCE, Trial, going_on
 from tests.sweeps.watch import LIMIT, Watch

@@ -10,13 +10,12 @@ import pytest
 from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import workflow
 from perdure.errors import StoreUnavailable
-from perdure.kernel.finding import Finding
 from perdure.kernel.process import Process
-from perdure.kernel.soundness import unsound
+from perdure.kernel.soundness import Finding, unsound
 from perdure.runtime.committer import Committer
-from perdure.runtime.incarnation import Incarnation
+from perdure.runtime.heartbeat import Incarnation
 from perdure.runtime.store_time import StoreTime
-from perdure.runtime.ward import Ward
+from perdure.runtime.sweeps.context import Ward
 from perdure.store.base import Overdue, Search
 from perdure.telemetry import Telemetry
 from perdure.testing.clock import MovableMachine

@@ -19,8 +19,8 @@ from perdure.errors import InvalidInput, KeyConflict, PayloadTooLarge, PerdureEr
 from perdure.kernel.message import SendVerdict
 from perdure.portal import BlockingEngine
 from perdure.store.base import Search
-from perdure.store.codec import AesGcm
-from perdure.store.offload import Folder
+from perdure.store.sealed.codec import AesGcm
+from perdure.store.sealed.offload import Folder
 from perdure.testing.postgres import Server
 from tests.transactions.caller import address, by_asyncpg, by_psycopg, by_sqlite3, by_sqlite3_immediate, done
 from tests.transactions.shop import bill, greet

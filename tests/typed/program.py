@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, assert_type
 
 from perdure import BlockingEngine, Engine, Handle, NamedWorkflow, Step, Workflow, step, workflow
+from perdure.client.view import ProcessView
 from perdure.portal import BlockingHandle
-from perdure.view import ProcessView
 
 
 @step

@@ -10,7 +10,7 @@ from pathlib import Path
 import asyncpg
 
 from perdure.store.query import split
-from perdure.store.sqlite_schema import APPLICATION_ID, statements
+from perdure.store.sqlite.schema import APPLICATION_ID, statements
 
 FOLDER = Path(__file__).parent / "released"
 RELEASES = tuple(sorted(folder.name for folder in FOLDER.iterdir()))

@@ -13,7 +13,7 @@ import pytest
 from msgspec import Struct
 
 from perdure.clock import Machine
-from perdure.store.open import store_for
+from perdure.store.backend import store_for
 from perdure.store.query import repeated
 from tests.input.door import execute
 from tests.upgrade.release import RELEASES, make, queries

@@ -1,1 +1,1 @@
-"""Authoring: how workflows and steps are written, and the loop that gives a workflow's code its turns."""
+"""Authoring: how workflows and steps are written and registered; what happens in a turn lies in ``turns``."""

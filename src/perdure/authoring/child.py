@@ -7,9 +7,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar, cast, get_args
 
 from perdure import limits
-from perdure.authoring.ask import OnParentEnd
-from perdure.authoring.definition import seconds
-from perdure.authoring.presence import turns
+from perdure.authoring.definitions import seconds
 from perdure.authoring.undo import undo_of
 from perdure.clock import Duration, microseconds
 from perdure.errors import DefinitionError, ProcessCancelled, ProcessFailed, WorkflowMisuse
@@ -18,11 +16,13 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType
 from perdure.kernel.payload import encode_attributes
 from perdure.kernel.process import Process
+from perdure.turns.ask import OnParentEnd
+from perdure.turns.current import turns
 
 if TYPE_CHECKING:
-    from perdure.authoring.ask import Ask, Asked
     from perdure.authoring.step import Step
     from perdure.authoring.workflow import Workflow
+    from perdure.turns.ask import Ask, Asked
 
 P = ParamSpec("P")
 R = TypeVar("R")

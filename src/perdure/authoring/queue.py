@@ -9,17 +9,17 @@ from weakref import ref
 
 from msgspec import Raw, Struct, json, structs
 
-from perdure.authoring.definition import seconds
+from perdure.authoring.definitions import seconds
 from perdure.clock import microseconds
 from perdure.errors import DefinitionError, InvalidKey
 from perdure.kernel.child import queue_kind
 from perdure.kernel.names import check_name
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Process
+from perdure.kernel.retry import Retry
 
 if TYPE_CHECKING:
-    from perdure.authoring.ask import Ask
     from perdure.authoring.step import Step
+    from perdure.turns.ask import Ask
 
 LARGEST_COST = 1_000_000
 """What one step may cost of its queue's limits at most."""

@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any
 
 from perdure.authoring.fingerprint import fingerprint
-from perdure.authoring.mentions import mentions
 from perdure.authoring.queue import Routing, queued_steps
 from perdure.authoring.start import NO_OPTIONS, NamedWorkflow, Startable, StartOptions, WithOptions
 from perdure.authoring.task import QueueWork
@@ -21,8 +20,9 @@ from perdure.authoring.workflow import DEFINED, Workflow
 from perdure.errors import DefinitionError, InvalidInput, UnknownKind
 from perdure.kernel.child import queue_kind
 from perdure.kernel.names import check_name
-from perdure.kernel.offer import Offer
 from perdure.kernel.plain import shown
+from perdure.kernel.worker import Offer
+from perdure.turns.sandbox.mentions import mentions
 
 _BY_PATH: dict[str, str] = {}
 """The files of modules that were imported by their path: in another OS process their names may find nothing."""

@@ -1,4 +1,8 @@
-"""A step: a side effect that a workflow asks for; it may run more than once, but its result counts once."""
+"""A step: a side effect that a workflow asks for; it may run more than once, but its result counts once.
+
+A transactional step commits its effect together with its result; what such a step cannot be is refused when it is
+defined.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +14,21 @@ from inspect import iscoroutinefunction
 from threading import get_ident
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from perdure.authoring.ask import Ask, OnParentEnd
 from perdure.authoring.attempt import ATTEMPT, Attempt, attempt
-from perdure.authoring.confinement import confinement
-from perdure.authoring.definition import definition_of, name_of, plain_function, seconds
-from perdure.authoring.presence import turns
+from perdure.authoring.definitions import definition_of, name_of, plain_function, seconds
+from perdure.authoring.isolation import confinement
 from perdure.authoring.queue import Accept, note, routing, task_process, with_numbers
-from perdure.authoring.transaction import joint
 from perdure.authoring.undo import undo_of
 from perdure.clock import Duration
 from perdure.errors import DefinitionError
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType
 from perdure.kernel.payload import CallShape
-from perdure.kernel.policy import Retry
 from perdure.kernel.process import Process
+from perdure.kernel.retry import Retry
 from perdure.limits import QUEUED_STEP_TIMEOUT_SECONDS, STEP_TIMEOUT_SECONDS, TRANSACTION_TIMEOUT_SECONDS
+from perdure.turns.ask import Ask, OnParentEnd
+from perdure.turns.current import turns
 
 __all__ = ["ATTEMPT", "Ask", "Attempt", "Step", "attempt", "step"]
 
@@ -211,3 +214,38 @@ def _retry(retry: Retry, permanent: type[BaseException] | tuple[type[BaseExcepti
 
 def _classes(classes: type[BaseException] | tuple[type[BaseException], ...]) -> tuple[type[BaseException], ...]:
     return classes if isinstance(classes, tuple) else (classes,)
+
+
+def joint(step: Step[Any, Any], transaction: Any, hard: Any = False) -> bool:
+    """Whether the step has a transaction of its own, as ``transaction`` asks for; raises DefinitionError."""
+    if not isinstance(transaction, bool):
+        raise DefinitionError(f"{step} has transaction={transaction!r:.100}. Write transaction=True, or leave it out.")
+    if transaction and hard:
+        raise DefinitionError(
+            f"{step} is hard and has a transaction, but a cell has no connection to the store. Leave one of them out."
+        )
+    if transaction and step.away:
+        raise DefinitionError(
+            f"{step} is queued and has a transaction, but its result goes to a process that another worker holds. "
+            "Leave one of them out, or queue a step before it."
+        )
+    return transaction
+
+
+def unfit(step: Step[Any, Any], store: str) -> str | None:
+    """Why the step cannot have a transaction on that ``store`` (``sqlite``, ``postgres``, or neither), or None."""
+    if store == "postgres":
+        if step.is_async:
+            return None
+        return (
+            f"{step} has a transaction and is an ordinary function, but on PostgreSQL it gets a connection of asyncpg, "
+            "whose calls are awaited. Write it as an `async def`."
+        )
+    if store == "sqlite":
+        if not step.is_async:
+            return None
+        return (
+            f"{step} has a transaction and is an `async def`, but on SQLite it gets one of sqlite3, whose calls "
+            "block. Write it as an ordinary `def`, which runs in a thread."
+        )
+    return f"{step} has a transaction, which this store cannot share. Use PostgreSQL, or SQLite with a file."

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec import json
 
 from perdure.authoring.queue import Task, steps_named
-from perdure.authoring.turn import receive
 from perdure.authoring.workflow import Workflow
 from perdure.errors import PayloadError, StepError, UnknownKind
 from perdure.kernel.child import is_task, queue_kind
 from perdure.kernel.failure import Failure
 from perdure.kernel.payload import CallShape, encode
 from perdure.kernel.process import Process
-from perdure.kernel.recorded import MALFORMED
-from perdure.kernel.unopened import why_unopened
+from perdure.kernel.stored import MALFORMED, why_unopened
 from perdure.limits import PAYLOAD_BYTES
+from perdure.turns.verbs import receive
 
 if TYPE_CHECKING:
     from perdure.authoring.step import Step

@@ -9,17 +9,17 @@ from itertools import count
 from typing import Any, ParamSpec, TypeVar, overload
 from weakref import WeakValueDictionary
 
-from perdure.authoring import purity
 from perdure.authoring.child import Child
-from perdure.authoring.definition import name_of, plain_function, seconds
+from perdure.authoring.definitions import name_of, plain_function, seconds
 from perdure.authoring.start import Startable
-from perdure.authoring.turn import new_uuid, now, process_id, random_source, receive, set_state, tell
 from perdure.clock import Duration
 from perdure.errors import DefinitionError, InvalidKey
 from perdure.kernel.child import is_task
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import check_name
 from perdure.kernel.payload import CallShape
+from perdure.turns.sandbox import static_check
+from perdure.turns.verbs import new_uuid, now, process_id, random_source, receive, set_state, tell
 
 __all__ = ["Workflow", "new_uuid", "now", "process_id", "random_source", "receive", "set_state", "tell", "workflow"]
 
@@ -83,7 +83,7 @@ class Workflow(Startable[P, R]):
 
     def check(self) -> None:
         """Raise DefinitionError if its code, as far as it is defined by now, reads the clock."""
-        purity.check(self.function, f"{self}")
+        static_check.check(self.function, f"{self}")
 
 
 @overload

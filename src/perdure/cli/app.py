@@ -11,14 +11,14 @@ from typing import Any
 
 from cyclopts import App, CycloptsError
 
-from perdure.cli import command, see, serve, tell
-from perdure.cli.call import call
-from perdure.cli.clock import clock
-from perdure.cli.line import complain
+from perdure.cli import commands, inspect, worker
+from perdure.cli.commands import call
+from perdure.cli.database import clock, recovery
+from perdure.cli.plain_output import complain
 from perdure.cli.queue import queue
-from perdure.cli.recovery import recovery
-from perdure.cli.stream import values
+from perdure.cli.start import start
 from perdure.cli.tree import tree
+from perdure.cli.values import values
 from perdure.cli.version import version
 from perdure.errors import PerdureError
 
@@ -31,29 +31,29 @@ app = App(
     version=version,
 )
 for verb in (
-    serve.worker,
-    tell.start,
-    see.ps,
-    see.show,
-    see.history,
+    worker.worker,
+    start,
+    inspect.ps,
+    inspect.show,
+    inspect.history,
     tree,
     values,
-    tell.signal,
+    commands.signal,
     call,
-    tell.cancel,
-    tell.terminate,
-    command.hold,
-    command.resume,
-    tell.retry,
-    command.restart,
-    command.restart_from,
-    command.set_result,
-    command.skip,
+    commands.cancel,
+    commands.terminate,
+    commands.hold,
+    commands.resume,
+    commands.retry,
+    commands.restart,
+    commands.restart_from,
+    commands.set_result,
+    commands.skip,
     queue,
     recovery,
     clock,
-    serve.migrate,
-    serve.demo,
+    worker.migrate,
+    worker.demo,
 ):
     app.command(verb)
 

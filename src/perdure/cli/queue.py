@@ -8,12 +8,11 @@ from cyclopts import App
 from rich.table import Table
 from rich.text import Text
 
-from perdure.cli import page, table, text
-from perdure.cli.connection import ORIGIN, connected, user
-from perdure.cli.option import DEFAULT_URL, Json, Url, Who, Why
+from perdure.cli import output, table, text
+from perdure.cli.options import DEFAULT_URL, ORIGIN, Json, Url, Who, Why, connected, user
+from perdure.client.queues import QueueView
+from perdure.client.view import instant
 from perdure.engine import Engine
-from perdure.queues import QueueView
-from perdure.view import instant
 
 queue = App(name="queue", help="See queues, limit them, block and unblock them.", help_format="plaintext")
 
@@ -97,11 +96,11 @@ async def unblock(name: str, *, who: Who = "", why: Why = "", json: Json = False
 
 async def _show(engine: Engine, views: list[QueueView], *, json: bool) -> None:
     if json:
-        page.show_json(views)
+        output.show_json(views)
         return
     now = instant(await engine.store.now())
     assert now is not None
-    page.show(_table(views, now) if views else "no queue has a limit, and nothing waits in any")
+    output.show(_table(views, now) if views else "no queue has a limit, and nothing waits in any")
 
 
 def _table(views: list[QueueView], now: datetime) -> Table:

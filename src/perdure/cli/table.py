@@ -8,11 +8,11 @@ from datetime import datetime
 from rich.table import Table
 from rich.text import Text
 
-from perdure.cli import fact, text
+from perdure.cli import event_text, text
+from perdure.client.view import ProcessView, instant
 from perdure.kernel.event import Event
 from perdure.kernel.message import Message
 from perdure.kernel.process import Status
-from perdure.view import ProcessView, instant
 
 COLOURS = {
     Status.RUNNING: "cyan",
@@ -72,8 +72,8 @@ def of_events(events: Iterable[Event], letters: Mapping[int, Message], now: date
             str(event.number),
             text.clock(at),
             text.when(at, now),
-            Text(fact.what(event)),
-            Text(fact.detail(event, letters, limit)),
+            Text(event_text.what(event)),
+            Text(event_text.detail(event, letters, limit)),
         )
     return table
 

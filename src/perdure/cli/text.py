@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.errors import InvalidInput
 from perdure.kernel.failure import Failure, safe_text
-from perdure.kernel.unopened import why_unopened
+from perdure.kernel.stored import why_unopened
 from perdure.limits import FARTHEST_SECONDS
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))

@@ -9,10 +9,9 @@ import msgspec
 from rich.text import Text
 from rich.tree import Tree
 
-from perdure.cli import page, table, text
-from perdure.cli.connection import connected
-from perdure.cli.option import DEFAULT_URL, Json, Reference, Url
-from perdure.cli.reference import process_named, reference_to
+from perdure.cli import output, table, text
+from perdure.cli.options import DEFAULT_URL, Json, Reference, Url, connected, process_named, reference_to
+from perdure.client.view import ProcessView, instant
 from perdure.engine import Engine
 from perdure.errors import InvalidInput
 from perdure.kernel.child import begun, is_task
@@ -21,7 +20,6 @@ from perdure.kernel.names import id_bytes
 from perdure.kernel.process import Process
 from perdure.limits import LIST_ROWS
 from perdure.store.base import Search
-from perdure.view import ProcessView, instant
 
 
 class Branch:
@@ -46,7 +44,7 @@ class Branch:
 
     def as_json(self) -> dict[str, Any]:
         """The branch and all below it, for programs."""
-        told: dict[str, Any] = {"asked_as": self.slot, **msgspec.to_builtins(self.view, enc_hook=page.carried)}
+        told: dict[str, Any] = {"asked_as": self.slot, **msgspec.to_builtins(self.view, enc_hook=output.carried)}
         return told | {"children": [branch.as_json() for branch in self.branches]}
 
 
@@ -63,13 +61,13 @@ async def tree(process: Reference, *, limit: int = 200, json: Json = False, url:
     async with connected(url) as engine:
         root, more = await _grown(engine, await process_named(engine, process), limit)
         if json:
-            page.show_json(root.as_json())
+            output.show_json(root.as_json())
             return
         now = instant(await engine.store.now())
         assert now is not None
-        page.show(root.draw(now))
+        output.show(root.draw(now))
         if more:
-            page.show("", f"and at least {more} more: --limit {LIST_ROWS}, or `perdure tree` of one of them")
+            output.show("", f"and at least {more} more: --limit {LIST_ROWS}, or `perdure tree` of one of them")
 
 
 async def _grown(engine: Engine, row: Process, limit: int) -> tuple[Branch, int]:

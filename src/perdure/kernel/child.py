@@ -18,7 +18,7 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
-from perdure.kernel.recorded import reader
+from perdure.kernel.stored import reader
 
 QUEUE_MARK = "@"
 """The first letter of the kind of a task: no workflow has a name that begins with it."""

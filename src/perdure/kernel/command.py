@@ -17,7 +17,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process, Status
-from perdure.kernel.recorded import MALFORMED
+from perdure.kernel.stored import MALFORMED
 from perdure.kernel.transition import Sender, forced
 
 _OPEN = frozenset({Status.RUNNING, Status.HELD, Status.BROKEN})

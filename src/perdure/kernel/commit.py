@@ -1,4 +1,4 @@
-"""A commit: all that one transaction writes for one process; the only way state changes."""
+"""A commit: all that one transaction writes for one process, the only way state changes; and a turn's outcome."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from perdure.kernel.event import Event
 from perdure.kernel.message import Message
-from perdure.kernel.process import Process
+from perdure.kernel.process import Process, Status
 
 
 class Commit(Struct, frozen=True, gc=False):
@@ -111,3 +111,22 @@ class StartAnswer(Struct, frozen=True, gc=False):
     id: bytes
     inbox: int = 0
     now: int = 0
+
+
+class Outcome(Struct, frozen=True, gc=False):
+    """What a turn left behind.
+
+    ``busy``: steps are in flight, or something comes so soon that the owner keeps the row. ``wake_at``: the
+    earliest timer or retry (microseconds), if any. ``awaiting``: what it waits for, for people.
+    """
+
+    status: Status = Status.RUNNING
+    busy: bool = False
+    wake_at: int | None = None
+    awaiting: str | None = None
+    state: bytes | None = None
+    result: bytes | None = None
+    error: bytes | None = None
+
+
+STILL_BUSY = Outcome(busy=True)

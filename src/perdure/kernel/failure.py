@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure.errors import PerdureError, Permanent, StepError, StepTimeout
-from perdure.kernel.recorded import reader
+from perdure.kernel.stored import reader
 from perdure.limits import ERROR_TEXT_BYTES, NAME_BYTES, STACK_TEXT_BYTES
 
 _CAUSES = 5

@@ -14,7 +14,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
-from perdure.kernel.unknown import Garbled
+from perdure.kernel.stored import Garbled
 
 _type_of = attrgetter("type")
 _message_of = attrgetter("message")

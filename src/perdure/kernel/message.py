@@ -1,10 +1,17 @@
-"""A message: something sent to a process, which waits in its inbox under a number of its own."""
+"""A message: something sent to a process, which waits in its inbox under a number of its own.
+
+The result of a transactional step is one too: it is sent from within the step's own transaction, and known again by an
+id that is made of the step.
+"""
 
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
+from hashlib import blake2b
 
-from msgspec import Struct
+from msgspec import Struct, json
+
+from perdure.kernel.stored import MALFORMED
 
 
 class MessageType(IntEnum):
@@ -98,3 +105,39 @@ class SendAnswer(Struct, frozen=True, gc=False):
     number: int = 0
     owner: bytes | None = None
     now: int = 0
+
+
+_STEP = "step"
+
+
+class Origin(Struct, frozen=True, omit_defaults=True):
+    """Where a result comes from: the place in the code that asked for its step, and the digest of the arguments."""
+
+    origin: str = ""
+    place: str = ""
+    digest: str = ""
+
+
+_decode = json.Decoder(Origin).decode
+
+
+def result_id(key: str) -> bytes:
+    """The id of the message with the result of the step that has this idempotency key: all attempts share it."""
+    return blake2b(key.encode(), digest_size=16, person=b"pact").digest()
+
+
+def result(key: str, process: bytes, name: str, place: str, digest: bytes, payload: bytes) -> Message:
+    """The message with which a step gives its result to its own process, in the transaction of its effect."""
+    sender = json.encode(Origin(_STEP, place, digest.hex()))
+    return Message(result_id(key), process, MessageType.RESULT, name, payload, sender=sender)
+
+
+def origin_of(message: Message) -> Origin | None:
+    """Where the result in a message comes from, or None if it is no step's own: the answer of a child."""
+    if message.sender is None or message.type is not MessageType.RESULT:
+        return None
+    try:
+        found = _decode(message.sender)
+    except MALFORMED:
+        return None
+    return found if found.origin == _STEP else None

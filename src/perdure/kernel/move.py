@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import Struct
 
 from perdure.kernel.event import Event
-from perdure.kernel.finding import Finding
 from perdure.kernel.process import FINAL, MOVES, Process, Status
 from perdure.kernel.queue import Queue
+from perdure.kernel.soundness import Finding
 
 
 class Move(Struct, frozen=True):

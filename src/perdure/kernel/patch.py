@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct, json
 
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.recorded import reader
+from perdure.kernel.stored import reader
 
 
 class Taken(Struct, frozen=True):

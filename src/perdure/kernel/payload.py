@@ -29,7 +29,7 @@ from perdure.kernel.reading import (
     decoder,
     plain_kinds,
 )
-from perdure.kernel.unopened import why_unopened
+from perdure.kernel.stored import why_unopened
 from perdure.limits import ATTRIBUTES_BYTES, INTEGER_DIGITS, PAYLOAD_BYTES, PAYLOAD_DEPTH
 
 __all__ = ["CallShape", "decode", "digest", "encode", "encode_attributes"]

@@ -1,11 +1,14 @@
-"""A process: one durable, long-running thing the business would name, as it is now."""
+"""A process: one durable, long-running thing the business would name, as it is now, with its attributes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, json
+
+from perdure.kernel.payload import encode_attributes
 
 
 class Status(StrEnum):
@@ -84,3 +87,33 @@ class Process(Struct, frozen=True, gc=False):
     def final(self) -> bool:
         """Whether the process has ended: completed, failed or cancelled."""
         return self.status in FINAL
+
+
+Changes = Mapping[str, Any]
+"""New values by name; None takes the name away."""
+
+
+def missing(stored: bytes | None, changes: Changes) -> dict[str, Any]:
+    """Those of the changes that the stored attributes do not show yet."""
+    if stored is None:
+        return {name: value for name, value in changes.items() if value is not None}
+    shown = json.decode(stored)
+    return {name: value for name, value in changes.items() if not _same(shown, name, value)}
+
+
+def _same(shown: Mapping[str, Any], name: str, value: Any) -> bool:
+    if value is None:
+        return name not in shown
+    there = shown.get(name)
+    return isinstance(there, bool) is isinstance(value, bool) and bool(there == value)
+
+
+def merged(stored: bytes | None, changes: Changes) -> bytes | None:
+    """The attributes with the changes made; raises PayloadTooLarge."""
+    after: dict[str, Any] = {} if stored is None else json.decode(stored)
+    for name, value in changes.items():
+        if value is None:
+            after.pop(name, None)
+        else:
+            after[name] = value
+    return encode_attributes(after) if after else None

@@ -14,7 +14,7 @@ from msgspec.inspect import CustomType, Field, Type, type_info
 
 from perdure.errors import DefinitionError, PayloadError
 from perdure.kernel.plain import SCALARS, Refused, Walk, same, shown
-from perdure.kernel.unopened import why_unopened
+from perdure.kernel.stored import why_unopened
 from perdure.limits import PAYLOAD_DEPTH
 
 _to_json = msgspec.json.Encoder().encode

@@ -1,13 +1,16 @@
-"""A run: one pass over a process's history; here a person opens the next one, and what it keeps is decided.
+"""A run: one pass over a process's history, its first event (the opening), and how the next run is opened.
 
-Old runs stay as they are and can be read. Where each step was first asked for is carried over, for its key (rule 21).
+A process opens its next run by itself when it continues as new; a person opens one by retrying or restarting it, and
+what it keeps is decided here. Old runs stay as they are and can be read. Where each step was first asked for is carried
+over, for its key (rule 21).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Raw, Struct, json, to_builtins
 from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
@@ -15,9 +18,114 @@ from perdure.kernel import child, undo
 from perdure.kernel.command import Verb, allow, gone_on
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import DELIVERED, Event, EventType
-from perdure.kernel.opening import Opening, moved, opening_of, same_beginning
+from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
+from perdure.kernel.stored import reader
 from perdure.kernel.transition import Sender, forced
+
+
+class Opening(Struct, frozen=True, omit_defaults=True):
+    """The payload of a ``RUN_OPENED`` event.
+
+    ``done`` is what was done (``retried``, ``restarted``, …), ``kept`` how many events were copied. ``origins`` and
+    ``fresh`` say in which run a step was first asked for, by the number of the last event before and by its own name;
+    ``void`` is the number of the last message whose wish to cancel counts no more; ``seed`` the run from which the
+    process's chance comes, if not the first. ``not_undone`` are the steps dropped whose undo is owed for ever.
+
+    A run that the process itself opened has ``input`` of its own; its first ``letters`` messages were heard and not
+    received before, and ``seen`` is the highest number heard by then.
+    """
+
+    from_run: int
+    kept: int
+    origins: tuple[tuple[int, int], ...] = ()
+    sender: dict[str, str] = {}
+    done: str = "retried"
+    fresh: dict[str, int] = {}
+    void: int = 0
+    seed: int = 0
+    not_undone: tuple[str, ...] = ()
+    input: Raw = Raw(b"")
+    letters: int = 0
+    seen: int = 0
+
+    def encode(self) -> bytes:
+        """The JSON that is stored."""
+        return json.encode(self)
+
+    def origin(self, slot: str, last: int, run: int) -> int:
+        """In which run a step (``charge:1``) was first asked for, after event ``last``; ``run`` is the present one."""
+        first = next((first for upto, first in self.origins if last <= upto), run)
+        return max(first, self.fresh.get(slot, 0))
+
+
+CONTINUED = "continued as new"
+"""What is said of a run that the process opened by itself."""
+
+FIRST = Opening(0, 0)
+"""Stands for what opened the first run, which is no event."""
+
+
+def same_beginning(before: Opening) -> dict[str, Any]:
+    """What every later run of the same beginning says alike: the arguments, and the messages that came with them."""
+    return {"input": before.input, "letters": before.letters, "seen": before.seen}
+
+
+_decode = reader(Opening, "what opened this run")
+
+
+def opening_of(history: Sequence[Event]) -> Opening:
+    """What opened the run of this history."""
+    if not history or history[0].type is not EventType.RUN_OPENED or history[0].payload is None:
+        return FIRST
+    return _decode(history[0].payload)
+
+
+def moved(origins: Sequence[tuple[int, int]], numbers: Mapping[int, int], run: int) -> tuple[tuple[int, int], ...]:
+    """The origins of a run that keeps events of run ``run``, which get new ``numbers``."""
+    before = [(max((new for old, new in numbers.items() if old <= last), default=1), first) for last, first in origins]
+    return (*before, (len(numbers) + 1, run))
+
+
+def renewed(process: Process, input: bytes, late: Sequence[int], letters: Sequence[int], *, now: int) -> Commit:
+    """End the run of a process in hand and open the next one; it is due now, for whoever claims it.
+
+    ``late`` are the numbers of the wishes to cancel that came too late: the new run hears them first. ``letters``,
+    which were received and not answered, are put back into the inbox, where those stay that were not received.
+    The key, the deadline, the priority, the attributes and the version stay; state and progress begin anew.
+    """
+    opening = Opening(
+        process.run,
+        0,
+        done=CONTINUED,
+        sender={"who": f"process {id_text(process.id)}", "origin": "workflow"},
+        seed=process.run + 1,
+        input=Raw(input),
+        letters=len(late),
+        seen=process.seen,
+    )
+    # The wishes stay consumed by the run that heard them, so nobody can lose them: the new run only refers to them.
+    events = (
+        Event(1, 0, EventType.RUN_OPENED, now, payload=opening.encode()),
+        *(Event(number, 1, EventType.MESSAGE_RECEIVED, now, message=wish) for number, wish in enumerate(late, 2)),
+    )
+    after = replace(
+        process,
+        run=process.run + 1,
+        version=process.version + 1,
+        owner=None,
+        due_at=now,
+        reminder=False,
+        events=len(events),
+        awaiting=None,
+        deaths=0,
+        alone_deaths=0,
+        state=None,
+        progress=None,
+        opened_at=now,
+    )
+    return Commit(process.token, process.version, after, events, tuple((number, 0) for number in letters))
+
 
 RESULTS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED})
 _KEPT_EVIDENCE = frozenset(

@@ -1,7 +1,8 @@
 """Soundness: the laws of the design as pure checks of one process's record, each under the law's own name.
 
-The same names stand in the schema as constraints and in the simulator as invariants. A check reads the row, the
-events of its run, all its messages and the time, and yields a sentence for each thing that must not be.
+The same names stand in the schema as constraints and in the simulator as invariants. A check reads the row, the events
+of its run, all its messages and the time, and yields a sentence for each thing that must not be. A finding is such a
+thing, for people.
 """
 
 from __future__ import annotations
@@ -15,12 +16,20 @@ from msgspec import Struct
 from perdure.clock import SECOND
 from perdure.errors import PerdureError
 from perdure.kernel.event import ANSWERS, DELIVERED, Event, EventType
-from perdure.kernel.finding import Finding
 from perdure.kernel.message import LETTERS, Message
-from perdure.kernel.opening import opening_of
 from perdure.kernel.process import FINAL, Process, Status
-from perdure.kernel.recorded import reader
+from perdure.kernel.run import opening_of
+from perdure.kernel.stored import reader
 from perdure.limits import ALONE_DEATHS
+
+
+class Finding(Struct, frozen=True, gc=False):
+    """One finding: the law or check it belongs to, the process (or worker) it concerns, and what was seen."""
+
+    law: str
+    subject: bytes
+    text: str
+
 
 CLOCK_SLACK = SECOND
 """How far a turn's time, carried by a worker, may run before the store's (microseconds)."""

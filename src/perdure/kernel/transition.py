@@ -14,11 +14,10 @@ from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
 from perdure.kernel import child, quarantine, undo
-from perdure.kernel.commit import Commit, Start
+from perdure.kernel.commit import Commit, Outcome, Start
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
-from perdure.kernel.outcome import Outcome
 from perdure.kernel.process import COMPLETED, FINAL, MOVES, RUNNING, Process, Status
 from perdure.kernel.worker import Hang
 from perdure.limits import ALONE_DEATHS

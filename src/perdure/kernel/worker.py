@@ -1,8 +1,18 @@
-"""A worker as the store knows it: one incarnation of one OS process of ours, with its beats."""
+"""A worker as the store knows it: one incarnation of one OS process, its beats, what it offers, and what nobody offers.
+
+An offer names the kinds and versions that the worker hosts, their code and the schema. Workers of former versions say,
+and read, nothing but pairs of texts. So what came later is said in such pairs too, whose first text begins with a
+space, as no name does. A backlog counts the processes of one kind and version that no worker holds.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
 from msgspec import DecodeError, Struct, json
+
+from perdure.kernel.stored import MALFORMED
 
 
 class Worker(Struct, frozen=True, gc=False):
@@ -95,3 +105,76 @@ class BeatAnswer(Struct, frozen=True, gc=False):
     lead: int = 0
     schema_ahead: int = 0
     outgrown: bool = False
+
+
+_SCHEMA = " schema"
+_CODE = " code "
+_pairs = json.Decoder(list[tuple[str, str]]).decode
+
+Pair = tuple[str, str]
+
+
+class Offer(Struct, frozen=True):
+    """``codes`` tells of each kind and version a digest of its code; ``schema`` is the newest that the worker knows."""
+
+    hosted: frozenset[Pair] = frozenset()
+    codes: Mapping[Pair, str] = {}
+    schema: int = 0
+
+    def encode(self) -> bytes:
+        """The JSON that stands in the worker's row."""
+        codes = [(f"{_CODE}{digest} {kind}", version) for (kind, version), digest in sorted(self.codes.items())]
+        return json.encode([*sorted(self.hosted), *codes, (_SCHEMA, str(self.schema))])
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Offer:
+        """What a row says; an empty offer if another version says it in other words."""
+        try:
+            return _read(_pairs(raw))
+        except (*MALFORMED, ValueError):
+            return cls()
+
+    def differs(self, other: Offer, kind: str, version: str) -> bool:
+        """Whether both host this kind and version, and with different code."""
+        pair = (kind, version)
+        return pair in self.hosted and pair in other.codes and self.codes.get(pair) != other.codes[pair]
+
+
+def _read(pairs: Iterable[Pair]) -> Offer:
+    hosted: set[Pair] = set()
+    codes: dict[Pair, str] = {}
+    schema = 0
+    for first, second in pairs:
+        if first == _SCHEMA:
+            schema = int(second)
+        elif first.startswith(_CODE):
+            digest, _, kind = first.removeprefix(_CODE).partition(" ")
+            codes[kind, second] = digest
+        else:
+            hosted.add((first, second))
+    return Offer(frozenset(hosted), codes, schema)
+
+
+COUNTED = 1_000
+"""More processes of one kind and version are not counted: "at least" so many are told."""
+
+_hosts = msgspec.json.Decoder(set[tuple[str, str]]).decode
+
+
+class Backlog(Struct, frozen=True, gc=False):
+    """How many unfinished processes of a kind and version nobody has in hand: due, asleep, held or broken."""
+
+    kind: str
+    code: str
+    processes: int
+
+
+def unoffered(backlogs: Iterable[Backlog], workers: Sequence[Worker]) -> list[Backlog]:
+    """Those whose code none of these workers offers."""
+    offered: set[tuple[str, str]] = set()
+    for worker in workers:
+        try:
+            offered |= _hosts(worker.hosts)
+        except MALFORMED:
+            continue  # one of another version, which says it in other words
+    return [backlog for backlog in backlogs if (backlog.kind, backlog.code) not in offered]

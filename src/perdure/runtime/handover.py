@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from perdure import limits
 from perdure.kernel.event import Event
-from perdure.kernel.offer import Offer, Pair
 from perdure.kernel.patch import taken_in
 from perdure.kernel.process import Process
+from perdure.kernel.worker import Offer, Pair
 
 if TYPE_CHECKING:
-    from perdure.runtime.activation import Activation
+    from perdure.runtime.instance import Activation
     from perdure.runtime.scheduler import Scheduler
 
 log = logging.getLogger("perdure")

@@ -1,18 +1,27 @@
-"""The inbox reader: fetches messages that processes in hand have not heard, many processes at a time."""
+"""The inbox reader: fetches messages that processes held here have not heard, many processes at a time.
+
+A letter, which is a signal or a call, stays in the inbox until the code of its process receives it; it becomes an event
+in the turn in which the code takes it. What nobody awaits is only marked in the store, by the next commit; it is read
+again, some of one name at a time, when the code waits for that name.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from perdure import limits
-from perdure.kernel.message import Message, MessageType
+from perdure.kernel.event import EventType
+from perdure.kernel.message import Message, MessageType, Waiting
 from perdure.loop import Loop
-from perdure.runtime import letter
-from perdure.runtime.activation import Activation
-from perdure.runtime.lingering import rests
-from perdure.runtime.scheduler import Scheduler
+from perdure.runtime.turn_commit import rests
 from perdure.store.base import Store
+
+if TYPE_CHECKING:
+    from perdure.runtime.instance import Activation
+    from perdure.runtime.scheduler import Scheduler
+
 
 TOLD_SECONDS = 0.25
 """A process whose last commit was answered this recently has been told of its messages by that answer.
@@ -110,7 +119,7 @@ class InboxReader:
 
     async def _fetch(self, activation: Activation, messages: Sequence[Message]) -> None:
         """Read the letters that somebody waits for, and hand them over with what is unheard."""
-        asked = letter.wanted(activation)
+        asked = wanted(activation)
         letters = await self.store.messages(waiting=asked) if asked else []
         # While they were read, others may have told it to stop waiting; whatever it is, it goes on.
         activation.fetching = False
@@ -121,3 +130,75 @@ def _may_be_cut(messages: Sequence[Message]) -> bool:
     """Whether the store may have told less than there is; what it counts is not opened yet, and may be smaller."""
     told = (message for message in messages if message.type is not MessageType.TERMINATE)  # those are told in any case
     return sum(len(message.payload) + OPENED_BYTES for message in told) >= limits.BATCH_BYTES // 2
+
+
+Found: TypeAlias = tuple[Sequence[Waiting], Sequence[Message]]
+"""Which letters that wait in the store were asked for, and those found."""
+
+NONE: Found = ((), ())
+
+
+def hear(activation: Activation, message: Message) -> None:
+    """Hand a letter to the code that awaits it, or leave it in the inbox; a few are kept in memory too."""
+    box = activation.loop.mailbox(message.name)
+    number = message.number
+    awaited = box.awaited
+    if number > activation.seen:  # else it was read again
+        activation.seen = number
+        if box.more or not (awaited or box.room):
+            box.behind = number
+            _leave(activation, number)
+            return
+    if awaited:
+        activation.received(number, message.name)
+    else:
+        _leave(activation, number)
+    activation.loop.message(message.type, message.name, message.payload, number, recorded=awaited)
+
+
+def _leave(activation: Activation, number: int) -> None:
+    if number > activation.process.seen:
+        if not activation.consumed:
+            activation.consumed = {}
+        activation.consumed[number] = 0
+
+
+def to_be_read(activation: Activation) -> bool:
+    """Whether somebody waits for letters that are in the store: then nothing goes on before they were read."""
+    activation.fetching = bool(wanted(activation))
+    return activation.fetching
+
+
+def wanted(activation: Activation) -> list[Waiting]:
+    """The letters that are to be read before the next turn, since somebody waits for them."""
+    return [
+        Waiting(
+            activation.process.id,
+            box.name,
+            box.cursor,
+            activation.process.seen,
+            activation.seen,
+            min(max(limits.FIRST_RECORDS, 2 * box.asked), limits.BATCH_RECORDS),
+        )
+        for box in activation.loop.mailboxes.values()
+        if box.wanting
+    ]
+
+
+def from_the_first(activation: Activation) -> None:
+    """Have the letters in the store read from the first on: an old worker hears later ones and leaves earlier ones."""
+    for box in activation.loop.mailboxes.values():
+        box.cursor = 0
+
+
+def fetched(activation: Activation, found: Found) -> None:
+    """Letters were read that waited in the store: they come before all that was heard since."""
+    asked, letters = found
+    activation.fetching = False
+    activation.at += 1  # the timer of whoever had no time to wait fires in the turn that hears of it, whatever comes
+    for one in asked:
+        mine = [letter for letter in letters if letter.name == one.name]
+        whole = len(mine) < one.most and sum(len(letter.payload) for letter in mine) < limits.BATCH_BYTES // 2
+        last = mine[-1].number if mine and not whole else one.upto
+        activation.loop.mailbox(one.name).read(one.most, last)
+    activation.inputs[:0] = [(EventType.MESSAGE_RECEIVED, letter, None) for letter in letters]

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import json
 
 from perdure import limits
-from perdure.authoring.saga import UndoAsk
-from perdure.authoring.turn_loop import Ask, Post, misfit
 from perdure.clock import Machine, microseconds
 from perdure.kernel import child
 from perdure.kernel.commit import Commit, Start
@@ -21,10 +19,12 @@ from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.transition import Sender
 from perdure.kernel.undo import undoes
-from perdure.runtime import undoing
+from perdure.runtime import compensation
+from perdure.turns.loop import Ask, Post, misfit
+from perdure.turns.saga import UndoAsk
 
 if TYPE_CHECKING:
-    from perdure.runtime.activation import Activation, Slot
+    from perdure.runtime.instance import Activation, Slot
 
 HOLD = microseconds(limits.CHILD_HOLD_SECONDS)
 
@@ -197,7 +197,7 @@ class Outbox:
         else:
             self._keep(message)
         if isinstance(ask, UndoAsk) and message.type is not MessageType.RESULT:
-            undoing.gave_up(activation, ask, Failure.decode(message.payload), activation.at)
+            compensation.gave_up(activation, ask, Failure.decode(message.payload), activation.at)
             ask = None
         activation.receive_answer(ask, message)
 

@@ -1,4 +1,7 @@
-"""The ready queue: processes whose next turn can run, a bounded number between two breaths of the event loop."""
+"""The ready queue: processes whose next turn can run, a bounded number between two breaths of the event loop.
+
+Alarms put a process there when its next timer is due by the store's clock, never before.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from perdure.authoring.presence import staged
-from perdure.runtime.activation import Activation
+from perdure.clock import SECOND
+from perdure.runtime import turn_commit
+from perdure.runtime.instance import Activation
 from perdure.runtime.store_time import StoreTime
+from perdure.turns.current import staged
 
 TURNS_PER_PASS = 200
 
@@ -50,3 +55,49 @@ class Ready:
             self._scheduled = bool(queue)
             if queue:
                 self._loop.call_soon(self._pass)
+
+
+LATE_SECONDS = 0.0005
+"""The monotonic clock and the event loop are finer than this; asking a little later avoids asking twice."""
+
+
+class Alarms:
+    """One alarm per process in hand, for its earliest timer; a timer that was cancelled meanwhile never fires.
+
+    A process that waits for nothing but children or messages gets one too: it is not kept in hand for ever.
+    """
+
+    def __init__(self, time: StoreTime, ring: Callable[[Activation], None]) -> None:
+        self._time = time
+        self._ring = ring
+        self._loop = asyncio.get_running_loop()
+
+    def set(self, activation: Activation) -> None:
+        """Set the process's alarm to its earliest timer, if it has one."""
+        due = _next(activation, self._time.now())
+        if due is None or (activation.alarm is not None and activation.alarm[0] == due):
+            return
+        if activation.alarm is not None:
+            activation.alarm[1].cancel()
+        delay = max(0.0, (due - self._time.now()) / SECOND) + LATE_SECONDS
+        activation.alarm = due, self._loop.call_later(delay, self._due, activation)
+
+    def _due(self, activation: Activation) -> None:
+        activation.alarm = None
+        if activation.gone:
+            return
+        due = _next(activation, self._time.now())
+        if due is not None and due > self._time.now():
+            self.set(activation)
+        else:
+            self._ring(activation)
+
+
+def _next(activation: Activation, now: int) -> int | None:
+    """When to look again though nothing comes in: at the earliest timer, or when it lingers no longer."""
+    timer = activation.loop.next_timer()
+    due = None if timer is None else timer[0]
+    until = turn_commit.until(activation)
+    if now < until:
+        return until if due is None else min(due, until)
+    return due

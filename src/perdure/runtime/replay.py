@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perdure.authoring import version
-from perdure.kernel.attempt import decode_attempt
 from perdure.kernel.event import SHOWN, Event, EventType
 from perdure.kernel.message import Message
-from perdure.kernel.opening import Opening, opening_of
 from perdure.kernel.patch import has_passed
-from perdure.kernel.recorded import under_way
+from perdure.kernel.retry import decode_attempt
+from perdure.kernel.run import Opening, opening_of
+from perdure.kernel.stored import under_way
 from perdure.kernel.undo import undoes
-from perdure.runtime import letter, patching, publishing, undoing
-from perdure.runtime.activation import Activation, Slot
+from perdure.runtime import compensation, inbox, turn_commit
+from perdure.runtime.instance import Activation, Slot
+from perdure.turns import patches
 
 
 def replay(activation: Activation, events: Sequence[Event], messages: Sequence[Message]) -> None:
@@ -24,7 +24,7 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
     if opening.seed:
         loop.seed = process.id + opening.seed.to_bytes(4, "big")
     activation.void = opening.void
-    version.recall(loop, events)
+    patches.recall(loop, events)
     loop.past = 0 if has_passed(events[opening.letters + 1 :] if opening.letters else events) else None
     loop.fired = frozenset(event.place for event in events if event.type is EventType.TIMER_FIRED)
     activation.begin(process.opened_at or 0, bytes(opening.input))
@@ -46,8 +46,8 @@ def replay(activation: Activation, events: Sequence[Event], messages: Sequence[M
     _run(activation, turn, last, opening, asked)
     _arrive(activation)
     activation.turns = turn
-    undoing.check(loop, events)
-    undoing.note_owed(activation, events)
+    compensation.check(loop, events)
+    compensation.note_owed(activation, events)
     loop.asks.clear()
     loop.dropped.clear()
     if loop.renewal is not None and activation.outbox is not None:
@@ -71,10 +71,10 @@ def _arrive(activation: Activation) -> None:
     loop = activation.loop
     loop.past = loop.fired = None
     if loop.backlog:
-        letter.from_the_first(activation)
-    version.check(loop)
-    patching.note_taken(activation)
-    publishing.note(activation)
+        inbox.from_the_first(activation)
+    patches.check(loop)
+    turn_commit.note_taken(activation)
+    turn_commit.note(activation)
 
 
 def _run(activation: Activation, turn: int, last: int, opening: Opening, asked: set[Slot]) -> None:
@@ -134,7 +134,7 @@ def _recall(
     if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
         activation.tried((event.name, event.place), decode_attempt(event.payload))
     elif event.type in SHOWN:
-        publishing.recall(activation, event)
+        turn_commit.recall(activation, event)
     elif event.type is EventType.RESULT_KEPT:
         kept[event.name, event.place] = event
     elif event.type is EventType.RESUMED:

@@ -10,39 +10,36 @@ from typing import Any
 
 from perdure import limits
 from perdure.authoring.registry import Registry
-from perdure.authoring.renewal import left_over
-from perdure.authoring.saga import UndoAsk
-from perdure.authoring.turn_loop import Ask, TurnLoop
 from perdure.authoring.workflow import Workflow
 from perdure.clock import Machine, microseconds
 from perdure.errors import HistoryMisfit, StoreError
 from perdure.exhaustion import exhausted
 from perdure.kernel import transition
-from perdure.kernel.attempt import FailedAttempt
+from perdure.kernel.claim import Claimed
 from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Verdict
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.integrity import flaw
-from perdure.kernel.lease import Claimed
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import RUNNING, Process
-from perdure.kernel.renewal import renewed
-from perdure.runtime import expiry, letter, publishing, shortage, standing, termination, undoing
-from perdure.runtime.activation import Activation
-from perdure.runtime.agent import Agent
-from perdure.runtime.alarm import Alarms
+from perdure.kernel.retry import FailedAttempt
+from perdure.kernel.run import renewed
+from perdure.runtime import compensation, inbox, release, shortage, turn_commit
 from perdure.runtime.committer import Committer
-from perdure.runtime.draft import drafted
-from perdure.runtime.eager import EagerStart
-from perdure.runtime.history import bounded
-from perdure.runtime.incarnation import Incarnation
-from perdure.runtime.parking import park, unwritten
-from perdure.runtime.ready import Ready
+from perdure.runtime.eager_start import EagerStart
+from perdure.runtime.heartbeat import Incarnation
+from perdure.runtime.instance import Activation
+from perdure.runtime.ready import Alarms, Ready
+from perdure.runtime.release import Unreadable, park, unwritten
 from perdure.runtime.replay import replay
+from perdure.runtime.steps.agent import Agent
 from perdure.runtime.store_time import StoreTime
-from perdure.runtime.unreadable import Unreadable
+from perdure.runtime.turn_commit import bounded, drafted
 from perdure.telemetry import Telemetry
+from perdure.turns.loop import Ask, TurnLoop
+from perdure.turns.renewal import left_over
+from perdure.turns.saga import UndoAsk
 
 log = logging.getLogger("perdure")
 
@@ -84,9 +81,9 @@ class Scheduler:
         self.agent.answered = self._step_answered
         self.agent.tried = self._step_tried
         self.agent.due = self._step_due
-        self.agent.queued = partial(undoing.queue, self._settle)
-        self.agent.lapsed = partial(expiry.lapsed, self)
-        self.agent.shown = partial(publishing.by_step, self._settle)
+        self.agent.queued = partial(compensation.queue, self._settle)
+        self.agent.lapsed = partial(release.lapsed, self)
+        self.agent.shown = partial(turn_commit.by_step, self._settle)
         self.ended: Callable[[Process, float], None] = lambda process, sent: None
         self.parted: Callable[[bytes], None] = lambda id: None
         self.room: Callable[[], None] = lambda: None
@@ -130,7 +127,7 @@ class Scheduler:
             self.unreadable.let_go(activation, trouble)
             return
         try:
-            if termination.carried_out(self, activation, claimed) or expiry.too_late(self, activation):
+            if release.carried_out(self, activation, claimed) or release.too_late(self, activation):
                 return
             replay(activation, claimed.events, claimed.messages)
             self.telemetry.counters["messages"] += activation.hear(claimed.messages)
@@ -145,7 +142,7 @@ class Scheduler:
             self.telemetry.counters["takeovers"] += 1
             evidence = b'{"worker":"%s","lease":"lapsed","origin":"automatic"}' % id_text(claimed.was_owned_by).encode()
             activation.note(EventType.REVIVED, now, evidence)
-        if letter.to_be_read(activation):
+        if inbox.to_be_read(activation):
             self._listen(activation)
         elif activation.inputs or activation.loop.due_timers(now):
             self.feed(activation)
@@ -196,7 +193,7 @@ class Scheduler:
             if not self._short(activation, error):
                 self.park(activation, error)
         else:
-            if activation.loop.mailboxes and letter.to_be_read(activation):
+            if activation.loop.mailboxes and inbox.to_be_read(activation):
                 self._listen(activation)
             elif activation.inputs:  # what it has asked for is known already
                 self.feed(activation)
@@ -229,7 +226,7 @@ class Scheduler:
             now = max(self.time.now(), activation.at)
             self._write(activation, renewed(activation.process, loop.renewal, loop.late, left_over(loop), now=now))
             return
-        outcome = standing.outcome(activation, self.time, self.hold)
+        outcome = turn_commit.outcome(activation, self.time, self.hold)
         if outcome.status is RUNNING and not loop.finished:
             outcome = bounded(activation, outcome)
             if outcome.busy:
@@ -310,7 +307,7 @@ class Scheduler:
         messages: Sequence[Message],
         *,
         wanted: bool = False,
-        letters: letter.Found = letter.NONE,
+        letters: inbox.Found = inbox.NONE,
     ) -> None:
         """What it had not heard was read, and ``letters``: its next turn begins, which waits for them if ``wanted``."""
         counted = activation.unheard if wanted else 0
@@ -318,13 +315,13 @@ class Scheduler:
             activation.unheard = 0
         if activation.gone or self.unreadable.among(activation, (*letters[1], *messages), counted):
             return
-        if termination.ordered(messages, activation.void) is not None:
+        if release.ordered(messages, activation.void) is not None:
             self.hand_back(activation)  # whoever claims it, with its history, ends it
             return
         if not self.unreadable.hear(activation, messages):
             return
         if letters[0]:
-            letter.fetched(activation, letters)
+            inbox.fetched(activation, letters)
         if activation.inputs or activation.loop.due_timers(self.time.now()):
             self.feed(activation)
         else:
@@ -345,7 +342,7 @@ class Scheduler:
         """A step is over, well or badly: its answer opens the next turn."""
         if type is EventType.STEP_FAILED and isinstance(ask, UndoAsk):
             self.telemetry.counters["undos_spent"] += 1
-            undoing.gave_up(activation, ask, Failure.decode(payload or b"{}"), self.time.now())
+            compensation.gave_up(activation, ask, Failure.decode(payload or b"{}"), self.time.now())
             self._settle(activation)
             return
         activation.inputs.append((type, ask, payload))
@@ -360,7 +357,7 @@ class Scheduler:
 
     def _step_due(self, activation: Activation, ask: Ask[Any]) -> None:
         """Another attempt may begin: at once if nothing is to be written first."""
-        if expiry.passed(activation, self.time.now()):
+        if release.passed(activation, self.time.now()):
             return  # the pulse lets go of it
         activation.asked.append(ask)
         self._settle(activation)

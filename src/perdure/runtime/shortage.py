@@ -16,9 +16,9 @@ from perdure.exhaustion import CHILDREN, DESCRIPTORS, MEMORY, THREADS
 from perdure.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from perdure.runtime.activation import Activation
-    from perdure.runtime.execution import Execution
+    from perdure.runtime.instance import Activation
     from perdure.runtime.scheduler import Scheduler
+    from perdure.runtime.steps.attempt_run import Execution
 
 log = logging.getLogger("perdure")
 

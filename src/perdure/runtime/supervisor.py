@@ -12,7 +12,7 @@ from types import ModuleType
 
 from perdure import limits
 from perdure.errors import StoreUnavailable
-from perdure.kernel.finding import Finding
+from perdure.kernel.soundness import Finding
 from perdure.loop import Loop
 from perdure.runtime.sweeps import (
     finished_long_ago,
@@ -27,7 +27,7 @@ from perdure.runtime.sweeps import (
     worker_dead,
     worker_silent,
 )
-from perdure.runtime.ward import Ward
+from perdure.runtime.sweeps.context import Ward
 from perdure.store.base import Overdue
 
 log = logging.getLogger("perdure")

@@ -1,23 +1,39 @@
-"""The watchdog: a thread that finds what blocks the event loop and whose code it is, and ends a worker that hangs."""
+"""The watchdog: a thread that finds what blocks the event loop and whose code it is, and ends a worker that hangs.
+
+Whose code has the loop is read from its thread's stack, so that running a step costs nothing. The evidence is written
+into the store by a witness, from a thread of its own, while the loop is blocked.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
+import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from perdure import limits
+from perdure.authoring.step import ATTEMPT
 from perdure.clock import Machine
+from perdure.errors import PerdureError
+from perdure.kernel.failure import safe_text
 from perdure.kernel.names import id_text
 from perdure.kernel.worker import Beat, Hang
-from perdure.runtime.blocker import Blocker, found
-from perdure.runtime.witness import Witness, aside
+from perdure.runtime.steps.async_runner import Relay
+from perdure.store.backend import store_for
 from perdure.telemetry import Telemetry
+from perdure.turns.current import turn_running
 
 if TYPE_CHECKING:
-    from perdure.runtime.pulse import Pulse
+    from contextvars import Context
+
+    from perdure.runtime.heartbeat import Pulse
+    from perdure.runtime.steps.attempt_run import Execution
 
 log = logging.getLogger("perdure")
 
@@ -191,3 +207,111 @@ def _by(by: Blocker) -> str:
         return ""
     where = f"step {by.step}" if by.step else "the workflow code"
     return f"by {where} of process {id_text(by.process)} "
+
+
+_RUNNING = (Relay._run.__code__, Relay._begin.__code__)
+_HANDLE = asyncio.Handle._run.__code__
+
+
+class Blocker(Struct, frozen=True):
+    """What has the loop: code of a ``process`` or (None) somebody else's; ``step`` with its place, if it is in one.
+
+    ``deadline`` is that of the step's attempt by the loop's clock, ``timeout`` the seconds that it was given.
+    """
+
+    stack: str
+    process: bytes | None = None
+    step: str = ""
+    timeout: float = 0.0
+    deadline: float = 0.0
+
+
+def found(thread: int, loop: asyncio.AbstractEventLoop) -> Blocker:
+    """Who has the loop that runs in this thread; called from another one."""
+    frame = sys._current_frames().get(thread)
+    stack = "unknown" if frame is None else "".join(traceback.format_stack(frame))
+    stack = safe_text(stack, limits.STACK_TEXT_BYTES, keep_end=True)
+    process = turn_running(thread)
+    if process is not None:
+        return Blocker(stack, process)
+    execution = _execution(frame) or _of_task(loop)
+    if execution is None:
+        return Blocker(stack)
+    ask = execution.ask
+    return Blocker(
+        stack, execution.activation.process.id, f"{ask.name}:{ask.place}", ask.step.timeout, execution.deadline
+    )
+
+
+def _execution(frame: FrameType | None) -> Execution | None:
+    """The execution whose code is on the stack: of the step itself, or of a task or callback that it has made."""
+    while frame is not None:
+        if frame.f_code in _RUNNING:
+            found: Execution | None = frame.f_locals.get("execution")
+            return found
+        if frame.f_code is _HANDLE:
+            handle = frame.f_locals.get("self")  # None when it has just been run: the thread does not wait for us
+            given = None if handle is None else _of_context(handle._context)
+            if given is not None:
+                return given
+        frame = frame.f_back
+    return None
+
+
+def _of_task(loop: asyncio.AbstractEventLoop) -> Execution | None:
+    """The same where the event loop is not written in Python, and shows no frames of its own."""
+    task: Any = asyncio.current_task(loop)
+    return _of_context(task.get_context()) if task is not None and hasattr(task, "get_context") else None
+
+
+def _of_context(context: Context) -> Execution | None:
+    current = context.get(ATTEMPT)
+    execution: Execution | None = getattr(current, "__self__", None)
+    return execution
+
+
+class Witness:
+    """Tells the store at ``url`` one thing at a time; ``told`` is what it has told last."""
+
+    def __init__(self, url: str, machine: Machine) -> None:
+        self.url = url
+        self.machine = machine
+        self.told: Beat | None = None
+        self._telling: threading.Thread | None = None
+
+    def tell(self, beat: Beat) -> None:
+        """Have it written, unless the one before is still on its way: ask again at the next look."""
+        if self._telling is None or not self._telling.is_alive():
+            self._telling = aside(lambda: self._tell(beat), "perdure witness")
+
+    def wait(self, seconds: float) -> None:
+        """Give what is on its way so many seconds."""
+        if self._telling is not None:
+            self._telling.join(seconds)
+
+    def _tell(self, beat: Beat) -> None:
+        try:
+            asyncio.run(self._written(beat))
+        except (PerdureError, OSError, TimeoutError) as error:
+            log.warning("what blocks the event loop could not be written into the store: %s", error)
+
+    async def _written(self, beat: Beat) -> None:
+        async with asyncio.timeout(limits.EVIDENCE_SECONDS):
+            store = store_for(self.url, self.machine)
+            await store.open(migrate=False)
+            try:
+                # If we die here the evidence is missing: the hang counts as a death without it, or as mere silence.
+                await store.beat(beat)
+                self.told = beat
+            finally:
+                await store.close()
+
+
+def aside(function: Callable[[], object], name: str) -> threading.Thread | None:
+    """Run it in a thread of its own that keeps nobody from ending; None if the system refuses one just now."""
+    thread = threading.Thread(target=function, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    return thread

@@ -16,25 +16,22 @@ from perdure.kernel.process import Process
 from perdure.kernel.worker import Beat
 from perdure.kernel.worker import Worker as WorkerRow
 from perdure.limits import QUARANTINE_PROCESSES
-from perdure.runtime import collector, unoffered
-from perdure.runtime.cells import Cells
+from perdure.runtime import gc_tuning
+from perdure.runtime.claimer import Intake
 from perdure.runtime.committer import Committer
-from perdure.runtime.grip import Grip
+from perdure.runtime.heartbeat import Grip, Incarnation, Pulse
 from perdure.runtime.inbox import InboxReader
-from perdure.runtime.incarnation import Incarnation
-from perdure.runtime.intake import Intake
-from perdure.runtime.latecomer import Latecomers
-from perdure.runtime.notary import Notary
 from perdure.runtime.pace import Pace
-from perdure.runtime.pages import Pages
-from perdure.runtime.pulse import Pulse
+from perdure.runtime.quarantine import Solitary
 from perdure.runtime.scheduler import Scheduler
-from perdure.runtime.solitary import Solitary
+from perdure.runtime.steps.isolated.pool import Cells
+from perdure.runtime.steps.late_results import Latecomers
+from perdure.runtime.steps.transactional import Notary
 from perdure.runtime.store_time import StoreTime
 from perdure.runtime.supervisor import Supervisor
-from perdure.runtime.ward import Ward
-from perdure.runtime.watchdog import Watchdog
-from perdure.runtime.witness import Witness
+from perdure.runtime.sweeps import nobody_hosts
+from perdure.runtime.sweeps.context import Pages, Ward
+from perdure.runtime.watchdog import Watchdog, Witness
 from perdure.store.base import Overdue, Store
 from perdure.telemetry import Telemetry
 
@@ -112,7 +109,7 @@ class Worker:
             self.scheduler.agent.notary.open()
         self._calm = not self.machine.simulated
         if self._calm:
-            collector.calm()
+            gc_tuning.calm()
         self.scheduler.unheard = self.inbox.want
         self.scheduler.waiting = self.intake.waiting
         self.scheduler.posted = self._posted
@@ -138,7 +135,7 @@ class Worker:
         else:
             self.supervisor.start()
             self.solitary.loop.start()
-            self._look_round = asyncio.create_task(unoffered.report(self.store), name="perdure look round")
+            self._look_round = asyncio.create_task(nobody_hosts.report(self.store), name="perdure look round")
         self.intake.loop.start()
         if not self.machine.simulated:
             self.watchdog.start()
@@ -236,7 +233,7 @@ class Worker:
         """Drain, end all loops, and retire the incarnation."""
         if self._calm:
             self._calm = False
-            collector.restore()
+            gc_tuning.restore()
         await self.drain(seconds)
         for task in (self._ending, self._look_round):
             if task is not None:

@@ -1,11 +1,11 @@
 """The store protocol: what every database must do, in at most 18 methods, none optional.
 
 Three doors change processes: :meth:`Store.send` (with :meth:`Store.start`), :meth:`Store.claim` and
-:meth:`Store.commit`. Each takes a batch and answers each member by itself. Every write may be sent again
-unchanged after :class:`~perdure.errors.StoreUnavailable`: it is applied at most once and answered as the first time.
+:meth:`Store.commit`. Each takes a batch and answers each member by itself. Every write may be sent again unchanged
+after :class:`~perdure.errors.StoreUnavailable`: it is applied at most once and answered as the first time.
 
-The stores decide nothing: what a commit writes was computed by the kernel. They compare fences under the row's
-lock, give numbers and times, and keep the laws as constraints.
+The stores decide nothing: what a commit writes was computed by the kernel. They compare fences under the row's lock,
+give numbers and times, and keep the laws as constraints.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.lease import Claim, ClaimAnswer
 from perdure.kernel.message import Message, SendAnswer, Waiting
 from perdure.kernel.process import Process, Status
+from perdure.kernel.queue import SWITCH, Queue
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
-from perdure.store.news import Heard, Stop
+from perdure.store.notifications import Heard, Stop
 
 Record = TypeVar("Record", bound=Struct)
 """What stands in a small table: ``Queue``, which people name and set; ``Load`` and ``Backlog``, which are counted."""
@@ -175,3 +176,8 @@ class Store(Protocol):
 
         News only save looking: they may be late, be lost, or say merely that there is something.
         """
+
+
+async def switch(store: Store) -> Queue:
+    """The switch as it is now: blocked, by whom and why, while automatic recovery is paused."""
+    return next((row for row in await store.records(Queue) if row.name == SWITCH), Queue(SWITCH, 0))

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from perdure.errors import StoreUnavailable
+from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
 from perdure.kernel.event import Event
-from perdure.kernel.lease import Claim, ClaimAnswer
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.store.base import Pruned, Record, Search, Store
-from perdure.store.news import Heard, Stop
+from perdure.store.notifications import Heard, Stop
 
 Visit = Callable[[str, Any], Awaitable[None]]
 """Called with the door's name and its argument; may wait, or raise StoreUnavailable."""

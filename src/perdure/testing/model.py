@@ -9,9 +9,9 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from perdure.kernel import queue
+from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.event import ANSWERS, Event
-from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
 from perdure.kernel.message import LETTERS, Message, SendAnswer, SendVerdict
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.quarantine import is_suspect, together

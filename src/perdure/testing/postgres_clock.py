@@ -7,8 +7,8 @@ from importlib.resources import files
 import asyncpg
 
 from perdure.clock import microseconds
-from perdure.store.postgres_schema import named
-from perdure.store.postgres_url import address_of
+from perdure.store.postgres.schema import named
+from perdure.store.postgres.url import address_of
 from perdure.store.query import split
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import ProcessBroken, ProcessCancelled, ProcessFailed
-from perdure.handle import Handle
 from perdure.kernel.event import EventType
 from tests.runtime.account import (
     FLOWS,

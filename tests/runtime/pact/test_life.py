@@ -14,8 +14,8 @@ from perdure.authoring.step import attempt
 from perdure.engine import Engine
 from perdure.errors import ProcessFailed
 from perdure.kernel.event import EventType
-from perdure.store.codec import AesGcm, Zstd
-from perdure.store.offload import Folder
+from perdure.store.sealed.codec import AesGcm, Zstd
+from perdure.store.sealed.offload import Folder
 from tests.runtime.account import (
     FLOWS,
     Account,

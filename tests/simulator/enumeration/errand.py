@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from perdure import ProcessCancelled, Status, receive, step, workflow
 from perdure.authoring.registry import Registry
+from perdure.client.handle import Handle
 from perdure.engine import Engine
-from perdure.handle import Handle
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process
 from tests.simulator.enumeration.plot import Ending, Plot, deed

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from perdure.store.postgres import PostgresStore
+from perdure.store.postgres.store import PostgresStore
 from perdure.testing.clock import NOON
 from perdure.testing.postgres import Server, at_once
 from tests.store.ground_postgres import PostgresGround, empty

@@ -16,11 +16,11 @@ from perdure.kernel.message import Message, MessageType, SendVerdict
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Worker
 from perdure.store.base import Search
-from perdure.store.pact import PactVerdict
-from perdure.store.postgres import PostgresStore
-from perdure.store.postgres_guest import PostgresGuest
-from perdure.store.postgres_pact import PostgresPacts
+from perdure.store.postgres.in_transaction import PostgresGuest
+from perdure.store.postgres.step_transaction import PostgresPacts
+from perdure.store.postgres.store import PostgresStore
 from perdure.store.query import load
+from perdure.store.step_transaction import PactVerdict
 from perdure.testing.postgres import Server
 from tests.store.postgres.ambush import PATHS, ambush, login, safe
 

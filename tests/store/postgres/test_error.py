@@ -16,8 +16,8 @@ from perdure.errors import (
     StoreUnavailable,
 )
 from perdure.kernel.commit import Verdict
-from perdure.store.postgres import PostgresStore
-from perdure.store.postgres_error import translated
+from perdure.store.postgres.error import translated
+from perdure.store.postgres.store import PostgresStore
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import going_on
 from tests.store.ground_postgres import PostgresGround

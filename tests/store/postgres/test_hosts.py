@@ -10,7 +10,7 @@ import pytest
 
 from perdure.clock import Machine
 from perdure.errors import StoreUnavailable
-from perdure.store.postgres import PostgresStore
+from perdure.store.postgres.store import PostgresStore
 from perdure.testing.postgres import Server, free_port
 
 

@@ -14,12 +14,13 @@ from perdure.errors import StoreError, StoreTooNew, StoreTooOld
 from perdure.kernel.commit import Start
 from perdure.kernel.process import Process
 from perdure.kernel.worker import Worker
-from perdure.store import migrate, postgres_schema
+from perdure.store import migrate
 from perdure.store.base import Search
 from perdure.store.migrate import Step, pending, steps
-from perdure.store.news import News
-from perdure.store.postgres import PostgresStore
-from perdure.store.postgres_schema import functions, queries, script
+from perdure.store.notifications import News
+from perdure.store.postgres import schema
+from perdure.store.postgres.schema import functions, queries, script
+from perdure.store.postgres.store import PostgresStore
 
 ALL = [step.number for step in steps("postgres")]
 FROM_THE_FUTURE = "INSERT INTO perdure.migration (number, name) VALUES ($1, 'from the future')"
@@ -137,9 +138,9 @@ async def test_a_step_that_waits_for_a_table_lets_others_pass_and_is_tried_again
     await opened(url)
     known = steps("postgres")
     late = Step(len(known) + 1, "a new column", "ALTER TABLE perdure.process ADD COLUMN tomorrow int")
-    monkeypatch.setattr(postgres_schema, "steps", lambda database: (*known, late))
+    monkeypatch.setattr(schema, "steps", lambda database: (*known, late))
     monkeypatch.setattr(migrate, "steps", lambda database: (*known, late))
-    monkeypatch.setattr(postgres_schema, "LOCK_SECONDS", 0.0)
+    monkeypatch.setattr(schema, "LOCK_SECONDS", 0.0)
     gate = outside.transaction()
     await gate.start()
     await outside.execute("LOCK TABLE perdure.process IN ROW EXCLUSIVE MODE")  # a long transaction of somebody's

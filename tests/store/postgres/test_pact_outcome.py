@@ -11,11 +11,11 @@ import pytest
 from perdure import limits
 from perdure.clock import Machine
 from perdure.errors import Permanent, StoreUnavailable
-from perdure.kernel import pact
+from perdure.kernel import message
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process
-from perdure.store.pact import PactAnswer, PactVerdict
-from perdure.store.postgres_pact import PostgresPact, PostgresPacts
+from perdure.store.postgres.step_transaction import PostgresPact, PostgresPacts
+from perdure.store.step_transaction import PactAnswer, PactVerdict
 from perdure.testing.conformance import Trial
 from tests.runtime.account import Account
 from tests.store.postgres.proxy import Fault, Proxy
@@ -42,14 +42,14 @@ async def far(proxy: Proxy, account: Account) -> AsyncIterator[PostgresPacts]:
 
 async def begun(pacts: PostgresPacts, row: Process, patience: float = 30.0) -> PostgresPact:
     made = await pacts.take()
-    assert await made.begin(row.id, pact.result_id(KEY), patience)
+    assert await made.begin(row.id, message.result_id(KEY), patience)
     await made.connection.execute("INSERT INTO sale VALUES (1)")
     assert made.seal()
     return made
 
 
 def answer(row: Process) -> Message:
-    return pact.result(KEY, row.id, "sell", "1", b"digest", b"1")
+    return message.result(KEY, row.id, "sell", "1", b"digest", b"1")
 
 
 async def keep(made: PostgresPact, row: Process) -> PactAnswer:
@@ -111,7 +111,7 @@ async def test_as_many_as_there_are_connections_may_be_in_doubt_at_once(
     monkeypatch.setattr(PostgresPact, "_commit", cut)
     made = [await far.take() for _ in rows]
     for one, row in zip(made, rows, strict=True):
-        assert await one.begin(row.id, pact.result_id(KEY), 30.0)
+        assert await one.begin(row.id, message.result_id(KEY), 30.0)
         assert one.seal()
     async with asyncio.timeout(30):
         found = await asyncio.gather(*(keep(*pair) for pair in zip(made, rows, strict=True)), return_exceptions=True)
@@ -157,7 +157,7 @@ async def test_savepoints_and_a_stricter_isolation_are_the_step_s_own(
 ) -> None:
     row = await trial.in_hand(await trial.worker())
     made = await far.take()
-    assert await made.begin(row.id, pact.result_id(KEY), 30.0)
+    assert await made.begin(row.id, message.result_id(KEY), 30.0)
     await made.connection.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
     async with made.connection.transaction():
         await made.connection.execute("INSERT INTO sale VALUES (1)")

@@ -9,17 +9,17 @@ import asyncpg
 import pytest
 
 from perdure.authoring.registry import Registry
+from perdure.client.handle import Handle
 from perdure.clock import Machine
 from perdure.engine import Engine
 from perdure.errors import StoreError
-from perdure.handle import Handle
 from perdure.kernel.commit import Start, StartVerdict
 from perdure.kernel.message import Message, MessageType, SendVerdict
 from perdure.kernel.process import Process
-from perdure.store.open import roles_of
-from perdure.store.postgres import PostgresStore
-from perdure.store.postgres_guest import PostgresGuest
-from perdure.store.postgres_role import ROLES, statements
+from perdure.store.backend import roles_of
+from perdure.store.postgres.in_transaction import PostgresGuest
+from perdure.store.postgres.roles import ROLES, statements
+from perdure.store.postgres.store import PostgresStore
 from perdure.testing.postgres import Server, at_once
 from tests.transactions.shop import bill
 

@@ -10,7 +10,7 @@ from perdure.errors import StoreUnavailable
 from perdure.kernel.commit import Start, StartVerdict, Verdict
 from perdure.kernel.message import SendVerdict
 from perdure.store.base import Overdue, Search
-from perdure.store.postgres import PostgresStore
+from perdure.store.postgres.store import PostgresStore
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import going_on
 from tests.store.ground_postgres import PostgresGround

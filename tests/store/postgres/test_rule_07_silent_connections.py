@@ -10,9 +10,9 @@ import pytest
 from perdure.errors import StoreUnavailable
 from perdure.kernel.commit import Verdict
 from perdure.store.base import Search
-from perdure.store.postgres import PostgresStore
-from perdure.store.postgres_link import connect
-from perdure.store.postgres_url import address_of
+from perdure.store.postgres.connection import connect
+from perdure.store.postgres.store import PostgresStore
+from perdure.store.postgres.url import address_of
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import going_on
 from tests.store.ground_postgres import PostgresGround

@@ -12,8 +12,8 @@ import pytest
 from perdure.clock import Machine
 from perdure.errors import StoreUnavailable
 from perdure.kernel.worker import Worker
-from perdure.store.news import News
-from perdure.store.postgres import PostgresStore
+from perdure.store.notifications import News
+from perdure.store.postgres.store import PostgresStore
 from perdure.testing.postgres import Server
 
 SILENCE = 15_000_000

@@ -15,10 +15,10 @@ from perdure.kernel.commit import Start, StartVerdict
 from perdure.kernel.process import Process
 from perdure.kernel.worker import Beat, Worker
 from perdure.store.migrate import steps
-from perdure.store.postgres import PostgresStore
-from perdure.store.postgres_guest import PostgresGuest
-from perdure.store.postgres_presence import worker_lock
-from perdure.store.postgres_schema import queries, schema_lock, script
+from perdure.store.postgres.in_transaction import PostgresGuest
+from perdure.store.postgres.listen import worker_lock
+from perdure.store.postgres.schema import queries, schema_lock, script
+from perdure.store.postgres.store import PostgresStore
 
 Connection = Any
 
@@ -112,7 +112,7 @@ async def test_a_stranger_with_the_lock_of_a_schema_that_is_not_there_is_named_a
     sql = queries("second")
     assert "60s" in sql["limit_lock"]
     quick = {**sql, "limit_lock": sql["limit_lock"].replace("60s", "1ms")}
-    monkeypatch.setattr("perdure.store.postgres_schema.queries", lambda schema: quick)
+    monkeypatch.setattr("perdure.store.postgres.schema.queries", lambda schema: quick)
     with pytest.raises(StoreUnavailable, match=str(schema_lock("second"))):
         await PostgresStore(f"{store.url}?schema=second").open()
 

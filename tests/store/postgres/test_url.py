@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perdure.errors import InvalidUrl
-from perdure.store.postgres_schema import named
-from perdure.store.postgres_url import address_of
+from perdure.store.postgres.schema import named
+from perdure.store.postgres.url import address_of
 
 
 def test_the_stores_own_options_are_taken_out_and_the_drivers_are_left() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perdure.store.offload import Folder
+from perdure.store.sealed.offload import Folder
 from perdure.testing.clock import MovableMachine
 from perdure.testing.conformance import Ground, Trial
 from tests.store.sealed.ground import SealedGround, codecs

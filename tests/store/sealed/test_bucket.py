@@ -9,7 +9,7 @@ import pytest
 from obstore.store import MemoryStore, S3Store
 
 from perdure.errors import DefinitionError
-from perdure.store.bucket import Bucket
+from perdure.store.sealed.offload import Bucket
 from perdure.testing.conformance.trial import finished, going_on
 from tests.store.sealed.conftest import Tried
 

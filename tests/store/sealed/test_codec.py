@@ -11,8 +11,8 @@ from hypothesis import strategies as some
 
 from perdure import limits
 from perdure.errors import DefinitionError, UnreadablePayload
-from perdure.store.codec import AesGcm, Zstd
-from perdure.store.seal import Seal, Slot
+from perdure.store.sealed.codec import AesGcm, Zstd
+from perdure.store.sealed.seal import Seal, Slot
 from tests.store.sealed.ground import NEW, OLD, codecs
 
 SLOT = Slot(b"result\0" + bytes(16), b"completed")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.store.offload import Folder
+from perdure.store.sealed.offload import Folder
 from perdure.testing.conformance import Ground, StoreConformance
 from tests.store.sealed.ground import SealedGround, codecs
 

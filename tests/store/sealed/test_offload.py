@@ -15,9 +15,9 @@ from perdure.errors import DefinitionError, StoreUnavailable, UnreadablePayload
 from perdure.kernel.commit import Start, StartVerdict, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process
-from perdure.kernel.unopened import Unopened
+from perdure.kernel.stored import Unopened
 from perdure.store.base import Search
-from perdure.store.offload import Folder
+from perdure.store.sealed.offload import Folder
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import finished, going_on
 from tests.store.sealed.conftest import Tried

@@ -10,10 +10,10 @@ from perdure.kernel.commit import Start, StartVerdict, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import SendVerdict
 from perdure.kernel.process import Process, Status
-from perdure.kernel.unopened import Unopened
+from perdure.kernel.stored import Unopened
 from perdure.kernel.worker import Beat, Renewal
-from perdure.store.codec import AesGcm, Codec, Zstd
-from perdure.store.offload import Folder
+from perdure.store.sealed.codec import AesGcm, Codec, Zstd
+from perdure.store.sealed.offload import Folder
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import LEASE, SILENCE, finished, forced, going_on, only, released
 from tests.store.sealed.conftest import Tried

@@ -9,12 +9,11 @@ from perdure.errors import UnreadablePayload
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.process import Process, Status
-from perdure.kernel.unopened import Unopened
-from perdure.store import seal
-from perdure.store.codec import AesGcm
-from perdure.store.opening import Opening
-from perdure.store.seal import Seal, Slot
-from perdure.store.sealing import Sealing
+from perdure.kernel.stored import Unopened
+from perdure.store.sealed import seal
+from perdure.store.sealed.codec import AesGcm
+from perdure.store.sealed.records import Opening, Sealing
+from perdure.store.sealed.seal import Seal, Slot
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import finished, forced, going_on, only
 from tests.store.sealed.conftest import Tried

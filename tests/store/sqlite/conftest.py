@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.clock import MachineTime, MovableMachine
 from perdure.testing.conformance import Trial
 from tests.store.ground_sqlite import SqliteGround

@@ -11,11 +11,11 @@ import pytest
 from perdure.kernel.commit import Start, StartVerdict, Verdict
 from perdure.kernel.message import SendVerdict
 from perdure.limits import BATCH_BYTES
-from perdure.store import sqlite_sweep
 from perdure.store.base import Overdue, Pruned, Search
-from perdure.store.sqlite import SqliteStore
-from perdure.store.sqlite_connection import Connection
-from perdure.store.sqlite_writer import WARY_BATCHES
+from perdure.store.sqlite import upkeep
+from perdure.store.sqlite.connection import Connection
+from perdure.store.sqlite.store import SqliteStore
+from perdure.store.sqlite.writer import WARY_BATCHES
 from perdure.testing.clock import MovableMachine
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import LEASE, finished, forced, going_on, only
@@ -107,7 +107,7 @@ async def test_long_histories_are_pruned_few_at_a_time(trial: Trial, store: Sqli
         row = await trial.in_hand(worker)
         await trial.done(finished(await trial.done(going_on(row, steps=steps))))
     await trial.time.advance(1)
-    groups = await store._reader.run(lambda connection: sqlite_sweep.finished(connection, 1 << 62, 100))
+    groups = await store._reader.run(lambda connection: upkeep.finished(connection, 1 << 62, 100))
     assert [len(group) for group in groups] == [1, 3, 1]
     assert await store.prune(0, 0, 100) == Pruned(5, 0)
 

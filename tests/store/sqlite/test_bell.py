@@ -14,9 +14,9 @@ import pytest
 from perdure import limits
 from perdure.clock import Machine
 from perdure.kernel.commit import Start
-from perdure.store.news import News
-from perdure.store.sqlite import SqliteStore
-from perdure.store.sqlite_bell import FULL, Bell, Ring
+from perdure.store.notifications import News
+from perdure.store.sqlite.notify import FULL, Bell, Ring
+from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.clock import MovableMachine
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import LEASE
@@ -26,7 +26,7 @@ PATIENCE = 5.0
 
 HANG_A_BELL = """
 import asyncio, sys
-from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite.store import SqliteStore
 async def main():
     store = SqliteStore(sys.argv[1])
     await store.open()

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from perdure.kernel.commit import Commit, Start
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process, Status
-from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import LEASE
 

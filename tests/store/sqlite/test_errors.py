@@ -10,10 +10,10 @@ import pytest
 
 from perdure.errors import BadRecord, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from perdure.kernel.commit import Start, Verdict
-from perdure.store.sqlite import SqliteStore
-from perdure.store.sqlite_connection import Connection
-from perdure.store.sqlite_error import lost, translated
-from perdure.store.sqlite_writer import Transaction
+from perdure.store.sqlite.connection import Connection
+from perdure.store.sqlite.error import lost, translated
+from perdure.store.sqlite.store import SqliteStore
+from perdure.store.sqlite.writer import Transaction
 from perdure.testing.clock import MovableMachine
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import going_on
@@ -24,7 +24,7 @@ NOBODY = 65534
 READ_ONLY = """
 import asyncio, os, sys
 from perdure.errors import StoreError
-from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite.store import SqliteStore
 async def main():
     warm = SqliteStore("sqlite://:memory:")  # loads all code while that is still allowed
     await warm.open()

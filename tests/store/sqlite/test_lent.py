@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import Permanent
-from perdure.store.sqlite_lent import Lent
+from perdure.store.sqlite.step_transaction import Lent
 
 LIMIT = 10.0
 

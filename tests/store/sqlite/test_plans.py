@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from perdure.kernel.process import Status
-from perdure.store import sqlite_schema, sqlite_search
 from perdure.store.base import Search
 from perdure.store.query import load, repeated
-from perdure.store.sqlite_connection import Connection, alone
-from perdure.store.sqlite_file import SqliteFile
+from perdure.store.sqlite import schema
+from perdure.store.sqlite.connection import Connection, alone
+from perdure.store.sqlite.file import SqliteFile
+from perdure.store.sqlite.search import _conditions
 
 READ_THROUGH = re.compile(
     r"SCAN (?:main\.)?(?:process|event|message)\b(?! USING (?:COVERING )?INDEX process_(?:due|suspect|asleep)\b)"
@@ -24,8 +25,8 @@ BUILT = ("search_processes", "count_processes")
 def connection() -> Iterator[Connection]:
     """A connection to an empty schema: SQLite plans without statistics, as it does in the engine."""
     connection = Connection(SqliteFile(None))
-    for script in sqlite_schema.migrations():
-        for statement in sqlite_schema.statements(script):
+    for script in schema.migrations():
+        for statement in schema.statements(script):
             connection.raw.execute(statement)
     yield connection
     connection.close()
@@ -67,7 +68,7 @@ def test_rule_8_a_named_query_reads_through_no_table(connection: Connection, nam
     ids=str,
 )
 def test_a_search_uses_the_index_that_is_there_for_it(connection: Connection, search: Search, step: str) -> None:
-    built = sqlite_search._conditions(search)
+    built = _conditions(search)
     assert built is not None
     where, given = built
     sql = load("sqlite")["search_processes"].replace("/* conditions */", where)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from perdure.kernel.worker import Worker
-from perdure.store.sqlite import SqliteStore
-from perdure.store.sqlite_lock import IncarnationLocks
+from perdure.store.sqlite.incarnation_lock import IncarnationLocks
+from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import SILENCE
 from tests.store.sqlite.conftest import Spawn
@@ -19,7 +19,7 @@ from tests.store.sqlite.conftest import Spawn
 ENLIST = """
 import asyncio, os, subprocess, sys
 from perdure.kernel.worker import Worker
-from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite.store import SqliteStore
 async def main():
     store = SqliteStore(sys.argv[1])
     await store.open()

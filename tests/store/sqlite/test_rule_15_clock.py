@@ -10,8 +10,8 @@ import pytest
 
 from perdure.clock import SECOND
 from perdure.kernel.commit import Start
-from perdure.store.guest import guest_of
-from perdure.store.sqlite import SqliteStore
+from perdure.store.in_transaction import guest_of
+from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.clock import NOON, MovableMachine
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import only

@@ -15,10 +15,10 @@ from perdure import limits
 from perdure.errors import BadRecord, StoreUnavailable
 from perdure.kernel.commit import Start
 from perdure.kernel.worker import Beat
-from perdure.store.news import News
-from perdure.store.sqlite import SqliteStore
-from perdure.store.sqlite_haste import SWITCH_SECONDS, haste
-from perdure.store.sqlite_writer import Pace, Transaction
+from perdure.store.notifications import News
+from perdure.store.sqlite.store import SqliteStore
+from perdure.store.sqlite.thread import SWITCH_SECONDS, haste
+from perdure.store.sqlite.writer import Pace, Transaction
 from perdure.testing.clock import MovableMachine
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import LEASE, SILENCE, going_on

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from perdure.errors import InvalidUrl, StoreError, StoreTooNew, StoreTooOld
-from perdure.store import sqlite_schema
-from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite import schema
+from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.conformance import Trial
 from tests.store.sqlite.conftest import Spawn
 
 OPEN = """
 import asyncio, sys
-from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite.store import SqliteStore
 async def main():
     store = SqliteStore(sys.argv[1])
     print("ready", flush=True)
@@ -30,8 +30,8 @@ asyncio.run(main())
 
 DIE_IN_MIGRATION = """
 import asyncio, os, signal, sys
-from perdure.store import sqlite_schema
-from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite import schema as sqlite_schema
+from perdure.store.sqlite.store import SqliteStore
 whole = sqlite_schema.statements
 def cut(script):
     for number, statement in enumerate(whole(script)):
@@ -83,7 +83,7 @@ def test_16_starters_at_once_migrate_once_and_all_go_on(file: Path, url: str, sp
         out, _ = starter.communicate()
         outcomes.append((starter.returncode, out))
     assert outcomes == [(0, "True\n")] * 16
-    assert _pragma(file, "user_version") == len(sqlite_schema.migrations())
+    assert _pragma(file, "user_version") == len(schema.migrations())
     assert _pragma(file, "integrity_check") == "ok"
 
 
@@ -104,7 +104,7 @@ async def test_a_starter_killed_in_a_migration_leaves_nothing_half_done(
     store = SqliteStore(url)
     await store.open()
     await store.close()
-    assert _pragma(file, "user_version") == len(sqlite_schema.migrations())
+    assert _pragma(file, "user_version") == len(schema.migrations())
     assert "process" in _tables(file)
 
 
@@ -117,7 +117,7 @@ async def test_a_migration_is_applied_once_and_what_is_stored_stays(trial: Trial
 
 
 async def test_the_file_says_whose_it_is(store: SqliteStore, file: Path) -> None:
-    assert _pragma(file, "application_id") == sqlite_schema.APPLICATION_ID
+    assert _pragma(file, "application_id") == schema.APPLICATION_ID
     assert _pragma(file, "journal_mode") == "wal"
 
 
@@ -125,7 +125,7 @@ async def test_a_newer_database_that_is_not_for_this_perdure_is_refused_and_left
     store: SqliteStore, file: Path, url: str
 ) -> None:
     await store.close()
-    number = len(sqlite_schema.migrations()) + 1
+    number = len(schema.migrations()) + 1
     _pragma(file, f"user_version = {number}")
     _run(file, "UPDATE schema_reader SET oldest = (SELECT user_version FROM pragma_user_version)")
     with pytest.raises(StoreTooNew, match="upgrade Perdure"):
@@ -137,7 +137,7 @@ async def test_a_newer_database_that_former_versions_may_use_is_opened_and_left_
     store: SqliteStore, file: Path, url: str
 ) -> None:
     await store.close()
-    number = len(sqlite_schema.migrations()) + 1
+    number = len(schema.migrations()) + 1
     _pragma(file, f"user_version = {number}")
     again = SqliteStore(url)
     await again.open()
@@ -158,8 +158,8 @@ async def test_without_leave_to_migrate_an_empty_database_is_too_old(file: Path,
 async def test_without_leave_to_migrate_an_older_database_is_too_old(
     store: SqliteStore, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    newer = (*sqlite_schema.migrations(), "CREATE TABLE later (id INTEGER PRIMARY KEY) STRICT;")
-    monkeypatch.setattr(sqlite_schema, "migrations", lambda: newer)
+    newer = (*schema.migrations(), "CREATE TABLE later (id INTEGER PRIMARY KEY) STRICT;")
+    monkeypatch.setattr(schema, "migrations", lambda: newer)
     with pytest.raises(StoreTooOld, match="perdure migrate"):
         await SqliteStore(url).open(migrate=False)
 
@@ -168,8 +168,8 @@ async def test_an_older_database_is_brought_up_by_the_missing_migrations_alone(
     trial: Trial, file: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = await trial.started()
-    newer = (*sqlite_schema.migrations(), "CREATE TABLE later (id INTEGER PRIMARY KEY) STRICT;")
-    monkeypatch.setattr(sqlite_schema, "migrations", lambda: newer)
+    newer = (*schema.migrations(), "CREATE TABLE later (id INTEGER PRIMARY KEY) STRICT;")
+    monkeypatch.setattr(schema, "migrations", lambda: newer)
     later = SqliteStore(url)
     await later.open()
     assert await Trial(trial.ground, later).row(row.id) == row

@@ -10,7 +10,7 @@ from perdure.clock import Machine
 from perdure.kernel.commit import Start
 from perdure.kernel.process import Process, Status
 from perdure.store.base import Search
-from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.conformance import Trial
 from tests.store.sqlite.conftest import Spawn
 
@@ -20,10 +20,10 @@ from msgspec.structs import replace
 from perdure.clock import Machine
 from perdure.kernel.commit import Commit, Verdict
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.lease import Claim
+from perdure.kernel.claim import Claim
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, Worker
-from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite.store import SqliteStore
 def ended(row):
     events = (Event(1, 1, EventType.STEP_COMPLETED, 1, "1", "charge"), Event(2, 0, EventType.COMPLETED, 1))
     after = replace(row, status=Status.COMPLETED, version=1, owner=None, due_at=None, events=2)
@@ -89,7 +89,7 @@ import asyncio, os, signal, sys
 from perdure.clock import Machine
 from perdure.kernel.commit import Start
 from perdure.kernel.process import Process
-from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite.store import SqliteStore
 async def main():
     store = SqliteStore(sys.argv[1])
     await store.open()

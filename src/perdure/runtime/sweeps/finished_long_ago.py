@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from perdure import limits
 from perdure.clock import microseconds
-from perdure.runtime.ward import Ward
+from perdure.runtime.sweeps.context import Ward
 
 SECONDS = 30.0
 COUNTER = "processes_pruned"

@@ -7,7 +7,7 @@ so that the row stops naming an owner who does nothing.
 from __future__ import annotations
 
 from perdure.kernel import transition
-from perdure.runtime.ward import Ward
+from perdure.runtime.sweeps.context import Ward
 from perdure.store.base import Overdue
 
 SECONDS = 5.0

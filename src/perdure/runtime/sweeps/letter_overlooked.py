@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from perdure.errors import StoreUnavailable
 from perdure.kernel import transition
+from perdure.kernel.diagnosis import awaited_signals
 from perdure.kernel.message import Waiting
-from perdure.kernel.mover import awaited_signals
-from perdure.kernel.offer import Offer
 from perdure.kernel.quarantine import is_suspect
-from perdure.runtime.ward import Ward
+from perdure.kernel.worker import Offer
+from perdure.runtime.sweeps.context import Ward
 from perdure.store.base import Overdue
 
 SECONDS = 2.0

@@ -10,9 +10,8 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.kernel.worker import Hang
 from perdure.limits import QUARANTINE_PROCESSES
-from perdure.runtime.pages import Pages
-from perdure.runtime.solitary import report
-from perdure.runtime.ward import Ward
+from perdure.runtime.quarantine import report
+from perdure.runtime.sweeps.context import Pages, Ward
 from perdure.store.base import Overdue
 
 SECONDS = 5.0

@@ -10,7 +10,7 @@ import logging
 from perdure.kernel import transition
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
-from perdure.runtime.ward import Ward
+from perdure.runtime.sweeps.context import Ward
 from perdure.store.base import Overdue, Search
 
 log = logging.getLogger("perdure")

@@ -18,9 +18,9 @@ from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.process import Process, Status
-from perdure.kernel.recorded import MALFORMED
+from perdure.kernel.stored import MALFORMED
 from perdure.kernel.transition import Sender
-from perdure.runtime.ward import Ward
+from perdure.runtime.sweeps.context import Ward
 from perdure.store.base import Overdue, Search
 
 SECONDS = 1.0

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from perdure import limits
 from perdure.kernel.command import held
-from perdure.kernel.finding import Finding
 from perdure.kernel.process import Status
+from perdure.kernel.soundness import Finding
 from perdure.kernel.transition import Sender
-from perdure.runtime.ward import Ward
+from perdure.runtime.sweeps.context import Ward
 from perdure.store.base import Search
-from perdure.store.lineage import Lineage, lineage_of
+from perdure.store.failover import Lineage, lineage_of
 
 SECONDS = 1.0
 COUNTER = "processes_set_back"

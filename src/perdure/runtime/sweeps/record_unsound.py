@@ -8,8 +8,8 @@ from __future__ import annotations
 from perdure.errors import StoreUnavailable
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.soundness import unsound
-from perdure.kernel.unopened import first_trouble
-from perdure.runtime.ward import Ward
+from perdure.kernel.stored import first_trouble
+from perdure.runtime.sweeps.context import Ward
 from perdure.store.base import Search
 
 SECONDS = 60.0

@@ -7,7 +7,7 @@ import logging
 from perdure.kernel.names import id_text
 from perdure.limits import PROBE_AGAIN_SECONDS, PROBE_SECONDS
 from perdure.runtime.sweeps import owner_gone
-from perdure.runtime.ward import Ward
+from perdure.runtime.sweeps.context import Ward
 
 log = logging.getLogger("perdure")
 

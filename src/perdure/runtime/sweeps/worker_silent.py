@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from perdure.kernel.names import id_text
 from perdure.kernel.worker import Worker
 from perdure.limits import PROBE_SECONDS
+from perdure.runtime.release import died
 from perdure.runtime.sweeps import owner_gone
-from perdure.runtime.takeover import died
-from perdure.runtime.ward import Ward
+from perdure.runtime.sweeps.context import Ward
 
 log = logging.getLogger("perdure")
 

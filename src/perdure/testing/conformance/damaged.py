@@ -11,10 +11,10 @@ import pytest
 from perdure.clock import SECOND
 from perdure.errors import BadRecord, DamagedRecord, PerdureError, StoreUnavailable
 from perdure.kernel import transition
+from perdure.kernel.claim import Claimed
 from perdure.kernel.commit import Start, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.integrity import flaw
-from perdure.kernel.lease import Claimed
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.queue import Queue
 from perdure.kernel.soundness import unsound

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.clock import SECOND
+from perdure.kernel.claim import ClaimAnswer
 from perdure.kernel.commit import Start
-from perdure.kernel.lease import ClaimAnswer
 from perdure.kernel.process import Process
 from perdure.kernel.queue import SHARES_A_LOOK, Queue
 from perdure.testing.conformance.racing import Crowded

@@ -12,7 +12,7 @@ from perdure.clock import SECOND
 from perdure.kernel.commit import Start
 from perdure.kernel.queue import Queue
 from perdure.limits import SUSPECT_DEATHS
-from perdure.store.news import NAMED, News, tails
+from perdure.store.notifications import NAMED, News, tails
 from perdure.testing.conformance.ground import Ground
 from perdure.testing.conformance.trial import LEASE, Trial, finished, only, released, resting
 

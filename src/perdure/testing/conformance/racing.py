@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 from msgspec.structs import replace
 
+from perdure.kernel.claim import Claimed
 from perdure.kernel.commit import Commit, Start, StartVerdict, Verdict
-from perdure.kernel.lease import Claimed
 from perdure.kernel.message import SendVerdict
 from perdure.testing.conformance.trial import Trial, finished, going_on, only, released
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from perdure.clock import SECOND
-from perdure.kernel.backlog import Backlog
 from perdure.kernel.commit import Start
 from perdure.kernel.process import Status
 from perdure.kernel.queue import Load, Queue
+from perdure.kernel.worker import Backlog
 from perdure.testing.conformance.trial import Trial, finished, resting
 
 BANK = Queue("bank", 1, concurrency=5, rate=7, per=60 * SECOND, share_concurrency=2)

@@ -12,7 +12,7 @@ from perdure.clock import SECOND
 from perdure.kernel.commit import Verdict
 from perdure.kernel.process import Status
 from perdure.limits import SUSPECT_DEATHS
-from perdure.store.news import News
+from perdure.store.notifications import News
 from perdure.testing.conformance.trial import LEASE, Trial, finished, forced, going_on, only, released, resting
 
 PATIENCE = 5.0

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process
 from perdure.store.base import Search
-from perdure.store.news import News
+from perdure.store.notifications import News
 from perdure.testing.conformance.ground import Ground
 from perdure.testing.conformance.trial import Trial, going_on, released
 from perdure.testing.conformance.waking import PATIENCE

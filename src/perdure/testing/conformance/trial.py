@@ -9,9 +9,9 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from perdure.clock import SECOND
+from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
 from perdure.kernel.commit import Commit, CommitAnswer, Start, Verdict
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.lease import Claim, ClaimAnswer, Claimed
 from perdure.kernel.message import Message, MessageType, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, Renewal, Worker

@@ -11,7 +11,7 @@ import pytest
 from perdure.clock import SECOND
 from perdure.kernel.commit import Start
 from perdure.store.base import Store
-from perdure.store.news import News
+from perdure.store.notifications import News
 from perdure.testing.conformance.ground import Ground
 from perdure.testing.conformance.trial import LEASE, Trial, finished, released
 

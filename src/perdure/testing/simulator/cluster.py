@@ -15,8 +15,8 @@ from perdure.authoring.workflow import Workflow
 from perdure.engine import Engine
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.limits import STEP_TIMEOUT_SECONDS
-from perdure.runtime.blocker import Blocker
-from perdure.runtime.execution import Execution
+from perdure.runtime.steps.attempt_run import Execution
+from perdure.runtime.watchdog import Blocker
 from perdure.testing.simulator.choice import Choices
 from perdure.testing.simulator.failover import Loss
 from perdure.testing.simulator.life import Life

@@ -11,8 +11,8 @@ import sqlite3
 from collections.abc import Callable
 from functools import cache
 
-from perdure.store.sqlite_connection import Connection
-from perdure.store.sqlite_schema import APPLICATION_ID, migrations, statements
+from perdure.store.sqlite.connection import Connection
+from perdure.store.sqlite.schema import APPLICATION_ID, migrations, statements
 
 _idle: list[Connection] = []
 _CREATED = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)

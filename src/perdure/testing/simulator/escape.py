@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from perdure.authoring.presence import current_turn
 from perdure.testing.clock import NOON
 from perdure.testing.simulator.violation import Escape
+from perdure.turns.current import current_turn
 
 if TYPE_CHECKING:
     from perdure.testing.simulator.loop import SimLoop

@@ -1,6 +1,6 @@
 """Fail-over with loss: the server goes on as a standby that has not got the last commits; the stores find out.
 
-What they do then is the engine's own (``store/lineage.py``), as on PostgreSQL: only the questions are asked here in
+What they do then is the engine's own (``store/failover.py``), as on PostgreSQL: only the questions are asked here in
 another way. A store remembers by itself what it was told, so that a law can say who must have known what.
 """
 
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
-from perdure.kernel.lease import Claim, ClaimAnswer
 from perdure.kernel.process import Process, Status
-from perdure.store.lineage import Lineage
-from perdure.store.sqlite_line import Line
+from perdure.store.failover import Lineage
+from perdure.store.sqlite.clock import Line
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.store import SimStore
 

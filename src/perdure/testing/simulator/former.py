@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from perdure.kernel.lease import Claim, ClaimAnswer
+from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.message import Message, Waiting
-from perdure.kernel.offer import Offer
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import Offer, Worker
 from perdure.testing.simulator.store import SimStore
 
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from perdure import limits
-from perdure.authoring import wall
-from perdure.authoring.ending import close
 from perdure.testing.simulator import database
 from perdure.testing.simulator.choice import Choices, Record
 from perdure.testing.simulator.cluster import Cluster, Hosted
@@ -23,6 +21,8 @@ from perdure.testing.simulator.log import Log
 from perdure.testing.simulator.loop import SimLoop
 from perdure.testing.simulator.swarm import Swarm
 from perdure.testing.simulator.violation import Violation
+from perdure.turns.eviction import close
+from perdure.turns.sandbox import overrides
 
 Scenario: TypeAlias = Callable[[Cluster], Awaitable[object]]
 """What happens in a history: an async function that is handed the cluster."""
@@ -98,7 +98,7 @@ def simulate(
     weather = swarm or getattr(scenario, "weather", Swarm.drawn)(made)
     cluster = Cluster(loop, weather, None if workflows is None else tuple(workflows))
     violation: Violation | None = None
-    wall.build()
+    overrides.build()
     with _uncollected():
         try:
             with closed(loop), _listening(loop, cluster), _lingering(seed):

@@ -14,10 +14,10 @@ from contextvars import Context, copy_context
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Never
 
-from perdure.authoring.closed_loop import OUTSIDE
 from perdure.testing.simulator.choice import Choices
 from perdure.testing.simulator.life import LIFE, Handle, Life
 from perdure.testing.simulator.violation import Escape, Violation
+from perdure.turns.bare_loop import OUTSIDE
 
 CIRCLE_CALLS = 5_000
 CIRCLE_SECONDS = 10.0

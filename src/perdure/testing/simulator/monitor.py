@@ -18,8 +18,9 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.kernel.queue import Queue
 from perdure.kernel.soundness import unsound
-from perdure.store import sqlite_record, sqlite_row
-from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite.connection import Connection
+from perdure.store.sqlite.queue import read
+from perdure.store.sqlite.row import events, messages, processes
 from perdure.testing.simulator.charge import Charges
 from perdure.testing.simulator.failover import Loss, losses, over
 from perdure.testing.simulator.life import Life
@@ -152,7 +153,7 @@ class Monitor:
         if not fresh:
             return
         now = connection.one("clock_mark")[0]
-        for queue in sqlite_record.read(connection, Queue):
+        for queue in read(connection, Queue):
             kind = QUEUE_MARK + queue.name
             if kind in fresh:
                 owned = (known.process for known in self.known.values())
@@ -248,7 +249,7 @@ class Monitor:
 
 def _row(connection: Connection, id: bytes) -> Process | None:
     cells: list[Any] = [0, id]
-    rows = [row for packed in connection.ask("read_processes", 2, cells) for row in sqlite_row.processes(packed)]
+    rows = [row for packed in connection.ask("read_processes", 2, cells) for row in processes(packed)]
     return rows[0] if rows else None
 
 
@@ -262,10 +263,10 @@ def _worker(connection: Connection, id: bytes | None) -> tuple[int | None] | Non
 
 def _events(connection: Connection, process: Process, after: int, run: int | None = None) -> list[Event]:
     packed = connection.one("read_history", process=process.id, run=run or process.run, start=after, most=_LAST)
-    return [event for _, event in sqlite_row.events(packed)]
+    return [event for _, event in events(packed)]
 
 
 def _messages(connection: Connection, id: bytes) -> Sequence[Message]:
     cells: list[Any] = [id, 0]
     packed = connection.ask("read_messages_above", 2, cells)
-    return [message for part in packed for message in sqlite_row.messages(part)]
+    return [message for part in packed for message in messages(part)]

@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.commit import Commit, CommitAnswer
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.lease import Claim, ClaimAnswer
-from perdure.kernel.unknown import Types, UnknownNumber
+from perdure.kernel.stored import Types, UnknownNumber
 from perdure.kernel.worker import Beat, BeatAnswer
 from perdure.testing.simulator.store import SimStore
 

@@ -9,12 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perdure.alone import run_alone
 from perdure.engine import Engine
 from perdure.errors import StoreError
 from perdure.kernel.worker import Beat
-from perdure.runtime.blocker import Blocker
-from perdure.runtime.watchdog import Watchdog
+from perdure.quarantined import run_alone
+from perdure.runtime.watchdog import Blocker, Watchdog
 from perdure.testing.simulator.failover import LinealStore, RestoredStore
 from perdure.testing.simulator.former import FormerStore
 from perdure.testing.simulator.life import Life

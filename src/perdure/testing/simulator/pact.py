@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.errors import StoreUnavailable
 from perdure.kernel.message import Message
-from perdure.store import sqlite_send
-from perdure.store.pact import PactAnswer, PactVerdict
-from perdure.store.sqlite_connection import Connection
-from perdure.store.sqlite_writer import Transaction
+from perdure.store.sqlite import send
+from perdure.store.sqlite.connection import Connection
+from perdure.store.sqlite.writer import Transaction
+from perdure.store.step_transaction import PactAnswer, PactVerdict
 from perdure.testing.simulator.server import DOOR
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class SimConnection:
 
 
 class SimPact:
-    """What each method promises stands in ``store/pact.py``."""
+    """What each method promises stands in ``store/step_transaction.py``."""
 
     def __init__(self, store: SimStore) -> None:
         self.connection = SimConnection(store)
@@ -98,7 +98,7 @@ class SimPact:
             return PactAnswer(PactVerdict.REFUSED)
         for statement, given in self.connection.written:
             connection.raw.execute(statement, given)
-        number = sqlite_send.send(transaction, [message])[0].number
+        number = send.send(transaction, [message])[0].number
         return PactAnswer(PactVerdict.KEPT, number, transaction.now)
 
     async def _looked(self, message: Message) -> bool:

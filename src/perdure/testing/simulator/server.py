@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.errors import StoreFull, StoreUnavailable
 from perdure.limits import SQLITE_BUSY_SECONDS
-from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite.connection import Connection
 from perdure.testing.simulator import database
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.standby import Standby

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import deque
 
-from perdure.store.sqlite_connection import Connection
+from perdure.store.sqlite.connection import Connection
 
 
 class Standby:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from perdure import limits
 from perdure.kernel.child import is_task
 from perdure.kernel.process import Process, Status
-from perdure.kernel.unknown import UnknownNumber
+from perdure.kernel.stored import UnknownNumber
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.newer import NewerStore
 from perdure.testing.simulator.violation import Violation

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from perdure.errors import StoreError
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
-from perdure.store.news import News
-from perdure.store.sqlite import SqliteStore
-from perdure.store.sqlite_connection import Connection
-from perdure.store.sqlite_lane import Lane
-from perdure.store.sqlite_lock import IncarnationLocks
-from perdure.store.sqlite_writer import Transaction
+from perdure.store.notifications import News
+from perdure.store.sqlite.connection import Connection
+from perdure.store.sqlite.incarnation_lock import IncarnationLocks
+from perdure.store.sqlite.store import SqliteStore
+from perdure.store.sqlite.thread import Lane
+from perdure.store.sqlite.writer import Transaction
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.machine import SimMachine
 from perdure.testing.simulator.pact import SimPacts

@@ -1,0 +1,271 @@
+"""Commands at the terminal: the verbs that tell processes what to do, and ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, TypeAlias
+
+from cyclopts import Parameter
+
+from perdure.cli import output, table, text
+from perdure.cli.options import (
+    DEFAULT_URL,
+    ORIGIN,
+    Json,
+    Reference,
+    References,
+    Url,
+    Who,
+    Why,
+    connected,
+    process_named,
+    reference_to,
+    user,
+)
+from perdure.cli.plain_output import complain, escaped, say
+from perdure.cli.start import SENT, plain
+from perdure.client.view import instant
+from perdure.engine import Engine
+from perdure.errors import PerdureError
+from perdure.kernel.message import SendVerdict
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Process, Status
+
+
+async def signal(
+    process: Reference,
+    name: str,
+    value: str = "null",
+    *,
+    key: str | None = None,
+    who: Who = "",
+    why: Why = "",
+    json: Json = False,
+    url: Url = DEFAULT_URL,
+) -> int:
+    """Send a signal to a process; it waits in the inbox until the process receives it.
+
+    Parameters
+    ----------
+    name
+        The signal's name, as in receive("approval").
+    value
+        Its value, read as JSON, or else as text.
+    key
+        Makes a repeat with the same key count once.
+    """
+
+    async def sent(engine: Engine, row: Process) -> str:
+        verdict = await engine.signal(row.id, name, plain(value), key=key, who=who or user(), why=why, origin=ORIGIN)
+        return SENT[verdict]
+
+    return await each([process], sent, url=url, json=json)
+
+
+async def cancel(
+    process: References,
+    *,
+    deadline: str | None = None,
+    who: Who = "",
+    why: Why = "",
+    json: Json = False,
+    url: Url = DEFAULT_URL,
+) -> int:
+    """Ask processes to cancel: their code may clean up first.
+
+    Parameters
+    ----------
+    deadline
+        Terminate those that have not ended by then: 90s, 15m, 2h, 7d.
+    """
+    seconds = None if deadline is None else text.seconds_of(deadline)
+
+    async def asked(engine: Engine, row: Process) -> str:
+        verdict = await engine.cancel(row.id, deadline=seconds, who=who or user(), why=why, origin=ORIGIN)
+        return "asked to cancel" if verdict is SendVerdict.DELIVERED else SENT[verdict]
+
+    return await each(process, asked, url=url, json=json)
+
+
+async def terminate(
+    process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+) -> int:
+    """End processes at once, without their code and without clean-up."""
+    return await command_each(process, Engine.terminate, "terminated", who=who, why=why, url=url, json=json)
+
+
+async def retry(
+    process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+) -> int:
+    """Let failed, broken or held processes go on from their last good event."""
+    return await command_each(process, Engine.retry, goes_on, who=who, why=why, url=url, json=json)
+
+
+async def goes_on(engine: Engine, row: Process) -> str:
+    """What becomes of a process that was just let go on."""
+    view = await engine.status(row.id)
+    now = instant(await engine.store.now())
+    assert now is not None
+    return f"goes on in run {view.run}; {table.next_move(view, now) or f'it has {view.status} since'}"
+
+
+Answer: TypeAlias = str | Callable[[Engine, Process], Awaitable[str]]
+"""What a command that was carried out is answered with: a text, or what tells it of the process afterwards."""
+
+
+async def command_each(
+    texts: Sequence[str],
+    verb: Callable[..., Awaitable[None]],
+    answer: Answer,
+    *args: Any,
+    who: str,
+    why: str,
+    url: str,
+    json: bool,
+) -> int:
+    """Carry out a verb of the engine on each process, in the name of whoever asks."""
+
+    async def carried_out(engine: Engine, row: Process) -> str:
+        await verb(engine, row.id, *args, who=who or user(), why=why, origin=ORIGIN)
+        return answer if isinstance(answer, str) else await answer(engine, row)
+
+    return await each(texts, carried_out, url=url, json=json)
+
+
+async def each(
+    texts: Sequence[str], command: Callable[[Engine, Process], Awaitable[str]], *, url: str, json: bool
+) -> int:
+    """Carry out a command on each process; one that is refused does not stop the others."""
+    told: list[dict[str, str | None]] = []
+    refused = 0
+    async with connected(url) as engine:
+        for one in texts:
+            try:
+                row = await process_named(engine, one)
+                answer = await command(engine, row)
+            except PerdureError as error:
+                if len(texts) == 1:
+                    raise
+                refused += 1
+                complain(f"{one}: {error}")
+                told.append({"process": escaped(one), "error": str(error)})
+                continue
+            in_vain = answer == SENT[SendVerdict.FINISHED]
+            refused += in_vain
+            told.append({"process": escaped(one), "kind": row.kind, "key": row.key, "answer": answer})
+            if in_vain:
+                complain(f"{reference_to(row)}: {answer}")
+            elif not json:
+                say(f"{reference_to(row)}: {answer}")
+    if json:
+        output.show_json(told)
+    return 1 if refused else 0
+
+
+Step = Annotated[
+    str, Parameter(name="--step", help="The step, by its name, or name and place as in `perdure history`: charge:2.")
+]
+
+
+async def hold(process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL) -> int:
+    """Pause running processes until they are resumed; messages wait meanwhile."""
+    return await command_each(process, Engine.hold, "held", who=who, why=why, url=url, json=json)
+
+
+async def resume(
+    process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+) -> int:
+    """Let held processes go on where they were."""
+    return await command_each(process, Engine.resume, goes_on, who=who, why=why, url=url, json=json)
+
+
+async def restart(
+    process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+) -> int:
+    """Begin processes again from their stored input, in a new run that keeps nothing."""
+    return await command_each(process, Engine.restart, goes_on, who=who, why=why, url=url, json=json)
+
+
+async def restart_from(
+    process: References, *, step: Step, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+) -> int:
+    """Run a step of processes again and all that followed it, in a new run that keeps the rest."""
+    return await command_each(process, Engine.restart_from, goes_on, step, who=who, why=why, url=url, json=json)
+
+
+async def set_result(
+    process: References,
+    *,
+    step: Step,
+    value: str,
+    who: Who = "",
+    why: Why = "",
+    json: Json = False,
+    url: Url = DEFAULT_URL,
+) -> int:
+    """Give a step that is open or has failed its result by hand.
+
+    Parameters
+    ----------
+    value
+        The result, read as JSON, or else as text.
+    """
+    return await command_each(
+        process, Engine.set_result, _unless_held, step, plain(value), who=who, why=why, url=url, json=json
+    )
+
+
+async def skip(
+    process: References, *, step: Step, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+) -> int:
+    """Leave out a step that is open or has failed: its result is null."""
+    return await command_each(process, Engine.skip, _unless_held, step, who=who, why=why, url=url, json=json)
+
+
+async def _unless_held(engine: Engine, row: Process) -> str:
+    return "recorded; it is still held" if row.status is Status.HELD else await goes_on(engine, row)
+
+
+_ANSWER_BYTES = 2**22
+
+
+async def call(
+    process: Reference,
+    name: str,
+    value: str = "null",
+    *,
+    key: str | None = None,
+    timeout: str | None = None,
+    who: Who = "",
+    why: Why = "",
+    json: Json = False,
+    url: Url = DEFAULT_URL,
+) -> int:
+    """Ask a running process something, and print its answer.
+
+    Parameters
+    ----------
+    name
+        The call's name, as in receive("quote", Call[Quote]).
+    value
+        What it is asked, read as JSON, or else as text.
+    key
+        Asked again with the same key, it is not put again, but gets the answer to the first time.
+    timeout
+        Wait no longer than this: 90s, 15m. The question stays; its key gets the answer later.
+    """
+    seconds = None if timeout is None else text.seconds_of(timeout)
+    async with connected(url) as engine:
+        row = await process_named(engine, process)
+        try:
+            answer = await engine.call(
+                row.id, name, plain(value), key=key, timeout=seconds, who=who or user(), why=why, origin=ORIGIN
+            )
+        except TimeoutError as error:
+            complain(str(error))
+            return 1
+    if json:
+        output.show_json({"id": id_text(row.id), "answer": answer})
+    else:
+        print(text.value(answer, _ANSWER_BYTES))
+    return 0

@@ -1,0 +1,187 @@
+"""A fact: one event of a history, told in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from perdure.cli import text
+from perdure.client.view import instant
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.failure import Failure
+from perdure.kernel.message import Message, MessageType
+from perdure.kernel.retry import decode_attempt
+from perdure.kernel.run import CONTINUED, opening_of
+from perdure.kernel.stored import MALFORMED, why_unopened
+from perdure.kernel.undo import undoes
+
+_CUT = 300
+
+
+def what(event: Event) -> str:
+    """What happened, and to which step, timer or message."""
+    kind = event.type.name.lower().replace("_", " ")
+    return text.cut(f"{kind}: {event.name}", _CUT) if event.name and event.name != "timer" else kind
+
+
+def detail(event: Event, letters: Mapping[int, Message], limit: int = _CUT) -> str:
+    """What the event carries, in at most ``limit`` bytes; ``letters`` are the messages by number."""
+    step = undoes(event.place)
+    if step is not None:
+        verb = "for" if event.type is EventType.UNDO_OWED else "undoes"
+        return f"{text.cut(f'{verb} {step}', limit)}  {_detail(event, letters, limit)}".rstrip()
+    return _detail(event, letters, limit)
+
+
+def _detail(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    try:
+        return text.cut(_TOLD.get(event.type, _nothing)(event, letters, limit), 2 * limit)
+    except Exception:  # another version, or another hand, wrote it: show what is there
+        return text.payload(event.payload, limit)
+
+
+def as_json(event: Event, letters: Mapping[int, Message]) -> dict[str, Any]:
+    """The event as plain values."""
+    letter = None if event.message is None else letters.get(event.message)
+    fact: dict[str, Any] = {
+        "number": event.number,
+        "turn": event.turn,
+        "type": event.type.name.lower(),
+        "at": instant(event.at),
+        "place": event.place,
+        "name": event.name,
+        "payload": _json_or_text(_given(event, letters)),
+        "token": event.token,
+        "version": event.version,
+    }
+    if event.message is not None:
+        fact["message"] = event.message
+    if letter is not None and letter.sender is not None:
+        fact["sender"] = _json_or_text(letter.sender)
+    return fact
+
+
+def sender(raw: bytes | Mapping[str, str] | None) -> str:
+    """Who sent something and why, as far as it was recorded."""
+    told: Mapping[str, str] = msgspec.json.decode(raw) if isinstance(raw, bytes) else raw or {}
+    who = f"by {told['who']}" if told.get("who") else ""
+    why = f"because: {told['why']}" if told.get("why") else ""
+    return " ".join(part for part in (who, why) if part)
+
+
+def _nothing(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    return ""
+
+
+def _answered(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    raw = _given(event, letters)
+    return "" if raw == b"null" else text.payload(raw, limit)
+
+
+def _given(event: Event, letters: Mapping[int, Message]) -> bytes | None:
+    """What the event carries, or what the message that it records does."""
+    letter = letters.get(event.message or 0)
+    return event.payload if letter is None else letter.payload
+
+
+def _failed(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    raw = _given(event, letters)
+    if raw is None:
+        return ""
+    failed = Failure.decode(raw)
+    tries = f"after {failed.attempts} attempts: " if failed.attempts > 1 else ""
+    return tries + text.failure(failed, limit)
+
+
+def _tried(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    tried = decode_attempt(event.payload or b"{}")
+    again = text.span((tried.retry_at - event.at) / 1_000_000)
+    return f"attempt {tried.attempt}: {text.failure(tried.failure, limit)} (the next one {again} later)"
+
+
+def _received(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    letter = letters.get(event.message or 0)
+    if letter is None:
+        return f"message {event.message}"
+    content = text.payload(letter.payload, limit) if letter.type in (MessageType.SIGNAL, MessageType.CALL) else ""
+    return " ".join(part for part in (content, sender(letter.sender)) if part)
+
+
+def _revived(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    told = msgspec.json.decode(event.payload or b"{}")
+    if told.get("died"):
+        name = told["worker"].partition(" ")[0]
+        if told.get("waited"):
+            return f"worker {name} died while it only waited there, which counts nothing against it"
+        company = told.get("company", 0)
+        how = (
+            ""
+            if not company
+            else ": a suspect, runs alone"
+            if company == 1
+            else f": a suspect, one of {company} at most"
+        )
+        return f"worker {name} died with it in hand ({told['deaths'] + told['alone_deaths']} so far{how})"
+    return f"worker {told['worker']} let go of it: silent, or its lease lapsed"
+
+
+def _opened(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    told = opening_of((event,))
+    if told.done == CONTINUED:
+        return f"{told.done} from run {told.from_run}, with {text.payload(bytes(told.input), limit)}"
+    kept = f"{told.done} from run {told.from_run}, with {told.kept or 'none'} of its events"
+    left = f"not undone: {', '.join(told.not_undone)}" if told.not_undone else ""
+    return "; ".join(part for part in (f"{kept} {sender(told.sender)}".rstrip(), left) if part)
+
+
+def _held(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    by_a_limit = b'"type"' in (event.payload or b"")
+    return _failed(event, letters, limit) if by_a_limit else sender(event.payload)
+
+
+def _bounded(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    until = msgspec.json.decode(event.payload or b"{}")["until"]
+    return f"to end within {text.span((until - event.at) / 1_000_000)} {sender(event.payload)}"
+
+
+def _commanded(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    return sender(event.payload)
+
+
+_TOLD = {
+    EventType.STEP_COMPLETED: _answered,
+    EventType.STEP_FAILED: _failed,
+    EventType.ATTEMPT_FAILED: _tried,
+    EventType.MESSAGE_RECEIVED: _received,
+    EventType.REVIVED: _revived,
+    EventType.RUN_OPENED: _opened,
+    EventType.RESUMED: _commanded,
+    EventType.TERMINATED: _commanded,
+    EventType.HELD: _held,
+    EventType.RESULT_KEPT: _answered,
+    EventType.PUBLISHED: _answered,
+    EventType.ATTRIBUTES_SET: _answered,
+    EventType.CALL_ANSWERED: _answered,
+    EventType.CALL_REFUSED: _failed,
+    EventType.SET_BY_HAND: _commanded,
+    EventType.SKIPPED: _commanded,
+    EventType.DEADLINE_SET: _bounded,
+    EventType.FAILED: _failed,
+    EventType.CANCELLED: _failed,
+    EventType.BROKEN: _failed,
+    EventType.EXPIRED: _failed,
+}
+
+
+def _json_or_text(raw: bytes | None) -> Any:
+    if raw is None:
+        return None
+    why = why_unopened(raw)
+    if why is not None:
+        return {"unreadable": str(why)}
+    try:
+        return msgspec.json.decode(raw)
+    except MALFORMED:
+        return raw.decode(errors="backslashreplace")

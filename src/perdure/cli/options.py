@@ -1,0 +1,109 @@
+"""What several verbs share: their options, how a process is named, and how the database is opened."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from getpass import getuser
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from perdure import settings
+from perdure.authoring.registry import Registry
+from perdure.engine import Engine
+from perdure.errors import InvalidKey, ProcessNotFound, StoreError
+from perdure.kernel.names import id_bytes, id_text
+from perdure.kernel.process import Process
+from perdure.store.base import Search
+
+DEFAULT_URL = "sqlite:///perdure.db"
+
+Url = Annotated[
+    str,
+    Parameter(
+        name="--url",
+        env_var="PERDURE_URL",
+        help="The database: sqlite:///file.db or postgresql://user@host/database.",
+    ),
+]
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, for programs.")]
+Who = Annotated[str, Parameter(name="--who", help="Who asks; recorded. Default: your user name.")]
+Why = Annotated[str, Parameter(name="--why", help="Why; recorded in the history.")]
+References = Annotated[
+    list[str],
+    Parameter(name="process", help="Processes, each by its id, its key, or kind:key.", consume_multiple=True),
+]
+Reference = Annotated[str, Parameter(name="process", help="A process, by its id, its key, or kind:key.")]
+
+
+_SEVERAL = 5
+
+
+async def process_named(engine: Engine, text: str) -> Process:
+    """The process with that id, that key, or that ``kind:key``; raises ProcessNotFound, or InvalidKey if several."""
+    id = _id(text)
+    found = [] if id is None else await engine.store.search(Search(ids=(id,)))
+    if not found:  # a key may look like an id
+        found = await engine.store.search(Search(key=text, limit=_SEVERAL))
+    kind, colon, key = text.partition(":")
+    if colon and not found:
+        found = await engine.store.search(Search(kind=kind, key=key, limit=_SEVERAL))
+    if not found:
+        raise ProcessNotFound(f"no process has the id or key {text!r:.200}; `perdure ps` lists what there is")
+    if len(found) > 1:
+        choice = ", ".join(f"{process.kind}:{process.key}" for process in found)
+        raise InvalidKey(f"the key {text!r:.200} belongs to several processes; name one of {choice}")
+    return found[0]
+
+
+def reference_to(process: Process) -> str:
+    """How to name a process so that people recognise it: kind and key, or kind and id."""
+    return f"{process.kind} {process.key or id_text(process.id)}"
+
+
+def _id(text: str) -> bytes | None:
+    try:
+        return id_bytes(text)
+    except InvalidKey:
+        return None
+
+
+ORIGIN = "cli"
+
+
+@asynccontextmanager
+async def connected(url: str, *, registry: Registry | None = None, create: bool = False) -> AsyncIterator[Engine]:
+    """A client on the store at ``url``. Without ``create`` nothing is created or migrated, only used."""
+    if not create:
+        _must_exist(url)
+    if settings.SEAL in os.environ and "" not in sys.path:
+        sys.path.append("")  # its module is looked for where the person stands, after all libraries
+    async with Engine(url, registry=registry or Registry(), migrate=create) as engine:
+        yield engine
+
+
+def sqlite_path(url: str) -> Path | None:
+    """The file that a SQLite URL names; None for other URLs and for databases in memory."""
+    scheme, _, rest = url.partition(":///")
+    return Path(rest) if scheme == "sqlite" and rest and not rest.startswith(":memory:") else None
+
+
+def _must_exist(url: str) -> None:
+    path = sqlite_path(url)
+    if path is not None and not path.exists():
+        raise StoreError(
+            f"there is no database {path.resolve()}. Name yours with --url or PERDURE_URL; "
+            "`perdure worker MODULE` makes a new one."
+        )
+
+
+def user() -> str:
+    """The name of whoever sits at the terminal."""
+    try:
+        return getuser()
+    except (KeyError, OSError):
+        return "unknown"

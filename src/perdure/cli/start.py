@@ -1,0 +1,234 @@
+"""Starting at the terminal: one process from what a person typed, or many from lines of JSON."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+from cyclopts import Parameter
+from msgspec import to_builtins
+from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from perdure.authoring.registry import Registry
+from perdure.authoring.workflow import Workflow
+from perdure.cli import output, text
+from perdure.cli.options import DEFAULT_URL, Json, Url, connected
+from perdure.cli.plain_output import say
+from perdure.client.handle import Handle
+from perdure.engine import Engine
+from perdure.errors import InvalidInput, PayloadError
+from perdure.kernel.message import SendVerdict
+from perdure.kernel.names import check_key
+from perdure.kernel.payload import decode
+from perdure.limits import BATCH_RECORDS
+
+
+def arguments(workflow: Workflow[Any, Any], texts: Sequence[str]) -> list[Any]:
+    """The typed texts as the workflow's positional arguments; raises InvalidInput or PayloadError."""
+    names = [
+        name
+        for name, one in inspect.signature(workflow.function).parameters.items()
+        if one.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(texts) > len(names):
+        raise InvalidInput(
+            f"{workflow.name} takes {len(names)} arguments ({', '.join(names) or 'none'}), but {len(texts)} were given"
+        )
+    hints = get_type_hints(workflow.function, include_extras=True)
+    return [_read(name, hints.get(name, Any), text) for name, text in zip(names, texts, strict=False)]
+
+
+def whole_input(workflow: Workflow[Any, Any], raw: str) -> tuple[list[Any], dict[str, Any]]:
+    """A JSON array (arguments by place) or object (by name) as the workflow's arguments."""
+    return workflow.shape.decode(typed(raw.strip()))
+
+
+def typed(text: str) -> bytes:
+    """What was typed, as bytes; raises InvalidInput if it was not typed in UTF-8."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{text!r:.80} holds bytes that are no UTF-8; set the terminal to UTF-8") from None
+
+
+def plain(text: str) -> Any:
+    """JSON if the text is JSON, otherwise the text itself."""
+    try:
+        return decode(typed(text))
+    except PayloadError:
+        return text
+
+
+def _read(name: str, hint: Any, text: str) -> Any:
+    """First as JSON, then as text; where a text is asked for, what was typed is the text."""
+    forms = [typed(text), msgspec.json.encode(text)]
+    refusals = []
+    for raw in reversed(forms) if hint is str else forms:
+        try:
+            return decode(raw, hint, what=f"argument {name!r}")
+        except PayloadError as error:
+            refusals.append(error)
+    raise refusals[0]
+
+
+class Line(msgspec.Struct, forbid_unknown_fields=True):
+    """One line: the arguments as an array or object, and the caller's own id."""
+
+    input: msgspec.Raw
+    key: str | None = None
+
+
+async def submit(engine: Engine, workflow: Workflow[Any, Any], source: Iterable[str], *, json: bool) -> None:
+    """Start one process for each line; a bad line stops, and the same file can be sent again once it is mended."""
+    created = existed = 0
+    lines = enumerate(source, 1)
+    console = output.console(error=True)
+    columns = SpinnerColumn(), TextColumn("starting"), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("starting", total=None)
+        while calls := list(_calls(workflow, islice(lines, BATCH_RECORDS), created + existed)):
+            handles = await engine.start_many(workflow, [args for args, _ in calls], keys=[key for _, key in calls])
+            new = sum(handle.created for handle in handles)
+            created += new
+            existed += len(handles) - new
+            progress.update(bar, advance=len(handles))
+    if json:
+        output.show_json({"kind": workflow.name, "created": created, "existed": existed})
+    else:
+        there = f"; {existed:,} were there already" if existed else ""
+        print(f"started {created:,} processes of kind {workflow.name}{there}")
+
+
+def _calls(
+    workflow: Workflow[Any, Any], lines: Iterable[tuple[int, str]], before: int
+) -> Iterator[tuple[list[Any], str | None]]:
+    for number, raw in lines:
+        if not raw.strip():
+            continue
+        try:
+            line = msgspec.json.decode(raw, type=Line)
+            args, named = whole_input(workflow, bytes(line.input).decode())
+            if line.key is not None:
+                check_key(line.key)
+            if named:
+                raise InvalidInput("write the arguments as an array, in their order")
+        except (ValueError, UnicodeError) as error:
+            raise InvalidInput(
+                f"line {number}: {error} The {before:,} before this batch were started; correct the line and send the "
+                "file again: lines with keys are started once."
+            ) from None
+        yield args, line.key
+
+
+_Args = Annotated[str, Parameter(allow_leading_hyphen=False)]
+_Switch = Annotated[bool, Parameter(negative="")]
+
+
+async def start(
+    workflow: str,
+    *args: _Args,
+    key: str | None = None,
+    input: str | None = None,
+    lines: Annotated[Path | None, Parameter(name="--from", allow_leading_hyphen=True)] = None,
+    deadline: str | None = None,
+    signal: str | None = None,
+    wait: _Switch = False,
+    json: Json = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Start a process; once this has answered, nothing can lose it.
+
+    Parameters
+    ----------
+    workflow
+        Where it is defined: shop:order, or just shop if that module defines one workflow.
+    args
+        Its arguments; each is read as JSON, or else as text.
+    key
+        Your own id for it: a second start with the same key and input answers the same process.
+    input
+        All arguments at once, as a JSON array (by place) or object (by name).
+    lines
+        Start one process for each line of this file (- is standard input): {"key": "A-17", "input": ["A-17", 1299]}.
+    deadline
+        End it as failed if it is not finished by then: 90s, 15m, 2h, 7d.
+    signal
+        Send it this signal in the same transaction, as name=value; or send it to the process that has the key.
+    wait
+        Wait for its end and print its result.
+    """
+    flow = _workflow(workflow)
+    async with connected(url, registry=Registry(flow), create=True) as engine:
+        if lines is not None:
+            _only_lines(args, key, input or signal)
+            with nullcontext(sys.stdin) if str(lines) == "-" else _opened(lines) as source:
+                await submit(engine, flow, source, json=json)
+            return
+        by_name: dict[str, Any] = {}
+        if input is None:
+            by_place = arguments(flow, args)
+        elif args:
+            raise InvalidInput("the arguments were given twice; give them one by one or as --input")
+        else:
+            by_place, by_name = whole_input(flow, input)
+        seconds = None if deadline is None else text.seconds_of(deadline)
+        first = None if signal is None else _first_signal(signal)
+        options = flow.options(key=key, deadline=seconds, signal=first)
+        handle = await engine.start(options, *by_place, **by_name)
+        await _answer(handle, wait=wait, json=json)
+
+
+def _first_signal(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    return name, plain(value) if equals else None
+
+
+async def _answer(handle: Handle[Any], *, wait: bool, json: bool) -> None:
+    told = {"id": handle.id, "kind": handle.kind, "key": handle.key, "created": handle.created}
+    if handle.sent is not None:
+        told["signal"] = handle.sent.value
+    if not json:
+        there = "started" if handle.created else "already exists:"
+        sent = "" if handle.created or handle.sent is None else f"; {SENT[handle.sent]}"
+        say(f"{there} {handle.kind} {handle.key or ''}".rstrip() + f" {handle.id}{sent}")
+    result = await handle.result() if wait else None
+    if json:
+        output.show_json(told | ({"result": to_builtins(result)} if wait else {}))
+    elif wait:
+        print(text.value(result, 2**22))
+
+
+SENT = {
+    SendVerdict.DELIVERED: "sent",
+    SendVerdict.DUPLICATE: "had been sent before, with the same key",
+    SendVerdict.FINISHED: "has ended, so nobody will read it; the message was recorded",
+    SendVerdict.NOT_FOUND: "is not there any more: its retention is over",
+}
+
+
+def _workflow(source: str) -> Workflow[Any, Any]:
+    """The one workflow that ``shop:order`` or ``shop`` names."""
+    sys.path.append("")  # modules are looked for where the person stands, after all libraries
+    registry = Registry(source)
+    if len(registry.kinds) != 1:
+        choice = ", ".join(f"{source}:{flow.function.__name__}" for flow in registry.kinds.values())
+        raise InvalidInput(f"{source} defines {len(registry.kinds)} workflows; name one: {choice}")
+    return next(iter(registry.kinds.values()))
+
+
+def _only_lines(args: Sequence[str], key: str | None, input: str | None) -> None:
+    if args or key is not None or input is not None:
+        raise InvalidInput("with --from, keys and arguments stand in the lines; leave the others out")
+
+
+def _opened(path: Path) -> Any:
+    try:
+        return path.open(encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read ({error.strerror}); give a file of JSON lines") from None

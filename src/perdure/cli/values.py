@@ -1,0 +1,57 @@
+"""A stream: the values that a process publishes, as they are printed line by line."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from msgspec import json as msgspec_json
+
+from perdure.cli import text
+from perdure.cli.options import DEFAULT_URL, Json, Reference, Url, connected, process_named
+from perdure.cli.plain_output import safe_json
+from perdure.client.values import Stream
+from perdure.limits import NAME_BYTES
+
+_Switch = Annotated[bool, Parameter(negative="")]
+_VALUE_BYTES = 2**22
+
+
+async def values(
+    process: Reference,
+    name: str | None = None,
+    *,
+    follow: _Switch = False,
+    after: int = 0,
+    run: int | None = None,
+    json: Json = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Print the values that a process has published, in their order.
+
+    Parameters
+    ----------
+    name
+        Only those under this name, as in publish("progress", 40).
+    follow
+        Go on with what is published from now on, until the process has ended.
+    after
+        Only values with higher numbers.
+    run
+        Of an earlier run than the present one, and of those that followed it.
+    """
+    async with connected(url) as engine:
+        row = await process_named(engine, process)
+        stream = engine.values(row.id, name, after=after, run=run, follow=follow)
+        async with aclosing(stream):
+            async for value in stream:
+                print(_line(stream, value, named=name is None, json=json), flush=True)
+
+
+def _line(stream: Stream[Any], value: Any, *, named: bool, json: bool) -> str:
+    if json:
+        told = {"run": stream.run, "number": stream.number, "name": stream.name, "value": value}
+        return safe_json(msgspec_json.encode(told))
+    name = f"{text.cut(stream.name or '', NAME_BYTES)}  " if named else ""
+    return f"{stream.number}  {name}{text.value(value, _VALUE_BYTES)}"

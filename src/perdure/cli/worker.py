@@ -1,0 +1,134 @@
+"""Serving: the verbs that run workers, make the database ready, and give the demonstration."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from perdure import limits
+from perdure.cli import output
+from perdure.cli.options import DEFAULT_URL, Json, Url, connected
+from perdure.cli.pool import Crew
+from perdure.cli.worker_process import Terms, command, environment, speak
+from perdure.errors import InvalidInput
+from perdure.store.backend import roles_of
+
+SHOP = "examples.shop.demo"
+
+
+def worker(
+    modules: Annotated[list[str], Parameter(name="module", consume_multiple=True)],
+    *,
+    workers: int = 1,
+    lease: float = limits.LEASE_SECONDS,
+    beat: float = limits.BEAT_SECONDS,
+    in_flight: int = limits.IN_FLIGHT_PROCESSES,
+    stop: float = limits.STOP_SECONDS,
+    cells: int = limits.STEP_CELLS,
+    migrate: bool = True,
+    workflows: bool = True,
+    queues: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    labels: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    json: Json = False,
+    url: Url = DEFAULT_URL,
+) -> int:
+    """Run workers: they give processes their turns, run steps, and free what is stuck. Ctrl-C stops them gracefully.
+
+    Parameters
+    ----------
+    modules
+        What to host: shop, shop.orders, shop:order or ./shop.py.
+    workers
+        How many OS processes. With more than one, a parent replaces those that die.
+    lease
+        Seconds after which another worker takes over what a silent one held.
+    beat
+        Seconds between signs of life; at most half a lease.
+    in_flight
+        How many processes one worker has in hand at once.
+    stop
+        Seconds that steps under way are given to finish when stopping.
+    cells
+        How many hard steps run at once, each in an OS process of its own.
+    migrate
+        Create or migrate the database first.
+    workflows
+        Host the workflows; with --no-workflows only the queues are served.
+    queues
+        The queues whose tasks are run; by default all that the modules' steps wait in. bank=5 runs five at once.
+    labels
+        What tasks that ask for one particular worker know it by.
+    """
+    if workers < 1:
+        raise InvalidInput(f"--workers {workers} would do nothing; give 1 or more")
+    served = None if queues is None else dict(map(_queue, queues))
+    terms = Terms(modules, lease, beat, in_flight, stop, cells, migrate, json, workflows, served, labels or [])
+    terms.pace  # noqa: B018 (refuses nonsense here, before any worker is started)
+    if workers == 1:
+        words = command(terms)
+        os.execve(words[0], words, environment(url))  # it takes our place, without what only a terminal needs
+    speak()
+    return asyncio.run(Crew(terms, url, workers).run())
+
+
+def _queue(text: str) -> tuple[str, int | None]:
+    """A queue, and how many of its tasks one worker runs at once."""
+    name, equals, most = text.rpartition("=")
+    if not equals:
+        return text, None
+    if not most.isdecimal():
+        raise InvalidInput(f"--queues {text!r:.80}: {most!r:.20} is not a whole number; write bank=5, or just bank")
+    return name, int(most)
+
+
+async def migrate(
+    *, roles: Annotated[bool, Parameter(negative="")] = False, json: Json = False, url: Url = DEFAULT_URL
+) -> None:
+    """Create the database or bring it up to date; safe to run again, and many at once.
+
+    Parameters
+    ----------
+    roles
+        Also create the roles of PostgreSQL for logins of narrower rights, or bring them up to date.
+    """
+    async with connected(url, create=True) as engine:
+        now = await engine.store.now()
+    made = await roles_of(url) if roles else []
+    if json:
+        output.show_json({"ready": True, "now": now, **({"roles": made} if roles else {})})
+    else:
+        print("\n".join(["the database is ready", *(f"role {name}" for name in made)]))
+
+
+def demo(
+    *,
+    orders: int = 1000,
+    keep: Annotated[bool, Parameter(negative="")] = False,
+    url: Annotated[str | None, Parameter(name="--url", env_var="PERDURE_URL")] = None,
+) -> int:
+    """Run the shop: a thousand orders on three workers, of which one is killed and one is stopped for a while.
+
+    Parameters
+    ----------
+    orders
+        How many orders of the CSV file to submit.
+    keep
+        Keep the database files, and say where they are.
+    url
+        PostgreSQL instead of a SQLite file in a temporary folder.
+    """
+    for place in (os.getcwd(), str(Path(__file__).parents[3]), str(Path(__file__).parent / "shown")):
+        if (Path(place) / "examples" / "shop" / "demo.py").is_file():
+            sys.path.append(place)  # not first: a file there must not stand in for a library
+            break
+    else:
+        raise InvalidInput("the shop is not installed here; get Perdure's source and say `make demo` in its folder")
+    shop = importlib.import_module(SHOP)
+    code: int = shop.run(url=url or None, orders=orders, keep=keep)
+    return code

@@ -1,0 +1,223 @@
+"""A member: one worker in one OS process, alone or in a crew; it ends when it is told to, or when its parent dies.
+
+Nothing here may import what only people need: a worker is small.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from perdure import limits
+from perdure.authoring.registry import Registry
+from perdure.cli.plain_output import complain, show_line
+from perdure.engine import Engine
+from perdure.errors import PerdureError, StoreUnavailable
+from perdure.kernel.names import id_text
+from perdure.runtime import os_process
+from perdure.runtime.os_process import AT_ONCE, Fuse, patience, signs, watch_parent
+from perdure.runtime.pace import Pace
+
+FAILED = 1
+CANNOT_START = 78
+WORN_OUT = 75
+"""It was short of threads, descriptors or memory and did not recover: another is to take its place."""
+GRACE_SECONDS = 5.0
+RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
+
+log = logging.getLogger("perdure")
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What a worker is told: the modules it hosts, its pace in seconds, and how it speaks."""
+
+    modules: list[str]
+    lease: float = limits.LEASE_SECONDS
+    beat: float = limits.BEAT_SECONDS
+    in_flight: int = limits.IN_FLIGHT_PROCESSES
+    stop: float = limits.STOP_SECONDS
+    cells: int = limits.STEP_CELLS
+    migrate: bool = True
+    json: bool = False
+    workflows: bool = True
+    queues: dict[str, int | None] | None = None
+    labels: list[str] = []
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which its interpreter may stand still: then its parent ends it, or its fuse if it has none."""
+        return patience(self.lease, self.beat)
+
+    @property
+    def pace(self) -> Pace:
+        """The pace; raises DefinitionError on nonsense."""
+        return Pace(self.lease, self.beat, self.in_flight, self.stop, cells=self.cells, exit_when_hung=True)
+
+
+class Stopping:
+    """The requests to stop: the first asks for a graceful stop, the second for one at once, the third kills."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.gracefully = asyncio.Event()
+        self.at_once = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        for one in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(one, self.ask)
+
+    def ask(self) -> None:
+        """Stop, more urgently each time."""
+        self.asked += 1
+        self.gracefully.set()
+        if self.asked == 2:
+            self.at_once.set()
+        elif self.asked > 2:
+            os._exit(AT_ONCE)
+
+
+def serve(terms: Terms, url: str, lifeline: int | None = None) -> int:
+    """Be a worker until told to stop; the answer is the exit code."""
+    speak()
+    registry = Registry()
+    try:
+        for module in terms.modules:
+            registry.load(module)
+        registry.serve_only(terms.queues, terms.labels)
+        if not terms.workflows:
+            registry.kinds.clear()
+        return os_process.run(_work(terms, url, registry, lifeline), _loop_factory())
+    except PerdureError as error:
+        complain(str(error))
+        return FAILED if lifeline is None else CANNOT_START
+
+
+async def _work(terms: Terms, url: str, registry: Registry, lifeline: int | None) -> int:
+    stopping = Stopping()
+    if lifeline is not None:
+        watch_parent(lifeline, stopping.ask, terms.stop + GRACE_SECONDS)
+    engine = await _opened(terms, url, registry, stopping)
+    if engine is None:
+        return 0
+    assert engine.worker is not None
+    watchdog = engine.worker.watchdog
+    if lifeline is not None:
+        watchdog.sign = signs(lifeline)
+    else:  # nobody else would end it if C code kept the interpreter
+        fuse = Fuse(terms.patience)
+        watchdog.sign, watchdog.sign_off = fuse.put_off, fuse.take_away
+    watchdog.sign()
+    _tell_start(engine, terms)
+    worn_out = await _until_stopped(engine, stopping)
+    closing = asyncio.create_task(engine.close())
+    hurrying = asyncio.create_task(stopping.at_once.wait())
+    await asyncio.wait([closing, hurrying], return_when=asyncio.FIRST_COMPLETED)
+    if not closing.done():
+        engine.hurry()
+    hurrying.cancel()
+    await closing
+    _tell_end(engine, terms)
+    return WORN_OUT if worn_out else 0
+
+
+async def _until_stopped(engine: Engine, stopping: Stopping) -> bool:
+    """Wait until the worker is told to stop, or should make room for another by itself: whether it is that."""
+    assert engine.worker is not None
+    worn_out = asyncio.create_task(engine.worker.worn_out.wait())
+    asked = asyncio.create_task(stopping.gracefully.wait())
+    await asyncio.wait([worn_out, asked], return_when=asyncio.FIRST_COMPLETED)
+    worn_out.cancel()
+    asked.cancel()
+    return not stopping.asked
+
+
+async def _opened(terms: Terms, url: str, registry: Registry, stopping: Stopping) -> Engine | None:
+    """The engine at work; while the store cannot be reached it tries again, until told to stop."""
+    failures = 0
+    while not stopping.asked:
+        engine = Engine(url, work=True, registry=registry, pace=terms.pace, migrate=terms.migrate)
+        try:
+            return await engine.__aenter__()
+        except StoreUnavailable as error:
+            wait = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
+            failures += 1
+            log.warning("%s Trying again every few seconds.", error) if failures == 1 else None
+            try:
+                async with asyncio.timeout(wait):
+                    await stopping.gracefully.wait()
+            except TimeoutError:
+                pass
+    return None
+
+
+def _tell_start(engine: Engine, terms: Terms) -> None:
+    assert engine.worker is not None
+    kinds = sorted(engine.registry.kinds)
+    worker = id_text(engine.worker.incarnation.id)
+    log.info("worker %d hosts %s", os.getpid(), ", ".join(kinds))
+    if terms.json:
+        show_line({"event": "started", "pid": os.getpid(), "worker": worker, "kinds": kinds})
+
+
+def _tell_end(engine: Engine, terms: Terms) -> None:
+    counters = engine.metrics()
+    told = ("completed", "failed", "cancelled", "broken")
+    figures = [f"{counters[name]:,.0f} {name}" for name in told if counters.get(name)]
+    log.info("worker %d has stopped: %s", os.getpid(), ", ".join(figures) or "no process ended here")
+    if terms.json:
+        show_line({"event": "stopped", "pid": os.getpid(), "counters": counters})
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Uvloop's event loop if it is installed, else the one of asyncio."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def speak() -> None:
+    """Log one line for each thing worth telling, to the error output."""
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)-7s [%(process)d] %(message)s",
+        datefmt="%Y-%m-%d %H:%M:%S",
+    )
+    logging.captureWarnings(True)
+
+
+def command(terms: Terms, lifeline: int | None = None) -> list[str]:
+    """The command line of a member: this Python, the terms, and its end of the line to a parent, if it has one."""
+    terms_text = msgspec.json.encode(terms).decode()
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "perdure.cli.worker_process",
+        terms_text,
+        *([] if lifeline is None else [str(lifeline)]),
+    ]
+
+
+def environment(url: str) -> dict[str, str]:
+    """Our environment with the store's URL, which is never an argument: it may hold a password."""
+    return {**os.environ, "PERDURE_URL": url}
+
+
+def main() -> None:
+    """Read the command line that :func:`command` wrote, and serve."""
+    sys.path.append(os.getcwd())  # last, not first as `python -m` does: a file there must not stand in for a library
+    terms = msgspec.json.decode(sys.argv[1], type=Terms)
+    sys.exit(serve(terms, os.environ["PERDURE_URL"], int(sys.argv[2]) if len(sys.argv) > 2 else None))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The client: what can be asked and told from outside a worker."""

@@ -1,0 +1,167 @@
+"""Calls: questions to running processes, and the waiting for their answers, which are events of their histories."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar, overload
+
+from perdure import limits
+from perdure.client import validation
+from perdure.client.validation import Reference
+from perdure.client.values import HINT_GAP_SECONDS, Values, decoded, ended
+from perdure.clock import Duration
+from perdure.errors import CallRefused, CallUnanswered, KeyConflict, Overloaded
+from perdure.kernel.event import ANSWERS, Event, EventType
+from perdure.kernel.failure import Failure
+from perdure.kernel.message import MessageType, call_text
+from perdure.kernel.names import id_text
+from perdure.kernel.payload import digest
+from perdure.kernel.process import FINAL, Process, Status
+from perdure.store.base import Store
+
+T = TypeVar("T")
+_ANSWERS = tuple(sorted(ANSWERS))
+
+
+class Answers:
+    """Looks for answers: what is asked for at one moment about one process is looked for by one query."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.waiting = 0
+        self._wanted: dict[bytes, dict[str, list[asyncio.Future[Event | None]]]] = {}
+        self._looks: set[asyncio.Task[None]] = set()
+
+    async def find(self, id: bytes, name: str) -> Event | None:
+        """The answer to the call of that name (``quote:7``), if it is there now."""
+        future: asyncio.Future[Event | None] = asyncio.get_running_loop().create_future()
+        wanted = self._wanted.get(id)
+        if wanted is None:
+            wanted = self._wanted[id] = {}
+            look = asyncio.create_task(self._look(id))
+            self._looks.add(look)
+            look.add_done_callback(self._looks.discard)
+        wanted.setdefault(name, []).append(future)
+        return await future
+
+    async def _look(self, id: bytes) -> None:
+        wanted = self._wanted.pop(id)
+        names = iter(wanted)
+        while some := tuple(islice(names, limits.LIST_ROWS)):
+            try:
+                found = await self.store.history(id, 1, limit=len(some), types=_ANSWERS, names=some)
+            except Exception as error:
+                self._tell((future for name in some for future in wanted[name]), error)
+                continue
+            answers = {event.name: event for event in found}
+            for name in some:
+                self._tell(wanted[name], answers.get(name))
+
+    @staticmethod
+    def _tell(futures: Any, answer: Event | Exception | None) -> None:
+        for future in futures:
+            if future.done():
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+
+class Calls(Values):
+    """What a client can ask of processes that answer."""
+
+    answers: Answers
+    in_hand: Callable[[bytes], bool]
+
+    @overload
+    async def call(
+        self, process: Reference, name: str, value: object, type: type[T], *, key: str | None = None,
+        timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
+    ) -> T: ...  # fmt: skip
+    @overload
+    async def call(
+        self, process: Reference, name: str, value: object = None, type: Any = Any, *, key: str | None = None,
+        timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
+    ) -> Any: ...  # fmt: skip
+    async def call(
+        self, process: Reference, name: str, value: object = None, type: Any = Any, *, key: str | None = None,
+        timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
+    ) -> Any:  # fmt: skip
+        """Ask a process something, which its code gets by ``receive(name, Call[...])``; its answer, as ``type``.
+
+        ``key`` is the caller's own: the same question asked again is not put again, but gets the answer to the first
+        one. After ``timeout`` seconds TimeoutError is raised: the question stays, and its key gets the answer later.
+        Raises CallRefused if the code refuses, CallUnanswered if the process has ended or is broken instead,
+        KeyConflict if the key belongs to another question, Overloaded, ProcessNotFound.
+        """
+        id = validation.reference(process)
+        name, raw, key, sender = validation.call(name, value, key, who, why, origin)
+        patience = validation.timeout(timeout)
+        if self.answers.waiting >= limits.WAITING_CALLS:
+            raise Overloaded(f"{limits.WAITING_CALLS:,} calls wait for answers here already; try again later")
+        self.answers.waiting += 1
+        try:
+            sent = await self._post(id, MessageType.CALL, name, raw, key, sender)
+            answer = await self._answer(id, name, sent.number, patience)
+        finally:
+            self.answers.waiting -= 1
+        if answer.digest is not None and answer.digest != digest(raw):
+            raise KeyConflict(f"with this key {name!r} was asked something else; use another key, or ask the same")
+        if answer.type is EventType.CALL_ANSWERED:
+            return decoded(answer, type)
+        failure = Failure.shown(answer.payload or b"{}")
+        text = f"{name} was refused: {failure.type}: {failure.message}".rstrip(": ")
+        raise CallRefused(text, type=failure.type, detail=failure.message)
+
+    async def _answer(self, id: bytes, name: str, number: int, patience: float | None) -> Event:
+        """Wait for the answer; if the process ends meanwhile, look once more and give up."""
+        call = call_text(name, number)
+        hint = self.followers.add(id)
+        # Who has it in hand is asked in one breath with the wait: an end that came in between would be told to nobody.
+        end = asyncio.create_task(self.results.wait(id, here=self.in_hand(id)))
+        end.add_done_callback(partial(ended, hint))
+        try:
+            answer = await self.answers.find(id, call)
+            if answer is not None:
+                return answer
+            async with asyncio.timeout(patience):
+                return await self._told(id, call, hint, end)
+        except TimeoutError:
+            raise TimeoutError(f"no answer to {name!r} within {patience:g} s; ask again with the same key") from None
+        finally:
+            end.cancel()
+            self.followers.remove(id, hint)
+
+    async def _told(self, id: bytes, call: str, hint: asyncio.Event, end: asyncio.Task[Process]) -> Event:
+        """Look whenever the process has shown something, at last once a second."""
+        pause = HINT_GAP_SECONDS
+        while True:
+            try:
+                async with asyncio.timeout(pause):
+                    await hint.wait()
+            except TimeoutError:
+                pause = min(2 * pause, limits.POLL_SECONDS)
+            if self.followers.vague(hint):
+                await asyncio.sleep(HINT_GAP_SECONDS)
+            hint.clear()
+            over = end.done()
+            answer = await self.answers.find(id, call)
+            if answer is not None:
+                return answer
+            if over:
+                raise _unanswered(end.result(), call)
+
+
+def _unanswered(process: Process, call: str) -> CallUnanswered:
+    shown = f"{process.kind} {process.key or id_text(process.id)}"
+    name = call.rpartition(":")[0]
+    if process.status in FINAL:
+        ended = "was cancelled" if process.status is Status.CANCELLED else f"has {process.status}"
+        return CallUnanswered(f"{shown} {ended} and has not answered {name!r}; its result says more")
+    return CallUnanswered(
+        f"{shown} is broken and has not answered {name!r}. Once it is repaired, ask again with the same key."
+    )

@@ -1,0 +1,335 @@
+"""The client: starts processes, asks after them, and sends them what people and programs want of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
+
+from msgspec.structs import replace
+
+from perdure import limits
+from perdure.authoring.registry import Registry
+from perdure.authoring.start import NO_OPTIONS, NamedWorkflow, Startable, StartOptions
+from perdure.authoring.workflow import Workflow
+from perdure.client import validation
+from perdure.client.calls import Answers, Calls
+from perdure.client.clock import Timekeeping
+from perdure.client.handle import Handle
+from perdure.client.queues import Queues, standing
+from perdure.client.recovery import Recovery
+from perdure.client.results import SETTLED, Results
+from perdure.client.validation import Reference
+from perdure.client.values import Followers
+from perdure.client.view import ProcessView, view
+from perdure.clock import Duration, Machine
+from perdure.errors import (
+    InvalidInput,
+    KeyConflict,
+    ProcessBroken,
+    ProcessCancelled,
+    ProcessFailed,
+    ProcessNotFound,
+    StoreUnavailable,
+    UnknownKind,
+)
+from perdure.futures import asked
+from perdure.kernel.commit import CREATED, Commit, Start, StartAnswer, StartVerdict
+from perdure.kernel.event import Event
+from perdure.kernel.failure import Failure
+from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
+from perdure.kernel.names import check_key, id_text
+from perdure.kernel.payload import decode
+from perdure.kernel.process import COMPLETED, Process, Status
+from perdure.kernel.worker import Offer
+from perdure.store.base import Search, Store
+
+Answered = Callable[[Any], None]
+Eager = Callable[[Process, Workflow[Any, Any], tuple[Message, ...]], asyncio.Future[StartAnswer] | None]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Doors(Protocol):
+    """Where records are handed in to be written in batches; the committer of the engine."""
+
+    def start(self, start: Start, answered: Answered) -> None:
+        """Have a new process stored."""
+
+    def send(self, message: Message, answered: Answered) -> None:
+        """Have a message sent."""
+
+    def commit(self, commit: Commit, answered: Answered) -> None:
+        """Have a commit written."""
+
+
+class Client(Calls):
+    """Everything that can be asked of processes from outside; works in a web process that runs no work."""
+
+    def __init__(self, store: Store, doors: Doors, registry: Registry, machine: Machine) -> None:
+        self.store = store
+        self.doors = doors
+        self.registry = registry
+        self.machine = machine
+        self.results = Results(store, machine)
+        self.queues = Queues(store)
+        self.recovery = Recovery(store)
+        self.clock = Timekeeping(store)
+        self.followers = Followers(store)
+        self.answers = Answers(store)
+        self.eager: Eager = lambda process, workflow, messages: None
+        self.in_hand: Callable[[bytes], bool] = lambda id: False
+        self.sent: Callable[[SendAnswer], None] = lambda answer: None
+        self.taken: Callable[[bytes, int | None], None] = lambda id, token: None
+
+    # -- starting ------------------------------------------------------------------------------------------------
+
+    @overload
+    async def start(self, workflow: Startable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]: ...
+    @overload
+    async def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> Handle[Any]: ...
+    async def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """Start a process; once this has answered, a crash of anything cannot lose it.
+
+        What follows the workflow are the workflow's own arguments; a key, a deadline, attributes and a first signal are
+        options of the workflow: ``engine.start(order.options(key="A-17"), 1299)``, see :meth:`Startable.options`.
+        """
+        if isinstance(workflow, Workflow):
+            flow, options = self.registry.find(workflow), NO_OPTIONS
+        else:
+            flow, options = await self._startable(workflow)
+        process = self._fresh(flow, args, kwargs, options)
+        message = self._first_message(process, options)
+        if process.deadline is not None:
+            (process,) = await self._dated([process])
+        answer = await self._begin(process, flow, () if message is None else (message,))
+        handle = self._handle(flow, process, answer)
+        if message is not None:
+            handle.sent = SendVerdict.DELIVERED if handle.created else await self._forward(message, handle)
+        return handle
+
+    async def _startable(
+        self, given: Startable[Any, Any] | str
+    ) -> tuple[Workflow[Any, Any] | NamedWorkflow, StartOptions]:
+        """The workflow and the options; of a name that is not known here, what a worker hosts under it."""
+        try:
+            return self.registry.startable(given)
+        except UnknownKind:
+            versions = await self._hosted_versions(str(given))
+            if not versions:
+                raise
+        if len(versions) > 1:
+            told = ", ".join(f"version={version!r}" for version in sorted(versions))
+            raise UnknownKind(
+                f"workers host several versions of {given!r}. Say which one: NamedWorkflow({given!r}, ...) with {told}."
+            ) from None
+        return NamedWorkflow(str(given), version=versions.pop()), NO_OPTIONS
+
+    async def _hosted_versions(self, kind: str) -> set[str]:
+        """The versions of that kind which living workers host."""
+        offers = [Offer.decode(worker.hosts).hosted for worker in await self.store.workers()]
+        return {version for offer in offers for name, version in offer if name == kind}
+
+    @overload
+    async def start_many(
+        self,
+        workflow: Workflow[..., R],
+        calls: Iterable[Sequence[Any]],
+        *,
+        keys: Iterable[str | None] | None = None,
+    ) -> list[Handle[R]]: ...
+    @overload
+    async def start_many(
+        self, workflow: str, calls: Iterable[Sequence[Any]], *, keys: Iterable[str | None] | None = None
+    ) -> list[Handle[Any]]: ...
+    async def start_many(
+        self,
+        workflow: Workflow[Any, Any] | str,
+        calls: Iterable[Sequence[Any]],
+        *,
+        keys: Iterable[str | None] | None = None,
+    ) -> list[Handle[Any]]:
+        """Start many processes of one kind, each with its own arguments; all go in as few transactions as possible."""
+        flow = self.registry.find(workflow)
+        every = validation.calls(calls)
+        names = list(keys) if keys is not None else [None] * len(every)
+        if len(names) != len(every):
+            raise InvalidInput(f"{len(every)} calls but {len(names)} keys: give one key, or None, for each call")
+        fresh = [self._fresh(flow, args, {}, StartOptions(key)) for args, key in zip(every, names, strict=True)]
+        answers: list[StartAnswer] = []
+        for portion in validation.portions(fresh):
+            if flow.deadline is not None:
+                portion = await self._dated(portion)
+            answers += await asyncio.gather(*(self._begin(process, flow, ()) for process in portion))
+        return [self._handle(flow, process, answer) for process, answer in zip(fresh, answers, strict=True)]
+
+    def _fresh(
+        self,
+        workflow: Workflow[Any, Any] | NamedWorkflow,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        options: StartOptions,
+    ) -> Process:
+        validation.outside_a_turn()
+        if options.key is not None:
+            check_key(options.key)
+        seconds = workflow.deadline if options.deadline is None else options.deadline
+        return Process(
+            id=self.machine.new_id(),
+            kind=workflow.name,
+            key=options.key,
+            input=validation.input(workflow, args, kwargs),
+            code=workflow.version,
+            deadline=None if seconds is None else validation.duration(seconds, "the deadline"),
+            attributes=validation.attributes(options.attributes),
+        )
+
+    def _first_message(self, process: Process, options: StartOptions) -> Message | None:
+        if options.signal is None:
+            return None
+        return Message(self.machine.new_id(), process.id, MessageType.SIGNAL, *validation.first_signal(options.signal))
+
+    async def _forward(self, message: Message, handle: Handle[Any]) -> SendVerdict:
+        """Send what was to come with a start to the process that has the key: nothing else is to be written then."""
+        answer: SendAnswer = await asked(self.doors.send, replace(message, process=handle.id_bytes))
+        validation.check_room(answer)
+        self.sent(answer)
+        return answer.verdict
+
+    async def _dated(self, fresh: Sequence[Process]) -> list[Process]:
+        """The same with their deadlines as times of the store, of which only it knows what they are."""
+        now = await self.store.now()
+        return [replace(one, deadline=None if one.deadline is None else now + one.deadline) for one in fresh]
+
+    def _begin(
+        self, process: Process, workflow: Workflow[Any, Any] | NamedWorkflow, messages: tuple[Message, ...]
+    ) -> asyncio.Future[StartAnswer]:
+        eager = self.eager(process, workflow, messages) if isinstance(workflow, Workflow) else None
+        return asked(self.doors.start, Start(process, messages=messages)) if eager is None else eager
+
+    def _handle(
+        self, workflow: Workflow[Any, Any] | NamedWorkflow, process: Process, answer: StartAnswer
+    ) -> Handle[Any]:
+        created = answer.verdict is CREATED
+        if not created:
+            _check_existing(process, answer)
+        return Handle(
+            self, answer.id, process.kind, process.key, created=created, result_type=workflow.shape.result_type
+        )
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    @overload
+    async def handle(self, workflow: Workflow[..., R], key: str) -> Handle[R]: ...
+    @overload
+    async def handle(self, workflow: str, key: str) -> Handle[Any]: ...
+    async def handle(self, workflow: Workflow[Any, Any] | str, key: str) -> Handle[Any]:
+        """The handle of the process with that key; raises ProcessNotFound."""
+        validation.outside_a_turn()
+        kind = workflow if isinstance(workflow, str) else workflow.name
+        found = await self.store.search(Search(kind=kind, key=key, limit=1))
+        if not found:
+            raise ProcessNotFound(f"no process of kind {kind!r} has the key {key!r}; `perdure ps` lists what there is")
+        return self.handle_of(found[0])
+
+    def handle_of(self, process: Process) -> Handle[Any]:
+        """A handle for a row at hand."""
+        known = self.registry.versions.get((process.kind, process.code)) or self.registry.kinds.get(process.kind)
+        type = Any if known is None else known.shape.result_type
+        return Handle(self, process.id, process.kind, process.key, created=False, result_type=type)
+
+    async def result(
+        self, process: Reference, *, timeout: Duration | None = None, type: Any = Any, known: bool = False
+    ) -> Any:
+        """Wait for the end of a process and give its result, decoded to ``type``.
+
+        ``known`` says that the process exists, as whoever holds a handle knows: it saves a look at the store.
+        """
+        validation.outside_a_turn()
+        id = validation.reference(process)
+        limit = validation.timeout(timeout)
+        ended, here = None, self.in_hand(id)
+        polls = limit is not None and limit < limits.POLL_SECONDS  # wants an answer now, if there is one
+        if not here and (polls or not known):
+            ended = await self.row(id)
+            here = self.in_hand(id)
+        if ended is not None and ended.status in SETTLED:
+            pass
+        elif limit is None:
+            ended = await self.results.wait(id, here=here)
+        else:
+            async with asyncio.timeout(limit):
+                ended = await self.results.wait(id, here=here)
+        if ended.status is COMPLETED:
+            return decode(ended.result or b"null", type)
+        failure = Failure(type="Unknown", message="") if ended.error is None else Failure.shown(ended.error)
+        error = {Status.FAILED: ProcessFailed, Status.CANCELLED: ProcessCancelled}.get(ended.status, ProcessBroken)
+        text = f"{ended.kind} {ended.key or id_text(id)} {ended.status}: {failure.type}: {failure.message}"
+        if failure.undone and not failure.owed:
+            text = f"{text.rstrip('.')}; compensated: {', '.join(failure.undone)}"
+        elif error is ProcessFailed:
+            text = f"{text.rstrip(': .')}. `perdure retry {id_text(id)}` goes on from its last good event"
+        raise error(
+            text.rstrip(": "), type=failure.type, detail=failure.message, undone=failure.undone, owed=failure.owed
+        )
+
+    async def status(self, process: Reference) -> ProcessView:
+        """One process as it is now, for people."""
+        row = await self.row(process)
+        return view(row, await self.store.now(), await self._worker_names(), await standing(self.store, [row]))
+
+    async def list(self, search: Search | None = None) -> Sequence[ProcessView]:
+        """Processes that fit the search, newest first."""
+        validation.outside_a_turn()
+        rows = await self.store.search(validation.search(search))
+        now, names = await self.store.now(), await self._worker_names()
+        queues = await standing(self.store, rows)
+        return [view(row, now, names, queues) for row in rows]
+
+    async def count(self, search: Search | None = None) -> dict[str, dict[str, int]]:
+        """How many processes there are: by kind, then by status."""
+        validation.outside_a_turn()
+        counts: dict[str, dict[str, int]] = {}
+        for kind, status, number in await self.store.count(validation.search(search)):
+            counts.setdefault(kind, {})[status.value] = number
+        return counts
+
+    async def history(
+        self, process: Reference, run: int | None = None, *, after: int = 0, limit: int = 1000, backward: bool = False
+    ) -> Sequence[Event]:
+        """Events of one run of a process (default the present run)."""
+        validation.rows(limit, "the limit")
+        row = await self.row(process)
+        return await self.store.history(row.id, run or row.run, after=after, limit=limit, backward=backward)
+
+    async def _worker_names(self) -> dict[bytes, str]:
+        return {worker.id: worker.name for worker in await self.store.workers(ended=True)}
+
+    # -- telling -------------------------------------------------------------------------------------------------
+
+    async def signal(
+        self,
+        process: Reference,
+        name: str,
+        value: object = None,
+        *,
+        key: str | None = None,
+        who: str = "",
+        why: str = "",
+        origin: str = "client",
+    ) -> SendVerdict:
+        """Send a signal with a value; it waits in the inbox until the process receives it. A person is recorded."""
+        signal = validation.signal(name, value, key, who, why, origin)
+        return await self._send(process, MessageType.SIGNAL, *signal)
+
+
+def _check_existing(process: Process, answer: StartAnswer) -> None:
+    """Raise what has kept a start from being stored, unless a process with the same key and input exists already."""
+    if answer.verdict is StartVerdict.CONFLICT:
+        raise KeyConflict(
+            f"the key {process.key!r} of kind {process.kind!r} belongs to process {id_text(answer.id)}, "
+            "which was started with another input; use another key, or the same input"
+        )
+    if answer.verdict is StartVerdict.REFUSED:
+        raise StoreUnavailable("this worker was just ended by others; nothing was started, try again")

@@ -1,0 +1,119 @@
+"""A guest: starts and signals processes inside a database transaction that belongs to the caller.
+
+If his transaction commits, the process is there, due, and workers are woken; if it is rolled back, nothing ever
+happened. The same arguments, answers, errors and limits at the door as those of the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, Generic, Protocol, TypeVar, overload
+
+from msgspec.structs import replace
+
+from perdure.authoring.start import Startable
+from perdure.client import validation
+from perdure.client.client import Client, P, R
+from perdure.client.handle import Handle
+from perdure.client.validation import Reference
+from perdure.errors import InvalidInput, ProcessNotFound
+from perdure.futures import at_once
+from perdure.kernel.commit import Start
+from perdure.kernel.message import Message, MessageType, SendVerdict
+from perdure.kernel.names import id_text
+from perdure.store.in_transaction import guest_of
+
+Held = TypeVar("Held")
+
+
+class Awaited(Protocol):
+    """A connection whose calls are awaited: of asyncpg, or an async one of psycopg or SQLAlchemy."""
+
+    def execute(self, statement: Any, /) -> Awaitable[Any]:
+        """Run a statement."""
+
+
+class Blocking(Protocol):
+    """A connection whose calls block: of sqlite3, or an ordinary one of psycopg or SQLAlchemy."""
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+
+
+class Guest:
+    """What ``engine.within(connection)`` answers for a connection whose calls are awaited.
+
+    A handle that it answers is of use to others, and to :meth:`Handle.result`, once the transaction has committed.
+    """
+
+    def __init__(self, client: Client, connection: Any) -> None:
+        self._client = client
+        self._door = guest_of(client.store, connection, client.machine)
+        self.blocking = self._door.blocking
+
+    @overload
+    async def start(self, workflow: Startable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]: ...
+    @overload
+    async def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> Handle[Any]: ...
+    async def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """Start a process with the caller's commit: see :meth:`Client.start`."""
+        flow, options = self._client.registry.startable(workflow)  # nothing is read for it: a guest may not wait
+        process = self._client._fresh(flow, args, kwargs, options)
+        message = self._client._first_message(process, options)
+        handle = self._client._handle(flow, process, await self._door.start(Start(process)))
+        handle.known = False
+        if message is not None:
+            answer = await self._door.send(replace(message, process=handle.id_bytes))
+            validation.check_room(answer)
+            handle.sent = answer.verdict
+        return handle
+
+    async def signal(
+        self,
+        process: Reference,
+        name: str,
+        value: object = None,
+        *,
+        key: str | None = None,
+        who: str = "",
+        why: str = "",
+        origin: str = "client",
+    ) -> SendVerdict:
+        """Send a signal with the caller's commit: see :meth:`Client.signal`."""
+        id = validation.reference(process)
+        signal = validation.signal(name, value, key, who, why, origin)
+        answer = await self._door.send(Message(self._client.machine.new_id(), id, MessageType.SIGNAL, *signal))
+        if answer.verdict is SendVerdict.NOT_FOUND:
+            raise ProcessNotFound(f"no process has the id {id_text(id)}; nothing was sent")
+        validation.check_room(answer)
+        return answer.verdict
+
+
+class BlockingGuest(Generic[Held]):
+    """The same for a connection whose calls block; it may be used on any thread on which the connection may."""
+
+    def __init__(self, guest: Guest, hold: Callable[[Handle[Any]], Held]) -> None:
+        self._guest = guest
+        self._hold = hold
+
+    @overload
+    def start(self, workflow: Startable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Held: ...
+    @overload
+    def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> Held: ...
+    def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> Held:
+        """Start a process with the caller's commit: see :meth:`Client.start`."""
+        return self._hold(at_once(self._guest.start(workflow, *args, **kwargs)))
+
+    @wraps(Guest.signal)
+    def signal(self, *args: Any, **kwargs: Any) -> SendVerdict:
+        """Send a signal with the caller's commit: see :meth:`Client.signal`."""
+        return at_once(self._guest.signal(*args, **kwargs))
+
+
+def blocking_guest(client: Client, connection: Any, hold: Callable[[Handle[Any]], Held]) -> BlockingGuest[Held]:
+    """A guest whose verbs are ordinary calls; raises InvalidInput if those of the connection must be awaited."""
+    guest = Guest(client, connection)
+    if not guest.blocking:
+        raise InvalidInput("the calls of this connection must be awaited. Use it with an Engine, on its event loop.")
+    return BlockingGuest(guest, hold)

@@ -1,0 +1,166 @@
+"""Queues as people see and set them: what waits and runs of each, which limits it has, and whether it is blocked."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure import limits
+from perdure.client import validation
+from perdure.client.view import instant
+from perdure.clock import Duration
+from perdure.errors import IllegalMove, InvalidInput
+from perdure.kernel.child import QUEUE_MARK, is_task
+from perdure.kernel.names import check_name
+from perdure.kernel.plain import shown
+from perdure.kernel.process import Process, Status
+from perdure.kernel.queue import SWITCH, Load, Queue, Standing
+from perdure.kernel.transition import Sender
+from perdure.store.base import Search, Store
+
+Change = Callable[[Queue, Sender], Queue]
+"""What becomes of a queue's row, by whose wish."""
+MOST = 1_000_000_000
+"""The largest limit; above it, give none."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """What the verbs on queues answer: the limits (None: no limit), and what waits and runs now.
+
+    ``per`` is seconds. ``full`` says how much of ``concurrency`` is taken: the sum of the costs that run.
+    ``who``, ``why`` and ``origin`` are of the last change, which was made at ``changed_at``.
+    """
+
+    name: str
+    waiting: int
+    running: int
+    full: int
+    concurrency: int | None
+    rate: int | None
+    per: float
+    share_concurrency: int | None
+    blocked_at: datetime | None
+    blocked_by: str
+    blocked_why: str
+    changed_at: datetime | None
+    who: str
+    why: str
+    origin: str
+
+
+class Queues:
+    """The verbs on queues. ``engine.queues`` has them; every change is recorded with who, why and origin."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    async def limit(
+        self,
+        queue: str,
+        *,
+        concurrency: int | None = None,
+        rate: int | None = None,
+        per: Duration | None = None,
+        share_concurrency: int | None = None,
+        who: str = "",
+        why: str = "",
+        origin: str = "client",
+    ) -> QueueView:
+        """Set the limits of a queue, over all workers; those not given are taken away.
+
+        At most ``concurrency`` runs at once (the sum of the costs), ``share_concurrency`` of each share, and ``rate``
+        begins in ``per`` seconds, one if none are given. With or without limits, the shares of a queue that was ever
+        set here take turns. Raises InvalidInput.
+        """
+        numbers = {"concurrency": concurrency, "rate": rate, "share_concurrency": share_concurrency}
+        for name, number in numbers.items():
+            if number is not None and (type(number) is not int or not 1 <= number <= MOST):
+                raise InvalidInput(f"{name}={shown(number)}. Give a whole number from 1, or None for no limit.")
+        if per is not None and rate is None:
+            raise InvalidInput(f"per={shown(per)} says in which time a rate begins, and there is no rate=. Give both.")
+        period = validation.duration(1.0 if per is None else per, "the period of the rate")
+        return await self._change(
+            queue, lambda old, sender: replace(old, per=period, **numbers), validation.sender(who, why, origin)
+        )
+
+    async def block(self, queue: str, *, who: str = "", why: str = "", origin: str = "client") -> QueueView:
+        """Let nothing more of the queue begin; what runs goes on. Who blocks it first is the one who is shown."""
+        return await self._change(queue, blocked, validation.sender(who, why, origin))
+
+    async def unblock(self, queue: str, *, who: str = "", why: str = "", origin: str = "client") -> QueueView:
+        """Let what waits in the queue begin again, within its limits."""
+        return await self._change(queue, unblocked, validation.sender(who, why, origin))
+
+    async def list(self) -> builtins.list[QueueView]:
+        """Every queue that was set here or in which something waits or runs, by name."""
+        queues = {queue.name: queue for queue in await self.store.records(Queue) if queue.name != SWITCH}
+        unfinished = await self.store.count(Search(statuses=(Status.RUNNING,), tasks=True))
+        counts = {kind.removeprefix(QUEUE_MARK): number for kind, _, number in unfinished if is_task(kind)}
+        loads = await self.store.records(Load)
+        return [
+            _view(queues.get(name, Queue(name, 0)), counts.get(name, 0), loads)
+            for name in sorted(queues.keys() | counts.keys())
+        ]
+
+    async def _change(self, name: str, change: Change, sender: Sender) -> QueueView:
+        await changed(self.store, check_name(name, "the name of the queue"), change, sender)
+        return next(view for view in await self.list() if view.name == name)
+
+
+async def changed(store: Store, name: str, change: Change, sender: Sender) -> Queue:
+    """Read a queue's row, change it, and write it if nobody was quicker; else look again."""
+    for _ in range(limits.COMMAND_TRIES):
+        old = next((queue for queue in await store.records(Queue) if queue.name == name), Queue(name, 0))
+        now = await store.now()
+        said = {"changed_at": now, "who": sender.who, "why": sender.why, "origin": sender.origin}
+        new = change(replace(old, version=old.version + 1, **said), sender)
+        rows = await store.records(Queue, [new])
+        stored = next((queue for queue in rows if queue.name == name), None)
+        if stored is not None and replace(stored, next_at=new.next_at, turn=new.turn) == new:
+            return stored
+    raise IllegalMove(f"queue {name} kept changing meanwhile; nothing was done, try again")
+
+
+def blocked(old: Queue, sender: Sender) -> Queue:
+    """Blocked by whoever asks for it, unless somebody was before him."""
+    if old.blocked_at is not None:
+        return old
+    return replace(old, blocked_at=old.changed_at, blocked_by=sender.who, blocked_why=sender.why)
+
+
+def unblocked(old: Queue, sender: Sender) -> Queue:
+    """Blocked by nobody."""
+    return replace(old, blocked_at=None, blocked_by="", blocked_why="")
+
+
+async def standing(store: Store, rows: Sequence[Process]) -> Standing:
+    """What must be known of queues to say why some of these processes do not move; nothing if no task is due."""
+    if not any(is_task(row.kind) and row.status is Status.RUNNING and row.owner is None for row in rows):
+        return Standing()
+    queues = tuple(await store.records(Queue))
+    return Standing(queues, tuple(await store.records(Load)) if queues else ())
+
+
+def _view(queue: Queue, unfinished: int, loads: Sequence[Load]) -> QueueView:
+    mine = [load for load in loads if load.name == queue.name]
+    running = sum(load.tasks for load in mine)
+    told: dict[str, Any] = {
+        name: getattr(queue, name)
+        for name in ("concurrency", "rate", "share_concurrency", "blocked_by", "blocked_why", "who", "why", "origin")
+    }
+    return QueueView(
+        name=queue.name,
+        waiting=max(unfinished - running, 0),
+        running=running,
+        full=sum(queue.weight(load.cost) * load.tasks for load in mine),
+        per=queue.per / 1_000_000,
+        blocked_at=instant(queue.blocked_at),
+        changed_at=instant(queue.changed_at) if queue.version else None,
+        **told,
+    )

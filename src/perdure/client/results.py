@@ -1,0 +1,199 @@
+"""Results: who in this OS process waits for which durable process to end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from perdure import limits
+from perdure.clock import Machine
+from perdure.errors import PerdureError, ProcessNotFound
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Process, Status
+from perdure.loop import Loop
+from perdure.store.base import Search, Store
+from perdure.store.notifications import TAIL
+
+
+class Results:
+    """Waiters by process id. Ends committed here are told at once; others are looked up, many in one query.
+
+    Each has the time at which it began to wait. What was asked of the store before that does not count for it: between
+    asking and answer somebody may have had the process retried, and waits for what comes of that. What was asked at the
+    same time counts: a test's clock stands still.
+    """
+
+    def __init__(self, store: Store, machine: Machine) -> None:
+        self.store = store
+        self.machine = machine
+        self.loop = Loop("results", self._tick)
+        self._waiters: dict[bytes, dict[asyncio.Future[Process], float]] = {}
+        self.outer: asyncio.AbstractEventLoop | None = None
+        self._away: dict[bytes, None] = {}
+        self._tails: dict[bytes, bytes] = {}
+        self._named: dict[bytes, None] = {}
+        self._there: set[bytes] = set()
+        self._hinted = False
+        self._wait = limits.POLL_SECONDS
+        self._look_at = 0.0
+
+    async def wait(self, id: bytes, *, here: bool) -> Process:
+        """The process once it has ended or is broken; raises ProcessNotFound if there is none (any more).
+
+        ``here`` says that it is in hand in this OS process, which tells of its end without a look at the store.
+        """
+        if self.outer is None:
+            raise PerdureError("the engine is not open: use `async with Engine(...) as engine`")
+        future: asyncio.Future[Process] = self.outer.create_future()
+        self._waiters.setdefault(id, {})[future] = self.machine.monotonic()
+        if not here:
+            self._miss_from_here(id)
+            self.hint()
+        try:
+            return await future
+        finally:
+            waiters = self._waiters.get(id, {})
+            if waiters.pop(future, None) is not None and not waiters:
+                del self._waiters[id]
+                self._leave(id)
+
+    def open(self) -> None:
+        """Begin to look, on the running event loop."""
+        self.outer = asyncio.get_running_loop()
+        self.loop.start()
+
+    def ended(self, process: Process, asked: float) -> None:
+        """A process has ended (or is broken), says a store ``asked`` at that time: tell those who waited then."""
+        if self._away:
+            self._leave(process.id)
+        waiters = self._waiters.pop(process.id, None)
+        if waiters is None:
+            return
+        later = False
+        for future, since in waiters.items():
+            if since > asked:
+                later = True
+            elif not future.done():
+                future.set_result(process)
+        if later:
+            self._waiters[process.id] = {future: since for future, since in waiters.items() if since > asked}
+            self._miss_from_here(process.id)
+            self.hint()
+
+    def parted(self, id: bytes) -> None:
+        """A process has left our hands without an end: whoever waits for it is told by looking from now on."""
+        if id in self._waiters:
+            self._miss_from_here(id)
+            self.loop.wake()
+
+    async def close(self) -> None:
+        """Stop looking; whoever still waits gets an error: the process goes on, elsewhere or later."""
+        self.outer = None
+        await self.loop.stop()
+        for futures in self._waiters.values():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(PerdureError("the engine was closed; ask another engine for the result"))
+
+    def hint(self) -> None:
+        """Something may have ended elsewhere: look now."""
+        if not self._away:
+            return
+        self._hinted = True
+        self._wait = limits.RESULT_FIRST_SECONDS
+        self.loop.wake()
+
+    def named(self, tails: Sequence[bytes]) -> None:
+        """The processes whose ids end so have ended elsewhere: look for those of them that somebody waits for."""
+        for tail in tails:
+            if (id := self._tails.get(tail)) is not None:
+                self._named[id] = None
+        if self._named:
+            self.loop.wake()
+
+    def _miss_from_here(self, id: bytes) -> None:
+        """Somebody waits for a process that others have in hand."""
+        self._away[id] = None
+        self._tails[id[-TAIL:]] = id
+
+    def _leave(self, id: bytes) -> None:
+        """Nobody waits for it any more, or it has come to its end."""
+        if id in self._away:
+            del self._away[id]
+            self._tails.pop(id[-TAIL:], None)
+            self._there.discard(id)
+
+    async def _tick(self) -> float:
+        if self._named and not self._hinted and self.machine.monotonic() < self._look_at:
+            return await self._look_for_named()
+        wait = await self._look()
+        self._look_at = self.machine.monotonic() + wait
+        return wait
+
+    async def _look_for_named(self) -> float:
+        """Look for those that were named, and wait on for the next look at all."""
+        ids = tuple(islice(self._named, limits.LIST_ROWS))
+        for id in ids:
+            del self._named[id]
+        asked = self.machine.monotonic()
+        for process in await self.store.search(Search(ids=ids, statuses=SETTLED, limit=len(ids))):
+            self.ended(process, asked)
+        return 0.0 if self._named else max(0.0, self._look_at - self.machine.monotonic())
+
+    async def _look(self) -> float:
+        hinted, self._hinted = self._hinted, False
+        self._named.clear()
+        started = self.machine.monotonic()
+        looked = 0
+        while looked < len(self._away):
+            ids = tuple(islice(self._away, limits.LIST_ROWS))
+            asked = self.machine.monotonic()
+            found = await self.store.search(Search(ids=ids, statuses=SETTLED, limit=len(ids)))
+            for process in found:
+                self.ended(process, asked)
+            looked += sum(id in self._away for id in ids)
+            self._to_the_end(ids)
+            if hinted and len(found) < len(ids) / 2:
+                break  # those who have waited longest end first; the others are looked at by a later hint, or the poll
+        took = self.machine.monotonic() - started
+        if self._hinted:
+            await asyncio.sleep(max(RESULT_GAP_SECONDS, took))
+            return 0.0
+        if not self._away:
+            return limits.IDLE_WAIT_SECONDS
+        if self._wait >= limits.POLL_SECONDS:
+            await self._miss()
+        self._wait = min(self._wait * 2, limits.POLL_SECONDS)
+        return self._wait
+
+    async def _miss(self) -> None:
+        """Look once whether those waited for are there at all: a finished process is removed after a while."""
+        ids = tuple(islice((id for id in self._away if id not in self._there), MISSED_ROWS))
+        if not ids:
+            return
+        found = {process.id for process in await self.store.search(Search(ids=ids, limit=len(ids)))}
+        self._there |= found
+        for id in (id for id in ids if id not in found):
+            self._leave(id)
+            gone = ProcessNotFound(f"no process has the id {id_text(id)} any more; its retention may be over")
+            for future in self._waiters.pop(id, ()):
+                if not future.done():
+                    future.set_exception(gone)
+
+    def _to_the_end(self, ids: Iterable[bytes]) -> None:
+        """Let those that were looked at in vain wait behind the others."""
+        for id in ids:
+            if id in self._away:
+                del self._away[id]
+                self._away[id] = None
+
+
+MISSED_ROWS = 100
+"""Whole rows are read to see whether they are there: not too many at once."""
+
+RESULT_GAP_SECONDS = 0.002
+"""Looks follow each other no faster than this, nor faster than they take, however many hints come."""
+
+SETTLED = (Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.BROKEN)
+"""The statuses that answer a wait for the result."""

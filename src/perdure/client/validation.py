@@ -1,0 +1,211 @@
+"""What comes in at the client's door is checked here, before anything is stored; every refusal says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict, replace
+
+from perdure import limits
+from perdure.authoring.start import NamedWorkflow, StartOptions
+from perdure.authoring.workflow import Workflow
+from perdure.clock import in_seconds, microseconds
+from perdure.errors import InboxFull, InvalidInput, InvalidKey, PayloadError, WorkflowMisuse
+from perdure.kernel.failure import safe_text
+from perdure.kernel.message import SendAnswer, SendVerdict, call_key
+from perdure.kernel.names import check_key, check_name, id_bytes, id_text
+from perdure.kernel.payload import decode, encode, encode_attributes
+from perdure.kernel.plain import shown
+from perdure.kernel.process import Process
+from perdure.kernel.transition import Sender
+from perdure.store.base import Search
+from perdure.turns.current import current_turn, turns
+
+Reference = bytes | str
+"""A process: its id as bytes or as text."""
+
+_NUL = b"\\u0000"
+_ROWS_AT_MOST = 100 * limits.LIST_ROWS
+
+
+def outside_a_turn() -> None:
+    """Raise WorkflowMisuse in workflow code, of which a replay would ask the same of the store again."""
+    if turns and current_turn() is not None:
+        raise WorkflowMisuse(
+            "an engine was asked from workflow code, which would ask it again at every replay. Start a child with "
+            "`order.child(...)`, send a signal with `tell(...)`, or ask in a step."
+        )
+
+
+def reference(process: Reference) -> bytes:
+    """The id that names a process, as bytes; raises InvalidKey."""
+    if not isinstance(process, bytes):
+        return id_bytes(process)
+    if len(process) != 16:
+        raise InvalidKey(f"{shown(process)} is not the id of a process: an id has 16 bytes. Take it from a handle.")
+    return process
+
+
+def duration(given: Any, what: str) -> int:
+    """A time limit in microseconds; raises InvalidInput unless it is seconds above 0, or such a timedelta."""
+    seconds = in_seconds(given)
+    right = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not right or not 0 < seconds <= limits.FARTHEST_SECONDS:
+        most = limits.FARTHEST_SECONDS
+        raise InvalidInput(
+            f"{what} is {shown(given)}. Give seconds or a timedelta, more than 0 and at most {most:,.0f} s."
+        )
+    return microseconds(seconds)
+
+
+def timeout(given: Any) -> float | None:
+    """How long to wait, in seconds; raises InvalidInput."""
+    seconds = in_seconds(given)
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise InvalidInput(
+            f"the timeout is {shown(given)}. Give seconds or a timedelta, 0 or more; None waits for ever."
+        )
+    return min(float(seconds), limits.FARTHEST_SECONDS)
+
+
+def input(workflow: Workflow[Any, Any] | NamedWorkflow, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    """The payload of a start's arguments; raises InvalidInput or PayloadError, and says where its options belong."""
+    try:
+        return workflow.shape.encode(args, kwargs)
+    except InvalidInput as error:
+        misplaced = [name for name in StartOptions.__struct_fields__ if name in kwargs]
+        if not misplaced or isinstance(workflow, NamedWorkflow):
+            raise
+        name, given = workflow.function.__name__, ", ".join(f"{name}=..." for name in misplaced)
+        raise InvalidInput(
+            f"{error} Options of a start belong to the workflow: engine.start({name}.options({given}), ...)."
+        ) from None
+
+
+def attributes(given: Any) -> bytes | None:
+    """The JSON of search attributes; raises InvalidInput."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"the attributes are {shown(given)}. Give a dict of names and single values.")
+    return encode_attributes(given)
+
+
+def calls(given: Any) -> list[Sequence[Any]]:
+    """The arguments of many calls; raises InvalidInput for a text, whose letters nobody means."""
+    every: list[Sequence[Any]] = []
+    for args in given:
+        if isinstance(args, str | bytes) or not isinstance(args, Sequence):
+            raise InvalidInput(f"the arguments of a call are {shown(args)}. Give a tuple for each call, like (1,).")
+        every.append(tuple(args))
+    return every
+
+
+def portions(processes: Sequence[Process]) -> Iterator[Sequence[Process]]:
+    """New processes in portions that leave an engine room for what others ask of it meanwhile."""
+    at = size = 0
+    for n, process in enumerate(processes):
+        size += len(process.input)
+        if n > at and (n - at >= limits.WAITING_RECORDS // 2 or size > limits.WAITING_BYTES // 2):
+            yield processes[at:n]
+            at, size = n, len(process.input)
+    yield processes[at:]
+
+
+def sender(who: Any, why: Any, origin: Any) -> Sender:
+    """Who asks for something, safe to store and to show; raises InvalidInput if a part is no text."""
+    for name, text in (("who", who), ("why", why), ("origin", origin)):
+        if not isinstance(text, str):
+            raise InvalidInput(f"{name}= is {shown(text)}. Give a text.")
+    return Sender(
+        safe_text(who, limits.NAME_BYTES), safe_text(why, limits.ERROR_TEXT_BYTES), safe_text(origin, limits.NAME_BYTES)
+    )
+
+
+def first_signal(given: Any) -> tuple[str, bytes, str | None, bytes | None]:
+    """The signal that comes with a start: its name, payload, key and (no) sender; raises InvalidInput."""
+    if not isinstance(given, tuple) or not 2 <= len(given) <= 3:
+        raise InvalidInput(f'signal= is {shown(given)}. Give name and value, ("paid", 1299), and a key as the third.')
+    name, value, *key = given
+    return signal(name, value, key[0] if key else None, "", "", "")
+
+
+def signal(
+    name: Any, value: object, key: Any, who: Any, why: Any, origin: Any
+) -> tuple[str, bytes, str | None, bytes | None]:
+    """A signal's name, payload, key and sender; raises InvalidInput, InvalidKey or PayloadError."""
+    check_name(name, "the signal's name")
+    if key is not None:
+        check_key(key, "the signal's key")
+    raw = encode(value, what=f"the value of signal {name!r}")
+    return name, raw, key, sender(who, why, origin).encode() if who or why else None
+
+
+def call(
+    name: Any, value: object, key: Any, who: Any, why: Any, origin: Any
+) -> tuple[str, bytes, str | None, bytes | None]:
+    """A call's name, payload, key (no signal can have it) and sender; raises InvalidInput, InvalidKey, PayloadError."""
+    check_name(name, "the call's name")
+    if key is not None:
+        key = call_key(name, check_key(key, "the call's key"))
+    raw = encode(value, what=f"the value of call {name!r}")
+    return name, raw, key, sender(who, why, origin).encode() if who or why else None
+
+
+def rows(count: Any, what: str) -> int:
+    """A number of rows; raises InvalidInput."""
+    if type(count) is not int or not 0 <= count <= _ROWS_AT_MOST:
+        raise InvalidInput(f"{what} is {shown(count)}. Give a whole number from 0 to {_ROWS_AT_MOST:,}.")
+    return count
+
+
+def search(given: Any) -> Search:
+    """A search with values of the right types only; raises InvalidInput."""
+    if given is None:
+        return Search()
+    given = _by_bytes(given)
+    try:
+        plain = asdict(given) if isinstance(given, Search) else given  # what is a Search already is not looked into
+        found = msgspec.convert(plain, Search, from_attributes=True, builtin_types=(bytes,))
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"the search cannot be understood: {error}. Correct that field of Search(...).") from None
+    rows(found.limit, "the limit of the search")
+    for at in (found.created_from, found.created_to):
+        if at is not None and abs(at) >= 1 << 63:
+            raise InvalidInput(f"the search asks for the time {shown(at)}. Give microseconds since 1970.")
+    for name, value in found.attributes:
+        try:
+            wanted = encode(decode(value.encode()))
+        except (PayloadError, UnicodeEncodeError):
+            wanted = _NUL
+        if _NUL in wanted.replace(b"\\\\", b""):
+            raise InvalidInput(
+                f"the search wants the attribute {shown(name)} to be {shown(value)}, which is no JSON, or has a NUL. "
+                "Give the JSON text of a value, like '5' or '\"red\"'."
+            )
+    return found
+
+
+def _by_bytes(given: Any) -> Any:
+    """The same search with ids as bytes where it names them by the texts that views show."""
+    if not isinstance(given, Search):
+        return given
+    ids: Any = given.ids
+    if isinstance(ids, tuple | list) and any(isinstance(id, str) for id in ids):
+        given = replace(given, ids=tuple(reference(id) for id in ids))
+    before: Any = given.before_id
+    return replace(given, before_id=reference(before)) if isinstance(before, str) else given
+
+
+def check_room(answer: SendAnswer) -> None:
+    """Raise InboxFull if a message was refused for want of room."""
+    if answer.verdict is SendVerdict.FULL:
+        raise InboxFull(
+            f"the inbox of process {id_text(answer.process)} is full: {limits.INBOX_RECORDS:,} signals and calls, or "
+            f"{limits.INBOX_BYTES:,} bytes of them, may wait in it until its code receives them. Nothing was sent: "
+            "send it again when the process has received some, or see with `perdure show` what it waits for"
+        )

@@ -1,0 +1,321 @@
+"""A stream: the values that a process has published, and those that it publishes while somebody follows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
+
+from perdure import limits
+from perdure.client import validation
+from perdure.client.commands import Commands
+from perdure.client.handle import NO_DEFAULT
+from perdure.client.validation import Reference
+from perdure.clock import Duration
+from perdure.errors import InvalidInput, NothingPublished
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.names import check_name
+from perdure.kernel.payload import decode
+from perdure.kernel.plain import shown
+from perdure.kernel.process import FINAL, Process
+from perdure.kernel.run import CONTINUED, opening_of
+from perdure.kernel.stored import why_unopened
+from perdure.store.base import Store
+from perdure.store.notifications import News, Stop
+
+T = TypeVar("T")
+_PUBLISHED = (EventType.PUBLISHED,)
+
+HINT_GAP_SECONDS = 0.01
+"""Looks follow each other no faster than this where a hint does not say which process has published."""
+
+
+class Followers:
+    """Who in this OS process follows which durable processes; the store is asked for hints only meanwhile."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._waiting: dict[bytes, set[asyncio.Event]] = {}
+        self._vague: set[asyncio.Event] = set()
+        self._stop: Stop | None = None
+
+    def add(self, id: bytes) -> asyncio.Event:
+        """An event that is set whenever the process may have published."""
+        hint = asyncio.Event()
+        self._waiting.setdefault(id, set()).add(hint)
+        if self._stop is None:
+            self._stop = self.store.watch(self._heard)
+        return hint
+
+    def remove(self, id: bytes, hint: asyncio.Event) -> None:
+        """Whoever waited for this event follows no more."""
+        waiting = self._waiting[id]
+        waiting.discard(hint)
+        self._vague.discard(hint)
+        if not waiting:
+            del self._waiting[id]
+        if not self._waiting and self._stop is not None:
+            self._stop()
+            self._stop = None
+
+    def vague(self, hint: asyncio.Event) -> bool:
+        """Whether it was set by a hint that named nobody; asking takes the answer away."""
+        found = hint in self._vague
+        self._vague.discard(hint)
+        return found
+
+    def _heard(self, news: News) -> None:
+        for id in news.published:
+            for hint in self._waiting.get(id, ()):
+                hint.set()
+        if news.some_published:
+            for hints in self._waiting.values():
+                for hint in hints:
+                    if not hint.is_set():
+                        self._vague.add(hint)
+                        hint.set()
+
+
+class Found(NamedTuple):
+    """A published value as it is stored, and in which run."""
+
+    run: int
+    event: Event
+
+
+class Stream(Generic[T]):
+    """What ``values`` answers, for ``async for``.
+
+    ``run``, ``number`` and ``name`` tell of the value given last; ``values(…, after=stream.number, run=stream.run)``
+    goes on behind it, in another program too.
+    """
+
+    def __init__(self, found: AsyncGenerator[Found, None], type: Any, run: int | None, after: int) -> None:
+        self._found = found
+        self._type = type
+        self.run = run
+        self.number = after
+        self.name: str | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        found = await anext(self._found)
+        self.run, self.number, self.name = found.run, found.event.number, found.event.name
+        value: T = decoded(found.event, self._type)
+        return value
+
+    async def aclose(self) -> None:
+        """Follow no more."""
+        await self._found.aclose()
+
+
+class Values(Commands):
+    """What a client can ask of published values."""
+
+    followers: Followers
+    in_hand: Callable[[bytes], bool]
+
+    @overload
+    async def value(
+        self, process: Reference, name: str, type: type[T], *, wait: Duration = 0, default: T = NO_DEFAULT
+    ) -> T: ...
+    @overload
+    async def value(
+        self, process: Reference, name: str, type: Any = Any, *, wait: Duration = 0, default: Any = NO_DEFAULT
+    ) -> Any: ...
+    async def value(
+        self, process: Reference, name: str, type: Any = Any, *, wait: Duration = 0, default: Any = NO_DEFAULT
+    ) -> Any:
+        """The value that a process has published last under that name, as ``type``.
+
+        If there is none yet, the first one is awaited for up to ``wait`` seconds, as long as the process has not ended;
+        then ``default`` is given, or NothingPublished raised. A run that has only just continued as new has the last
+        value of the run before.
+        """
+        check_name(name, "the name of the value")
+        patience = validation.timeout(wait)
+        row = await self.row(process)
+        found = await self._last(row, name)
+        if found is None and patience != 0 and row.status not in FINAL:
+            found = await self._first(row, name, patience)
+        if found is not None:
+            return decoded(found, type)
+        if default is not NO_DEFAULT:
+            return default
+        raise NothingPublished(
+            f"this process has published nothing as {name!r} yet; give wait= or default=, or see `perdure values`"
+        )
+
+    async def _last(self, row: Process, name: str) -> Event | None:
+        found = await self._backward(row, row.run, name)
+        if not found and row.run > 1:
+            opening = opening_of(await self.store.history(row.id, row.run, limit=1))
+            if opening.done == CONTINUED:
+                found = await self._backward(row, row.run - 1, name)
+        return found[0] if found else None
+
+    async def _backward(self, row: Process, run: int, name: str) -> list[Event]:
+        return await self.store.history(row.id, run, limit=1, backward=True, types=_PUBLISHED, names=(name,))
+
+    async def _first(self, row: Process, name: str, patience: float | None) -> Event | None:
+        found = self._found(row.id, name, row.run, 0, follow=True)
+        try:
+            async with asyncio.timeout(patience):
+                return (await anext(found)).event
+        except (StopAsyncIteration, TimeoutError):
+            return None
+        finally:
+            await found.aclose()
+
+    @overload
+    def values(
+        self, process: Reference, name: str | None, type: type[T], *, after: int = 0, run: int | None = None,
+        follow: bool = True,
+    ) -> Stream[T]: ...  # fmt: skip
+    @overload
+    def values(
+        self, process: Reference, name: str | None = None, type: Any = Any, *, after: int = 0, run: int | None = None,
+        follow: bool = True,
+    ) -> Stream[Any]: ...  # fmt: skip
+    def values(
+        self, process: Reference, name: str | None = None, type: Any = Any, *, after: int = 0, run: int | None = None,
+        follow: bool = True,
+    ) -> Stream[Any]:  # fmt: skip
+        """The values that a process publishes under that name (under any, if none is given), for ``async for``.
+
+        First those that its present run has published, then each one when it is committed, until the process has ended
+        or is broken. ``after`` leaves out what has no higher number, in that ``run``. What a later run has kept of the
+        one followed is not given again. Without ``follow`` it ends with what there is.
+        """
+        if name is not None:
+            check_name(name, "the name of the value")
+        if not isinstance(after, int) or not 0 <= after < 1 << 31:
+            raise InvalidInput(f"after= is {shown(after)}. Give the number of a value, as a stream tells it.")
+        found = self._found(validation.reference(process), name, run, after, follow=follow)
+        return Stream(found, type, run, after)
+
+    async def _found(
+        self, id: bytes, name: str | None, run: int | None, after: int, *, follow: bool
+    ) -> AsyncGenerator[Found, None]:
+        row = await self.row(id)
+        if run is not None and not 1 <= run <= row.run:
+            raise InvalidInput(f"there is no run {run}: the process is in run {row.run}. Leave it out, or correct it.")
+        tail = _Tail(self, id, name, row.run if run is None else run, after, row.run)
+        try:
+            over = not follow or row.status in FINAL
+            while True:
+                found = await tail.read()
+                for event in found:
+                    yield Found(tail.run, event)
+                if found and (over or not tail.listens or len(found) == limits.VALUE_ROWS):
+                    continue
+                if not found and await tail.moved_on():
+                    over = not follow
+                elif not found and over:
+                    return
+                else:
+                    over = await tail.wait()
+        finally:
+            tail.close()
+
+
+class _Tail:
+    """Where somebody is who follows: the run, and the number of what was read last."""
+
+    def __init__(self, client: Values, id: bytes, name: str | None, run: int, after: int, last: int) -> None:
+        self.run = run
+        self._last = last
+        self._client = client
+        self._id = id
+        self._names = () if name is None else (name,)
+        self._after = after
+        self._hint: asyncio.Event | None = None
+        self._end: asyncio.Task[Process] | None = None
+        self._patience = HINT_GAP_SECONDS
+
+    @property
+    def listens(self) -> bool:
+        """Whether it is told of values that come from now on."""
+        return self._hint is not None
+
+    async def read(self) -> list[Event]:
+        """The next values of the run, if there are any now."""
+        found = await self._client.store.history(
+            self._id, self.run, after=self._after, limit=limits.VALUE_ROWS, types=_PUBLISHED, names=self._names
+        )
+        if found:
+            self._after = found[-1].number
+            self._patience = HINT_GAP_SECONDS
+        return found
+
+    async def moved_on(self) -> bool:
+        """Whether there is more to read: the process is in a later run, behind what that has kept of this one."""
+        opened = await self._client.store.history(self._id, self.run + 1, limit=1)
+        if not opened and self.run + 1 < self._last:  # that run was pruned: there is nothing of it to be given
+            self.run, self._after = self.run + 1, 0
+            return True
+        if not opened:
+            return False
+        if not await self._was_the_last():
+            return True
+        self.run += 1
+        self._after = opening_of(opened).kept + 1
+        return True
+
+    async def _was_the_last(self) -> bool:
+        """Whether this run, which is over, has no value that came after the last look."""
+        left = await self._client.store.history(
+            self._id, self.run, after=self._after, limit=1, types=_PUBLISHED, names=self._names
+        )
+        return not left
+
+    async def wait(self) -> bool:
+        """Wait until it is worth looking; answers whether the process had ended by then."""
+        if self._hint is None:
+            self._hint = self._client.followers.add(self._id)
+            return False  # look once more: from now on we are told
+        hint = self._hint
+        if self._end is None or (self._end.done() and self._end.result().run < self.run):
+            self._end = asyncio.create_task(self._ending())
+            self._end.add_done_callback(partial(ended, hint))
+        try:
+            async with asyncio.timeout(self._patience):
+                await hint.wait()
+        except TimeoutError:
+            self._patience = min(2 * self._patience, limits.POLL_SECONDS)
+        if self._client.followers.vague(hint):
+            await asyncio.sleep(HINT_GAP_SECONDS)
+        hint.clear()
+        return self._end.done() and self._end.result().run <= self.run
+
+    async def _ending(self) -> Process:
+        """The process once it has ended.
+
+        Who has it in hand is asked in one breath with the wait: an end that came in between would be told to nobody.
+        """
+        return await self._client.results.wait(self._id, here=self._client.in_hand(self._id))
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        if self._end is not None:
+            self._end.cancel()
+        if self._hint is not None:
+            self._client.followers.remove(self._id, self._hint)
+
+
+def ended(hint: asyncio.Event, end: asyncio.Task[Process]) -> None:
+    """Whoever waits is to look; an error, taken note of here, is for him too, if he still waits."""
+    if not end.cancelled():
+        end.exception()
+    hint.set()
+
+
+def decoded(event: Event, type: Any) -> Any:
+    """A published value as it was, or as that type; raises PayloadError, UnreadablePayload."""
+    raw = event.payload or b"null"
+    if why := why_unopened(raw):
+        raise why
+    return decode(raw, type)

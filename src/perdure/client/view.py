@@ -1,0 +1,106 @@
+"""A view: one process for people, with times as datetimes and payloads as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from perdure.errors import PerdureError
+from perdure.kernel.diagnosis import NO_QUEUES, next_mover
+from perdure.kernel.failure import Failure
+from perdure.kernel.names import id_text
+from perdure.kernel.payload import decode
+from perdure.kernel.process import Process, Status
+from perdure.kernel.queue import Standing
+from perdure.kernel.stored import under_way
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+
+
+def instant(microseconds: int | None) -> datetime | None:
+    """A stored time as an aware datetime in UTC; one that no calendar has is shown as the first or last that it has."""
+    if microseconds is None:
+        return None
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return _FIRST if microseconds < 0 else _LAST
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessView:
+    """What ``status`` and ``list`` answer.
+
+    ``mover`` says who moves it next (worker, timer, message, person, nobody), ``waiting`` why it does not move,
+    ``since`` and ``until`` the times of that.
+    """
+
+    id: str
+    kind: str
+    key: str | None
+    status: Status
+    run: int
+    mover: str
+    waiting: str
+    since: datetime | None
+    until: datetime | None
+    created_at: datetime | None
+    changed_at: datetime | None
+    deadline: datetime | None
+    events: int
+    unheard: int
+    deaths: int
+    input: Any
+    result: Any
+    error: Failure | None
+    state: Any
+    progress: Any
+    attributes: Any
+    code: str
+    owner: str | None
+
+
+def _progress(raw: bytes | None) -> dict[str, Any] | None:
+    try:
+        return None if raw is None else under_way(raw)
+    except PerdureError:
+        return None
+
+
+def view(process: Process, now: int, workers: dict[bytes, str], queues: Standing = NO_QUEUES) -> ProcessView:
+    """The view of a row at a time by the store's clock; ``workers`` names owners, ``queues`` knows of limits."""
+
+    def value(raw: bytes | None) -> Any:
+        try:
+            return None if raw is None else decode(raw)
+        except PerdureError as why:  # one that is sealed or damaged hides none of the others
+            return {"unreadable": str(why)}
+
+    mover = next_mover(process, now, workers, queues)
+    return ProcessView(
+        id=id_text(process.id),
+        kind=str(process.kind),
+        key=None if process.key is None else str(process.key),
+        status=process.status,
+        run=process.run,
+        mover=mover.who,
+        waiting=mover.text,
+        since=instant(mover.since),
+        until=instant(mover.until),
+        created_at=instant(process.created_at),
+        changed_at=instant(process.changed_at),
+        deadline=instant(process.deadline),
+        events=process.events,
+        unheard=process.inbox - process.seen,
+        deaths=process.deaths + max(process.alone_deaths, 0),
+        input=value(process.input),
+        result=value(process.result),
+        error=None if process.error is None else Failure.shown(process.error),
+        state=value(process.state),
+        progress=_progress(process.progress),
+        attributes=value(process.attributes),
+        code=str(process.code),
+        owner=None if process.owner is None else workers.get(process.owner, id_text(process.owner)),
+    )

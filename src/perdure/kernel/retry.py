@@ -1,0 +1,146 @@
+"""Retries of a step: how often, how soon and after which errors it is tried again, and what a failed attempt leaves.
+
+The event of a failed attempt keeps its number and its error, so that the history of retries survives revival.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import isfinite
+from typing import Any, ClassVar
+
+from msgspec import Struct, json
+
+from perdure import limits
+from perdure.clock import Duration, in_seconds
+from perdure.errors import DefinitionError, InvalidInput, Permanent, WorkflowMisuse
+from perdure.kernel.failure import Failure
+from perdure.kernel.plain import shown
+from perdure.kernel.stored import reader
+
+HOPELESS = (Permanent, DefinitionError, InvalidInput, WorkflowMisuse)
+"""Errors that another attempt cannot cure; no policy retries them."""
+
+ErrorClasses = type[BaseException] | tuple[type[BaseException], ...]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Retry:
+    """When to try a failed step again; durations are seconds or timedeltas. ``attempts`` counts all executions.
+
+    The delay after the n-th failure is ``first * factor ** (n - 1)``, at most ``cap``, spread by ``jitter`` (0.2 is
+    20 % of the interval up or down, 0 is exact). ``total`` bounds the whole: no attempt starts later than that after
+    the first. Retried are the errors of the classes ``on`` (empty means all) that are of no class in ``never``.
+
+    ``budget`` bounds the retries that one worker makes of the step while it does not succeed: each costs one, each
+    success earns one back, and time earns the whole in 50 seconds. Without one a retry waits, it is not given up; only
+    ``total`` ends that wait, with an attempt. None is no bound.
+    """
+
+    attempts: int
+    first: float
+    factor: float
+    cap: float
+    jitter: float
+    total: float | None
+    on: ErrorClasses
+    never: ErrorClasses
+    budget: int | None
+
+    NONE: ClassVar[Retry]
+
+    def __init__(
+        self,
+        attempts: int = 3,
+        first: Duration = 1.0,
+        factor: float = 2.0,
+        cap: Duration = 60.0,
+        jitter: float = 0.2,
+        total: Duration | None = None,
+        on: ErrorClasses = (Exception,),
+        never: ErrorClasses = (),
+        budget: int | None = limits.RETRY_BUDGET_TRIES,
+    ) -> None:
+        on, never = _classes("on", on) or (Exception,), _classes("never", never)
+        given = attempts, in_seconds(first), factor, in_seconds(cap), jitter, in_seconds(total), on, never, budget
+        for field, value in zip(fields(self), given, strict=True):
+            object.__setattr__(self, field.name, value)
+        if type(self.attempts) is not int or self.attempts < 1:
+            raise _wrong("attempts", self.attempts, "a whole number from 1 (1 means no retry)")
+        _check_number("first", self.first, 0.0, None)
+        _check_number("factor", self.factor, 1.0, None)
+        _check_number("cap", self.cap, 0.0, None)
+        _check_number("jitter", self.jitter, 0.0, 1.0)
+        if self.total is not None:
+            _check_number("total", self.total, 0.0, None)
+        if self.budget is not None and (type(self.budget) is not int or self.budget < 1):
+            raise _wrong("budget", self.budget, "a whole number from 1, or None for no bound")
+        if self.first > self.cap:
+            raise _wrong("first", self.first, f"at most cap ({self.cap} s)")
+        for named in on:
+            if issubclass(named, (*HOPELESS, *never)):
+                raise _wrong("on", named.__name__, "errors that may be retried; this one never is")
+
+    def retries(self, error: BaseException) -> bool:
+        """Whether an attempt that ended with ``error`` may be followed by another; exclusion wins."""
+        if isinstance(error, BaseExceptionGroup):
+            return all(map(self.retries, error.exceptions))
+        return isinstance(error, self.on) and not isinstance(error, self.never) and not isinstance(error, HOPELESS)
+
+    def delay(self, failed_attempts: int, chance: float) -> float:
+        """Seconds to wait after that many failed attempts; ``chance`` is from 0 up to 1 and 0.5 means no jitter."""
+        try:
+            interval = min(self.first * self.factor ** (failed_attempts - 1), self.cap)
+        except OverflowError:
+            interval = self.cap
+        return min(interval * (1.0 + self.jitter * (2.0 * chance - 1.0)), self.cap)
+
+    def next_delay(self, failed_attempts: int, spent: float, chance: float) -> float | None:
+        """Seconds until the next attempt, or None if attempts or total time (``spent`` so far) allow no other."""
+        if failed_attempts >= self.attempts:
+            return None
+        delay = self.delay(failed_attempts, chance)
+        return None if self.total is not None and spent + delay > self.total else delay
+
+
+def _classes(name: str, value: Any) -> tuple[type[BaseException], ...]:
+    classes = value if isinstance(value, tuple) else (value,)
+    for one in classes:
+        if not (isinstance(one, type) and issubclass(one, BaseException)):
+            raise _wrong(name, one, "an error class or a tuple of error classes")
+    return classes
+
+
+def _check_number(name: str, value: Any, low: float, high: float | None) -> None:
+    right = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= low
+    if not right or (high is not None and value > high):
+        raise _wrong(name, value, f"a number from {low:g}" + (f" to {high:g}" if high is not None else ""))
+
+
+def _wrong(name: str, value: Any, rule: str) -> DefinitionError:
+    return DefinitionError(
+        f"Retry({name}={shown(value)}) makes no sense: {name} must be {rule}. Correct the declaration."
+    )
+
+
+Retry.NONE = Retry(attempts=1)
+
+
+class FailedAttempt(Struct, frozen=True, omit_defaults=True):
+    """The payload of an ``ATTEMPT_FAILED`` event. Times are microseconds by the store's clock.
+
+    ``attempt`` counts from 1; ``since`` is when the first attempt began; the next begins at ``retry_at``.
+    """
+
+    attempt: int
+    since: int
+    retry_at: int
+    failure: Failure
+
+    def encode(self) -> bytes:
+        """The JSON that is stored."""
+        return json.encode(self)
+
+
+decode_attempt = reader(FailedAttempt, "a recorded attempt")
+"""The failed attempt that an event keeps."""

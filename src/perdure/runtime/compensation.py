@@ -1,0 +1,155 @@
+"""Undoing in hand: what the history must know of it, undos that gave up, and attempts that have not ended yet."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from perdure import limits
+from perdure.authoring.task import QueueWork, task_of
+from perdure.errors import HistoryMisfit
+from perdure.kernel.commit import Outcome
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.failure import Failure, safe_text
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Status
+from perdure.kernel.undo import listed, undoes
+from perdure.logs import Confided
+from perdure.turns.saga import UndoAsk
+
+if TYPE_CHECKING:
+    from perdure.runtime.instance import Activation
+    from perdure.runtime.steps.attempt_run import Execution
+    from perdure.turns.ask import Ask
+    from perdure.turns.loop import TurnLoop
+
+log = logging.getLogger("perdure")
+
+_PART_BYTES = limits.ERROR_TEXT_BYTES // 4
+
+
+def note_owed(activation: Activation, history: Iterable[Event] = ()) -> None:
+    """Write down the undos that are newly owed, with the asking for their steps, so that a command can list them."""
+    saga = activation.loop.saga
+    if saga is None or not saga.fresh:
+        return
+    known = {(event.name, event.place) for event in history if event.type is EventType.UNDO_OWED}
+    for owed in saga.fresh:
+        name, place = owed.slot
+        if (name, place) not in known:
+            activation.note(EventType.UNDO_OWED, activation.at, None, name=name, place=place)
+    saga.fresh.clear()
+
+
+def check(loop: TurnLoop, history: Iterable[Event]) -> None:
+    """Raise HistoryMisfit if an undo is owed by the history and not by the code: nobody would make it (rule 19)."""
+    owed = set() if loop.saga is None else {one.slot for one in loop.saga.fresh}
+    for event in history:
+        if event.type is EventType.UNDO_OWED and (event.name, event.place) not in owed:
+            raise HistoryMisfit(
+                f"that {event.name!r} is owed for step {undoes(event.place)}",
+                "asked for no such step, or for one without that undo",
+            )
+
+
+def compensated(loop: TurnLoop, failure: Failure) -> Failure:
+    """The failure with which a process ends, which says what was undone because of it."""
+    if loop.saga is None or not loop.saga.undone:
+        return failure
+    return replace(failure, undone=listed(loop.saga.undone))
+
+
+def cancelled(loop: TurnLoop) -> bytes | None:
+    """What a cancelled process records as its error: nothing, unless something was undone."""
+    failure = compensated(loop, Failure(type="Cancelled", message="it was asked to end"))
+    return failure.encode() if failure.undone else None
+
+
+def key_undone(activation: Activation, ask: Ask[Any]) -> str | None:
+    """The idempotency key of the step that an undo takes back; None for what is no undo."""
+    if isinstance(activation.workflow, QueueWork):
+        return task_of(activation.process.input).undoes
+    return activation.idempotency_key(ask.owed.ask) if type(ask) is UndoAsk else None
+
+
+def queue(settle: Callable[[Activation], None], activation: Activation, undo: Ask[Any]) -> None:
+    """An undo that waits in a queue may be asked for: nothing of its process is under way any more."""
+    activation.in_flight.pop((undo.name, undo.place), None)
+    if not activation.gone:
+        activation.outward().put(undo)
+        settle(activation)
+
+
+def gave_up(activation: Activation, undo: UndoAsk, failure: Failure, now: int) -> None:
+    """An undo has no attempt left. Its failure is no answer to the code: a person lets it be tried again."""
+    id, text = id_text(activation.process.id), Confided(safe_text(failure.message, _PART_BYTES))
+    log.error("process %s: %r cannot undo %s: %s: %s", id, undo.name, undo.owed.step, failure.type, text)
+    undo.spent = failure
+    activation.at = max(activation.at, now)
+
+
+def broken(activation: Activation) -> Outcome | None:
+    """The process as broken, with all that is known, if an undo gave up; whatever ran beside it has ended by now."""
+    loop = activation.loop
+    spent = next((ask for ask in loop.open.values() if type(ask) is UndoAsk and ask.spent is not None), None)
+    if spent is None or spent.spent is None or loop.saga is None:
+        return None
+    failure, saga = spent.spent, spent.owed.saga
+    left = listed(saga.unpaid())
+    undone = listed(loop.saga.undone)
+    cause = "it was asked to end"
+    if saga.cause is not None and not isinstance(saga.cause, asyncio.CancelledError):
+        failed = Failure.of(saga.cause)
+        cause = f"of {failed.type}: {safe_text(failed.message, _PART_BYTES)}"
+    times = "once" if failure.attempts == 1 else f"{failure.attempts} times"
+    text = (
+        f"{spent.name!r} could not undo {spent.owed.step}, tried {times}: "
+        f"{failure.type}: {safe_text(failure.message, _PART_BYTES)}. "
+        f"It was undoing because {cause}. "
+        f"Undone: {', '.join(undone) or 'nothing'}. Left: {', '.join(left)}. "
+        "Mend its cause, then run `perdure retry`, which goes on there; or `perdure terminate`."
+    )
+    message = safe_text(text, limits.ERROR_TEXT_BYTES)
+    error = replace(failure, type="UndoFailed", message=message, undone=undone, owed=left)
+    return Outcome(Status.BROKEN, state=loop.state, error=error.encode())
+
+
+class Lingering:
+    """Attempts that were told to stop and have not ended: no undo of their process begins before that (rule 23).
+
+    Not for ever: a thread that hangs is waited for until its deadline, or a moment if that has passed.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._ending: dict[bytes, dict[Execution, asyncio.TimerHandle]] = {}
+        self._held: dict[bytes, list[Callable[[], None]]] = {}
+
+    def add(self, execution: Execution) -> None:
+        """An attempt was told to stop while it was under way."""
+        until = max(execution.deadline, self._loop.time() + limits.UNDO_GRACE_SECONDS)
+        ending = self._ending.setdefault(execution.activation.process.id, {})
+        ending[execution] = self._loop.call_at(until, self.ended, execution)
+
+    def ended(self, execution: Execution) -> None:
+        """An attempt that was told to stop has ended, or has had its time."""
+        id = execution.activation.process.id
+        ending = self._ending.get(id)
+        if ending is None or execution not in ending:
+            return
+        ending.pop(execution).cancel()
+        if not ending:
+            del self._ending[id]
+            for begin in self._held.pop(id, ()):
+                begin()
+
+    def hold(self, process: bytes, begin: Callable[[], None]) -> bool:
+        """Whether an undo must wait; it then begins when the last attempt of its process has ended."""
+        if process not in self._ending:
+            return False
+        self._held.setdefault(process, []).append(begin)
+        return True

@@ -1,0 +1,243 @@
+"""The heartbeat: a worker's beats, the leases they prolong, and letting go before a lease ends.
+
+The beat runs on the worker's event loop: a blocked loop falls silent, as it should. When a command elsewhere may have
+taken a process, the worker checks at once which of those it holds are still its own: the fence keeps a worker that has
+lost a process from writing, this keeps its steps from running on meanwhile. All of it is done in the name of one
+incarnation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from perdure import limits
+from perdure.clock import SECOND, microseconds
+from perdure.errors import StoreUnavailable
+from perdure.kernel.clock import STEP
+from perdure.kernel.names import id_text
+from perdure.kernel.worker import Beat, Renewal
+from perdure.loop import Loop
+from perdure.runtime import release, shortage
+from perdure.store.base import Store
+
+if TYPE_CHECKING:
+    from perdure.runtime.instance import Activation
+    from perdure.runtime.scheduler import Scheduler
+
+
+class Incarnation:
+    """Shared by all roles of a worker: when it was ended by others, a new ``id`` takes its place.
+
+    Once it is ``lost`` nothing more is claimed and nobody beats in its name.
+    ``hang`` is the evidence of what has blocked its event loop until its lease was lost, until it is written.
+    """
+
+    def __init__(self, id: bytes) -> None:
+        self.id = id
+        self.lost = False
+        self.hang: bytes | None = None
+
+
+log = logging.getLogger("perdure")
+
+
+class Pulse:
+    """Beats every few seconds; renews the rows that will lapse soon, so that short processes never pay for it.
+
+    Until ``sure_until`` (monotonic) nobody may take this incarnation for silent.
+    ``lead`` is how many microseconds the store's time was ahead of its machine's clock at the last beat.
+    """
+
+    def __init__(self, incarnation: Incarnation, store: Store, scheduler: Scheduler, *, beat: float) -> None:
+        self.incarnation = incarnation
+        self.store = store
+        self.scheduler = scheduler
+        self.beat_seconds = beat
+        self.silence = microseconds(scheduler.lease_seconds)
+        self.ended: Callable[[bytes], None] = lambda incarnation: None
+        self.strayed: Callable[[], None] = lambda: None
+        self.loop = Loop("pulse", self._tick, after_error=beat / 6)
+        self.guard = Loop("lease guard", self._guard)
+        self.sure_until = 0.0
+        self._failing = False
+        self._steady_from = 0.0
+        self.lead = 0
+
+    async def _tick(self) -> float:
+        if self.incarnation.lost:
+            return self.beat_seconds / 6
+        renewals = tuple(self._renewal(activation) for activation in self._lapsing())
+        sent = self.scheduler.time.monotonic()
+        incarnation = self.incarnation.id
+        try:
+            answer = await self.store.beat(Beat(incarnation, renewals, self.scheduler.lease, self.silence))
+        except StoreUnavailable:
+            self._failing = True
+            self.scheduler.telemetry.count("store_errors")
+            for renewal in renewals:
+                activation = self.scheduler.hand.get(renewal.process)
+                if activation is not None and renewal.progress is not None:  # the next beat tells it again
+                    activation.process = replace(activation.process, progress=None)
+            raise
+        if self._failing:
+            self._failing = False
+            self._steady_from = self.scheduler.time.monotonic() + limits.PROBE_GRACE_SECONDS
+        self.scheduler.telemetry.took("beat", self.scheduler.time.monotonic() - sent)
+        self.scheduler.time.heard(answer.now, sent)
+        self._keep_in_step(answer.lead)
+        if not answer.alive:
+            self.ended(incarnation)
+            return self.beat_seconds
+        self.sure_until = sent + self.scheduler.lease_seconds
+        if answer.schema_ahead:
+            self.scheduler.unreadable.handover.saw(answer.schema_ahead, outgrown=answer.outgrown)
+        lost = set(answer.lost)
+        for renewal in renewals:
+            activation = self.scheduler.hand.get(renewal.process)
+            if activation is None and renewal.process not in lost:
+                self.strayed()  # let go while this beat was under way, which has given it another lease
+            if activation is None or activation.process.token != renewal.token:
+                continue
+            if renewal.process in lost:
+                self._lose(activation)
+            else:
+                activation.lease_end = max(activation.lease_end, sent + self.scheduler.lease_seconds)
+        return self.beat_seconds
+
+    def _keep_in_step(self, lead: int) -> None:
+        """Say it loudly when the clock of the store's machine was put back: its time goes on ahead of it."""
+        if lead > self.lead + STEP:
+            self.scheduler.telemetry.count("clocks_put_back")
+            log.warning(
+                "the clock of the store's machine was put back: the store's time goes on %.1f s ahead of it, and what "
+                "was due meanwhile has been done. `perdure clock` shows it, and mends it",
+                lead / SECOND,
+            )
+        self.lead = lead
+
+    def steady(self) -> bool:
+        """Whether no beat has failed for a while: when the store comes back, nobody has been able to beat."""
+        return not self._failing and self.scheduler.time.monotonic() >= self._steady_from
+
+    def _lapsing(self) -> list[Activation]:
+        """Those in hand whose lease has less than two thirds left; nobody past its deadline is renewed (rule 14)."""
+        soon = self.scheduler.time.monotonic() + self.scheduler.lease_seconds * 2 / 3
+        now = self.scheduler.time.now()
+        return [
+            activation
+            for activation in self.scheduler.hand.values()
+            if activation.lease_end < soon and (not release.passed(activation, now) or release.spared(activation))
+        ]
+
+    def _renewal(self, activation: Activation) -> Renewal:
+        """The renewal of one row, with what its steps have reported if that has changed."""
+        progress = activation.progress()
+        if progress == activation.process.progress:
+            progress = None
+        else:  # at once: a commit that is made while the beat is under way must not take it back
+            activation.process = replace(activation.process, progress=progress)
+        return Renewal(activation.process.id, activation.process.token, progress)
+
+    async def _guard(self) -> float:
+        """Stop the steps of rows whose lease is about to end: nobody acts on a lease it may have lost."""
+        hand = self.scheduler.hand
+        margin = min(limits.LEASE_MARGIN_SECONDS, self.scheduler.lease_seconds / 4)
+        edge = self.scheduler.time.monotonic() + margin
+        for activation in [a for a in hand.values() if a.lease_end < edge]:
+            self._lose(activation)
+            if self.scheduler.alone:
+                self.strayed()  # free it before another suspect is claimed, whose death would count against both
+        release.let_go(self.scheduler)
+        shortage.let_go(self.scheduler)
+        return margin / 3
+
+    def _lose(self, activation: Activation) -> None:
+        self.scheduler.telemetry.count("leases_lost")
+        self.scheduler.drop(activation)
+
+
+GAP_SECONDS = 0.05
+"""Looks at named processes follow each other no faster than this."""
+BLIND_GAP_SECONDS = 0.5
+"""Looks at all that has steps in flight, where nobody says whose process was taken, follow no faster than this."""
+CALM_SECONDS = 0.25
+"""Where nobody is named, who has just written is asked later: he may be about to write again, which tells too."""
+
+
+class Grip:
+    """Renews the leases of those in doubt, by a beat between the beats: its answer tells which were lost."""
+
+    def __init__(self, incarnation: Incarnation, store: Store, scheduler: Scheduler) -> None:
+        self.incarnation = incarnation
+        self.store = store
+        self.scheduler = scheduler
+        self.strayed: Callable[[], None] = lambda: None
+        self.loop = Loop("grip", self._tick)
+        self._named: set[bytes] = set()
+        self._since: float | None = None
+
+    def doubt(self, processes: Sequence[bytes] = ()) -> None:
+        """Somebody may have taken these from us, or any if none is named: look soon."""
+        if processes:
+            self._named.update(processes)
+        else:
+            self._since = self.scheduler.time.monotonic()
+        self.loop.wake()
+
+    async def _tick(self) -> float:
+        named, self._named = self._named, set()
+        since, self._since = self._since, None
+        if not named and since is None:
+            return limits.IDLE_WAIT_SECONDS
+        hand = self.scheduler.hand
+        doubtful = [
+            activation for id in named if (activation := hand.get(id)) is not None and activation.commit is None
+        ]
+        waiting = False
+        if since is not None:
+            older, waiting = self._unconfirmed(since)
+            doubtful += (activation for activation in older if activation.process.id not in named)
+        if waiting:
+            self._since = since
+        if doubtful:
+            await self._look(doubtful)
+        await asyncio.sleep(GAP_SECONDS if since is None else BLIND_GAP_SECONDS)
+        return 0.0
+
+    def _unconfirmed(self, since: float) -> tuple[list[Activation], bool]:
+        """Those with steps in flight that were not known to be ours at that time; whether others follow later."""
+        lease = self.scheduler.lease_seconds
+        calm = self.scheduler.time.monotonic() + lease - CALM_SECONDS
+        doubtful = [
+            activation
+            for activation in self.scheduler.hand.values()
+            if activation.in_flight and activation.commit is None and activation.lease_end < since + lease
+        ]
+        calmed = [activation for activation in doubtful if activation.lease_end < calm]
+        return calmed, len(calmed) < len(doubtful)
+
+    async def _look(self, doubtful: Sequence[Activation]) -> None:
+        scheduler = self.scheduler
+        renewals = tuple(Renewal(one.process.id, one.process.token, None) for one in doubtful)
+        sent = scheduler.time.monotonic()
+        answer = await self.store.beat(Beat(self.incarnation.id, renewals, scheduler.lease, scheduler.lease))
+        scheduler.time.heard(answer.now, sent)
+        if not answer.alive:
+            return  # the next beat hears it too, and acts
+        lost = set(answer.lost)
+        for activation, renewal in zip(doubtful, renewals, strict=True):
+            if renewal.process not in scheduler.hand and renewal.process not in lost:
+                self.strayed()  # let go while this was under way, which has given it another lease
+            if activation.gone or activation.process.token != renewal.token:
+                continue
+            if renewal.process in lost:
+                log.info("process %s was taken from us: its steps are stopped", id_text(renewal.process))
+                scheduler.telemetry.count("leases_lost")
+                scheduler.drop(activation)
+            else:
+                activation.lease_end = max(activation.lease_end, sent + scheduler.lease_seconds)

@@ -1,0 +1,177 @@
+"""The OS process of a worker: its main task runs to its end, and it dies with its parent.
+
+Code in some task may want to end the program; the main task goes on all the same. The lifeline is a socket to the
+parent. The system closes the parent's end when the parent dies, however it dies. The child's watchdog writes a byte at
+every look: where even that thread does not run, somebody's C code keeps the interpreter's lock, and no Python inside
+can help. A worker without a parent has a timer of C instead, which the watchdog sets anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from perdure import limits
+from perdure.clock import Child, Linked
+
+T = TypeVar("T")
+
+log = logging.getLogger("perdure")
+
+
+def run(main: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
+    """Run ``main`` on an event loop of its own until it has ended; Ctrl-C is for its own signal handlers.
+
+    A task of a step that raises SystemExit or KeyboardInterrupt stops the event loop, as asyncio has it. The task has
+    failed with it, so whoever awaits it is told; the worker goes on.
+    """
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        loop = runner.get_loop()
+        task = loop.create_task(main)
+        while not task.done():
+            try:
+                loop.run_until_complete(task)
+            except (KeyboardInterrupt, SystemExit) as error:
+                if task.done() and not task.cancelled() and task.exception() is error:
+                    raise
+                log.error("code in a task raised %s, which does not end this worker", type(error).__name__)
+        return task.result()
+
+
+AT_ONCE = 130
+"""The exit code of who was told to end at once, or did not end in time."""
+
+
+def watch_parent(line: int, stop: Callable[[], None], seconds: float) -> None:
+    """Have ``stop`` called on the event loop that runs here when the parent dies; who has not ended then is ended.
+
+    A thread looks, so that a blocked event loop does not keep an orphan alive.
+    """
+    loop = asyncio.get_running_loop()
+
+    def watch() -> None:
+        with suppress(OSError):  # a reset: it died before it had read all that we wrote
+            while os.read(line, 64):
+                pass
+        try:
+            loop.call_soon_threadsafe(stop)
+        except RuntimeError:
+            return  # the event loop is closed: it is ending
+        last_resort(seconds)
+
+    threading.Thread(target=watch, name="perdure lifeline", daemon=True).start()
+
+
+def last_resort(seconds: float) -> None:
+    """End this OS process after so many seconds, whatever it does then; called from a thread of its own."""
+    threading.Event().wait(seconds)
+    os._exit(AT_ONCE)
+
+
+def signs(line: int) -> Callable[[], None]:
+    """What tells the parent that the interpreter runs; a parent that does not read is not waited for."""
+    end = socket.fromfd(line, socket.AF_UNIX, socket.SOCK_STREAM)
+
+    def sign() -> None:
+        with suppress(OSError):  # it is full, or the parent is gone
+            end.send(b".", socket.MSG_DONTWAIT)
+
+    return sign
+
+
+class Fuse:
+    """Ends this OS process, with the stacks of all threads, when it was not put off for so many seconds.
+
+    Its timer is a thread of C that needs no lock of the interpreter. An OS process has but one of its kind, so
+    only a program of ours has one, never a library in somebody else's. Time in which the OS process was stopped counts.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._out = 2 if sys.__stderr__ is not None else os.open(os.devnull, os.O_WRONLY)
+
+    def put_off(self) -> None:
+        """Begin the time anew: the interpreter runs."""
+        with suppress(RuntimeError):  # the system refuses the thread just now: the next look tries again
+            faulthandler.dump_traceback_later(self.seconds, exit=True, file=self._out)
+
+    def take_away(self) -> None:
+        """End nothing any more."""
+        faulthandler.cancel_dump_traceback_later()
+
+
+def hearing(end: socket.socket) -> Callable[[], bytes]:
+    """What gives all that has been said at the other end since the last call."""
+    end.setblocking(False)
+
+    def heard() -> bytes:
+        try:
+            return end.recv(4096)
+        except OSError:
+            return b""
+
+    return heard
+
+
+def patience(lease: float, beat: float) -> float:
+    """Seconds of silence after which a child is stuck: before others take it for silent: its death is evidence."""
+    return lease - beat - min(limits.LEASE_MARGIN_SECONDS, lease / 4)
+
+
+async def minded(child: Child, seconds: float) -> int:
+    """Wait for the end of a child that has a lifeline; it is killed when its interpreter runs no more."""
+    if not isinstance(child, Linked):
+        return await child.wait()
+    with child.line:
+        minding = asyncio.create_task(_mind(child, seconds))
+        try:
+            return await child.wait()
+        finally:
+            minding.cancel()
+            await asyncio.wait([minding])
+
+
+async def _mind(child: Linked, seconds: float) -> None:
+    heard = hearing(child.line)
+    if await asyncio.get_running_loop().sock_recv(child.line, 1):
+        await mind(child.pid, heard, child.kill, seconds)
+
+
+async def mind(pid: int, heard: Callable[[], bytes], kill: Callable[[], None], seconds: float) -> None:
+    """Kill a child that has begun to talk, and is silent for so many seconds; ``heard`` gives what it has said.
+
+    What was not looked at does not count: a parent that was stopped, or a machine that was paused, has heard nothing.
+    """
+    pause = min(1.0, seconds / 8)
+    silent = 0.0
+    loop = asyncio.get_running_loop()
+    looked = loop.time()
+    while True:
+        await asyncio.sleep(pause)
+        since, looked = min(loop.time() - looked, 2 * pause), loop.time()
+        silent = 0.0 if heard() or stopped(pid) else silent + since
+        if silent > seconds:
+            log.error(
+                "worker %d is stuck: not even its watchdog has run for %.0f s, so C code keeps the interpreter's lock. "
+                "It is killed, and what it held goes on elsewhere. Make such a call a hard step",
+                pid, silent,
+            )  # fmt: skip
+            kill()
+            return
+
+
+def stopped(pid: int) -> bool:
+    """Whether somebody has stopped it on purpose: a debugger, or SIGSTOP (Linux; elsewhere nobody can tell)."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in "Tt"
+    except OSError:
+        return False

@@ -1,0 +1,194 @@
+"""The solitary worker: suspects run in quarantine, in an OS process for nothing else, so that a death hurts no others.
+
+A process is a suspect when it has died twice with its worker. It runs in the company of other suspects, which each
+death halves; only a death while it ran alone counts towards the limit at which it is parked as broken (rule 13).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.json import encode
+
+from perdure import limits
+from perdure.authoring.registry import Registry
+from perdure.clock import Child, Machine
+from perdure.kernel import quarantine
+from perdure.kernel.commit import Commit
+from perdure.kernel.process import Process
+from perdure.loop import Loop
+from perdure.runtime.os_process import minded, patience
+from perdure.runtime.pace import Pace
+from perdure.runtime.watchdog import EXIT_HUNG
+from perdure.telemetry import Telemetry
+
+log = logging.getLogger("perdure")
+
+GRACE_SECONDS = 5.0
+"""What a solitary worker gets to stop, beyond the time for the step in its hands."""
+AGAIN_SECONDS = 60.0
+"""The longest wait before another try, when solitary workers cannot even start."""
+
+
+class Solitary:
+    """Spawns solitary workers while suspects are due: a few at once, and another beside those that have lasted.
+
+    One that has lasted for some seconds frees its place, so that a suspect of an hour does not hold up the rest; how
+    many there may be in all is bounded too.
+    """
+
+    def __init__(self, url: str, registry: Registry, pace: Pace, machine: Machine, telemetry: Telemetry) -> None:
+        self.url = url
+        self.registry = registry
+        self.pace = pace
+        self.machine = machine
+        self.telemetry = telemetry
+        self.loop = Loop("solitary", self._tick)
+        self._wanted = False
+        self._children: dict[Child, float] = {}
+        self._ends: set[asyncio.Task[None]] = set()
+        self._not_before = 0.0
+        self._failures = 0
+        self._full = False
+
+    def wanted(self, due: bool, waiting: bool = False) -> None:
+        """Suspects are due, or no more: have some run in quarantine. A few wait with those that are ``waiting``.
+
+        They are due too, but their queue is full of others: only who is there when a place is free can take it.
+        """
+        due = due or (waiting and len(self._children) < limits.QUARANTINE_TRIAL_WORKERS)
+        if due and not self._wanted:
+            self.loop.wake()
+        self._wanted = due
+
+    async def stop(self, hurry: asyncio.Event) -> None:
+        """Ask the solitary workers under way to stop, in a hurry if need be; those that do not are killed."""
+        await self.loop.stop()
+        children = [child for child in self._children if child.returncode is None]
+        for child in children:
+            child.terminate()
+        hurrying = asyncio.create_task(self._hasten(children, hurry))
+        try:
+            async with asyncio.timeout(self.pace.stop_seconds + GRACE_SECONDS):
+                for child in children:
+                    await child.wait()
+        except TimeoutError:
+            for child in children:
+                if child.returncode is None:
+                    child.kill()
+                await child.wait()
+        hurrying.cancel()
+        if self._ends:
+            await asyncio.wait(self._ends)
+
+    async def _hasten(self, children: Sequence[Child], hurry: asyncio.Event) -> None:
+        await hurry.wait()
+        for child in children:
+            if child.returncode is None:
+                child.terminate()
+
+    async def _tick(self) -> float:
+        if not self._wanted:
+            return 60.0
+        wait = self._until_a_place()
+        if wait > 0:
+            return wait
+        self._wanted = False
+        self.telemetry.count("suspects_alone")
+        # If we die here the child runs on or dies by itself; the suspects' rows are leased by whoever claimed them.
+        try:
+            child = await self.machine.spawn(self.command(), self.environment())
+        except (OSError, RuntimeError, MemoryError):
+            self._wanted = True  # the system refuses it for now: the suspects still have to run
+            raise
+        now = self.machine.monotonic()
+        self._children[child] = now
+        self._not_before = now + limits.QUARANTINE_SPACING_SECONDS
+        end = asyncio.create_task(self._until_its_end(child), name="perdure quarantine")
+        self._ends.add(end)
+        end.add_done_callback(self._ends.discard)
+        return limits.QUARANTINE_SPACING_SECONDS
+
+    def _until_a_place(self) -> float:
+        """Seconds until another solitary worker may be started; an end of one wakes the loop earlier."""
+        now = self.machine.monotonic()
+        full = len(self._children) >= limits.QUARANTINE_WORKERS
+        if full and not self._full:
+            log.warning("%d quarantine workers run, which is the most: other suspects wait", len(self._children))
+        self._full = full
+        if full:
+            return 60.0
+        trial = sorted(since + limits.QUARANTINE_TRIAL_SECONDS for since in self._children.values())
+        trial = [until for until in trial if until > now]
+        place = trial[-limits.QUARANTINE_TRIAL_WORKERS] if len(trial) >= limits.QUARANTINE_TRIAL_WORKERS else now
+        return max(place, self._not_before) - now
+
+    async def _until_its_end(self, child: Child) -> None:
+        code = await minded(child, patience(self.pace.lease_seconds, self.pace.beat_seconds))
+        del self._children[child]
+        self._not_before = 0.0
+        if code == EXIT_HUNG:
+            log.warning("a solitary worker was hung by a process that it ran, and has ended itself; see its output")
+        elif code > 0:
+            self._failures += 1
+            wait = min(2.0**self._failures, AGAIN_SECONDS)
+            self._not_before = self.machine.monotonic() + wait
+            log.error("a solitary worker cannot run (exit code %d, see its output); again in %g s", code, wait)
+        elif code < 0:
+            log.warning("a solitary worker was killed by signal %d: one of those that it ran is the suspect", -code)
+        self._failures = self._failures if code > 0 and code != EXIT_HUNG else 0
+        self.loop.wake()
+
+    def command(self) -> list[str]:
+        """The command of a solitary worker: this Python, the queues served and modules hosted here."""
+        pace = f"{self.pace.lease_seconds},{self.pace.beat_seconds},{self.pace.stop_seconds}"
+        served = [queue.queue for queue in self.registry.queues.values()], self.registry.labels
+        return [
+            sys.executable,
+            "-P",
+            "-m",
+            "perdure.quarantined",
+            pace,
+            encode(served).decode(),
+            *self.registry.sources,
+        ]
+
+    def environment(self) -> dict[str, str]:
+        """Our environment, with the store's URL (never an argument: it may hold a password) and the import path."""
+        return {**inherited_environment(), "PERDURE_URL": self.url}
+
+
+def inherited_environment() -> dict[str, str]:
+    """What a child OS process of ours gets: our environment, with our import path, Python's own parts first.
+
+    A ``queue.py`` where the worker was started must not stand in for Python's.
+    """
+    own = Path(os.__file__).resolve().parent
+    entries = [Path(entry).resolve() for entry in sys.path]
+    entries.sort(key=lambda entry: entry not in (own, own / "lib-dynload"))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, entries))}
+
+
+def report(before: Sequence[Process], freed: Sequence[Commit], telemetry: Telemetry) -> None:
+    """Say which of those that were freed of a dead worker are suspects now, and how many of them run together."""
+    known = {row.id: row for row in before}
+    divided: Counter[tuple[bool, int]] = Counter()
+    for commit in freed:
+        old = known[commit.after.id]
+        if (now := quarantine.company(commit.after)) and commit.after.due_at is not None and not commit.after.reminder:
+            divided[quarantine.is_suspect(old), now] += 1
+    for (again, most), many in divided.items():
+        how = "each alone" if most == 1 else f"at most {most} together"
+        if again:
+            log.warning("%d suspects were in hand when a quarantine worker died: they run again, %s", many, how)
+        else:
+            telemetry.count("suspects", many)
+            log.warning(
+                "%d processes were in hand at two deaths: they are suspects, and run in quarantine, %s", many, how
+            )

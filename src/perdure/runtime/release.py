@@ -1,0 +1,276 @@
+"""A process leaves this worker without a turn: it is parked as broken, out of time, ended by its parent, or unreadable.
+
+A process over its deadline is let go, and a sweep ends it as failed: nothing of it counts any more, but for a task with
+``total_force=False``, whose attempt that is at work may still end. A parent's order that its child ends with it is
+carried out without the child's code. A process of which something cannot be opened, is missing or unknown here is
+parked with the reason, put off while what it needs cannot be reached, or left to a newer worker, see
+:mod:`perdure.runtime.handover`.
+
+A lapsed lease that is claimed before any sweep has seen that its owner died is a death too. Else a process that kills
+its worker would go uncounted wherever the next worker comes only after the lease: one worker that is started again a
+little later each time would never be rid of it (rule 13).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec import json
+from msgspec.structs import replace
+
+from perdure import limits
+from perdure.authoring.task import may_end_late
+from perdure.clock import SECOND, microseconds
+from perdure.errors import (
+    BadRecord,
+    DamagedRecord,
+    HistoryMisfit,
+    NewerRecord,
+    PerdureError,
+    StoreError,
+    StoreUnavailable,
+)
+from perdure.futures import asked
+from perdure.kernel import quarantine, transition
+from perdure.kernel.claim import Claimed
+from perdure.kernel.commit import Commit, CommitAnswer, Verdict
+from perdure.kernel.event import Event
+from perdure.kernel.failure import Failure
+from perdure.kernel.integrity import lost, strange
+from perdure.kernel.message import Message, MessageType
+from perdure.kernel.names import id_text
+from perdure.kernel.run import opening_of
+from perdure.kernel.stored import first_trouble
+from perdure.kernel.transition import Sender
+from perdure.kernel.worker import Hang
+from perdure.runtime.handover import Handover, took_what_is_unknown
+from perdure.runtime.quarantine import report
+
+if TYPE_CHECKING:
+    from perdure.kernel.worker import Worker
+    from perdure.runtime.instance import Activation
+    from perdure.runtime.scheduler import Scheduler
+    from perdure.store.base import Store
+
+log = logging.getLogger("perdure")
+
+
+def park(scheduler: Scheduler, activation: Activation, error: BaseException) -> None:
+    """Park a process of which no commit is in flight; what it did not write is void."""
+    scheduler.drop(activation)
+    time = scheduler.time
+    commit = transition.broken(activation.process, Failure.of(error), now=time.now(), idle_at=time.idle_at())
+    scheduler.committer.commit(commit, partial(_parked, scheduler, commit, error))
+
+
+def unwritten(scheduler: Scheduler, activation: Activation, error: StoreError) -> None:
+    """Let a process go whose commit was not written: parked, if that is because of what it would write."""
+    log.error("process %s: its commit was not written: %s", id_text(activation.process.id), error)
+    if isinstance(error, BadRecord):
+        scheduler.park(activation, error)
+    else:
+        scheduler.drop(activation)
+
+
+def _parked(scheduler: Scheduler, commit: Commit, error: BaseException, answer: Any) -> None:
+    """Hear what became of it. Where it was refused somebody else has the process, and nothing is to be said."""
+    process = commit.after
+    if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
+        log.error("process %s is broken and waits for a person: %s", id_text(process.id), error)
+        scheduler.telemetry.counters["broken"] += 1
+        scheduler.ended(commit.after, scheduler.committer.sent)
+    elif isinstance(answer, BadRecord) and commit.events:
+        bare = transition.unrecorded(commit)
+        scheduler.committer.commit(bare, partial(_parked, scheduler, bare, error))
+    elif isinstance(answer, StoreError):  # its lease lapses, and whoever takes it over parks it
+        log.error("process %s could not be parked as broken: %s", id_text(process.id), answer)
+
+
+def passed(activation: Activation, now: int) -> bool:
+    """Whether the deadline of a process in hand has passed."""
+    deadline = activation.process.deadline
+    return deadline is not None and deadline <= now
+
+
+def spared(activation: Activation) -> bool:
+    """Whether it may go on nevertheless: its attempt at work may end, and nobody has asked it to end by that time."""
+    return bool(activation.in_flight) and activation.until is None and may_end_late(activation.process)
+
+
+def lapsed(scheduler: Scheduler, activation: Activation) -> bool:
+    """Let go of a process if we hear so late that it is ours that its lease is over: nobody acts on that.
+
+    By the store it may last: what we asked for was carried out long after it had been sent.
+    """
+    if activation.lease_end > scheduler.time.monotonic():
+        return False
+    scheduler.telemetry.count("leases_lost")
+    scheduler.drop(activation)
+    scheduler.strayed()
+    return True
+
+
+def too_late(scheduler: Scheduler, activation: Activation) -> bool:
+    """Let go at once of a process that was claimed after its deadline, or too slowly: its code is not run any more."""
+    if lapsed(scheduler, activation):
+        return True
+    if not passed(activation, scheduler.time.now()):
+        return False
+    if activation.process.inbox > activation.process.seen:  # handed back it would be due now: claimed again, for ever
+        scheduler.drop(activation)
+    else:
+        scheduler.hand_back(activation, SECOND)  # the sweep that ends it comes sooner
+    return True
+
+
+def let_go(scheduler: Scheduler) -> None:
+    """Let go of all that is over its deadline: at work or not, nothing of it counts any more."""
+    now = scheduler.time.now()
+    for activation in [one for one in scheduler.hand.values() if passed(one, now) and not spared(one)]:
+        if may_end_late(activation.process):
+            scheduler.hand_back(activation)  # a sweep would wait for the end of its lease
+        else:
+            scheduler.drop(activation)
+
+
+def ordered(messages: Sequence[Message], since: int) -> Message | None:
+    """The order among the messages with higher numbers than ``since``, if there is one."""
+    for message in messages:
+        if message.type is MessageType.TERMINATE and message.number > since:
+            return message
+    return None
+
+
+def carried_out(scheduler: Scheduler, activation: Activation, claimed: Claimed) -> bool:
+    """Whether a claimed process was to end: then it is ended before its code has run, and its own children hear of it.
+
+    An order that was meant for an earlier run counts no more.
+    """
+    order = ordered(claimed.messages, max(claimed.process.seen, opening_of(claimed.events).void))
+    if order is None:
+        return False
+    scheduler.drop(activation)
+    sender = json.decode(order.sender or b"{}", type=Sender)
+    commit = transition.terminated(claimed.process, sender, claimed.events, now=scheduler.time.now())
+
+    def answered(answer: CommitAnswer | StoreError) -> None:
+        # If we die here it is ended, or its lease lapses and whoever takes it next finds the order again.
+        if isinstance(answer, StoreError):
+            log.error("process %s could not be ended with its parent: %s", id_text(order.process), answer)
+        elif answer.verdict is Verdict.APPLIED:
+            scheduler.telemetry.counters["cancelled"] += 1
+            scheduler.ended(commit.after, scheduler.committer.sent)
+            scheduler.posted(commit)
+
+    scheduler.committer.commit(commit, answered)
+    return True
+
+
+class Unreadable:
+    """Lets go of the processes that a scheduler has claimed and cannot replay."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.handover = Handover(scheduler)
+
+    def let_go(self, activation: Activation, trouble: PerdureError) -> None:
+        """Let a process go of which something cannot be read."""
+        if isinstance(trouble, StoreUnavailable):
+            log.warning("a process is put off for %g s: %s", limits.PUT_OFF_SECONDS, trouble)
+            self._put_off(activation, limits.PUT_OFF_SECONDS)
+        elif isinstance(trouble, NewerRecord) and self.handover.schema_ahead:
+            self._hand_over(activation, trouble)
+        else:
+            self._scheduler.park(activation, trouble)
+
+    def among(self, activation: Activation, messages: Sequence[Message], counted: int) -> bool:
+        """Let a process go if what was read for it cannot be delivered; ``counted`` are the messages it waited for."""
+        trouble = first_trouble(message.payload for message in messages) or strange(activation.process, messages)
+        if trouble is None and not messages and counted > activation.heard:
+            trouble = lost(activation.process, activation.heard, counted)
+        if trouble is not None:
+            self.let_go(activation, trouble)
+        return trouble is not None
+
+    def hear(self, activation: Activation, messages: Sequence[Message]) -> bool:
+        """Put messages into the next turn of a process, or let it go if one of them is missing."""
+        try:
+            self._scheduler.telemetry.counters["messages"] += activation.hear(messages)
+        except DamagedRecord as error:
+            self.let_go(activation, error)
+            return False
+        return True
+
+    def misfit(self, activation: Activation, history: Sequence[Event], error: Exception) -> None:
+        """Let a process go whose history could not be replayed: perhaps our code is the old one of a deployment."""
+        if isinstance(error, HistoryMisfit) and took_what_is_unknown(activation, history):
+            self._hand_over(activation, error)
+        else:
+            self._scheduler.park(activation, error)
+
+    def _hand_over(self, activation: Activation, trouble: PerdureError) -> None:
+        seconds = self.handover.wait(activation.process)
+        if seconds is None:
+            self._scheduler.park(activation, trouble)
+            return
+        self._scheduler.telemetry.count("processes_handed_over")
+        id = id_text(activation.process.id)
+        log.warning("process %s is left to a newer worker for %g s: %s", id, seconds, trouble)
+        process = activation.process
+        if self.handover.lets_by((process.kind, process.code)):  # with messages unheard it is due now, for others
+            self._scheduler.hand_back(activation, microseconds(seconds))
+        else:
+            self._put_off(activation, seconds)
+
+    def _put_off(self, activation: Activation, seconds: float) -> None:
+        process = activation.process
+        if process.inbox > process.seen:  # handed back it would be due now: claimed again, for ever
+            self._scheduler.drop(activation)  # its lease ends, and whoever claims it then sees further
+        else:
+            self._scheduler.hand_back(activation, microseconds(seconds))
+
+
+async def without_the_dead(store: Store, scheduler: Scheduler, claimed: Sequence[Claimed]) -> Sequence[Claimed]:
+    """Free again what was claimed from workers that died, each death counted; the answer is what may go on at once.
+
+    So it is with the one process that has hung its worker, whether that lives or not.
+    """
+    if not any(one.was_owned_by for one in claimed):
+        return claimed
+    workers = {worker.id: worker for worker in await store.workers(ended=True)}
+    guilty = {
+        one.process.id: worker
+        for one in claimed
+        if one.was_owned_by in workers and (died(worker := workers[one.was_owned_by]) or _hung(one, worker))
+    }
+    # If we die here the rows are ours, and our death is seen or their lease lapses as it has before.
+    before = [replace(one.process, owner=one.was_owned_by) for one in claimed if one.process.id in guilty]
+    held = quarantine.held_by(before)
+    commits = [
+        _freed(scheduler, one, guilty[one.process.id], held[one.was_owned_by or b""])
+        for one in claimed
+        if one.process.id in guilty
+    ]
+    await asyncio.gather(*(asked(scheduler.committer.commit, commit) for commit in commits))
+    report(before, commits, scheduler.telemetry)
+    return [one for one in claimed if one.process.id not in guilty]
+
+
+def _hung(claimed: Claimed, worker: Worker) -> bool:
+    hang = Hang.read(worker.hang)
+    return hang is not None and hang.process == claimed.process.id
+
+
+def died(worker: Worker) -> bool:
+    """Whether there is evidence that a worker which renews no lease has died: it was found so, or its lock is free."""
+    return worker.died or (worker.ended_at is None and worker.locked and worker.lock_free)
+
+
+def _freed(scheduler: Scheduler, claimed: Claimed, worker: Worker, held: int) -> Commit:
+    name, time = f"{worker.name} {id_text(worker.id)}", scheduler.time
+    now, idle_at, hang = time.now(), time.idle_at(), Hang.read(worker.hang)
+    return transition.orphaned(claimed.process, now=now, died=True, worker=name, idle_at=idle_at, held=held, hang=hang)

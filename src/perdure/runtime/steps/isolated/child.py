@@ -1,0 +1,170 @@
+"""A cell: a child OS process in which hard steps run, one at a time, as its worker sees it.
+
+It is started from a clean interpreter, as the leader of a session and process group of its own; it inherits
+nothing but its end of the wire, and a pipe by which the kernel ends it when the worker dies. What kills it kills the
+whole group: what the step has started dies with it.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from threading import Lock
+
+from perdure.runtime.quarantine import inherited_environment
+from perdure.runtime.steps.isolated.protocol import Frames, Said, read_said
+
+RECEIVED_BYTES = 64 * 1024
+LAST_WORDS_BYTES = 1024
+WITHHELD = frozenset({"PERDURE_URL", "PERDURE_SEAL"})
+"""What a step has no need of: where the store is, with its password, and what opens the payloads."""
+DYING_SECONDS = 1.0
+
+
+class Cell:
+    """One child OS process: its wire, its stderr, its end. Except for ``stop`` and ``kill``, of one thread only."""
+
+    def __init__(self, sources: Sequence[str]) -> None:
+        self.calls = 0
+        self.killed = False
+        self.last_words = b""
+        self._lock = Lock()
+        self._ended = False
+        self._frames = Frames()
+        with ExitStack() as undo, ExitStack() as handed:  # each of these may be refused: then none of them stays open
+            self._selector = undo.enter_context(selectors.DefaultSelector())
+            self._wire, theirs = socket.socketpair()
+            undo.callback(self._wire.close)
+            handed.callback(theirs.close)
+            stays, self._lifeline = os.pipe()
+            undo.callback(os.close, self._lifeline)
+            handed.callback(os.close, stays)
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "perdure.runtime.steps.isolated.child_main",
+                    str(theirs.fileno()),
+                    str(stays),
+                    *sources,
+                ],
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=(theirs.fileno(), stays),
+                start_new_session=True,
+                env={name: value for name, value in inherited_environment().items() if name not in WITHHELD},
+            )
+            undo.pop_all()
+        assert self._process.stderr is not None
+        self._stderr = self._process.stderr.fileno()
+        os.set_blocking(self._stderr, False)
+        self._death = self._watch_for_death()
+        for file in (self._wire.fileno(), self._stderr, self._death):
+            if file is not None:
+                self._selector.register(file, selectors.EVENT_READ)
+
+    @property
+    def dead(self) -> bool:
+        """Whether it has died or hung up while nobody listened."""
+        if self._death is not None:
+            return self._death in {key.fd for key, _ in self._selector.select(0)}
+        with suppress(BlockingIOError):
+            return not self._wire.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        return False
+
+    def order(self, frame: bytes) -> None:
+        """Send an order; nothing happens if nobody is there to read it."""
+        self.calls += 1
+        with suppress(OSError):  # its death is told by hear()
+            self._wire.sendall(frame)
+
+    def hear(self) -> Said | None:
+        """Wait for what it says next; None when it has died, and everything it said is heard."""
+        over = False
+        while (body := self._frames.take()) is None:
+            if over:
+                return None
+            ready = {key.fd for key, _ in self._selector.select()}
+            if self._stderr in ready:
+                self._overhear()
+            received = b""
+            if self._wire.fileno() in ready:
+                with suppress(OSError):
+                    received = self._wire.recv(RECEIVED_BYTES)
+                self._frames.feed(received)
+                over = not received
+            over = over or (self._death in ready and not received)
+        return read_said(body)
+
+    def stop(self) -> None:
+        """Ask it to stop: the step in it may clean up."""
+        self._signal(lambda: os.kill(self._process.pid, signal.SIGTERM))
+
+    def kill(self) -> None:
+        """Kill it, and all that it has started."""
+        self._signal(lambda: os.killpg(self._process.pid, signal.SIGKILL))
+
+    def end(self) -> int:
+        """Make sure that it is dead and nothing of it is left; its exit code, negative for a signal."""
+        if not self.killed:
+            self._await_death()
+        with self._lock:
+            self._ended = True  # from here on its number may soon be another's
+            with suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        while self._overhear():
+            pass
+        code = self._process.wait()
+        self._selector.close()
+        self._wire.close()
+        os.close(self._lifeline)
+        if self._death is not None:
+            os.close(self._death)
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+        return code
+
+    def _watch_for_death(self) -> int | None:
+        """What becomes readable when it dies; where there is no such thing, the end of the wire must do."""
+        with suppress(AttributeError, OSError):
+            return os.pidfd_open(self._process.pid)
+        return None
+
+    def _signal(self, send: Callable[[], None]) -> None:
+        with self._lock:
+            if not self._ended:
+                self.killed = True
+                with suppress(OSError):
+                    send()
+
+    def _await_death(self) -> None:
+        """It has hung up, or is told to: give it the moment that it needs, so that its own exit code is known."""
+        with suppress(OSError):
+            self._wire.shutdown(socket.SHUT_RDWR)
+        if self._death is None:
+            return
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(self._death, selectors.EVENT_READ)
+            waiting.select(DYING_SECONDS)
+
+    def _overhear(self) -> bool:
+        """Pass on what it writes to stderr, and remember the end of it."""
+        try:
+            said = os.read(self._stderr, RECEIVED_BYTES)
+        except BlockingIOError:
+            return False
+        if not said:
+            with suppress(KeyError):
+                self._selector.unregister(self._stderr)
+            return False
+        self.last_words = (self.last_words + said)[-LAST_WORDS_BYTES:]
+        with suppress(OSError):
+            os.write(2, said)
+        return True

@@ -1,0 +1,266 @@
+"""The inmate: what runs in a cell, a child OS process of a worker; it runs hard steps, one after the other.
+
+Started by :mod:`perdure.runtime.steps.isolated.child` with two file descriptors (the wire; a pipe that closes when the
+worker dies), then the modules or files that the application consists of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import fcntl
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from inspect import iscoroutinefunction
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any, NoReturn
+
+from msgspec import Raw
+
+from perdure.authoring import isolation
+from perdure.authoring.attempt import ATTEMPT, Attempt
+from perdure.authoring.isolation import HARD
+from perdure.authoring.registry import module_of
+from perdure.authoring.step import Step
+from perdure.clock import Machine
+from perdure.errors import DefinitionError
+from perdure.kernel import payload
+from perdure.kernel.failure import Failure, answered
+from perdure.kernel.names import id_bytes
+from perdure.kernel.process import Process
+from perdure.limits import ATTRIBUTES_BYTES
+from perdure.runtime.steps.isolated.protocol import (
+    Answer,
+    Beat,
+    Begun,
+    Done,
+    Failed,
+    Frames,
+    Order,
+    Ready,
+    Said,
+    framed,
+    read_order,
+)
+
+RECEIVED_BYTES = 64 * 1024
+SCORE = 500
+"""Of a thousand: so much more likely the kernel takes a cell than its worker when there is no memory left."""
+
+
+class Inmate:
+    """Reads orders from the wire, runs the step of each on the main thread, and answers."""
+
+    def __init__(self, wire: socket.socket, machine: Machine) -> None:
+        self.wire = wire
+        self.machine = machine
+        self._frames = Frames()
+        self._speaking = Lock()
+        self._busy = False
+        self._stopped = False
+        self._allowed = resource.getrlimit(resource.RLIMIT_DATA)
+
+    def live(self) -> None:
+        """Run what is ordered until the worker hangs up, or asks to stop."""
+        self.say(Ready())
+        while not self._stopped and (body := self._next()) is not None:
+            order = read_order(body)
+            answer = self._answer(order)
+            if self._stopped:
+                return  # the attempt was taken back: nobody waits for its answer
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(Exception):  # a closed one, or one of the step's own making
+                    stream.flush()
+            self.say(answer)
+
+    def say(self, message: Said) -> None:
+        """Tell the worker, from whichever thread."""
+        with self._speaking:
+            self.wire.sendall(framed(message))
+
+    def stop(self, number: int, frame: Any) -> None:
+        """The signal to stop: the step's own code hears of it as of a cancellation, and may clean up."""
+        self._stopped = True
+        if not self._busy:
+            sys.exit()
+        raise asyncio.CancelledError("the process does not want this step any more")
+
+    def _next(self) -> bytes | None:
+        while (body := self._frames.take()) is None:
+            received = self.wire.recv(RECEIVED_BYTES)
+            if not received:
+                return None
+            self._frames.feed(received)
+        return body
+
+    def _answer(self, order: Order) -> Answer:
+        step = found(order)
+        args, kwargs = step.shape.decode(bytes(order.args))
+        signal.signal(signal.SIGTERM, self.stop)
+        self.say(Begun())
+        told = Told(self, order)
+        ATTEMPT.set(told.itself)
+        try:
+            with self._confined(order.memory):
+                value = self._call(step, args, kwargs)
+            return Done(Raw(step.shape.encode_result(value)))
+        except BaseException as error:  # whatever a step raises is its answer
+            return failed(step, order, error)
+        finally:
+            told.over = True
+
+    @contextmanager
+    def _confined(self, memory: int | None) -> Iterator[None]:
+        """While the step runs it may be stopped, and this OS process has so many bytes of its own at most."""
+        soft, hard = self._allowed
+        if memory is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, (memory if hard < 0 else min(memory, hard), hard))
+        try:
+            self._busy = True
+            yield
+        finally:
+            self._busy = False
+            if memory is not None:
+                resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+    def _call(self, step: Step[Any, Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if not iscoroutinefunction(step.function):
+            return step.function(*args, **kwargs)
+
+        async def run() -> Any:
+            task = asyncio.current_task()
+            assert task is not None
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._cancel, task)
+            return await step.function(*args, **kwargs)
+
+        return asyncio.run(run())
+
+    def _cancel(self, task: asyncio.Task[Any]) -> None:
+        self._stopped = True
+        task.cancel()
+
+
+class Told:
+    """The attempt as the step sees it, whose heartbeats go to the worker."""
+
+    def __init__(self, inmate: Inmate, order: Order) -> None:
+        self.inmate = inmate
+        self.over = False
+        self.timeout = order.timeout
+        self.deadline = inmate.machine.monotonic() + order.timeout
+        self.attempt = Attempt(
+            process=Process(id=id_bytes(order.process), kind=order.kind, key=order.process_key, input=b"[]"),
+            step=order.step,
+            number=order.number,
+            idempotency_key=order.idempotency_key,
+            extend=self._extend,
+            left=lambda: self.deadline - inmate.machine.monotonic(),
+            last_progress=payload.decode(bytes(order.last_progress)),
+            undoes=order.undoes,
+            show=_nowhere,
+        )
+
+    def itself(self) -> Attempt:
+        """The attempt."""
+        return self.attempt
+
+    def _extend(self) -> None:
+        if self.over:
+            return  # a thread that the step left behind: the cell may be in another attempt by now
+        self.deadline = self.inmate.machine.monotonic() + self.timeout
+        self.inmate.say(Beat(Raw(payload.encode(self.attempt.last_progress, limit=ATTRIBUTES_BYTES))))
+
+
+def _nowhere(name: str, raw: bytes) -> None:
+    raise DefinitionError(
+        "a hard step runs apart and cannot publish. Return the value, and publish it in the workflow."
+    )
+
+
+def found(order: Order) -> Step[Any, Any]:
+    """The step of an order, once its module is imported; raises LookupError."""
+    step = HARD.get(order.key)
+    if step is None:
+        enter(order.source)
+        step = HARD.get(order.key)
+    if step is None:
+        raise LookupError(
+            f"importing {order.source} defines no hard step {order.key}. Define it at the top of a module, always."
+        )
+    return step
+
+
+def enter(source: str) -> None:
+    """Import a part of the application; a program that would run its engine again is stopped."""
+    isolation.entering = True
+    try:
+        module_of(source)
+    finally:
+        isolation.entering = False
+
+
+def failed(step: Step[Any, Any], order: Order, error: BaseException) -> Failed:
+    """What is told of a step that raised; whether its policy retries is decided here, where the error itself is."""
+    spent = isinstance(error, MemoryError)
+    if spent and order.memory is not None:
+        told = MemoryError(
+            f"the step wanted more memory than its limit of {order.memory / 2**20:,.6g} MiB, which counts all that "
+            "its OS process has allocated. Raise memory=, or have it take less at a time"
+        )
+        told.__cause__ = error
+        error = told
+    error = answered(error)
+    return Failed(Failure.of(error, order.number), step.retry.retries(error), spent)
+
+
+def die_with(lifeline: int) -> None:
+    """When the other end of that pipe is closed the worker has died: end this OS process, and all that it started.
+
+    On Linux the kernel does it, even while this OS process is busy in C; elsewhere a thread does.
+    """
+    group = os.getpgrp()
+    if sys.platform == "linux":
+        with suppress(OSError):  # a sandbox may not know it: then the thread must do
+            fcntl.fcntl(lifeline, fcntl.F_SETOWN, -group)
+            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+    def watch() -> None:
+        os.read(lifeline, 1)  # also for a worker that died before we came here
+        os.killpg(group, signal.SIGKILL)
+
+    Thread(target=watch, name="perdure lifeline", daemon=True).start()
+
+
+def be_first_to_go() -> None:
+    """When the machine runs out of memory, have the kernel take this OS process and not its worker."""
+    score = Path("/proc/self/oom_score_adj")
+    with suppress(OSError, ValueError):
+        score.write_text(str(min(int(score.read_text()) + SCORE, 1000)))
+
+
+def main() -> NoReturn:
+    """Read the command line that the runtime wrote, and live."""
+    wire, lifeline = map(int, sys.argv[1:3])
+    for inherited in (wire, lifeline):
+        os.set_inheritable(inherited, False)
+    die_with(lifeline)
+    be_first_to_go()
+    faulthandler.enable(all_threads=False)
+    for source in sys.argv[3:]:
+        try:
+            enter(source)
+        except DefinitionError as error:  # perhaps nobody needs it here; a step that does will fail
+            sys.stderr.write(f"perdure: a cell goes on without all of {source}: {error}\n")
+    Inmate(socket.socket(fileno=wire), Machine()).live()
+    sys.exit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,376 @@
+"""The child OS processes in which hard steps run: a bounded pool, filled as there is need, with a thread for each.
+
+A cell is killed with the attempt in it: at its deadline, when its process is not in hand any more, and, after a moment
+for its clean-up, when the code takes the step back. The next call has a fresh one, from the keeper that had the calls
+made in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+from perdure import limits
+from perdure.clock import Machine
+from perdure.errors import StepCrashed
+from perdure.exhaustion import THREADS, exhausted
+from perdure.runtime.shortage import Shortages
+from perdure.runtime.steps.isolated.child import Cell
+from perdure.runtime.steps.isolated.protocol import Answer, Beat, Begun, Failed, Ready, Said
+from perdure.telemetry import Telemetry
+
+
+class HardCall:
+    """One attempt for a cell; on the event loop ``begun``, ``heard`` (of progress) and ``ended`` are told of it.
+
+    ``late`` says, in the keeper's thread, that it must not begin any more: its lease is over.
+    """
+
+    __slots__ = (
+        "begun", "ended", "given_up", "hanging", "heard", "keeper", "late", "order", "ordered", "progress", "watch",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        order: bytes,
+        begun: Callable[[], None],
+        heard: Callable[[bytes], None],
+        ended: Callable[[Answer | StepCrashed], None],
+        late: Callable[[], bool] = bool,
+    ) -> None:
+        self.late = late
+        self.order = order
+        self.begun = begun
+        self.heard = heard
+        self.ended = ended
+        self.given_up = False
+        self.hanging = False
+        self.ordered = False
+        self.keeper: Keeper | None = None
+        self.progress: bytes | None = None
+        self.watch: Any = None
+
+
+class NoCell:
+    """The system refused a cell: that was no attempt, and the call is to be made later."""
+
+    __slots__ = ("error", "resource")
+
+    def __init__(self, resource: str, error: BaseException) -> None:
+        self.resource = resource
+        self.error = error
+
+
+class Keeper:
+    """Makes calls in its cell, which is started when there is none, and ended after whatever may have harmed it.
+
+    The pool is told on its event loop: ``started`` of a cell, ``begun`` and ``heard`` of a call, ``ended`` with its
+    answer, ``left`` when the thread ends.
+    """
+
+    def __init__(self, number: int, pool: Cells) -> None:
+        self.cell: Cell | None = None
+        self.calls: SimpleQueue[HardCall | None] = SimpleQueue()
+        self._pool = pool
+        self._post = pool.post
+        pool.machine.start_thread(self._live, f"perdure cell {number}")
+
+    def _live(self) -> None:
+        try:
+            while (call := self.calls.get()) is not None:
+                answer = self._answer(call)
+                self._post(self._pool.ended, self, call, answer)
+                stopped = call.given_up and answer is not None
+                spent = isinstance(answer, Failed) and answer.spent
+                if stopped or spent or (self.cell is not None and self.cell.calls >= limits.CELL_CALLS):
+                    self._end()
+                del call, answer
+            self._end()
+            self._post(self._pool.left)
+        except RuntimeError:
+            self._end()  # the event loop is closed: nobody is left to hear it
+
+    def _answer(self, call: HardCall) -> Answer | StepCrashed | NoCell | None:
+        """Make a call, unless it was given up before; when it has crashed, its cell is gone."""
+        answer: Answer | StepCrashed | None = None
+        try:
+            while answer is None:
+                cell = self._open()
+                if cell is None:
+                    return self._died(call, before="could take up the step")
+                call.ordered = True
+                if call.given_up or call.late():
+                    return None
+                again = cell.calls > 0  # it may have died while nobody listened: then another one is asked
+                answer = self._talk(cell, call, again=again)
+        except Exception as error:  # whatever goes wrong here, the call is answered
+            self._end()
+            if not call.ordered and (resource := exhausted(error, spawning=True)) is not None:
+                return NoCell(resource, error)
+            return StepCrashed(f"no cell can be had: {type(error).__name__}: {error}. See to this machine.")
+        return answer
+
+    def _open(self) -> Cell | None:
+        """The cell, ready to be asked; None if it died before it was."""
+        if self.cell is not None and self.cell.dead:
+            self._end()
+        if self.cell is None:
+            self.cell = Cell(self._pool.sources)
+            self._post(self._pool.started)
+            if not isinstance(said(self.cell), Ready):
+                return None
+        return self.cell
+
+    def _talk(self, cell: Cell, call: HardCall, *, again: bool) -> Answer | StepCrashed | None:
+        """Hear a call through to its answer; None if the cell died before it began and another should be asked."""
+        cell.order(call.order)
+        begun = False
+        while True:
+            match said(cell):
+                case Begun():
+                    begun = True
+                    self._post(self._pool.begun, call)
+                case Beat(progress):
+                    if begun:
+                        self._tell(call, bytes(progress))
+                case Ready():
+                    pass
+                case None:
+                    if again and not (begun or call.given_up or call.hanging):
+                        self._end()
+                        return None
+                    return self._died(call, before="" if begun else "began the step")
+                case answer:
+                    return answer
+
+    def _tell(self, call: HardCall, progress: bytes) -> None:
+        """Pass a heartbeat on: one word at a time, however often a step beats."""
+        told, call.progress = call.progress, progress
+        if told is None:
+            self._post(self._pool.heard, call)
+
+    def _end(self) -> int:
+        """End the cell, if there is one; its exit code."""
+        cell, self.cell = self.cell, None
+        return 0 if cell is None else cell.end()
+
+    def _died(self, call: HardCall, *, before: str) -> StepCrashed:
+        """What is known of the death of the cell, in the middle of a call or ``before`` it did something."""
+        cell = self.cell
+        code = self._end()
+        if call.hanging:
+            return StepCrashed(
+                f"the child OS process did not begin within {limits.CELL_START_SECONDS:g} s and was killed: "
+                "importing the modules of the application hangs or is slow. Make their import quick."
+            )
+        how = f"was killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
+        text = f"the child OS process of the step {how}" + (f" before it {before}" if before else "")
+        words = "" if cell is None else cell.last_words.decode(errors="replace").strip()
+        if words:
+            return StepCrashed(f"{text}. The last that it wrote to stderr:\n{words}")
+        if code == -signal.SIGKILL:
+            return StepCrashed(f"{text}: by somebody, or by the system for want of memory. Look into its log.")
+        return StepCrashed(f"{text} and wrote nothing to stderr. Run the step's function by hand.")
+
+
+def said(cell: Cell) -> Said | None:
+    """What a cell says next; None when it has died, or when something else has written on the wire."""
+    try:
+        return cell.hear()
+    except ValueError:
+        return None
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+log = logging.getLogger("perdure")
+
+CLOSE_SECONDS = 5.0
+"""What killed cells get to be gone when a worker stops; they need milliseconds."""
+
+
+class Cells:
+    """At most ``size`` calls at once; the others wait in order. ``sources`` are what the cells import."""
+
+    def __init__(
+        self, sources: Sequence[str], telemetry: Telemetry, size: int, machine: Machine, shortages: Shortages
+    ) -> None:
+        self.sources = sources
+        self.telemetry = telemetry
+        self.machine = machine
+        self.shortages = shortages
+        self.size = size
+        self._loop = asyncio.get_running_loop()
+        self.post = self._loop.call_soon_threadsafe
+        self._waiting: deque[HardCall] = deque()
+        self._busy: dict[Keeper, HardCall] = {}
+        self._idle: dict[Keeper, asyncio.TimerHandle] = {}
+        self._numbers = 0
+        self._leaving = 0
+        self._refused: float | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._empty = asyncio.Event()
+
+    def call(self, call: HardCall) -> None:
+        """Make the call as soon as there is a cell for it."""
+        self._waiting.append(call)
+        self._next()
+
+    def give_up(self, call: HardCall, *, gently: bool) -> None:
+        """The call counts no more: it is not made, or its cell is killed; ``gently``, after a moment to clean up."""
+        if call.given_up:
+            return
+        call.given_up = True
+        if call.keeper is None or not call.ordered or call.keeper.cell is None:
+            return  # it is not made any more, and its cell, which may just be starting, is kept for others
+        cell = call.keeper.cell
+        self.telemetry.count("cells_killed")
+        if gently and call.watch is None:
+            cell.stop()
+            self._loop.call_later(limits.CELL_GRACE_SECONDS, cell.kill)
+        else:
+            cell.kill()
+
+    async def close(self) -> None:
+        """Kill what runs, and wait until nothing of it is left."""
+        self._waiting.clear()
+        if self._again is not None:
+            self._again.cancel()
+        for keeper, call in self._busy.items():
+            self.give_up(call, gently=False)
+            if keeper.cell is not None:
+                keeper.cell.kill()  # also one that is just starting
+        for keeper in [*self._busy, *self._idle]:
+            self._dismiss(keeper)
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while self._leaving:
+                    self._empty.clear()
+                    await self._empty.wait()
+        except TimeoutError:
+            log.error("%d child OS processes of hard steps do not end although they were killed", self._leaving)
+
+    def _next(self) -> None:
+        """Begin what can begin."""
+        while self._waiting:
+            if self._waiting[0].given_up:
+                self._waiting.popleft()
+                continue
+            if not self._idle and len(self._busy) >= self.size:
+                return
+            keeper = self._take()
+            if keeper is None:
+                return
+            call = self._waiting.popleft()
+            call.keeper = keeper
+            call.watch = self._loop.call_later(limits.CELL_START_SECONDS, self._hangs, call)
+            self._busy[keeper] = call
+            keeper.calls.put(call)
+
+    def held_up(self) -> bool:
+        """Whether the system has refused cells for so long that nobody should wait for one here."""
+        return self._refused is not None and self._loop.time() - self._refused >= limits.SHORTAGE_WAIT_SECONDS
+
+    def _short(self, resource: str, error: BaseException) -> None:
+        """The system has refused a cell, or its thread: try again soon."""
+        self.shortages.refused(resource, error)
+        if self._refused is None:
+            self._refused = self._loop.time()
+        if self._again is None:
+            self._again = self._loop.call_later(limits.SHORTAGE_AGAIN_SECONDS, self._try_again)
+
+    def _try_again(self) -> None:
+        self._again = None
+        if not self._waiting:
+            self._refused = None  # whoever comes next finds out
+        self._next()
+
+    def _take(self) -> Keeper | None:
+        """A keeper, or None while the system refuses it."""
+        if self._idle:
+            keeper, leaving = self._idle.popitem()  # the one used last, so that the others may go
+            leaving.cancel()
+            return keeper
+        try:
+            keeper = Keeper(self._numbers + 1, self)
+        except (RuntimeError, MemoryError) as error:
+            self._short(THREADS, error)
+            return None
+        self._numbers += 1
+        return keeper
+
+    def _dismiss(self, keeper: Keeper) -> None:
+        leaving = self._idle.pop(keeper, None)
+        if leaving is not None:
+            leaving.cancel()
+        self._leaving += 1
+        keeper.calls.put(None)
+
+    def _hangs(self, call: HardCall) -> None:
+        """A cell has not begun in its time."""
+        self.telemetry.count("cells_killed")
+        call.hanging = True
+        if call.keeper is not None and call.keeper.cell is not None:
+            call.keeper.cell.kill()
+
+    # -- what a cell's thread tells --------------------------------------------------------------------------------
+
+    def started(self) -> None:
+        """A cell was started."""
+        self.telemetry.count("cells_started")
+
+    def begun(self, call: HardCall) -> None:
+        """The code is imported: the attempt begins, and its time with it."""
+        self._unwatch(call)
+        self._refused = None
+        if not call.given_up:
+            call.begun()
+
+    def heard(self, call: HardCall) -> None:
+        """The step is alive, and has perhaps come further."""
+        progress, call.progress = call.progress, None
+        if progress is not None and not call.given_up:
+            call.heard(progress)
+
+    def ended(self, keeper: Keeper, call: HardCall, answer: Answer | StepCrashed | NoCell | None) -> None:
+        """The call is answered, or its cell has died; without an answer it was not made."""
+        self._unwatch(call)
+        if isinstance(answer, NoCell):
+            self._not_made(keeper, call, answer)
+            return
+        if isinstance(answer, StepCrashed) and not (call.given_up or call.hanging):
+            self.telemetry.count("cells_crashed")
+        del self._busy[keeper]
+        self._idle[keeper] = self._loop.call_later(limits.CELL_IDLE_SECONDS, self._dismiss, keeper)
+        self._next()
+        if answer is not None:
+            call.ended(answer)
+
+    def _not_made(self, keeper: Keeper, call: HardCall, answer: NoCell) -> None:
+        """The system refused a cell: the call is made again when there is one, and nothing has been tried."""
+        del self._busy[keeper]
+        self._idle[keeper] = self._loop.call_later(limits.CELL_IDLE_SECONDS, self._dismiss, keeper)
+        call.keeper = None
+        if not call.given_up:
+            self._waiting.appendleft(call)
+        self._short(answer.resource, answer.error)
+
+    def left(self) -> None:
+        """A keeper has ended, and its cell with all that was in it."""
+        self._leaving -= 1
+        self._empty.set()
+
+    def _unwatch(self, call: HardCall) -> None:
+        if call.watch is not None:
+            call.watch.cancel()
+            call.watch = None

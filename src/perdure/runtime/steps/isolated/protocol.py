@@ -1,0 +1,147 @@
+"""The wire between a worker and its cells: messages as JSON, each after its length in four bytes.
+
+Arguments, results and progress travel as the payloads that they are: no pickle, and nothing is encoded twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from msgspec import Raw, Struct, json
+
+from perdure import limits
+from perdure.authoring.attempt import Attempt
+from perdure.authoring.step import Step
+from perdure.kernel import payload
+from perdure.kernel.failure import Failure
+from perdure.kernel.stored import MALFORMED
+
+T = TypeVar("T")
+FRAME_BYTES = 32 * 1024 * 1024
+"""More than any message can have, unless payloads may be larger: a longer one is no message."""
+
+
+class Order(Struct, omit_defaults=True):
+    """What the worker asks of a cell: one attempt of one step, with all that the step may know about it."""
+
+    source: str
+    key: str
+    memory: int | None
+    args: Raw
+    step: str
+    number: int
+    idempotency_key: str
+    process: str
+    kind: str
+    process_key: str | None
+    timeout: float
+    last_progress: Raw
+    undoes: str | None = None
+
+
+class Ready(Struct, tag=True):
+    """The cell has imported the application and waits for orders."""
+
+
+class Begun(Struct, tag=True):
+    """The cell has found the step and read the arguments: the step's time begins."""
+
+
+class Beat(Struct, tag=True):
+    """A heartbeat of the step, with what it has reported last."""
+
+    progress: Raw
+
+
+class Done(Struct, tag=True):
+    """The step has answered."""
+
+    result: Raw
+
+
+class Failed(Struct, tag=True):
+    """The step has raised. ``retries``: its policy allows another attempt; ``spent``: so that this cell must go."""
+
+    failure: Failure
+    retries: bool
+    spent: bool = False
+
+
+Answer = Done | Failed
+Said = Ready | Begun | Beat | Done | Failed
+
+_encode = json.Encoder().encode
+_order: Callable[[bytes], Order] = json.Decoder(Order).decode
+_said: Callable[[bytes], Said] = json.Decoder(Ready | Begun | Beat | Done | Failed).decode
+
+
+def order(step: Step[Any, Any], args: bytes, attempt: Attempt) -> bytes:
+    """The message that orders an attempt."""
+    confined = step.hard
+    if confined is None:
+        raise TypeError(f"{step} is not a hard step")
+    return framed(
+        Order(
+            source=confined.source,
+            key=confined.key,
+            memory=confined.memory,
+            args=Raw(args),
+            step=step.name,
+            number=attempt.number,
+            idempotency_key=attempt.idempotency_key,
+            process=attempt.process,
+            kind=attempt.kind,
+            process_key=attempt.key,
+            timeout=step.timeout,
+            last_progress=Raw(payload.encode(attempt.last_progress)),
+            undoes=attempt.undoes,
+        )
+    )
+
+
+def framed(message: Order | Said) -> bytes:
+    """A message as it goes over the wire."""
+    body = _encode(message)
+    return len(body).to_bytes(4, "big") + body
+
+
+def read_order(body: bytes) -> Order:
+    """The order in a frame; raises ValueError if it is none of ours."""
+    return _read(_order, body)
+
+
+def read_said(body: bytes) -> Said:
+    """What a cell says in a frame; raises ValueError if it is none of ours: something else has written on the wire."""
+    return _read(_said, body)
+
+
+def _read(decode: Callable[[bytes], T], body: bytes) -> T:
+    try:
+        return decode(body)
+    except MALFORMED as error:
+        raise ValueError(f"no message: {error}") from error
+
+
+class Frames:
+    """Bytes that come in as they like, taken out message by message."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, received: bytes) -> None:
+        """Add what has come in."""
+        self._bytes += received
+
+    def take(self) -> bytes | None:
+        """The next whole message, or None; raises ValueError if there can be none."""
+        if len(self._bytes) < 4:
+            return None
+        length = int.from_bytes(self._bytes[:4], "big")
+        if length > max(FRAME_BYTES, 2 * limits.PAYLOAD_BYTES):
+            raise ValueError(f"a message of {length:,} bytes")
+        if len(self._bytes) < 4 + length:
+            return None
+        body = bytes(self._bytes[4 : 4 + length])
+        del self._bytes[: 4 + length]
+        return body

@@ -1,0 +1,194 @@
+"""The context of a sweep: what each sweep is given to do its round, and the rows it must look at, page after page."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from msgspec.structs import replace
+
+from perdure import limits
+from perdure.authoring.registry import Registry
+from perdure.clock import Machine
+from perdure.exhaustion import exhausted
+from perdure.futures import asked
+from perdure.kernel.child import beforehand, without_orders
+from perdure.kernel.commit import Commit, CommitAnswer, Verdict
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Process
+from perdure.kernel.soundness import Finding
+from perdure.kernel.worker import Worker
+from perdure.runtime.committer import Committer
+from perdure.runtime.heartbeat import Incarnation
+from perdure.runtime.store_time import StoreTime
+from perdure.store.base import Overdue, Pruned, Search, Store, switch
+from perdure.telemetry import Telemetry
+
+log = logging.getLogger("perdure")
+
+
+class Ward:
+    """The store, the committer, the clock and the counters. Sweeps decide by the kernel and write by commits.
+
+    ``found`` is told of findings, ``taken`` of every process that a sweep took from whoever held it, with the token
+    that it has now, and ``undue`` of those that this worker must take in hand before they are due; ``steady`` says
+    whether our own beats have come through long enough to judge those of others. ``pages`` are the rows that are
+    overdue, for each way of being so, and where its sweep is among them; ``pruned`` is what was removed last, and
+    where to go on.
+    """
+
+    def __init__(
+        self,
+        incarnation: Incarnation,
+        store: Store,
+        registry: Registry,
+        committer: Committer,
+        time: StoreTime,
+        machine: Machine,
+        telemetry: Telemetry,
+        *,
+        retention: float,
+        key_retention: float,
+    ) -> None:
+        self.incarnation = incarnation
+        self.store = store
+        self.registry = registry
+        self.committer = committer
+        self.time = time
+        self.machine = machine
+        self.telemetry = telemetry
+        self.retention = retention
+        self.key_retention = key_retention
+        self.found: Callable[[Finding], None] = lambda finding: None
+        self.taken: Callable[[bytes, int | None], None] = lambda process, token: None
+        self.undue: Callable[[Iterable[bytes]], None] = lambda processes: None
+        self.steady: Callable[[], bool] = lambda: True
+        self.pruned = Pruned(0, 0)
+        self.pages = {what: Pages(store, what) for what in Overdue}
+        self._workers: list[Worker] = []
+        self._workers_at = -math.inf
+        self._left: set[str] = set()
+        self._undecided: dict[bytes, int] = {}
+
+    async def workers(self, seconds: float = 0.0) -> list[Worker]:
+        """The incarnations that have not ended, as they were at most so many seconds ago."""
+        now = self.time.monotonic()
+        if now - self._workers_at >= seconds:
+            self._workers = await self.store.workers()
+            self._workers_at = now
+        return self._workers
+
+    def offers(self) -> list[bytes]:
+        """What the incarnations that have not ended say of themselves, as they were when they were last looked for."""
+        return [worker.hosts for worker in self._workers if worker.id != self.incarnation.id]
+
+    @contextmanager
+    def each(self, row: Process, *through: type[Exception]) -> Iterator[None]:
+        """What fails in here fails for this row alone: that is told, once, and keeps no other row waiting.
+
+        ``through`` are errors that are not the row's own, such as StoreUnavailable where the store is asked.
+        """
+        try:
+            yield
+        except Exception as error:
+            if exhausted(error) or isinstance(error, through):
+                raise
+            if self._undecided.get(row.id) == row.version:
+                return
+            if len(self._undecided) >= limits.SWEEP_ROWS:
+                self._undecided.clear()
+            self._undecided[row.id] = row.version
+            text = (
+                f"process {id_text(row.id)} ({row.kind}) is left as it is, since nothing can be decided about it: "
+                f"{type(error).__name__}: {error}. Look at it with `perdure show`; `perdure terminate` ends it"
+            )
+            self.telemetry.count("records_unsound")
+            self.found(Finding("row_undecided", row.id, text))
+
+    async def may_recover(self, found: str) -> bool:
+        """Whether what was found may be recovered; while a person has paused that, it is reported and left alone."""
+        row = await switch(self.store)
+        if row.blocked_at is None:
+            self._left.clear()
+            return True
+        if found not in self._left:
+            self._left.add(found)
+            why = row.blocked_why or "(nobody has said why)"
+            by = f"automatic recovery is paused by {row.blocked_by or 'somebody'} because: {why}"
+            log.warning("%s: left alone, since %s. `perdure recovery resume` ends it", found, by)
+        return False
+
+    async def _written(self, commit: Commit) -> CommitAnswer:
+        letters = beforehand(commit.sends)
+        # If we die here some of a large family have heard of an end that their parent has still to come to: it is held,
+        # over its deadline, and the next round ends it.
+        for first in range(0, len(letters), limits.OUTBOX_RECORDS):
+            portion = letters[first : first + limits.OUTBOX_RECORDS]
+            await asyncio.gather(*(asked(self.committer.send, letter) for letter in portion))
+        if letters:
+            commit = replace(commit, sends=without_orders(commit.sends))
+        answer: CommitAnswer = await asked(self.committer.commit, commit)
+        return answer
+
+    async def write(self, commits: Sequence[Commit]) -> list[Commit]:
+        """Have commits written; the answer is those that applied. A lost race is nobody's fault and not counted."""
+        given = await asyncio.gather(*(self._written(commit) for commit in commits), return_exceptions=True)
+        applied = []
+        for commit, answer in zip(commits, given, strict=True):
+            if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
+                applied.append(commit)
+                if commit.after.token > commit.token:
+                    self.taken(commit.after.id, commit.after.token)
+        return applied
+
+
+class Pages:
+    """Where a sweep is among the rows that are overdue in one way.
+
+    The next round goes on behind the last row of a full page, whatever became of the rows before it: those that cannot
+    be freed now, or need not be, hide nobody. After the last page comes the first.
+    """
+
+    def __init__(self, store: Store, what: Overdue, owner: bytes | None = None) -> None:
+        self._store = store
+        self._what = what
+        self._owner = owner
+        self._after: tuple[int, bytes] | None = None
+        self._after_pair: tuple[str, str] | None = None
+
+    @property
+    def more(self) -> bool:
+        """Whether the last page was full, so that there may be another one behind it."""
+        return self._after is not None or self._after_pair is not None
+
+    async def next(self) -> list[Process]:
+        """Read the next page."""
+        limit = limits.SWEEP_ROWS
+        rows = await self._store.search(
+            Search(overdue=self._what, owner=self._owner, limit=limit, after=self._after, after_pair=self._after_pair)
+        )
+        self.rewind()
+        if self._what is Overdue.UNHOSTED:
+            pairs = {(row.kind, row.code) for row in rows}
+            self._after_pair = max(pairs, key=_bytes) if len(pairs) >= limit else None
+        elif len(rows) >= limit:
+            self._after = _key(self._what, rows[-1])
+        return rows
+
+    def rewind(self) -> None:
+        """Begin with the first page again."""
+        self._after = self._after_pair = None
+
+
+def _key(what: Overdue, row: Process) -> tuple[int, bytes]:
+    """What the rows are ordered by; inboxes only by the id."""
+    at = row.deadline if what is Overdue.EXPIRED else row.due_at
+    return (at or 0, row.id)
+
+
+def _bytes(pair: tuple[str, str]) -> tuple[bytes, bytes]:
+    """A pair as databases order it."""
+    return (pair[0].encode(), pair[1].encode())

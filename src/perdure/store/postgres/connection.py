@@ -1,0 +1,358 @@
+"""One connection to PostgreSQL that comes back by itself, used by one caller at a time.
+
+A write is never cancelled and never awaited under a timeout: whoever stops waiting leaves it to end by itself, and a
+connection that stays silent is aborted (no cancel request), which leaves the outcome unknown (rules 5 and 7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import asyncpg
+
+from perdure.clock import Machine
+from perdure.errors import StoreError, StoreTooOld, StoreUnavailable
+from perdure.limits import CONNECT_SECONDS, RECONNECT_CAP_SECONDS, RECONNECT_FIRST_SECONDS, SILENT_CONNECTION_SECONDS
+from perdure.store.postgres.error import reconnects, retries, stale, translated
+from perdure.store.postgres.url import Address, reached
+from perdure.store.query import load
+
+CLASH_RETRIES = 20
+CLASH_SECONDS = 0.01
+
+# Found within 10 s: 4 s of silence, then three probes 2 s apart; unanswered data is given up after 8 s.
+_KEEPALIVE = {"TCP_KEEPIDLE": 4, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 8_000}
+_SERVER_KEEPALIVE = {
+    "tcp_keepalives_idle": "4",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "8000",
+}
+_FIXED = {"search_path": "pg_catalog, pg_temp"}
+"""Whatever the URL or the login says: no name of ours, or of the driver's, means what others have put somewhere."""
+
+
+async def connect(address: Address, purpose: str) -> asyncpg.Connection[asyncpg.Record]:
+    """A fresh connection with our codec, search path and keepalives; raises what the driver raises."""
+    connection = await plain(address, purpose, _FIXED)
+    try:
+        async with on_a_fixed_path(connection, address):
+            # Ids are 16 raw bytes here, and uuid there.
+            await connection.set_type_codec("uuid", schema="pg_catalog", encoder=_whole, decoder=bytes, format="binary")
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+@asynccontextmanager
+async def on_a_fixed_path(connection: asyncpg.Connection[asyncpg.Record], address: Address) -> AsyncIterator[None]:
+    """For what the driver asks by queries of its own: behind a pooler the session's path is not ours to set."""
+    if not address.pooled:
+        yield
+        return
+    async with connection.transaction():
+        await connection.execute(load("postgres")["fixed_path"])
+        yield
+
+
+async def plain(
+    address: Address, purpose: str, own: Mapping[str, str] = MappingProxyType({}), **settings: Any
+) -> asyncpg.Connection[asyncpg.Record]:
+    """A fresh connection with our keepalives and nothing else but these settings; raises what the driver raises."""
+    direct: dict[str, Any] = {"server_settings": {"application_name": f"perdure {purpose}", **_SERVER_KEEPALIVE, **own}}
+    pooled: dict[str, Any] = {"statement_cache_size": 0}
+    connection = await reached(
+        address,
+        timeout=CONNECT_SECONDS,
+        max_cached_statement_lifetime=0,
+        **(pooled if address.pooled else direct),
+        **settings,
+    )
+    try:
+        _keep_alive(connection)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+def _whole(id: bytes) -> bytes:
+    if len(id) != 16:
+        raise ValueError(f"an id has 16 bytes, this one {len(id)}")
+    return id
+
+
+def _keep_alive(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Let the system find a dead peer; set on a duplicate, since a loop's own socket may not allow it."""
+    transport: asyncio.Transport = connection._transport
+    known = transport.get_extra_info("socket")
+    if known is None or known.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    with socket.socket(fileno=os.dup(known.fileno())) as duplicate:
+        duplicate.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE.items():
+            if hasattr(socket, name):
+                duplicate.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+class Backoff:
+    """How long to wait before the next attempt to connect: doubled each time, with jitter, up to a cap."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._failed = 0
+
+    def reset(self) -> None:
+        """The attempt went well."""
+        self._failed = 0
+
+    def failed(self) -> float:
+        """The attempt failed; the answer is how many seconds to wait."""
+        wait = min(RECONNECT_FIRST_SECONDS * 2.0**self._failed, RECONNECT_CAP_SECONDS)
+        self._failed = min(self._failed + 1, 30)
+        return wait * (0.5 + self._machine.random())
+
+
+class Request(NamedTuple):
+    """A statement that waits for its turn, and the future that gets its rows; ``check`` may refuse it at the last."""
+
+    sql: str
+    given: tuple[Any, ...]
+    check: Callable[[], None] | None
+    answer: asyncio.Future[list[asyncpg.Record]]
+    name: str
+
+
+class Link:
+    """A connection for one purpose, opened when it is first needed and again after it was lost."""
+
+    def __init__(self, address: Address, machine: Machine, queries: Mapping[str, str], purpose: str) -> None:
+        self.patience = SILENT_CONNECTION_SECONDS
+        self.met: Callable[[asyncpg.Connection[asyncpg.Record]], Awaitable[None]] | None = None
+        self._address = address
+        self._machine = machine
+        self._queries = queries
+        self._purpose = purpose
+        self._backoff = Backoff(machine)
+        self._not_before = 0.0
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        self._requests: deque[Request] = deque()
+        self._busy = False
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._asked_at: float | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def rows(self, name: str, *given: Any, check: Callable[[], None] | None = None) -> list[asyncpg.Record]:
+        """The rows that a named query answers. StoreUnavailable: what became of a write is unknown.
+
+        ``check`` is called just before the statement is sent, on whichever connection, and raises if it must not be.
+        """
+        return await self.fetch(self._queries[name], *given, check=check, name=name)
+
+    async def fetch(
+        self, sql: str, *given: Any, check: Callable[[], None] | None = None, name: str = ""
+    ) -> list[asyncpg.Record]:
+        """The rows that a statement answers: see :meth:`rows`."""
+        request = Request(sql, given, check, asyncio.get_running_loop().create_future(), name)
+        self._requests.append(request)
+        if not self._busy:
+            self._busy = True
+            self._quiet.clear()
+            Uncancelled(self._serve())
+        # If the caller is cancelled here the statement goes on: a COMMIT is never cancelled.
+        return await request.answer
+
+    async def row(self, name: str, *given: Any) -> asyncpg.Record:
+        """The one row that a named query answers."""
+        return (await self.rows(name, *given))[0]
+
+    def ready(self) -> None:
+        """Connect when the first statement comes."""
+        self._closed = False
+
+    async def open(self, connection: asyncpg.Connection[asyncpg.Record] | None = None) -> None:
+        """Connect now, so that a wrong address is told at once, or use what was connected; raises StoreError."""
+        self._closed = False
+        try:
+            await self._connected(connection)
+        except Exception as error:
+            raise translated(error, self._address.shown) from error
+
+    async def close(self) -> None:
+        """Let go of the connection after what is under way, or by force if that does not end."""
+        self._closed = True
+        waiting = asyncio.ensure_future(self._quiet.wait())
+        await asyncio.wait([waiting], timeout=self.patience)
+        waiting.cancel()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await ended(connection)
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    async def _serve(self) -> None:
+        """Send what has been asked for, one after the other, until there is nothing left."""
+        while self._requests:
+            sql, given, check, answer, name = self._requests.popleft()
+            try:
+                found = await self._tried(sql, given, check)
+            except Exception as error:
+                if not answer.done():
+                    answer.set_exception(self._meant(error, name))
+            except asyncio.CancelledError:
+                answer.cancel()  # the event loop ends
+            else:
+                if not answer.done():
+                    answer.set_result(found)
+        self._busy = False
+        self._quiet.set()
+
+    def _meant(self, error: Exception, query: str) -> StoreError:
+        """The store's own error; tables that were there at the opening, and are gone, may come back."""
+        meant = translated(error, self._address.shown, query)
+        if isinstance(meant, StoreTooOld) and self.met is not None:
+            return StoreUnavailable(
+                f"{meant}; the tables were there before: it is tried again until they are there again"
+            )
+        return meant
+
+    async def _tried(self, sql: str, given: tuple[Any, ...], check: Callable[[], None] | None) -> list[asyncpg.Record]:
+        """The answer to a statement, sent again while it clashes with other transactions."""
+        left = CLASH_RETRIES
+        fresh = False
+        while True:
+            connection: Any = self._connection
+            if connection is None or connection.is_closed():
+                # In a task, since the driver connects under timeouts, which need one.
+                connection = await asyncio.ensure_future(self._connected())
+            if check is not None:
+                check()
+            self._asked()
+            try:
+                found: list[asyncpg.Record] = await connection.fetch(sql, *given)
+                return found
+            except asyncpg.PostgresError as error:
+                left -= 1
+                if reconnects(error):
+                    connection.terminate()
+                elif stale(error) and not fresh:
+                    connection.terminate()
+                    fresh = True
+                    continue
+                if not retries(error) or not left:
+                    raise
+            except asyncpg.InternalClientError:
+                connection.terminate()  # the server said goodbye between two statements, and the driver still listens
+                raise
+            finally:
+                self._asked_at = None
+            await asyncio.sleep(CLASH_SECONDS * (0.5 + self._machine.random()))
+
+    def _asked(self) -> None:
+        """Note that the server owes an answer, and see to it that its silence is noticed."""
+        loop = asyncio.get_running_loop()
+        self._asked_at = loop.time()
+        if self._watch is None:
+            self._watch = loop.call_later(self.patience, self._look)
+
+    def _look(self) -> None:
+        """Abort a connection that has been silent for too long; look again as long as there is an answer to come."""
+        self._watch = None
+        if self._asked_at is None or self._connection is None:
+            return
+        loop = asyncio.get_running_loop()
+        left = self._asked_at + self.patience - loop.time()
+        if left > 0:
+            self._watch = loop.call_later(left, self._look)
+        else:
+            self._connection.terminate()
+
+    async def _connected(
+        self, connection: asyncpg.Connection[asyncpg.Record] | None = None
+    ) -> asyncpg.Connection[asyncpg.Record]:
+        if self._closed:
+            raise StoreError("the store is closed; open it before using it")
+        await asyncio.sleep(max(0.0, self._not_before - self._machine.monotonic()))
+        try:
+            connection = connection or await connect(self._address, self._purpose)
+            if self._address.pooled:
+                await self._typed(connection)
+            if self.met is not None:
+                await self._introduced(connection, self.met)
+        except Exception:
+            self._not_before = self._machine.monotonic() + self._backoff.failed()
+            raise
+        self._backoff.reset()
+        self._connection = connection
+        return connection
+
+    async def _typed(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+        """Let the driver look up our types now, where no path of the login's leads it astray."""
+        async with self._guarded(connection), on_a_fixed_path(connection, self._address):
+            await connection.fetchrow(self._queries["types"])
+
+    async def _introduced(
+        self,
+        connection: asyncpg.Connection[asyncpg.Record],
+        met: Callable[[asyncpg.Connection[asyncpg.Record]], Awaitable[None]],
+    ) -> None:
+        """Have a new connection looked at before it is used."""
+        async with self._guarded(connection):
+            await met(connection)
+
+    @asynccontextmanager
+    async def _guarded(self, connection: asyncpg.Connection[asyncpg.Record]) -> AsyncIterator[None]:
+        """Cut a new connection that is silent, or of no use."""
+        silent = asyncio.get_running_loop().call_later(self.patience, connection.terminate)
+        try:
+            yield
+        except BaseException:
+            connection.terminate()
+            raise
+        finally:
+            silent.cancel()
+
+
+class Uncancelled:
+    """Runs a coroutine without a task: it begins at once, inside its maker, and nobody can cancel it.
+
+    A task would begin in the next round of the event loop, and be done one round before its awaiter hears of it:
+    on an idle system those two rounds are a tenth of what a commit takes.
+    """
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
+        self._work = work
+        self._go(None)
+
+    def _go(self, _: object) -> None:
+        try:
+            awaited = self._work.send(None)
+        except StopIteration:
+            return
+        if awaited is None:
+            asyncio.get_running_loop().call_soon(self._go, None)
+            return
+        # The protocol between a coroutine and what runs it: a future is yielded with this mark set.
+        awaited._asyncio_future_blocking = False
+        awaited.add_done_callback(self._go)
+
+
+async def ended(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Say goodbye to the server, or cut the connection if it does not listen."""
+    try:
+        await connection.close(timeout=2.0)
+    except Exception:
+        connection.terminate()

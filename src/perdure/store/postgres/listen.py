@@ -1,0 +1,148 @@
+"""A worker's presence on PostgreSQL: one connection that listens for hints and holds the locks that prove life.
+
+While its session stands, the advisory locks of the incarnations enlisted here are taken; the system frees them when
+this OS process dies. It exists on direct connections only: behind a transaction pooler there is no session to hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import asyncpg
+
+from perdure.clock import Machine
+from perdure.errors import StoreError
+from perdure.store.notifications import Heard, Hearers, News, Stop, of_channel
+from perdure.store.postgres.connection import Backoff, connect, ended
+from perdure.store.postgres.error import translated
+from perdure.store.postgres.url import Address
+
+
+def worker_lock(worker: bytes) -> int:
+    """The advisory lock of an incarnation: the last 8 bytes of its id, which are chance."""
+    return int.from_bytes(worker[8:], "big", signed=True)
+
+
+class Presence:
+    """Keeps its connection alive by itself from :meth:`open` to :meth:`close`.
+
+    ``standing_since`` is the monotonic time since which sessions are known to stand: at the first connection the
+    begin of the oldest presence there is (a restart or a crash would have ended it, and a standby takes none), later
+    the time at which our own came back; infinity while it is lost (no time is then long enough after it), None before
+    it was opened.
+    """
+
+    def __init__(self, address: Address, machine: Machine, queries: Mapping[str, str]) -> None:
+        self.standing_since: float | None = None
+        self._address = address
+        self._machine = machine
+        self._queries = queries
+        self._held: set[int] = set()
+        self._hearers = Hearers()
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        self._turn = asyncio.Lock()
+        self._lost = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Connect and listen; raises StoreError if that fails the first time."""
+        try:
+            self.standing_since = await self._oldest(await self._establish())
+        except Exception as error:
+            raise translated(error, self._address.shown) from error
+        self._task = asyncio.create_task(self._keep(), name="perdure presence")
+
+    async def close(self) -> None:
+        """Stop listening and free all locks."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        connection, self._connection = self._connection, None
+        self._held.clear()
+        self.standing_since = None
+        if connection is not None:
+            connection.remove_termination_listener(self._ended)
+            await ended(connection)
+
+    def watch(self, heard: Heard) -> Stop:
+        """Call ``heard`` with news as they arrive; the answer stops it."""
+        return self._hearers.add(heard)
+
+    async def hold(self, worker: bytes) -> bool:
+        """Take the lock of an incarnation and keep it over reconnects; false if it cannot be had now."""
+        lock = worker_lock(worker)
+        async with self._turn:
+            if lock in self._held:
+                return True
+            if not await self._asked("hold_lock", lock):
+                return False
+            self._held.add(lock)
+            return True
+
+    async def free(self, worker: bytes) -> None:
+        """Let go of an incarnation's lock, if it is held here."""
+        lock = worker_lock(worker)
+        async with self._turn:
+            if lock in self._held:
+                self._held.discard(lock)
+                await self._asked("free_lock", lock)
+
+    async def _asked(self, query: str, lock: int) -> bool:
+        connection = self._connection
+        if connection is None or connection.is_closed():
+            return False
+        try:
+            answer: bool = await connection.fetchval(self._queries[query], lock)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            connection.terminate()
+            return False
+        return answer
+
+    async def _keep(self) -> None:
+        backoff = Backoff(self._machine)
+        while True:
+            await self._lost.wait()
+            try:
+                await self._establish()
+            except Exception:  # whatever the driver makes of it: this connection must always come back
+                self._lost.set()
+                await asyncio.sleep(backoff.failed())
+                continue
+            backoff.reset()
+            # Whatever was told meanwhile was missed.
+            self._hearers.tell(News(some_due=True, some_done=True, some_published=True))
+
+    async def _oldest(self, connection: asyncpg.Connection[asyncpg.Record]) -> float:
+        """Since when the oldest presence on this server stands, in our monotonic time; it may be our own."""
+        seconds: float = await connection.fetchval(self._queries["oldest_presence"])
+        return self._machine.monotonic() - seconds
+
+    async def _establish(self) -> asyncpg.Connection[asyncpg.Record]:
+        connection = await connect(self._address, "presence")
+        self._lost.clear()
+        connection.add_termination_listener(self._ended)
+        try:
+            for channel in ("due", "done", "told", "published"):
+                await connection.add_listener(f"{self._address.schema}_{channel}", self._heard)
+            async with self._turn:
+                for lock in self._held:
+                    if not await connection.fetchval(self._queries["hold_lock"], lock):
+                        # The server still keeps the lost session: come back until it has let go of the lock.
+                        raise StoreError("the lock is still held by the session that was lost; it is tried again")
+                self._connection = connection
+        except BaseException:
+            connection.terminate()
+            raise
+        self.standing_since = self._machine.monotonic()
+        return connection
+
+    def _ended(self, connection: Any) -> None:
+        self.standing_since = math.inf
+        self._lost.set()
+
+    def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:
+        self._hearers.tell(of_channel(channel.rpartition("_")[2], str(payload)))

@@ -1,0 +1,388 @@
+"""The store on PostgreSQL: many machines, one schema, one round trip for a batch.
+
+Four connections, each for one purpose: one writes (starts, sends, claims, commits), one is kept for beats, one reads,
+and one listens and holds the worker's lock. With ``pooler=transaction`` in the URL the last one is not there: hints
+and instant evidence of death need a session of one's own. People's searches, which may take long, get a connection of
+their own when the first of them comes, so that no result and no sweep waits behind them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import astuple, replace
+
+from perdure import limits
+from perdure.clock import Machine
+from perdure.kernel.child import is_task
+from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, Verdict
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.message import Message, SendAnswer, Waiting
+from perdure.kernel.process import Process, Status
+from perdure.kernel.stored import Types
+from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.store.base import Pruned, Record, Search
+from perdure.store.failover import Line, Lineage, SetBehind
+from perdure.store.migrate import ahead, outgrown, steps
+from perdure.store.notifications import Heard, Stop
+from perdure.store.postgres import records as row
+from perdure.store.postgres.connection import Link
+from perdure.store.postgres.listen import Presence
+from perdure.store.postgres.records import (
+    commit_alone,
+    commit_records,
+    first_messages,
+    id_of,
+    outward_alone,
+    outward_records,
+    search_columns,
+    send_columns,
+    start_records,
+)
+from perdure.store.postgres.roles import narrowed
+from perdure.store.postgres.schema import prepare, queries
+from perdure.store.postgres.url import address_of
+
+log = logging.getLogger("perdure")
+
+BEATS_A_LOOK = 10
+
+
+class PostgresStore:
+    """The store protocol on PostgreSQL 13 and later; what each method promises stands in ``store/base.py``."""
+
+    def __init__(self, url: str, *, machine: Machine | None = None) -> None:
+        self.url = url
+        self._address = address_of(url)
+        self._machine = machine = machine or Machine()
+        sql = self._sql = dict(queries(self._address.schema))
+        self._writes = Link(self._address, machine, sql, "writes")
+        self._beats = Link(self._address, machine, sql, "beats")
+        self._reads = Link(self._address, machine, sql, "reads")
+        self._searches = Link(self._address, machine, sql, "searches")
+        self._searches.patience = limits.SEARCH_SECONDS
+        self._presence = Presence(self._address, machine, sql)
+        self.lineage = Lineage(machine, sql)
+        self._looking_back = asyncio.Lock()
+        self.schema = len(steps("postgres"))
+        self._ahead = 0
+        self._beaten = 0
+        for link in (self._writes, self._beats, self._reads, self._searches):
+            link.met = self.lineage.met
+
+    @property
+    def standing_since(self) -> float | None:
+        """Since when sessions of ours are known to stand (monotonic; infinity: lost); None behind a pooler."""
+        return self._presence.standing_since
+
+    async def open(self, *, migrate: bool = True) -> None:
+        """Connect; create or migrate the schema under a lock, or raise StoreTooOld if ``migrate`` is false."""
+        reached, connection = await prepare(self._address, migrate=migrate, found=self._narrow)
+        self._ahead = ahead("postgres", reached)
+        try:
+            await self._writes.open(connection)
+            for link in (self._beats, self._reads):
+                await link.open()
+            self._searches.ready()
+            if (await self._reads.row("only_reads"))["only_reads"]:
+                # A standby takes no LISTEN and nothing that is written; what is asked of it to see is answered.
+                log.info(
+                    "%s only reads: processes can be seen there, and nothing can be told or run", self._address.shown
+                )
+            elif not self._address.pooled:
+                await self._presence.open()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _narrow(self, connection: Any) -> None:
+        """Ask by what the login may call, from here on."""
+        self._sql |= {**queries(self._address.schema), **await narrowed(connection, self._address)}
+
+    async def close(self) -> None:
+        """Let go of every connection and lock. Safe to call twice."""
+        for link in (self._writes, self._beats, self._reads, self._searches):
+            await link.close()
+        await self._presence.close()
+
+    async def now(self) -> int:
+        """The store's time, which never runs backward."""
+        now: int = (await self._reads.row("now"))["now"]
+        return now
+
+    async def start(self, starts: Sequence[Start]) -> list[StartAnswer]:
+        """Store new processes. A second start with the same (kind, key) changes nothing (rule 24)."""
+        answers = await self._start(starts) if starts else []
+        self.lineage.started(starts, answers)
+        return answers
+
+    async def _start(self, starts: Sequence[Start]) -> list[StartAnswer]:
+        if all(start.process.key is None for start in starts):
+            return await self._started(starts)
+        # Two starters with crossed keys must not deadlock: they insert in one order.
+        keys = [(start.process.kind, start.process.key or "") for start in starts]
+        order = sorted(range(len(starts)), key=keys.__getitem__)
+        ordered = [starts[place] for place in order]
+        answers = await self._started(ordered)
+        return [answer for _, answer in sorted(zip(order, answers, strict=True), key=lambda pair: pair[0])]
+
+    async def _started(self, starts: Sequence[Start]) -> list[StartAnswer]:
+        letters = first_messages(starts)
+        if letters is None:
+            return row.start_answers(starts, await self._writes.row("start", *start_records(starts)))
+        return row.start_answers(starts, await self._writes.row("start_telling", *start_records(starts), letters))
+
+    async def send(self, messages: Sequence[Message]) -> list[SendAnswer]:
+        """Put messages into inboxes, giving each its number; unowned running targets become due now."""
+        if not messages:
+            return []
+        columns = send_columns(messages)
+        room = limits.INBOX_RECORDS, limits.INBOX_BYTES
+        if len(messages) == 1:
+            alone = [column[0] for column in columns]
+            return row.send_answers(messages, await self._writes.row("send_alone", *alone, *room))
+        return row.send_answers(messages, await self._writes.row("send", *columns, *room))
+
+    async def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
+        """Write commits, at most one per process, each accepted or refused by itself."""
+        answers = await self._commit(commits) if commits else []
+        self.lineage.committed(commits, answers)
+        return answers
+
+    async def _commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
+        if any(commit.starts or commit.sends for commit in commits):
+            return await self._commit_outward(commits)
+        if len(commits) == 1 and (alone := commit_alone(commits[0])):
+            return row.commit_answers(commits, await self._writes.row("commit_alone", *alone))
+        ordered = sorted(commits, key=id_of)
+        answers = row.commit_answers(ordered, await self._writes.row("commit", *commit_records(ordered)))
+        if len(answers) == answers.count(answers[0]):
+            return answers
+        by_id = {commit.after.id: answer for commit, answer in zip(ordered, answers, strict=True)}
+        return [by_id[commit.after.id] for commit in commits]
+
+    async def _commit_outward(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
+        """Write commits that start children or send messages; those whose targets somebody holds are busy."""
+        answers: dict[bytes, CommitAnswer] = {}
+        left = sorted(commits, key=id_of)
+        while left:
+            if len(left) == 1 and (alone := outward_alone(left[0])):
+                found = await self._writes.row("commit_outward_alone", *alone)
+            else:
+                found = await self._writes.row("commit_outward", *outward_records(left))
+            if found["blocked"] is None:
+                written = row.commit_answers(left, found)
+                answers |= {commit.after.id: answer for commit, answer in zip(left, written, strict=True)}
+                break
+            blocked = {left[place - 1].after.id for place in found["blocked"]}
+            answers |= dict.fromkeys(blocked, CommitAnswer(Verdict.BUSY))
+            left = [commit for commit in left if commit.after.id not in blocked]
+        return [answers[commit.after.id] for commit in commits]
+
+    async def claim(self, claim: Claim) -> ClaimAnswer:
+        """Take due processes: new token, owner, lease; then, in a later statement, read what they hold."""
+        if not claim.seize:  # a command waits for nobody, and whoever gives one may host no sweep
+            await self.lineage.settled()
+        kinds = [kind for kind, _ in claim.hosted]
+        codes = [code for _, code in claim.hosted]
+        queued = any(map(is_task, kinds))
+        if claim.seize:
+            rows = await self._writes.rows("seize", claim.worker, claim.only, claim.lease)
+        else:
+            name = "claim_among" if claim.among else "claim_queued" if queued else "claim"
+            which = (list(claim.among),) if claim.among else (claim.alone, claim.only)
+            asked = claim.worker, kinds, codes, claim.limit, claim.lease
+            beats = self.lineage.beats(claim.worker)
+            rows = await self._writes.rows(name, *asked, *which, check=self.lineage.check)
+            if beats > (-1 if rows[0][5] is None else rows[0][5]):
+                # If we die here, or not, what was taken is ours and nobody has it: its lease lapses.
+                await self._look_back(SetBehind(), self.lineage.line)
+        now, next_due_at, alive, suspects = rows[0][:4] if len(rows) == 1 else row.claim_head(rows)
+        taken = [(one[4], row.process_of(one[6:])) for one in rows if one[6] is not None]
+        if queued:
+            taken.sort(key=lambda pair: pair[1].priority)  # they come in several parts
+        met = Types.met
+        events, messages, backlog = await self._held([process for _, process in taken])
+        if Types.met != met and not self._ahead:  # perhaps a newer Perdure has come since we have looked
+            await self._look_ahead(now=True)
+        claimed = tuple(
+            Claimed(
+                process, tuple(events[process.id]), tuple(messages[process.id]), before, backlog=process.id in backlog
+            )
+            for before, process in taken
+        )
+        self.lineage.claimed(process for _, process in taken)
+        return ClaimAnswer(claimed, now, next_due_at, alive, bool(suspects), self._ahead, suspects is None)
+
+    async def _held(
+        self, claimed: Sequence[Process]
+    ) -> tuple[defaultdict[bytes, list[Event]], defaultdict[bytes, list[Message]], set[bytes]]:
+        """The histories and inboxes of claimed rows, and those whose letters wait.
+
+        What came in after the claim is fenced off or read later.
+        """
+        backlog: set[bytes] = set()
+        events: defaultdict[bytes, list[Event]] = defaultdict(list)
+        messages: defaultdict[bytes, list[Message]] = defaultdict(list)
+        lived = [process for process in claimed if process.events]
+        if lived:
+            columns = [one.id for one in lived], [one.run for one in lived], [one.events for one in lived]
+            for found in await self._writes.rows("claimed_events", *columns):
+                events[found[0]].append(row.event_of(found))
+        asked = [process for process in claimed if process.inbox]
+        if asked:
+            inboxes = {process.id: process.inbox for process in asked}
+            wants = [one.id for one in asked], [one.run for one in asked], [one.seen for one in asked]
+            for found in await self._writes.rows("claimed_messages", *wants, limits.BATCH_BYTES):
+                if found[0] is None:
+                    backlog.add(found[1])
+                    continue
+                message = row.message_of(found)
+                if message.number <= inboxes[message.process]:
+                    messages[message.process].append(message)
+        return events, messages, backlog
+
+    async def enlist(self, worker: Worker, silence: int) -> Worker:
+        """Register a new incarnation and take its lock; the answer says whether the lock counts."""
+        locked = not self._address.pooled and await self._presence.hold(worker.id)
+        # If we die here the lock is free and nobody knows of it: no row, no death.
+        found = await self._writes.row("enlist", worker.id, worker.name, worker.hosts, silence, locked)
+        self.lineage.enlisted(worker.id, found["beats"])
+        return replace(
+            worker,
+            started_at=found["started_at"],
+            beats=found["beats"],
+            due_at=found["due_at"],
+            locked=found["counts"],
+            ended_at=found["ended_at"],
+            died=found["died"],
+        )
+
+    async def beat(self, beat: Beat) -> BeatAnswer:
+        """Record a sign of life and prolong leases; never waits behind other writes."""
+        if beat.hang is not None:
+            kept = await self._beats.rows("keep_hang", beat.worker, beat.hang)
+            return BeatAnswer(bool(kept), kept[0]["now"] if kept else 0)
+        asked = beat.renewals or None
+        line = self.lineage.line
+        found = await self._beats.row(
+            "beat",
+            beat.worker,
+            beat.lease,
+            beat.silence,
+            asked and [one.process for one in asked],
+            asked and [one.token for one in asked],
+            asked and [one.progress for one in asked],
+        )
+        if line is self.lineage.line:
+            try:
+                self.lineage.beaten(beat.worker, found["beats"], found["alive"], found["line"])
+            except SetBehind as behind:
+                await self._look_back(behind, line)
+        gone = await self._look_ahead()
+        lost = tuple(found["lost"] or ())
+        return BeatAnswer(found["alive"], found["now"], lost, found["lead"], self._ahead, gone)
+
+    async def _look_ahead(self, *, now: bool = False) -> bool:
+        """Whether, at every tenth beat or ``now``, a newer Perdure has migrated the database. True: not for us."""
+        self._beaten += not now
+        if self._beaten % BEATS_A_LOOK != 1 and not now:
+            return False
+        found = await self._beats.row("reached")
+        self._ahead = max(self._ahead, ahead("postgres", found["reached"]))
+        return outgrown("postgres", found["oldest"])
+
+    async def _look_back(self, behind: SetBehind, known: Line | None) -> None:
+        """The database was set back: see what is lost, have claims wait, then tell everybody; raises ``behind``."""
+        async with self._looking_back:
+            if self.lineage.line is known:  # nobody else here has found it
+                await self.lineage.set_behind(self._reads)
+                # If we die here whoever else was told of what is lost finds it by himself.
+                await self._writes.rows("draw_line", known and known[1], self._machine.new_id())
+                database, name, _ = await self._writes.row("line")
+                self.lineage.adopt((database, name))
+        raise behind
+
+    async def retire(self, worker: bytes, beats: int | None, died: bool) -> bool:
+        """End an incarnation once, if it has beaten no more than ``beats`` times. False: it lives, or had ended."""
+        ended: bool = (await self._writes.row("retire", worker, beats, died))["ended"]
+        if ended:
+            await self._presence.free(worker)
+        return ended
+
+    async def workers(self, *, ended: bool = False) -> list[Worker]:
+        """The incarnations not ended (or the recently ended ones too), each with a look at its lock."""
+        return [row.worker_of(found) for found in await self._reads.rows("workers", ended)]
+
+    async def search(self, search: Search) -> list[Process]:
+        """Processes, newest first; or rows that a sweep must look at, the longest overdue first."""
+        if search.overdue is not None:
+            behind, pair = search.after or (None, None), search.after_pair or (None, None)
+            rows = await self._reads.rows("overdue_page", search.overdue, search.limit, search.owner, *behind, *pair)
+            return [row.process_of(found[:]) for found in rows]
+        if search.ids is not None and search == Search(ids=search.ids, statuses=search.statuses, limit=search.limit):
+            asked = list(search.ids), list(search.statuses) or None, search.limit
+            return [row.process_of(one[:]) for one in await self._reads.rows("search_by_id", *asked)]
+        columns = search_columns(search)
+        if not columns:
+            return []
+        found = await self._searches.rows("search", *columns, search.before_id, search.limit)
+        return [row.process_of(one[:]) for one in found]
+
+    async def count(self, search: Search) -> list[tuple[str, Status, int]]:
+        """How many processes there are by kind and status."""
+        columns = search_columns(search)
+        found = await self._searches.rows("count", *columns) if columns else ()
+        return [(one["kind"], row.STATUSES[one["status"]], one["processes"]) for one in found]
+
+    async def history(
+        self,
+        process: bytes,
+        run: int,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        backward: bool = False,
+        types: Sequence[EventType] = (),
+        names: Sequence[str] = (),
+    ) -> list[Event]:
+        """Events of one run with numbers above ``after`` (below it, newest first, if ``backward`` and not 0)."""
+        narrow = [int(type) for type in types] or None, list(names) or None
+        found = await self._reads.rows("history", process, run, after, limit, backward, *narrow)
+        return [row.event_of(one) for one in found]
+
+    async def messages(
+        self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[Waiting] = ()
+    ) -> list[Message]:
+        """For each (process, number): its messages with higher numbers, by process and number; or letters that wait."""
+        if waiting:
+            asked = [list(column) for column in zip(*map(astuple, waiting), strict=True)]
+            found = await self._reads.rows("waiting_letters", *asked, limits.BATCH_BYTES)
+            return [row.message_of(one) for one in found]
+        if not wants:
+            return []
+        columns = [process for process, _ in wants], [number for _, number in wants]
+        if most:
+            return [row.message_of(found) for found in await self._reads.rows("next_messages", *columns, most)]
+        return [row.message_of(found) for found in await self._reads.rows("messages", *columns)]
+
+    async def records(self, table: type[Record], changes: Sequence[Record] = ()) -> list[Record]:
+        """Write rows of a small table, each only if its ``version`` is the next one; all its rows as they are then."""
+        link = self._writes if changes else self._reads
+        name = f"{table.__name__.lower()}s"
+        return [table(*found) for found in await link.rows(name, [astuple(change) for change in changes])]
+
+    async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
+        """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
+        found = await self._writes.row("prune", finished, keys, limit)
+        former = await self._writes.row("prune_runs", finished, keys, behind, limit, limits.PRUNED_EVENTS)
+        return Pruned(found["processes"], found["forgotten"], former["runs"], former["place"])
+
+    def watch(self, heard: Heard) -> Stop:
+        """Call ``heard`` with news of what this store and others leave to be looked at; the answer stops the watch."""
+        return self._presence.watch(heard)

@@ -1,0 +1,368 @@
+"""A sealed store: a store behind a chain of codecs and an offload, of which neither it nor the kernel knows.
+
+On the way in every payload is sealed for its place, and large ones are put outside first; on the way out they are
+fetched and opened. Keys, names, attributes, times and fences go through as they are. What cannot be opened is handed on
+as :class:`~perdure.kernel.unopened.Unopened`, so that one bad payload harms nobody but its own process. A start in the
+caller's own transaction is sealed in the same way, outside of that transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from perdure import limits, logs
+from perdure.errors import BadRecord, PayloadTooLarge, StoreUnavailable
+from perdure.exhaustion import exhausted
+from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
+from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict, Waiting
+from perdure.kernel.process import Process, Status
+from perdure.kernel.stored import Unopened, first_trouble
+from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.store.base import Pruned, Search, Store
+from perdure.store.base import Record as SmallRecord
+from perdure.store.in_transaction import Guest
+from perdure.store.notifications import Heard, Stop
+from perdure.store.sealed import seal
+from perdure.store.sealed.blob import Blob, Blobs
+from perdure.store.sealed.records import Opening, Sealing
+from perdure.store.sealed.seal import Seal
+
+Record = TypeVar("Record", Start, Commit, Message)
+Answer = TypeVar("Answer", StartAnswer, CommitAnswer, SendAnswer)
+Stored = TypeVar("Stored", Process, Event, Message, Claimed)
+Result = TypeVar("Result")
+
+log = logging.getLogger("perdure")
+
+LARGE_BYTES = 256 * 1024
+"""More than this is sealed or opened in a thread, so that the event loop goes on meanwhile."""
+
+HISTORY_ROWS = 10_000
+
+
+class Parcel(Struct, Generic[Record], frozen=True):
+    """One record on its way in: as it came, as it will be stored, and the blobs that must be outside before."""
+
+    record: Record
+    sealed: Record
+    blobs: tuple[Blob, ...]
+
+
+class SealedStore(Store):
+    """Wraps ``store``; ``blobs`` is where large payloads go, if anywhere."""
+
+    def __init__(self, store: Store, chain: Seal, blobs: Blobs | None = None) -> None:
+        self.store = store
+        self.url = store.url
+        self.seal = chain
+        self.blobs = blobs
+        self._late: dict[int, Parcel[Any]] = {}
+
+    @property
+    def schema(self) -> int:
+        """The newest schema that this Perdure knows of the database behind."""
+        return int(getattr(self.store, "schema", 0))
+
+    @property
+    def standing_since(self) -> float | None:
+        """Since when sessions of the store behind are known to stand, if it tells."""
+        found: float | None = getattr(self.store, "standing_since", None)
+        return found
+
+    async def open(self, *, migrate: bool = True) -> None:
+        """Open the store behind; from now on our log does not tell what is sealed in it."""
+        if self.seal.hides:
+            logs.conceal(self)
+        await self.store.open(migrate=migrate)
+        if self.blobs is not None:
+            self.blobs.open()
+
+    async def close(self) -> None:
+        """Close the store behind; what was not put outside yet was not written either."""
+        if self.blobs is not None:
+            await self.blobs.close()
+        self._late.clear()
+        await self.store.close()
+        logs.reveal(self)
+
+    # -- the way in ------------------------------------------------------------------------------------------------
+
+    async def start(self, starts: Sequence[Start]) -> list[StartAnswer]:
+        """See Store. A conflict is looked into: the same input may have been sealed otherwise then."""
+        answers = await self._in(starts, self.seal, self.store.start, _START_BUSY)
+        for n, answer in enumerate(answers):
+            if answer.verdict is StartVerdict.CONFLICT:
+                answers[n] = await self._looked_into(starts[n], answer)
+        return answers
+
+    async def send(self, messages: Sequence[Message]) -> list[SendAnswer]:
+        """See Store."""
+        return await self._in(messages, self.seal, self.store.send, _SEND_BUSY)
+
+    async def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
+        """See Store."""
+        return await self._in(commits, self.seal, self.store.commit, _COMMIT_BUSY)
+
+    async def beat(self, beat: Beat) -> BeatAnswer:
+        """See Store. Progress is never put outside: a beat waits for nothing."""
+        if any(renewal.progress is not None for renewal in beat.renewals):
+            sealing = Sealing(self.seal, None)
+            beat = replace(beat, renewals=tuple(map(sealing.renewal, beat.renewals)))
+        return await self.store.beat(beat)
+
+    async def _in(
+        self,
+        records: Sequence[Record],
+        chain: Seal,
+        door: Callable[[Sequence[Record]], Awaitable[list[Answer]]],
+        busy: Answer,
+    ) -> list[Answer]:
+        """Seal, put outside what is large, then write; records whose blobs are not there yet are answered *busy*."""
+        late = {id(record): self._late.pop(id(record), None) for record in records}
+
+        def pack() -> list[Parcel[Record]]:
+            return [late[id(record)] or self._packed(record, chain) for record in records]
+
+        parcels = await _done(pack, sum(map(seal.weight, records)))
+        if self.blobs is None:
+            return await door([parcel.sealed for parcel in parcels])
+        await self.blobs.put(blob for parcel in parcels for blob in parcel.blobs)
+        there = [self.blobs.there(parcel.blobs) for parcel in parcels]
+        ready = [parcel for parcel, so in zip(parcels, there, strict=True) if so]
+        self._late |= {id(parcel.record): parcel for parcel, so in zip(parcels, there, strict=True) if not so}
+        self.blobs.forget(blob for parcel in ready for blob in parcel.blobs)
+        # If we die here the blobs lie outside and nobody refers to them: a later round removes them.
+        given = iter(await door([parcel.sealed for parcel in ready]) if ready else ())
+        return [next(given) if so else busy for so in there]
+
+    def _packed(self, record: Record, chain: Seal) -> Parcel[Record]:
+        sealing = Sealing(chain, None if self.blobs is None else self.blobs.offload.above)
+        sealed = sealing.record(record)
+        return Parcel(record, sealed, tuple(sealing.blobs))
+
+    async def _looked_into(self, start: Start, answer: StartAnswer) -> StartAnswer:
+        """Whether a start that the store took for another one is the same, sealed with another key or codec."""
+        found = await self.store.search(Search(ids=(answer.id,)))
+        if not found:
+            return await self._among_kept(start, answer)
+        bare = [replace(row, **dict.fromkeys(seal.FIELDS)) for row in found]
+        [row] = await self._out(bare, Opening.process)
+        if isinstance(row.input, Unopened):
+            if isinstance(row.input.why, StoreUnavailable):
+                return _START_BUSY
+            raise BadRecord(
+                f"whether the key {start.process.key!r} was used with this input is unknown: {row.input.why}"
+            )
+        verdict = StartVerdict.EXISTS if row.input == start.process.input else StartVerdict.CONFLICT
+        return replace(answer, verdict=verdict)
+
+    async def _among_kept(self, start: Start, answer: StartAnswer) -> StartAnswer:
+        """The same for a process that was pruned, of which there is only a digest of what was stored."""
+        for chain in self.seal.former():
+            [other] = await self._in([start], chain, self.store.start, _START_BUSY)
+            if other.verdict is not StartVerdict.CONFLICT:
+                return other
+        return answer
+
+    # -- the way out -----------------------------------------------------------------------------------------------
+
+    async def claim(self, claim: Claim) -> ClaimAnswer:
+        """See Store. A process of which something cannot be opened is answered with its trouble."""
+        answer = await self.store.claim(claim)
+        if not answer.claimed:
+            return answer
+        stored = answer.claimed if self.blobs is None else _portions(answer.claimed)
+        # If we die here the rows are ours and nobody has them: their leases lapse, and somebody takes them over.
+        opened = await self._out(stored, Opening.claimed)
+        for n, claimed in enumerate(opened):
+            trouble = first_trouble(seal.payloads(claimed.process, claimed.events, claimed.messages))
+            if trouble is not None:
+                opened[n] = replace(claimed, trouble=trouble)
+        return replace(answer, claimed=tuple(opened))
+
+    async def search(self, search: Search) -> list[Process]:
+        """See Store. What is kept outside is fetched for processes asked for by id or key, not for lists and sweeps."""
+        named = search.ids is not None or search.key is not None
+        return await self._out(await self.store.search(search), Opening.process, fetch=named)
+
+    async def history(
+        self,
+        process: bytes,
+        run: int,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        backward: bool = False,
+        types: Sequence[EventType] = (),
+        names: Sequence[str] = (),
+    ) -> list[Event]:
+        """See Store."""
+        events = await self.store.history(
+            process, run, after=after, limit=limit, backward=backward, types=types, names=names
+        )
+        return await self._out(events, partial(Opening.event, process=process, run=run))
+
+    async def messages(
+        self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[Waiting] = ()
+    ) -> list[Message]:
+        """See Store."""
+        found: Sequence[Message] = await self.store.messages(wants, most=most, waiting=waiting)
+        if self.blobs is not None and (most or waiting):
+            found = _portion(found, most or limits.BATCH_BYTES)
+        return await self._out(found, Opening.message)
+
+    async def _out(
+        self, stored: Sequence[Stored], open: Callable[[Opening, Stored], Stored], *, fetch: bool = True
+    ) -> list[Stored]:
+        """Open records; if some of it is kept outside, fetch that and open them again."""
+        opening = Opening(self.seal, offload=self.blobs is not None)
+
+        def opened() -> list[Stored]:
+            return [open(opening, one) for one in stored]
+
+        size = sum(map(seal.weight, stored))
+        found = await _done(opened, size)
+        if self.blobs is not None and opening.wanted and fetch:
+            opening.fetched = await self.blobs.fetch(opening.wanted)
+            size += sum(len(blob) for blob in opening.fetched.values() if isinstance(blob, bytes))
+            found = await _done(opened, size)
+        return found
+
+    # -- what goes through -----------------------------------------------------------------------------------------
+
+    async def now(self) -> int:
+        """See Store."""
+        return await self.store.now()
+
+    async def enlist(self, worker: Worker, silence: int) -> Worker:
+        """See Store."""
+        return await self.store.enlist(worker, silence)
+
+    async def retire(self, worker: bytes, beats: int | None, died: bool) -> bool:
+        """See Store."""
+        return await self.store.retire(worker, beats, died)
+
+    async def workers(self, *, ended: bool = False) -> list[Worker]:
+        """See Store."""
+        return await self.store.workers(ended=ended)
+
+    async def count(self, search: Search) -> list[tuple[str, Status, int]]:
+        """See Store."""
+        return await self.store.count(search)
+
+    async def records(self, table: type[SmallRecord], changes: Sequence[SmallRecord] = ()) -> list[SmallRecord]:
+        """See Store. These rows hold no payloads."""
+        return await self.store.records(table, changes)
+
+    def watch(self, heard: Heard) -> Stop:
+        """See Store."""
+        return self.store.watch(heard)
+
+    # -- removing --------------------------------------------------------------------------------------------------
+
+    async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
+        """See Store. Also removes old blobs that nobody refers to (any more)."""
+        pruned = await self.store.prune(finished, keys, limit, behind)
+        if self.blobs is not None:
+            try:
+                await self.blobs.sweep(self._referred_to, limit)
+            except OSError as error:  # away: nothing is lost, a later round finds them again
+                log.warning("blobs that nobody needs cannot be removed now: %s", error)
+        return pruned
+
+    async def _referred_to(self, processes: Sequence[bytes]) -> dict[bytes, set[str]]:
+        """The names of the blobs that these processes refer to, as far as they exist."""
+        rows = await self.store.search(Search(ids=tuple(processes), limit=len(processes)))
+        names: dict[bytes, set[str]] = {}
+        for row in rows:
+            raws = list(seal.payloads(row, (), await self.store.messages([(row.id, 0)])))
+            for run in range(1, row.run + 1):
+                after = 0
+                while events := await self.store.history(row.id, run, after=after, limit=HISTORY_ROWS):
+                    raws += [event.payload for event in events]
+                    after = events[-1].number
+            names[row.id] = {name for raw in raws if (name := seal.named(raw)) is not None}
+        return names
+
+
+def _portion(messages: Sequence[Message], most: int) -> list[Message]:
+    """As many as the store would have read if it held all of their bytes, and orders to end."""
+    taken = []
+    left = most
+    for message in messages:
+        if left > 0 or message.type is MessageType.TERMINATE:
+            taken.append(message)
+            left -= seal.size(message.payload)
+    return taken
+
+
+def _portions(claimed: Sequence[Claimed]) -> list[Claimed]:
+    """The same for all processes of a claim together, in the order of their ids."""
+    order = sorted(range(len(claimed)), key=lambda n: claimed[n].process.id)
+    messages = _portion([message for n in order for message in claimed[n].messages], limits.BATCH_BYTES)
+    told = defaultdict(list)
+    for message in messages:
+        told[message.process].append(message)
+    return [replace(one, messages=tuple(told[one.process.id])) for one in claimed]
+
+
+async def _done(work: Callable[[], list[Result]], size: int) -> list[Result]:
+    """Do the work, in a thread if it is on so many bytes that the event loop would stand still."""
+    if size <= LARGE_BYTES:
+        return work()
+    try:
+        return await asyncio.to_thread(work)
+    except RuntimeError as error:
+        if exhausted(error) is None:
+            raise
+        return work()  # the system refuses a thread: a pause of the event loop is the lesser evil
+
+
+_START_BUSY = StartAnswer(StartVerdict.BUSY, b"")
+_COMMIT_BUSY = CommitAnswer(Verdict.BUSY)
+_SEND_BUSY = SendAnswer(SendVerdict.BUSY)
+
+
+class SealedGuest(Struct, frozen=True):
+    """A guest behind a chain of codecs. What would go outside is refused: no transaction holds an offload."""
+
+    guest: Guest
+    store: SealedStore
+
+    @property
+    def blocking(self) -> bool:
+        """See Guest."""
+        return self.guest.blocking
+
+    async def start(self, start: Start) -> StartAnswer:
+        """See Guest. A conflict is looked into: the same input may have been sealed with another key then."""
+        answer = await self.guest.start(self._inside(Sealing(self.store.seal, None).start(start)))
+        if answer.verdict is StartVerdict.CONFLICT:
+            for chain in self.store.seal.former():
+                other = await self.guest.start(Sealing(chain, None).start(start))
+                if other.verdict is not StartVerdict.CONFLICT:
+                    return other
+        return answer
+
+    async def send(self, message: Message) -> SendAnswer:
+        """See Guest."""
+        return await self.guest.send(self._inside(Sealing(self.store.seal, None).message(message)))
+
+    def _inside(self, record: Any) -> Any:
+        blobs = self.store.blobs
+        if blobs is not None and (size := seal.weight(record)) > blobs.offload.above:
+            raise PayloadTooLarge(
+                f"a payload of {size:,} bytes belongs into the offload, of which a transaction knows nothing. "
+                "Pass a smaller one, or start and signal outside of the transaction."
+            )
+        return record

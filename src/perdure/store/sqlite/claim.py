@@ -1,0 +1,363 @@
+"""Claims on SQLite: a look without the lock, rows taken under it, what they hold read afterwards (rules 3, 8 to 10)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from perdure.kernel.child import QUEUE_MARK
+from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
+from perdure.kernel.event import Event
+from perdure.kernel.integrity import unreadable_claim
+from perdure.kernel.message import Message, Waiting
+from perdure.kernel.process import Process, Status
+from perdure.kernel.quarantine import together
+from perdure.kernel.stored import Garbled, Types
+from perdure.limits import BATCH_BYTES, SMALL_INBOX_RECORDS, SUSPECT_DEATHS
+from perdure.store.migrate import ahead
+from perdure.store.sqlite import queue as sqlite_queue
+from perdure.store.sqlite import row as sqlite_row
+from perdure.store.sqlite.clock import SqliteClock
+from perdure.store.sqlite.connection import Connection
+from perdure.store.sqlite.queue import Part
+from perdure.store.sqlite.writer import Transaction
+
+LAST_TOKEN = (1 << 63) - 1
+"""After the highest number tokens begin anew: the row of one process must not end the claims of all."""
+EVENTS_AT_ONCE = 10_000
+"""Events that one packed answer holds, unless a single history is longer."""
+
+
+class Work(Struct):
+    """What a look found.
+
+    ``heads`` are (hosted pair, priority, earliest due time plain and suspect); ``lapsed`` are rows
+    with their bytes and deaths alone.
+    """
+
+    now: int
+    alive: bool
+    heads: list[tuple[int, int, int | None, int | None]]
+    lapsed: list[tuple[bytes, int, int]]
+    alone: bool
+    parts: list[Part] = []
+
+    def due(self) -> list[tuple[int, int]]:
+        """The (priority, hosted pair) of which rows are due, in the order in which they are to be taken."""
+        heads = ((priority, n, suspect if self.alone else plain) for n, priority, plain, suspect in self.heads)
+        return sorted((priority, n) for priority, n, at in heads if at is not None and at <= self.now)
+
+    def none(self) -> bool:
+        """Whether there is nothing to take."""
+        return not self.alive or not (self.lapsed or self.due() or any(part.taken or part.moved for part in self.parts))
+
+    def answer(self, claimed: tuple[Claimed, ...]) -> ClaimAnswer:
+        """The answer to a claim that took this, when it leaves what is described here."""
+        if not self.alive:
+            return ClaimAnswer((), self.now, alive=False)
+        next_at = [at for _, _, plain, suspect in self.heads if (at := suspect if self.alone else plain) is not None]
+        next_at += [part.next_at for part in self.parts if part.next_at is not None]
+        suspects = any(at is not None and at <= self.now for _, _, _, at in self.heads)
+        suspects = suspects or any(part.suspects for part in self.parts)
+        waiting = any(part.suspects_waiting for part in self.parts)
+        return ClaimAnswer(claimed, self.now, min(next_at, default=None), True, suspects, suspects_waiting=waiting)
+
+
+def look(connection: Connection, clock: SqliteClock, claim: Claim, at: int | None = None) -> Work:
+    """See what is due for a worker now, or ``at`` a transaction's time; nothing is changed and no lock taken."""
+    queues = sqlite_queue.limited(connection, claim)
+    limited = {QUEUE_MARK + queue.name for queue in queues}
+    cells: list[Any] = []
+    for n, (kind, code) in enumerate(claim.hosted):
+        if kind not in limited:
+            cells += (n, kind, code)
+    now = clock.now() if at is None else at
+    alive = False
+    heads: list[tuple[int, int, int | None, int | None]] = []
+    lapsed: list[tuple[bytes, int, int]] = []
+    for found in connection.ask("look_for_work", 3, cells, now, claim.limit, claim.alone, claim.worker):
+        now = clock.saw(found[0]) if at is None else at
+        alive = bool(found[1])
+        heads += json.decode(found[2], type=list[tuple[int, int, int | None, int | None]])
+        lapsed += [(bytes.fromhex(id), size, mark) for id, size, mark in json.decode(found[3])]
+    parts = sqlite_queue.look(connection, claim, queues, now) if queues else []
+    return Work(now, alive, heads, lapsed[: claim.limit], claim.alone, parts)
+
+
+class Taken(Struct):
+    """What a claim took: the rows as they are now, whose they were, and what is left for others."""
+
+    rows: list[Process]
+    owners: list[bytes | None]
+    left: Work
+
+    @property
+    def garbled(self) -> bool:
+        """Whether a row holds a text that is not UTF-8."""
+        return any(type(text) is Garbled for row in self.rows for text in (row.key, row.awaiting, row.share))
+
+
+def take(transaction: Transaction, clock: SqliteClock, claim: Claim) -> Taken:
+    """Take due processes under the write lock; what they hold is read afterwards, without it."""
+    connection, now = transaction.connection, transaction.now
+    if not (claim.seize or transaction.alive(claim.worker)):
+        return Taken([], [], Work(now, False, [], [], claim.alone))
+    if claim.among:
+        return _take_among(transaction, claim)
+    if claim.only is not None:
+        rows = [row for row in _read(connection, [claim.only]) if _may_take(row, claim, now)]
+        if any(row.owner is not None for row in rows) and not claim.seize and sqlite_queue.recovery_paused(connection):
+            rows = []
+        rows = rows if claim.seize else _let(transaction, claim, rows)
+    else:
+        found = look(connection, clock, claim, now)
+        sqlite_queue.settle(connection, found.parts, now)
+        rows = _read(connection, _candidates(connection, claim, found))
+    rows = sorted(rows[: claim.limit], key=lambda row: row.priority)
+    owners = [row.owner for row in rows]
+    rows = _owned(transaction, claim, rows)
+    left = Work(now, True, [], [], claim.alone) if claim.seize else look(connection, clock, claim, now)
+    return Taken(rows, owners, left)
+
+
+def _let(transaction: Transaction, claim: Claim, rows: list[Process]) -> list[Process]:
+    """Those of the named rows that their queues let be taken, which are charged for it."""
+    queues = {QUEUE_MARK + queue.name: queue for queue in sqlite_queue.limited(transaction.connection, claim)}
+    let: list[Process] = []
+    for row in rows:
+        queue = queues.get(row.kind)
+        part = sqlite_queue.may_take(transaction.connection, queue, row, transaction.now) if queue else None
+        if part is not None:
+            sqlite_queue.settle(transaction.connection, [part], transaction.now)
+        if queue is None or part is not None:
+            let.append(row)
+    return let
+
+
+def _owned(transaction: Transaction, claim: Claim, rows: Sequence[Process]) -> list[Process]:
+    """Give rows to the claimant; the answer is the rows as they are then."""
+    now = transaction.now
+    due_at = now + claim.lease
+    if rows:
+        transaction.connection.write("own_processes", 1, [row.id for row in rows], claim.worker, due_at, now, now)
+    return [
+        replace(
+            row, token=1 if row.token == LAST_TOKEN else row.token + 1, owner=claim.worker, due_at=due_at,
+            reminder=False, opened_at=now if row.opened_at is None else row.opened_at, changed_at=now,
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def _take_among(transaction: Transaction, claim: Claim) -> Taken:
+    """Take those of the named rows that are due and free, and look for no others.
+
+    Tasks of a queue that has a row, and with it limits, are left to a claim of all: then something is left due now.
+    """
+    now = transaction.now
+    free = [
+        row
+        for row in _read(transaction.connection, claim.among)
+        if row.owner is None and not row.reminder and (row.due_at or 0) <= now and _may_take(row, claim, now)
+    ]
+    queues = sqlite_queue.limited(transaction.connection, claim) if free else []
+    limited = {QUEUE_MARK + queue.name for queue in queues}
+    rows = [row for row in free if row.kind not in limited][: claim.limit]
+    transaction.void = not rows
+    heads: list[tuple[int, int, int | None, int | None]] = [(0, 0, now, None)] if len(rows) < len(free) else []
+    owned = _owned(transaction, claim, rows)
+    return Taken(owned, [None] * len(owned), Work(now, True, heads, [], False))
+
+
+def bare(taken: Taken) -> tuple[Claimed, ...]:
+    """The claimed rows that hold neither events nor messages."""
+    return tuple(
+        Claimed(row, (), (), owner, unreadable_claim(row, (), ()))
+        for row, owner in zip(taken.rows, taken.owners, strict=True)
+    )
+
+
+def read(connection: Connection, taken: Taken) -> ClaimAnswer:
+    """Read what the taken processes hold (rule 3): nothing older than the rows, and nothing that came after them."""
+    met = Types.met
+    packed = _packed_events(connection, taken.rows)
+    events = _events(packed, taken.rows)
+    packed += (inboxes := _packed_messages(connection, taken.rows, events))
+    messages = _messages(inboxes, taken.rows)
+    backlog = _backlogged(connection, taken.rows)
+    odd = any(map(sqlite_row.garbled, packed)) or taken.garbled
+    answer = taken.left.answer(
+        tuple(
+            Claimed(
+                row, held := tuple(events[row.id]), inbox := tuple(messages[row.id]), owner,
+                unreadable_claim(row, held, inbox) if odd else None, row.id in backlog,
+            )
+            for row, owner in zip(taken.rows, taken.owners, strict=True)
+        )
+    )  # fmt: skip
+    if Types.met == met:
+        return answer
+    # Perhaps a newer Perdure has migrated the database since the last beat: then what is unknown is no damage.
+    return replace(answer, schema_ahead=ahead("sqlite", connection.one("read_schema")[0]))
+
+
+def _may_take(row: Process, claim: Claim, now: int) -> bool:
+    if claim.seize:
+        return row.status is Status.RUNNING
+    return (
+        row.status is Status.RUNNING
+        and (row.owner is None or (row.due_at is not None and row.due_at <= now))
+        and (row.deaths >= SUSPECT_DEATHS) is claim.alone
+        and (row.kind, row.code) in claim.hosted
+    )
+
+
+def _candidates(connection: Connection, claim: Claim, work: Work) -> list[bytes]:
+    """The ids to be taken: lapsed ones first, then by priority, due time and id; bounded in rows and in bytes.
+
+    Suspects are taken in one group only, those of a queue with limits, lapsed ones, or others.
+    """
+    limited = [task.id for part in work.parts for task in part.taken]
+    most = max(claim.limit - len(limited), 0)
+    if claim.alone:
+        suspects = [] if limited else work.lapsed[:most] or _due(connection, claim, work, most, "take_suspects")
+        group = together([mark for _, _, mark in suspects])
+        return [*limited, *_bounded([suspects[place] for place in group])]
+    taken = work.lapsed[:most]
+    return [*limited, *_bounded(taken + _due(connection, claim, work, most - len(taken), "take_due"))]
+
+
+def _due(connection: Connection, claim: Claim, work: Work, most: int, query: str) -> list[tuple[bytes, int, int]]:
+    """The first of what is due and free, with their bytes and deaths alone."""
+    taken: list[tuple[bytes, int, int]] = []
+    level: list[tuple[int, bytes, int, int]] = []
+    due = work.due()
+    for at, (priority, n) in enumerate(due):
+        left = most - len(taken)
+        if left <= 0:
+            break
+        kind, code = claim.hosted[n]
+        (found,) = connection.one(query, kind=kind, code=code, priority=priority, now=work.now, most=left)
+        level += [(due_at, bytes.fromhex(id), size, mark) for due_at, id, size, mark in json.decode(found)]
+        if at + 1 == len(due) or due[at + 1][0] != priority:
+            taken += [(id, size, mark) for _, id, size, mark in sorted(set(level))[:left]]
+            level.clear()
+    return taken
+
+
+def _bounded(candidates: Sequence[tuple[bytes, int, int]]) -> list[bytes]:
+    ids: list[bytes] = []
+    total = 0
+    for id, size, _ in candidates:
+        total += size
+        if ids and total > BATCH_BYTES:
+            break
+        ids.append(id)
+    return ids
+
+
+def _read(connection: Connection, ids: Sequence[bytes]) -> list[Process]:
+    cells: list[Any] = []
+    for n, id in enumerate(ids):
+        cells += (n, id)
+    if not cells:
+        return []
+    return [row for packed in connection.ask("read_processes", 2, cells) for row in sqlite_row.processes(packed)]
+
+
+def _packed_events(connection: Connection, rows: Sequence[Process]) -> list[tuple[Any, ...]]:
+    packed: list[tuple[Any, ...]] = []
+    for group in _grouped([row for row in rows if row.events]):
+        packed += connection.ask("read_histories", 2, [cell for row in group for cell in (row.id, row.run)])
+    return packed
+
+
+def _events(packed: Sequence[tuple[Any, ...]], rows: Sequence[Process]) -> defaultdict[bytes, list[Event]]:
+    events: defaultdict[bytes, list[Event]] = defaultdict(list)
+    last = {row.id: row.events for row in rows}
+    for part in packed:
+        for process, event in sqlite_row.events(part):
+            if event.number <= last[process]:
+                events[process].append(event)
+    return events
+
+
+def _grouped(rows: Sequence[Process]) -> Iterator[list[Process]]:
+    """The rows in groups of so many events that one packed answer holds them well."""
+    group: list[Process] = []
+    count = 0
+    for row in rows:
+        if group and count + row.events > EVENTS_AT_ONCE:
+            yield group
+            group, count = [], 0
+        group.append(row)
+        count += row.events
+    if group:
+        yield group
+
+
+def _packed_messages(
+    connection: Connection, rows: Sequence[Process], events: defaultdict[bytes, list[Event]]
+) -> list[tuple[Any, ...]]:
+    """What the rows count and have not heard, as much as is read at once, and what the events refer to."""
+    unheard = [cell for row in rows if row.inbox > row.seen for cell in (row.id, row.seen)]
+    named = [
+        (row.id, event.message) for row in rows if row.inbox for event in events[row.id] if event.message is not None
+    ]
+    packed = connection.ask("read_unheard", 2, unheard, BATCH_BYTES) if unheard else []
+    for group in _weighed(connection, named):
+        packed += connection.ask("read_messages_by_number", 2, group)
+    return packed
+
+
+def _messages(packed: Sequence[tuple[Any, ...]], rows: Sequence[Process]) -> defaultdict[bytes, list[Message]]:
+    messages: defaultdict[bytes, list[Message]] = defaultdict(list)
+    last = {row.id: row.inbox for row in rows}
+    found = {(message.process, message.number): message for part in packed for message in sqlite_row.messages(part)}
+    for (process, number), message in sorted(found.items()):
+        if number <= last[process]:
+            messages[process].append(message)
+    return messages
+
+
+def _weighed(connection: Connection, named: Sequence[tuple[bytes, int]]) -> Iterator[list[Any]]:
+    """The cells of the messages that events refer to, in groups that one packed answer holds well."""
+    if len(named) <= SMALL_INBOX_RECORDS:
+        if named:
+            yield [cell for pair in named for cell in pair]
+        return
+    group: list[Any] = []
+    total = 0
+    for (found,) in connection.ask("weigh_messages", 2, [cell for pair in named for cell in pair]):
+        for id, number, size in json.decode(found):
+            if group and total + size > BATCH_BYTES:
+                yield group
+                group, total = [], 0
+            group += (bytes.fromhex(id), number)
+            total += size
+    if group:
+        yield group
+
+
+def _backlogged(connection: Connection, rows: Sequence[Process]) -> set[bytes]:
+    """Which of the rows have letters that they have heard and not received."""
+    ids: list[Any] = [row.id for row in rows if row.inbox]
+    if not ids:
+        return set()
+    return {bytes.fromhex(id) for (found,) in connection.ask("find_waiting", 1, ids) for id in json.decode(found)}
+
+
+def waiting(connection: Connection, asked: Sequence[Waiting]) -> list[Message]:
+    """The letters that were asked for, as many of each as are read at once."""
+    found: list[Message] = []
+    for one in asked:
+        packed = connection.one(
+            "read_waiting", process=one.process, name=one.name, after=one.after, seen=one.seen, upto=one.upto,
+            most=one.most, bytes=BATCH_BYTES,
+        )  # fmt: skip
+        found += sqlite_row.messages(packed)
+    return found

@@ -1,0 +1,112 @@
+"""The store's time on SQLite: the machine's clock, but never behind what any transaction of this database has seen.
+
+The same row names the database's line and counts its transactions. A backup that is put back under running workers
+(``.restore``, a file that replaces the file) has fewer transactions than they were told of. The first store that sees
+that draws another name for the line, in the database, so that every other one sees it too, also one that knows of fewer
+still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import convert, json
+
+from perdure.clock import Machine
+from perdure.errors import StoreRegressed
+from perdure.kernel.clock import Clock, kept_lead
+from perdure.store.sqlite.connection import Connection
+
+
+class SqliteClock:
+    """Perdure's time = the greater of the machine's now, with the lead, and the high-water mark, both in the database.
+
+    Every write transaction reads and raises the stored mark. ``mark`` is the latest time that this store object has
+    given or read, ``stored`` the latest of which it knows that it is in the database, ``lead`` how far the time is
+    put before the machine's clock (see ``kernel/clock.py``).
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.mark = 0
+        self.stored = 0
+        self.lead = 0
+
+    def now(self) -> int:
+        """The time in microseconds; it never runs backward."""
+        now = self._machine.now() + self.lead
+        if now > self.mark:
+            self.mark = now
+            return now
+        return self.mark
+
+    def saw(self, stored: int, lead: int | None = None) -> int:
+        """Take note of the mark in the database, and of the lead; the answer is the time, not before the mark."""
+        if lead is not None:
+            self.lead = lead
+        self.stored = max(self.stored, stored)
+        self.mark = max(self.mark, stored)
+        return self.now()
+
+    def opened(self, connection: Connection, *, due: bool, done: bool) -> tuple[int, str, str | None, int]:
+        """First in a write transaction: raise the mark. The answer is the time in it, who is alive, line and ticks.
+
+        What the transaction writes is of that time, and no later than the mark, whoever has put the lead meanwhile.
+        """
+        stored, alive, lead, line, ticks = connection.one(
+            "tick", mark=self.mark, machine=self._machine.now(), due=int(due), done=int(done)
+        )
+        self.saw(stored, lead)
+        return stored, alive, line, ticks
+
+    def beaten(self, connection: Connection) -> int:
+        """In the transaction of a beat: go on at the clock's pace if that was put back. The answer is the lead."""
+        at, lead, slewed_at, mending = connection.one("clock_lead")
+        machine_at = self._machine.now()
+        kept = kept_lead(at, machine_at, lead, slewed_at, bool(mending))
+        if kept != lead:
+            connection.run("keep_lead", lead=kept, machine=machine_at)
+            self.lead = kept
+        elif lead == 0 and mending:
+            connection.run("keep_lead", lead=0, machine=machine_at)
+        return kept
+
+    def rows(self, connection: Connection, changes: Sequence[Any] = ()) -> list[Any]:
+        """The row as people see it, after these changes: of each only ``mending`` counts, and who wants it."""
+        for change in changes:
+            connection.run(
+                "write_clock", version=change.version, mending=int(change.mending), changed_at=change.changed_at,
+                who=change.who, why=change.why, origin=change.origin,
+            )  # fmt: skip
+        now = self.now()
+        (packed,) = connection.one("read_clocks", now=now, machine=self._machine.now())
+        return [
+            convert(dict(zip(Clock.__struct_fields__, row, strict=True)), Clock, strict=False)
+            for row in json.decode(packed)
+        ]
+
+
+class SetBack(StoreRegressed):
+    """The database is behind what was seen of it, or somebody has found that it is; nothing was done."""
+
+    def __init__(self, known: str | None) -> None:
+        super().__init__("the database was set back behind what was answered here; it is tried again by itself")
+        self.known = known
+
+
+class Line:
+    """What one store object knows of the line; it is told of a transaction only after the COMMIT."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.ticks = 0
+
+    def check(self, name: str | None, ticks: int) -> None:
+        """In a transaction that has just counted itself: raises SetBack."""
+        if name != self.name or ticks <= self.ticks:
+            raise SetBack(self.name)
+
+    def adopt(self, name: str | None, ticks: int) -> None:
+        """Go on from here: at an opening, or when what was set back is known."""
+        self.name, self.ticks = name, ticks

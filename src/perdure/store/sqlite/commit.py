@@ -1,0 +1,182 @@
+"""Commits on SQLite: fences compared under the write lock, then everything written set by set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import json
+from msgspec.structs import replace
+
+from perdure.errors import BadRecord
+from perdure.kernel.child import is_task
+from perdure.kernel.commit import Commit, CommitAnswer, Start, Verdict
+from perdure.kernel.message import Message
+from perdure.kernel.process import FINAL, Status
+from perdure.store.sqlite import queue, row, send, start
+from perdure.store.sqlite.row import AFTER_CELLS, EVENT_CELLS, after_cells, event_cells
+from perdure.store.sqlite.writer import Collision, Transaction
+
+
+def commit_at_once(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAnswer]:
+    """Write commits without looking first; raises Collision if one of them is not simply applied.
+
+    What is simple: its fence fits, its timers are due, and the row has exactly the messages that it has seen.
+    """
+    now = transaction.now
+    batch = _Batch(transaction)
+    fitting = CommitAnswer(Verdict.APPLIED, 0, now)
+    answers: list[CommitAnswer] = []
+    for commit in commits:
+        if commit.not_before > now:
+            raise Collision
+        seen = commit.after.seen
+        batch.add(commit, seen)
+        answers.append(CommitAnswer(Verdict.APPLIED, seen, now) if seen else fitting)
+    batch.write()
+    return answers
+
+
+def commit(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAnswer]:
+    """Write the commits whose fences fit; each is answered by itself, in the order given."""
+    now = transaction.now
+    if len({commit.after.id for commit in commits}) < len(commits):
+        return _one_by_one(transaction, commits)
+    odd = _look(transaction, commits)
+    fitting = CommitAnswer(Verdict.APPLIED, 0, now)
+    answers: list[CommitAnswer] = [fitting] * len(commits)
+    batch = _Batch(transaction)
+    for n, commit in enumerate(commits):
+        inbox = 0
+        if n in odd:
+            token, version, inbox = odd[n]
+            if token != commit.token or version != commit.version:
+                known = token is not None and _known(transaction, commit)
+                answers[n] = CommitAnswer(Verdict.APPLIED if known else Verdict.REFUSED, inbox or 0, now)
+                continue
+        verdict = _verdict(commit, inbox, now)
+        if verdict is not Verdict.APPLIED or inbox:
+            answers[n] = CommitAnswer(verdict, inbox, now)
+        if verdict is Verdict.APPLIED:
+            batch.add(commit, inbox)
+    try:
+        batch.write()
+    except Collision:  # it was looked at under the lock: what stands in one row is not to be read as written
+        raise BadRecord(
+            "the row of a process holds what no commit can match; repair it, or end the process: `perdure terminate`"
+        ) from None
+    return answers
+
+
+def _one_by_one(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAnswer]:
+    """A batch holds at most one commit per process; where it does not, each sees what those before it wrote."""
+    return [answer for one in commits for answer in commit(transaction, [one])]
+
+
+def _look(transaction: Transaction, commits: Sequence[Commit]) -> dict[int, tuple[int | None, int | None, int]]:
+    """Token, version and inbox of the rows that are not simply as the commits expect them."""
+    cells: list[Any] = []
+    for n, commit in enumerate(commits):
+        cells += (n, bytearray(commit.after.id), commit.token, commit.version)
+    odd: dict[int, tuple[int | None, int | None, int]] = {}
+    for (found,) in transaction.connection.ask("look_at_fences", 4, cells):
+        if found != "[]":
+            odd |= {n: (token, version, inbox) for n, token, version, inbox in json.decode(found)}
+    return odd
+
+
+def _verdict(commit: Commit, inbox: int, now: int) -> Verdict:
+    """What becomes of a commit whose fence fits."""
+    if commit.not_before > now:
+        return Verdict.EARLY
+    after = commit.after
+    if inbox > after.seen and after.status in FINAL and after.token == commit.token:
+        return Verdict.READ_FIRST
+    return Verdict.APPLIED
+
+
+def _known(transaction: Transaction, commit: Commit) -> bool:
+    """Whether a commit whose fence does not fit was applied before (rule 5).
+
+    Its first event tells, compared whole, since two commands that were made from the same row have the same token
+    and version; where a commit has no event, the row's token and version tell.
+    """
+    after = commit.after
+    if not commit.events:
+        return transaction.connection.one("read_fence", id=after.id) == (after.token, after.version)
+    first = replace(commit.events[0], token=after.token, version=after.version)
+    found = transaction.connection.one("read_event", process=after.id, run=after.run, number=first.number)
+    return [first] == [event for _, event in row.events(found)]
+
+
+class _Batch:
+    """The cells to be written for the commits of one transaction that are applied."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self._connection = transaction.connection
+        self._now = transaction.now
+        self._rows: list[Any] = []
+        self._events: list[Any] = []
+        self._offered: list[Any] = []
+        self._reopened: list[Any] = []
+        self._consumed: list[Any] = []
+        self._left: list[Any] = []
+        self._starts: list[Start] = []
+        self._sends: list[Message] = []
+
+    def add(self, commit: Commit, inbox: int) -> None:
+        """Take up one commit; a row that is freed with an unheard message is due now (law nothing_unheard)."""
+        after = commit.after
+        owner, due_at, reminder = None, after.due_at, after.reminder
+        if commit.lease:
+            owner, due_at, reminder = after.owner, self._now + commit.lease, False
+        elif inbox > after.seen and after.status is Status.RUNNING:
+            due_at, reminder = self._now, False
+            self._transaction.left_due = self._transaction.unheard = True
+        id = bytearray(after.id)
+        self._rows += after_cells(id, commit, owner, due_at, reminder, inbox, self._now)
+        for event in commit.events:
+            self._events += event_cells(id, after.run, after.token, after.version, event)
+        if commit.offered is not None:
+            self._offered += (id, commit.offered, after.run - 1)
+            self._reopened += (id, after.run)
+        for number, event_number in commit.consumed:
+            if event_number:
+                self._consumed += (id, number, after.run, event_number)
+            else:
+                self._left += (id, number)
+        if commit.starts or commit.sends:
+            self._starts += commit.starts
+            self._sends += commit.sends
+        if commit.published:
+            self._transaction.published = True
+
+    def write(self) -> None:
+        """Write everything, in a handful of statements; raises Collision if a row is not as it was taken to be."""
+        if not self._rows:
+            return
+        if self._connection.write("update_processes", AFTER_CELLS, self._rows) * AFTER_CELLS != len(self._rows):
+            raise Collision
+        if self._events:
+            self._connection.write("insert_events", EVENT_CELLS, self._events)
+        if self._offered:
+            self._connection.write("offer_messages", 3, self._offered)
+            self._connection.write("keep_messages", 2, self._reopened)
+        if self._consumed:
+            self._connection.write("consume_messages", 4, self._consumed)
+        if self._left:
+            self._connection.write("leave_messages", 2, self._left)
+        if self._starts or self._sends:
+            self._write_outward()
+
+    def _write_outward(self) -> None:
+        """Start children and send messages, after the commits: a parent and its child may end in one batch."""
+        if self._starts:
+            start.start(self._transaction, self._starts)
+        if self._sends:
+            self._transaction.letters += send.send(self._transaction, self._sends)
+            ended = {message.name for message in self._sends if is_task(message.name)}  # an answer bears its kind
+            if ended:
+                self._transaction.freed = queue.freed(self._connection, ended)
+        self._transaction.left_due = True

@@ -1,0 +1,203 @@
+"""Bells: stores on one SQLite file wake each other at once, by datagrams between the OS processes of one machine.
+
+Each store that watches hangs a bell: a Unix socket beside the lock files, which only this user can reach. Whoever has
+committed something for others rings all of them, and waits for nobody. A ring that is lost costs no more than a look
+at the file's version, which goes on beneath. A child OS process inherits no bell, and a bell without an owner is
+removed by whoever rings it in vain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import MsgspecError, Struct, json
+
+from perdure.clock import Machine
+from perdure.store.notifications import News
+
+SUFFIX = ".bell"
+LONGEST_PATH = 100
+"""Bytes of a socket's path that every system takes."""
+AT_ONCE = 64
+"""So many rings are heard in one round of the event loop."""
+SETTLED_SECONDS = 0.02
+"""Systems note when a folder was changed to a few milliseconds: for so long after a change it may change unnoticed."""
+
+_everyones: weakref.WeakSet[Bell] = weakref.WeakSet()
+
+
+class Ring(Struct, frozen=True, omit_defaults=True, gc=False):
+    """One transaction's news, and how many hints for what is due and what is done it has counted in the file."""
+
+    news: News
+    due: int = 0
+    done: int = 0
+
+
+_encode = json.Encoder().encode
+_decode = json.Decoder(Ring).decode
+
+
+def heard_in(raw: bytes) -> Ring | None:
+    """What a ring says; None if it cannot be read: it is from another version, or was cut."""
+    try:
+        return _decode(raw)
+    except (MsgspecError, ValueError, RecursionError):
+        return None
+
+
+class Bell:
+    """The bell of one store object, and the way to those of the others. ``folder`` is None for one in memory."""
+
+    def __init__(self, folder: Path | None, machine: Machine) -> None:
+        self._folder = None if machine.simulated or not hasattr(socket, "AF_UNIX") else folder
+        self._machine = machine
+        self._name = ""
+        self._mouth: socket.socket | None = None
+        self._ear: socket.socket | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._peers: tuple[str, ...] = ()
+        self._seen = -1
+        self._since = 0.0
+        self._place = _Place(folder) if self._folder is not None else None
+        _everyones.add(self)
+
+    def hang(self, heard: Callable[[list[Ring], bool], None]) -> bool:
+        """Hear rings from now on; false where that cannot be.
+
+        ``heard`` is called on the running event loop with what was rung, and whether some of it may have been missed.
+        """
+        if self._folder is None or self._place is None:
+            return False
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        except OSError:
+            return False
+        self._name = self._machine.new_id().hex() + SUFFIX
+        loop = asyncio.get_running_loop()
+        try:
+            ear.setblocking(False)
+            ear.bind(self._place.of(self._name))
+            loop.add_reader(ear, self._hear, ear, heard)
+        except (OSError, NotImplementedError):
+            ear.close()
+            return False
+        self._ear, self._loop = ear, loop
+        return True
+
+    def take_down(self) -> None:
+        """Hear nothing any more."""
+        ear, self._ear = self._ear, None
+        if ear is None or self._folder is None:
+            return
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(ear)
+        (self._folder / self._name).unlink(missing_ok=True)
+        ear.close()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.take_down()
+        self.forget()
+
+    def forget(self) -> None:
+        """Close what a forked child has a copy of: the bell itself stays its parent's."""
+        for end in (self._ear, self._mouth):
+            if end is not None:
+                end.close()
+        self._ear = self._mouth = None
+        if self._place is not None:
+            self._place.close()
+
+    def ring(self, ring: Ring) -> None:
+        """Let all others hear; called by the thread that has just committed, and waits for nothing."""
+        peers = self._others()
+        if not peers or self._place is None:
+            return
+        if self._mouth is None:
+            self._mouth = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._mouth.setblocking(False)
+        told = _encode(ring)
+        for name in peers:
+            try:
+                self._mouth.sendto(told, self._place.of(name))
+            except ConnectionRefusedError:  # its owner is dead: nobody else ever has a bell of this name
+                self._remove(name)
+            except OSError:
+                continue  # gone, or so full that it will look by itself
+
+    def _others(self) -> tuple[str, ...]:
+        """The names of the other bells; the folder is read again when it has changed."""
+        if self._folder is None:
+            return ()
+        try:
+            seen = os.stat(self._folder).st_mtime_ns
+            now = self._machine.monotonic()
+            if seen != self._seen or now - self._since < SETTLED_SECONDS:
+                self._peers = tuple(name for name in os.listdir(self._folder) if name.endswith(SUFFIX))
+                self._since = now if seen != self._seen else self._since
+                self._seen = seen
+        except OSError:
+            return ()
+        return tuple(name for name in self._peers if name != self._name)
+
+    def _remove(self, name: str) -> None:
+        if self._folder is not None:
+            (self._folder / name).unlink(missing_ok=True)
+        self._peers = tuple(peer for peer in self._peers if peer != name)
+
+    def _hear(self, ear: socket.socket, heard: Callable[[list[Ring], bool], None]) -> None:
+        rings: list[Ring] = []
+        missed = False
+        for n in range(AT_ONCE):
+            try:
+                ring = heard_in(ear.recv(1 << 18))
+            except BlockingIOError:
+                break
+            except OSError:
+                return
+            if ring is not None:
+                rings.append(ring)
+            missed = missed or ring is None or n >= FULL
+        heard(rings, missed)
+
+
+FULL = 8
+"""So many rings that wait say that there was perhaps no room for more: systems let a socket have ten."""
+
+
+class _Place:
+    """What is written before the name of a bell: the folder, or, where that is too long for a socket, a way around."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = str(folder)
+        self._handle: int | None = None
+
+    def of(self, name: str) -> str:
+        """The address of a bell; raises OSError where there is none."""
+        if len(os.fsencode(self._folder)) + 1 + len(name) <= LONGEST_PATH:
+            return f"{self._folder}/{name}"
+        if self._handle is None:
+            self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return f"/proc/self/fd/{self._handle}/{name}"
+
+    def close(self) -> None:
+        """Let go of the way around."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+
+
+def _forget_in_child() -> None:
+    for bell in list(_everyones):
+        bell.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

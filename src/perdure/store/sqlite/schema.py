@@ -1,0 +1,89 @@
+"""The schema of a SQLite store: numbered migrations, each in one transaction under the write lock."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from perdure.errors import StoreError, StoreTooOld
+from perdure.store.migrate import refuse_too_new, steps
+from perdure.store.sqlite.connection import Connection
+from perdure.store.sqlite.writer import Writer
+
+APPLICATION_ID = 0x50455244
+"""``PERD`` in the file's header: what `file` shows, and how a foreign database is told apart."""
+
+
+@cache
+def migrations() -> tuple[str, ...]:
+    """The texts of the migrations in order; the first has number 1, and none is missing."""
+    return tuple(step.sql for step in steps("sqlite"))
+
+
+def prepare(connection: Connection, writer: Writer, *, migrate: bool) -> None:
+    """Bring the schema up to this Perdure's, or say why that cannot be.
+
+    Sixteen starters may do so at once: each migration looks again under the write lock what is left to do. While one
+    of them turns write-ahead logging on, even a look may find the file busy: this may be called again at any point.
+    """
+    version = _version(connection)
+    if version >= len(migrations()):
+        _use_wal(connection)
+        return
+    if version == 0:
+        _refuse_foreign(connection)
+    elif not migrate:
+        raise StoreTooOld(
+            f"the database has schema {version}, this Perdure needs {len(migrations())}; run `perdure migrate`"
+        )
+    if not migrate:
+        raise StoreTooOld("the database has no Perdure schema yet; run `perdure migrate`")
+    _use_wal(connection)
+    while version < len(migrations()):
+        version = writer.locked(connection, lambda: _step(connection))
+
+
+def _version(connection: Connection) -> int:
+    version = int(connection.raw.execute("PRAGMA user_version").fetchone()[0])
+    if version > len(migrations()):
+        refuse_too_new("sqlite", version, connection.one("read_schema")[1])
+    return version
+
+
+def _refuse_foreign(connection: Connection) -> None:
+    (application,) = connection.raw.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.one("count_tables")
+    foreign = application not in (0, APPLICATION_ID) or (tables and application != APPLICATION_ID)
+    # Another starter may have migrated between the looks; then the version is no longer 0.
+    if foreign and _version(connection) == 0:
+        raise StoreError("the file is the database of another program; name a file of its own in the URL")
+
+
+def _use_wal(connection: Connection) -> None:
+    """Turn write-ahead logging on, which lasts; it needs the file alone for a moment."""
+    if connection.in_memory:
+        return
+    (mode,) = connection.raw.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise StoreError(
+            f"write-ahead logging is not possible here (the file's mode is {mode}); "
+            "put the database on a local disk, not on a network share"
+        )
+
+
+def _step(connection: Connection) -> int:
+    """Apply the next migration, if there is one; the answer is the version after it."""
+    version = _version(connection)
+    if version >= len(migrations()):
+        return version
+    for statement in statements(migrations()[version]):
+        connection.raw.execute(statement)
+    connection.raw.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    # If we die before the COMMIT the number and the tables are rolled back together: the next starter does it all.
+    connection.raw.execute(f"PRAGMA user_version = {version + 1}")
+    return version + 1
+
+
+def statements(script: str) -> list[str]:
+    """The statements of a migration, which end with a semicolon at the end of a line."""
+    return [part.strip() for part in re.split(r";[ \t]*$", script, flags=re.MULTILINE) if part.strip()]

@@ -1,0 +1,146 @@
+"""Searching on SQLite: the one place where SQL is put together, and only its conditions; all values are parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import DecodeError, json
+from msgspec.structs import replace
+
+from perdure.kernel.event import ANSWERS, EventType
+from perdure.kernel.process import Process, Status
+from perdure.store.base import Search
+from perdure.store.sqlite import row
+from perdure.store.sqlite.connection import Connection
+from perdure.store.sqlite.row import STATUS, STATUS_NUMBER
+from perdure.store.sqlite.text import listed
+
+_NOTICED = frozenset({Status.HELD, Status.BROKEN, Status.FAILED, Status.CANCELLED})
+"""What people look for; these are few, so that looking by status is quicker than looking from the newest on."""
+
+_IDS = 10_000
+
+
+def search(connection: Connection, search: Search) -> list[Process]:
+    """Processes, newest first."""
+    built = _conditions(search)
+    if built is None:
+        return []
+    where, given = built
+    return row.processes(connection.search("search_processes", where, [*given, search.limit]))
+
+
+def count(connection: Connection, search: Search) -> list[tuple[str, Status, int]]:
+    """How many processes there are by kind and status, ordered by both; a count has no pages."""
+    built = _conditions(replace(search, before_id=None))
+    if built is None:
+        return []
+    where, given = built
+    (counted,) = connection.search("count_processes", where, given)
+    rows = [(kind, STATUS[status], number) for kind, status, number in listed(counted)]
+    return sorted(rows, key=lambda row: (row[0].encode(), STATUS_NUMBER[row[1]]))
+
+
+def history_query(backward: bool, types: Sequence[EventType], names: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """The query for events of these types and names, if any are given, and what narrows it."""
+    end = "_backward" if backward else ""
+    if not types and not names:
+        return f"read_history{end}", {}
+    if len(names) == 1 and list(types) == [EventType.PUBLISHED]:
+        return f"read_published{end}", {"name": names[0]}
+    if names and set(types) == ANSWERS:
+        return "read_answers", {"names": json.encode(names).decode()}
+    numbers = json.encode([int(type) for type in types]).decode() if types else None
+    return f"read_some_history{end}", {"types": numbers, "names": json.encode(names).decode() if names else None}
+
+
+def same_json(stored: str | bytes, wanted: str) -> bool:
+    """Whether two JSON texts mean the same value, in whatever order their members are."""
+    try:
+        return bool(json.decode(stored) == json.decode(wanted))
+    except DecodeError:
+        return False
+
+
+def _conditions(search: Search) -> tuple[str, list[Any]] | None:
+    """The conditions and their values; None if nothing can fit them."""
+    if not _writable(search) or search.ids == ():
+        return None
+    where: list[str] = ["1"]
+    given: list[Any] = []
+
+    def narrow(condition: str, *values: Any) -> None:
+        where.append(condition)
+        given.extend(values)
+
+    if search.ids is not None:
+        narrow(f"id IN ({', '.join('?' * len(search.ids[:_IDS]))})", *search.ids[:_IDS])
+    if search.kind is not None:
+        narrow("kind = ?", search.kind)
+    if search.without_tasks:
+        narrow("(kind < '@' OR kind >= 'A')")
+    if search.key is not None:
+        narrow("key IS NOT NULL AND key = ?", search.key)
+    if search.key_prefix is not None:
+        narrow("key IS NOT NULL AND key >= ?", search.key_prefix)
+        end = _after_prefix(search.key_prefix)
+        if end is not None:
+            narrow("key < ?", end)
+    if search.statuses:
+        numbers = [STATUS_NUMBER[status] for status in search.statuses]
+        marks = ", ".join("?" * len(numbers))
+        if _NOTICED.issuperset(search.statuses):
+            narrow(f"status >= 2 AND status IN ({marks})", *numbers)  # in the index's own words, so that it is used
+        else:
+            narrow(f"+status IN ({marks})", *numbers)  # a plus keeps SQLite from reading all that is completed first
+    if search.created_from is not None:
+        narrow("created_at >= ?", search.created_from)
+    if search.created_to is not None:
+        narrow("created_at < ?", search.created_to)
+    for name, value in search.attributes:
+        _narrow_attribute(narrow, name, value)
+    if search.before_id is not None:
+        narrow("id < ?", search.before_id)
+    return " AND ".join(where), given
+
+
+def _narrow_attribute(narrow: Any, name: str, value: str) -> None:
+    """One attribute must be equal: scalars are compared by SQLite, arrays and objects member by member."""
+    wanted = json.decode(value)
+    each = "SELECT 1 FROM json_each(CAST(attributes AS TEXT)) AS one WHERE one.key = ?"
+    # A CASE, since what stands in one row and is no JSON would end the search of all.
+    valid = "json_valid(CAST(attributes AS TEXT)) AND json_type(CAST(attributes AS TEXT)) = 'object'"
+    there = f"attributes IS NOT NULL AND CASE WHEN {valid} THEN EXISTS"
+    if isinstance(wanted, list | dict):
+        narrow(f"{there} ({each} AND one.type IN ('array', 'object') AND same_json(one.value, ?)) END", name, value)
+    elif wanted is None or isinstance(wanted, bool):
+        narrow(f"{there} ({each} AND one.type = ?) END", name, json.encode(wanted).decode())
+    elif isinstance(wanted, str):
+        narrow(f"{there} ({each} AND one.type = 'text' AND one.value = ?) END", name, wanted)
+    elif isinstance(wanted, int) and not -(1 << 63) <= wanted < 1 << 63:
+        narrow(f"{there} ({each} AND one.type IN ('integer', 'real') AND one.value = ?) END", name, float(wanted))
+    else:
+        narrow(f"{there} ({each} AND one.type IN ('integer', 'real') AND one.value = ?) END", name, wanted)
+
+
+def _writable(search: Search) -> bool:
+    """Whether all texts of a search can be written as UTF-8; others are nowhere stored."""
+    texts = [search.kind, search.key, search.key_prefix, *(text for pair in search.attributes for text in pair)]
+    try:
+        for text in texts:
+            if text is not None:
+                text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _after_prefix(prefix: str) -> str | None:
+    """The first text, in the order of bytes, that is behind all texts with this prefix; None if there is none."""
+    last = 0x10FFFF
+    for at in range(len(prefix) - 1, -1, -1):
+        point = ord(prefix[at])
+        if point < last:
+            return prefix[:at] + chr(0xE000 if point == 0xD7FF else point + 1)
+    return None

@@ -1,0 +1,301 @@
+"""Steps with a transaction on SQLite: each has a connection of its own on the store's file, lent to it by a thread.
+
+A step writes by a lent connection, in a transaction that it cannot end, and that can be taken from it. SQLite has one
+writer. A step that hangs with the write lock in hand would keep everybody waiting, so another thread may roll its
+transaction back, at any moment between two calls: hence every call passes one lock. After that nothing more is written
+by this connection.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+from perdure import limits
+from perdure.clock import Machine
+from perdure.errors import Permanent, StoreError, StoreUnavailable
+from perdure.kernel.message import Message
+from perdure.store.query import load
+from perdure.store.sqlite import send
+from perdure.store.sqlite.clock import SqliteClock
+from perdure.store.sqlite.error import translated
+from perdure.store.sqlite.file import read_url
+from perdure.store.sqlite.in_transaction import Borrowed
+from perdure.store.sqlite.thread import haste
+from perdure.store.sqlite.writer import Transaction
+from perdure.store.step_transaction import PactAnswer, PactVerdict
+
+LOOK_INSTRUCTIONS = 50_000
+"""So often a long statement looks whether its transaction is wanted back: about every millisecond."""
+_ADVICE = "Leave that to Perdure: return to commit, raise to roll back."
+
+
+class LentCursor(sqlite3.Cursor):
+    """A cursor whose calls stand aside while the transaction is taken back."""
+
+    connection: Lent
+
+    def execute(self, *given: Any) -> LentCursor:
+        """See sqlite3."""
+        with self.connection.passing():
+            return super().execute(*given)
+
+    def executemany(self, *given: Any) -> LentCursor:
+        """See sqlite3."""
+        with self.connection.passing():
+            return super().executemany(*given)
+
+    def executescript(self, script: str) -> LentCursor:
+        """Refused: it begins with a COMMIT."""
+        raise Permanent("executescript() commits what was written before it. Execute the statements one by one.")
+
+    def fetchone(self) -> Any:
+        """See sqlite3."""
+        with self.connection.passing():
+            return super().fetchone()
+
+    def fetchmany(self, *given: Any, **named: Any) -> list[Any]:
+        """See sqlite3."""
+        with self.connection.passing():
+            return super().fetchmany(*given, **named)
+
+    def fetchall(self) -> list[Any]:
+        """See sqlite3."""
+        with self.connection.passing():
+            return super().fetchall()
+
+    def __next__(self) -> Any:
+        with self.connection.passing():
+            return super().__next__()
+
+
+class Lent(sqlite3.Connection):
+    """A connection whose transaction is begun and ended by Perdure alone."""
+
+    def __init__(self, path: str, **settings: Any) -> None:
+        self._lock = threading.RLock()
+        self._ours = True
+        self.taken_back = False
+        super().__init__(path, isolation_level="IMMEDIATE", check_same_thread=False, **settings)
+
+    def cursor(self, factory: Any = None) -> Any:
+        """See sqlite3; no other kind of cursor is made."""
+        return super().cursor(LentCursor)
+
+    def execute(self, *given: Any) -> LentCursor:
+        """See sqlite3."""
+        made: LentCursor = self.cursor().execute(*given)
+        return made
+
+    def executemany(self, *given: Any) -> LentCursor:
+        """See sqlite3."""
+        made: LentCursor = self.cursor().executemany(*given)
+        return made
+
+    def executescript(self, script: str) -> LentCursor:
+        """Refused: it begins with a COMMIT."""
+        made: LentCursor = self.cursor().executescript(script)
+        return made
+
+    def commit(self) -> None:
+        """Refused: the step's return commits."""
+        raise Permanent(f"a step does not commit its own transaction. {_ADVICE}")
+
+    def rollback(self) -> None:
+        """Refused: the step's error rolls back."""
+        raise Permanent(f"a step does not roll its own transaction back. {_ADVICE}")
+
+    def close(self) -> None:
+        """Refused: the connection is Perdure's."""
+        raise Permanent(f"a step does not close the connection that it was lent. {_ADVICE}")
+
+    def __enter__(self) -> Lent:
+        raise Permanent(f"`with connection:` would commit at its end. {_ADVICE}")
+
+    # -- what only Perdure calls -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """Around every call: none is made while the transaction is taken back, nor after."""
+        try:
+            with self._lock:
+                if self._wanted_back():
+                    raise TimeoutError("this attempt was given up and rolled back; return, for nothing of it counts")
+                yield
+        finally:
+            if self._wanted_back():
+                self._roll_back()  # whoever took it back did not wait for this call to end
+
+    @contextmanager
+    def ours(self) -> Iterator[None]:
+        """Around what Perdure itself asks: it alone may begin and end a transaction."""
+        with self._lock:
+            before, self._ours = self._ours, True
+            try:
+                yield
+            finally:
+                self._ours = before
+
+    def lend(self) -> None:
+        """From now on it is the step's. What was prepared before is prepared anew, and so asked for leave."""
+        self.set_authorizer(self._authorized)
+        self.set_progress_handler(self._wanted_back, LOOK_INSTRUCTIONS)
+        self._ours = False
+
+    def take_back(self) -> None:
+        """Roll back, at the end of the call that may be under way; nothing is written any more. Never waits.
+
+        Not by sqlite3's own interrupt(): that would meet the ROLLBACK too, as long as some cursor has rows to give.
+        """
+        self.taken_back = True
+        self._roll_back()
+
+    def _wanted_back(self) -> bool:
+        return self.taken_back and not self._ours
+
+    def _roll_back(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            with self.ours():
+                super().rollback()
+        except sqlite3.Error:
+            return  # it was rolled back before
+        finally:
+            self._lock.release()
+
+    def finish(self) -> None:
+        """Commit."""
+        with self.ours():
+            super().commit()
+
+    def end(self) -> None:
+        """Roll back what is still open, and let go of the file."""
+        with self.ours():
+            self.set_authorizer(None)
+            self.set_progress_handler(None, 0)
+            super().close()
+
+    def _authorized(self, action: int, *names: Any) -> int:
+        """SQLite asks while it reads a statement: a transaction can be begun and ended by Perdure alone."""
+        return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION and not self._ours else sqlite3.SQLITE_OK
+
+
+class SqlitePacts:
+    """Makes pacts, each with a connection of its own: what a step sets on it is gone with it."""
+
+    kind = "sqlite"
+    blocking = True
+
+    def __init__(self, url: str, machine: Machine) -> None:
+        self.path = read_url(url).path or ""
+        self.clock = SqliteClock(machine)
+
+    async def take(self) -> SqlitePact:
+        """A new pact; it connects when it begins."""
+        return SqlitePact(self)
+
+    async def close(self) -> None:
+        """Nothing is kept."""
+
+
+class SqlitePact:
+    """What each method promises stands in ``store/step_transaction.py``.
+
+    All but :meth:`abandon` is called on one thread.
+    """
+
+    connection: Lent | None = None
+
+    def __init__(self, pacts: SqlitePacts) -> None:
+        self._pacts = pacts
+        self._mutex = threading.Lock()
+        self._sealed = False
+        self._abandoned = False
+
+    async def begin(self, process: bytes, id: bytes, patience: float) -> bool:
+        """Open the transaction, unless the result with that ``id`` is there already: then the answer is False.
+
+        The write lock is taken at once: waiting for it later, with something read, would be in vain.
+        """
+        try:
+            lent = self.connection = self._connected()
+            lent.execute(load("sqlite")["begin_immediate"])
+            if Borrowed(lent).one("result_is_known", process=process, id=id):
+                return False
+        except sqlite3.Error as error:
+            told = translated(error)
+            raise told if isinstance(told, StoreUnavailable) else StoreUnavailable(str(told)) from error
+        with self._mutex:
+            lent.lend()
+            if self._abandoned:
+                raise TimeoutError("the attempt was given up before it had begun")
+        return True
+
+    def _connected(self) -> Lent:
+        uri = f"file:{quote(self._pacts.path)}?mode=rw"
+        lent = sqlite3.connect(uri, uri=True, timeout=limits.SQLITE_BUSY_SECONDS, factory=Lent)
+        for pragma in ("foreign_keys = ON", "synchronous = FULL"):
+            lent.execute(f"PRAGMA {pragma}")
+        return lent
+
+    def seal(self) -> bool:
+        """The step has returned: from now on nobody can take its pact back. False if somebody has."""
+        with self._mutex:
+            self._sealed = not self._abandoned
+        return self._sealed
+
+    def abandon(self) -> bool:
+        """Take the pact back: others have waited long enough for the write lock, whatever the step is doing."""
+        with self._mutex:
+            if self._sealed:
+                return False
+            if not self._abandoned:
+                self._abandoned = True
+                if self.connection is not None:
+                    self.connection.take_back()
+        return True
+
+    async def keep(self, message: Message, owner: bytes, token: int) -> PactAnswer:
+        """Record the result and commit, if the process has still that owner and token."""
+        lent = self.connection
+        if lent is None or not lent.in_transaction:
+            raise StoreError(
+                "SQLite has rolled the step's transaction back after an error that the step has caught. "
+                "Let such errors end the step."
+            )
+        try:
+            with lent.ours(), haste:
+                borrowed = Borrowed(lent)
+                if not borrowed.one("look_at_fence", process=message.process, token=token, owner=owner):
+                    return PactAnswer(PactVerdict.REFUSED)
+                now, alive, *_ = self._pacts.clock.opened(borrowed, due=False, done=False)
+                transaction = Transaction(borrowed, now, alive)
+                number = send.send(transaction, [message])[0].number
+                # If we die before or in this COMMIT, all of it is there or nothing: whoever is next looks for it.
+                lent.finish()
+        except sqlite3.Error as error:
+            if self._looked(message):
+                return PactAnswer(PactVerdict.KNOWN)
+            raise translated(error) from error
+        return PactAnswer(PactVerdict.KEPT, number, transaction.now)
+
+    def _looked(self, message: Message) -> bool:
+        """Whether a COMMIT that has failed was done all the same."""
+        self._end()
+        self.connection = self._connected()
+        return bool(Borrowed(self.connection).one("result_is_known", process=message.process, id=message.id))
+
+    async def end(self) -> None:
+        """Roll back what is open, and let go of the file."""
+        self._end()
+
+    def _end(self) -> None:
+        with self._mutex:  # whoever takes it back has done so by now
+            lent, self.connection = self.connection, None
+        if lent is not None:
+            lent.end()

@@ -1,0 +1,178 @@
+"""A database thread: one thread with one connection, and a queue in which what is urgent goes first.
+
+While it has work, the interpreter's lock changes hands more quickly. A thread that wants the interpreter's lock waits 5
+ms before it asks the holder to let go, and begins to wait anew whenever the holder lets go for a moment, as an event
+loop does in each of its rounds. A transaction wants the lock about ten times, so that beside a busy event loop it would
+take 50 ms or starve, with the database's write lock in hand, for which other workers wait; and every batch would begin
+5 ms late. So the interval is shorter than a round from when the work is handed over until it is done, and then put
+back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, TypeVar
+
+from perdure.errors import StoreError, StoreUnavailable
+from perdure.store.sqlite.connection import Connection
+from perdure.store.sqlite.error import lost, translated
+
+SWITCH_SECONDS = 0.00005
+
+
+class Haste:
+    """A context in which the interval is short; several threads may be in it at the same time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._usual = 0.0
+
+    def begin(self) -> None:
+        """Hurry; as often as this is called, :meth:`end` is to be."""
+        with self._lock:
+            if self._inside == 0:
+                self._usual = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._usual, SWITCH_SECONDS))
+            self._inside += 1
+
+    def end(self) -> None:
+        """Hurry no more, unless somebody else does."""
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                sys.setswitchinterval(self._usual)
+
+    def __enter__(self) -> None:
+        self.begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+
+haste = Haste()
+"""The one of this program: the interval belongs to the interpreter."""
+
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+
+
+class Lane:
+    """Does work on one connection, one piece at a time; a connection that broke is replaced before the next piece.
+
+    ``check`` is made before each piece, and raises if the database is not to be used now.
+    """
+
+    def __init__(self, name: str, connect: Callable[[], Connection], check: Callable[[], None]) -> None:
+        self._name = name
+        self._connect = connect
+        self._check = check
+        self._urgent: deque[tuple[Work[Any], asyncio.Future[Any]]] = deque()
+        self._usual: deque[tuple[Work[Any], asyncio.Future[Any]]] = deque()
+        self._wake: SimpleQueue[bool] = SimpleQueue()
+        self._connection: Connection | None = None
+        self._thread: threading.Thread | None = None
+        self._ended: asyncio.Future[None] | None = None
+        self.is_open = False
+
+    def open(self) -> None:
+        """Take work from now on. Thread and connection are made by the first."""
+        self.is_open = True
+
+    async def run(self, work: Work[T], *, urgent: bool = False) -> T:
+        """Have work done; errors of SQLite come as the store's. Abandoning the wait does not stop the work."""
+        if not self.is_open:
+            raise StoreError("the store is closed; open it first")
+        if self._thread is None:
+            self._thread = self._started()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        (self._urgent if urgent else self._usual).append((work, future))
+        haste.begin()
+        self._wake.put(True)
+        return await future
+
+    def _started(self) -> threading.Thread:
+        """A thread at work; raises StoreUnavailable where the system refuses one: the next use tries again."""
+        thread = threading.Thread(target=self._live, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            raise StoreUnavailable(
+                f"the system refuses the thread of the store's {self._name!r} ({error or type(error).__name__}); raise "
+                "the limits on threads and memory. It is tried again by itself"
+            ) from error
+        return thread
+
+    async def close(self) -> None:
+        """Finish what is queued, then end the thread and its connection."""
+        thread, self._thread = self._thread, None
+        self.is_open = False
+        if thread is None:
+            return
+        self._ended = asyncio.get_running_loop().create_future()
+        self._wake.put(False)
+        await self._ended
+        thread.join()
+
+    def _live(self) -> None:
+        while self._wake.get():
+            queue = self._urgent if self._urgent else self._usual
+            work, future = queue.popleft()
+            result: Any = None
+            failure: BaseException | None = None
+            try:
+                result = self._do(work)
+            except BaseException as error:
+                failure = error
+            haste.end()
+            # If we die here the work is done and nobody was told: every door of the store may be asked again.
+            _tell(future, result, failure)
+            del work, future, result, failure
+        self._discard()
+        if self._ended is not None:
+            _tell(self._ended, None, None)
+
+    def _do(self, work: Work[T]) -> T:
+        try:
+            self._check()
+            if self._connection is None:
+                self._connection = self._connect()
+            self._connection.stand()
+            return work(self._connection)
+        except BaseException as error:
+            if lost(error) or (self._connection is not None and self._connection.in_transaction):
+                self._discard()
+            meant = translated(error)
+            if meant is error:
+                raise
+            raise meant from error
+
+    def _discard(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _tell(future: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:
+    try:
+        future.get_loop().call_soon_threadsafe(_settle, future, result, failure)
+    except RuntimeError:
+        return  # the loop that asked is closed
+
+
+def _settle(future: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:
+    if future.done():
+        return
+    if failure is None:
+        future.set_result(result)
+    else:
+        future.set_exception(failure)

@@ -1,0 +1,165 @@
+"""Upkeep on SQLite: workers with their beats, rows that are overdue, and rows to be pruned (rules 11, 12, 24)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import json
+from msgspec.structs import replace
+
+from perdure.kernel.process import Process
+from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.limits import PRUNED_EVENTS
+from perdure.store.base import Pruned, Search
+from perdure.store.migrate import ahead, outgrown
+from perdure.store.sqlite import row
+from perdure.store.sqlite.clock import SqliteClock
+from perdure.store.sqlite.connection import NOTHING, Connection
+from perdure.store.sqlite.start import input_digest
+from perdure.store.sqlite.text import listed
+from perdure.store.sqlite.writer import Transaction
+
+PRUNED_AT_ONCE = 100
+EVENTS_PRUNED_AT_ONCE = PRUNED_EVENTS
+"""Processes, and events of them, that one transaction prunes, so that it stays short (unless one has more alone)."""
+
+_FIRST = (-(1 << 63), b"")
+"""Before the first row: no time and no id is smaller."""
+
+WORKER_KEPT = 24 * 3600 * 1_000_000
+"""Microseconds for which an ended worker stays listed."""
+
+
+def overdue(connection: Connection, search: Search, now: int) -> list[Process]:
+    """The rows that a sweep must look at, the longest overdue first."""
+    name = f"overdue_{search.overdue}"
+    since, behind = search.after or _FIRST
+    kind, code = search.after_pair or ("", "")
+    return row.processes(
+        connection.one(
+            name, now=now, most=search.limit, owner=search.owner, since=since, behind=behind, kind=kind, code=code
+        )
+    )
+
+
+def finished(connection: Connection, before: int, limit: int) -> list[list[bytes]]:
+    """Processes that finished by a time, the longest finished first, in groups for one transaction each."""
+    (found,) = connection.one("find_finished", before=before, most=limit)
+    groups: list[list[bytes]] = []
+    events = 0
+    for id, count in json.decode(found):
+        events += count
+        if not groups or len(groups[-1]) == PRUNED_AT_ONCE or events > EVENTS_PRUNED_AT_ONCE:
+            groups.append([])
+            events = count
+        groups[-1].append(bytes.fromhex(id))
+    return groups
+
+
+def prune(transaction: Transaction, ids: Sequence[bytes], before: int, keys: int) -> int:
+    """Remove those of the processes that are still finished, with all that is theirs; keep their keys for a while."""
+    connection, until = transaction.connection, transaction.now + keys
+    gone: list[Any] = []
+    kept: list[Any] = []
+    for heads, inputs in connection.ask("read_finished", 1, list(ids), before):
+        at = 0
+        for id, kind, key, length in listed(heads):
+            input, at = (inputs or b"")[at : at + length], at + length
+            gone.append(bytes.fromhex(id))
+            if key is not None:
+                kept += (kind, key, gone[-1], input_digest(input), until)
+    if not gone:
+        return 0
+    if kept:
+        connection.write("keep_keys", 5, kept)
+    connection.write("prune_messages", 1, gone)
+    connection.write("prune_events", 1, gone)
+    return connection.write("prune_processes", 1, gone)
+
+
+def reopened(connection: Connection, before: int, limit: int, behind: bytes | None) -> tuple[list[bytes], bytes | None]:
+    """Of a page of unfinished processes with former runs, those of which some ended by a time; where to go on."""
+    (found,) = connection.one("find_reopened", before=before, most=limit, behind=behind or b"")
+    page = [(bytes.fromhex(id), over) for id, over in json.decode(found)]
+    return [id for id, over in page if over], page[-1][0] if len(page) == limit else None
+
+
+def prune_runs(transaction: Transaction, process: bytes, before: int, known: int) -> int:
+    """Remove former runs that ended by a time, a portion of them; how many were removed or begun with.
+
+    The present run and the one before it stay. So do answers to calls, and messages with keys, that are younger than
+    ``known``, and the messages that the oldest run left has taken over.
+    """
+    connection, runs, events = transaction.connection, 0, EVENTS_PRUNED_AT_ONCE
+    while runs < PRUNED_AT_ONCE and connection.one("read_first_run", process=process, before=before)[0]:
+        events -= connection.run("prune_first_run", process=process, known=known, most=events)
+        runs += 1
+        if events <= 0:
+            break  # more may be left of it
+        connection.run("forget_first_run", process=process)
+    if runs:
+        connection.run("prune_heard", process=process, before=before, known=known)
+        connection.run("prune_answers", process=process, known=known)
+    return runs
+
+
+def prune_rest(transaction: Transaction, limit: int) -> Pruned:
+    """Remove kept keys whose time is over, and workers that ended long ago and own nothing."""
+    connection, now = transaction.connection, transaction.now
+    connection.run("forget_workers", before=now - WORKER_KEPT)
+    return Pruned(0, connection.run("prune_keys", now=now, most=limit))
+
+
+def enlist(transaction: Transaction, worker: Worker, silence: int, locked: bool) -> Worker:
+    """Register an incarnation; doing it again changes nothing."""
+    connection, now = transaction.connection, transaction.now
+    connection.run(
+        "enlist_worker", id=worker.id, name=worker.name, hosts=worker.hosts, now=now, due_at=now + silence,
+        locked=int(locked),
+    )  # fmt: skip
+    [kept] = _workers(connection.one("read_worker", id=worker.id))
+    return kept
+
+
+def beat(transaction: Transaction, beat: Beat, clock: SqliteClock) -> BeatAnswer:
+    """Count a sign of life and prolong leases; an ended incarnation is told so and prolongs nothing."""
+    connection, now = transaction.connection, transaction.now
+    if beat.hang is not None:
+        return BeatAnswer(connection.run("keep_hang", id=beat.worker, hang=beat.hang) == 1, now)
+    lead = clock.beaten(connection)
+    if not connection.run("count_beat", id=beat.worker, due_at=now + beat.silence):
+        return BeatAnswer(False, now, lead=lead)
+    reached, oldest = connection.one("read_schema")
+    fine = BeatAnswer(True, now, (), lead, ahead("sqlite", reached), outgrown("sqlite", oldest))
+    if not beat.renewals:
+        return fine
+    cells: list[Any] = []
+    worker = bytearray(beat.worker)
+    for renewal in beat.renewals:
+        progress = NOTHING if renewal.progress is None else renewal.progress
+        cells += (bytearray(renewal.process), renewal.token, worker, progress)
+    if connection.write("renew_leases", 4, cells, now + beat.lease) == len(beat.renewals):
+        return fine
+    lost = [id for (found,) in connection.ask("look_for_lost", 4, cells) for id in json.decode(found)]
+    return replace(fine, lost=tuple(bytes.fromhex(id) for id in lost))
+
+
+def retire(transaction: Transaction, worker: bytes, beats: int | None, died: bool) -> bool:
+    """End an incarnation once, unless it has beaten since."""
+    return transaction.connection.run("retire_worker", id=worker, now=transaction.now, beats=beats, died=int(died)) == 1
+
+
+def workers(connection: Connection, ended: bool) -> list[Worker]:
+    """The incarnations by id, without a look at their locks."""
+    return _workers(connection.one("read_workers", ended=int(ended)))
+
+
+def _workers(packed: tuple[Any, ...]) -> list[Worker]:
+    return [
+        Worker(
+            bytes.fromhex(id), name, bytes.fromhex(hosts), started_at, beats, due_at, locked == 1, False, ended_at,
+            died == 1, None if hang is None else bytes.fromhex(hang),
+        )
+        for id, name, hosts, started_at, beats, due_at, locked, ended_at, died, hang in listed(packed[0])
+    ]  # fmt: skip

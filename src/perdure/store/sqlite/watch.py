@@ -1,0 +1,111 @@
+"""Watching on SQLite: what others have committed is heard from their bells, and by looking at the file's data version.
+
+No thread is needed for it (rule 25). The look is the safety net: a change that nobody rang for is found by it, at
+its own pace where bells can be heard, every few milliseconds where not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+
+from perdure.limits import SQLITE_POLL_BUSY_SECONDS, SQLITE_POLL_IDLE_SECONDS, SQLITE_POLL_RUNG_SECONDS
+from perdure.store.notifications import Heard, Hearers, News, Stop
+from perdure.store.query import load
+from perdure.store.sqlite.notify import Bell, Ring
+from perdure.store.sqlite.writer import Hints
+
+_BUSY_LOOKS = 20
+"""Looks without news after which the file counts as idle."""
+
+
+class Watch:
+    """Tells the hearers of one store object: at once for its own changes and for what others ring.
+
+    The look is one PRAGMA on a connection kept for it; only when the file has changed is the clock's row read, in
+    which every transaction counts its hints. What this store object has counted itself, and what was rung, is left out.
+    """
+
+    def __init__(self, own: Hints, bell: Bell, connect: Callable[[], sqlite3.Connection | None]) -> None:
+        self._own = own
+        self._bell = bell
+        self._connect = connect
+        self._hearers = Hearers()
+        self._connection: sqlite3.Connection | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._read = load("sqlite")["clock_hints"]
+        self._version = -1
+        self._foreign = (0, 0)
+        self._quiet = 0
+        self._rung = False
+
+    def add(self, heard: Heard) -> Stop:
+        """Begin to tell this one; the answer stops it."""
+        begin = not self._hearers
+        leave = self._hearers.add(heard)
+        if begin:
+            self._begin()
+
+        def stop() -> None:
+            leave()
+            if not self._hearers:
+                self.close()
+
+        return stop
+
+    def tell(self, news: News) -> None:
+        """Pass on what has changed."""
+        self._hearers.tell(news)
+
+    def close(self) -> None:
+        """Stop looking; nobody is called any more."""
+        self._hearers.clear()
+        self._bell.take_down()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _begin(self) -> None:
+        self._connection = self._connect()
+        if self._connection is not None:
+            self._rung = self._bell.hang(self._heard)
+            self._look(tell=False)
+
+    def _heard(self, rings: list[Ring], missed: bool) -> None:
+        due, done = self._foreign
+        self._foreign = (due + sum(ring.due for ring in rings), done + sum(ring.done for ring in rings))
+        for ring in rings:
+            self.tell(ring.news)
+        if missed:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._version = -1
+            self._look()
+
+    def _look(self, tell: bool = True) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            (version,) = connection.execute("PRAGMA data_version").fetchone()
+            if version != self._version or self._own.doubtful:
+                self._own.doubtful = False
+                due, done = connection.execute(self._read).fetchone()
+                foreign = (due - self._own.due, done - self._own.done)
+                self._version, before, self._foreign = version, self._foreign, foreign
+                self._quiet = 0
+                if tell:  # published values leave no count: any change may be one, where no bell tells of them
+                    due, done = foreign[0] != before[0], foreign[1] != before[1]
+                    self.tell(News(some_due=due, some_done=done, some_published=not self._rung))
+        except sqlite3.Error:
+            self._version = -1  # busy with recovery, or out of reach: the claims' own polling goes on meanwhile
+        self._quiet += 1
+        delay = SQLITE_POLL_BUSY_SECONDS if self._quiet < _BUSY_LOOKS else SQLITE_POLL_IDLE_SECONDS
+        if self._rung:
+            delay = SQLITE_POLL_RUNG_SECONDS
+        if self._connection is not None:
+            self._timer = asyncio.get_running_loop().call_later(delay, self._look)

@@ -1,0 +1,346 @@
+"""The writer: one lane that writes, each piece of work in one short transaction under the database's write lock."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from perdure import limits
+from perdure.clock import Machine
+from perdure.kernel.message import SendAnswer
+from perdure.store.notifications import News
+from perdure.store.sqlite.clock import Line, SetBack, SqliteClock
+from perdure.store.sqlite.connection import Connection
+from perdure.store.sqlite.error import busy
+from perdure.store.sqlite.notify import Bell, Ring
+from perdure.store.sqlite.thread import Lane
+from perdure.store.sqlite.write_lock import Turnstile
+
+T = TypeVar("T")
+
+FIRST_WAIT_SECONDS = 0.0005
+LONGEST_WAIT_SECONDS = 0.01
+SMALL_WAIT_SECONDS = 0.001
+SMALL_RECORDS = 16
+CROWDED_CLAIM_ROWS = 100
+WARY_BATCHES = 8
+
+
+class Hints:
+    """How often this store object itself has left a hint in the database, so that a watch can tell others' hints."""
+
+    def __init__(self) -> None:
+        self.due = 0
+        self.done = 0
+        self.doubtful = False
+
+
+class Collision(Exception):
+    """What was written on the assumption that all is as usual met something else: nothing stays, look first."""
+
+
+class Transaction:
+    """What a piece of work sees inside its transaction: the connection, the store's now, and who is alive.
+
+    It leaves word there of what others should look at: ``left_due`` that something became due, ``unheard`` that it is
+    a row let go with a message that nobody had heard, ``letters`` what became of messages sent with commits, ``freed``
+    of which kinds tasks have ended whose queues may have been full. ``void`` says that there was nothing to write.
+    """
+
+    def __init__(self, connection: Connection, now: int, alive: str, ticks: int = 0) -> None:
+        self.connection = connection
+        self.now = now
+        self.ticks = ticks
+        self._alive = alive
+        self.left_due = False
+        self.published = False
+        self.unheard = False
+        self.freed: tuple[str, ...] = ()
+        self.void = False
+        self.letters: list[SendAnswer] = []
+
+    def alive(self, worker: bytes) -> bool:
+        """Whether this incarnation is enlisted and has not ended (rule 11)."""
+        return worker.hex().upper() in self._alive
+
+
+Batch: TypeAlias = Callable[[Transaction, Sequence[Any]], list[T]]
+Told: TypeAlias = Callable[[Sequence[Any], Sequence[Any], Transaction], News]
+"""Gives the news of a batch that was committed: of its records, with their answers."""
+
+
+class _Piece(Struct, frozen=True, gc=False):
+    """What one transaction writes: ``at_once`` first if it is given, ``body`` otherwise or after a Collision.
+
+    Where it is not ``synced`` a power cut may take it back.
+    """
+
+    body: Callable[[Transaction], Any]
+    at_once: Callable[[Transaction], Any] | None = None
+    owner: bytes | None = None
+    due: bool = False
+    done: bool = False
+    records: int = 0
+    synced: bool = True
+    news: Callable[[Sequence[Any], Transaction], News] | None = None
+    large: bool = False
+
+    @property
+    def small(self) -> bool:
+        """Whether it is written in no time; how much a sweep writes is not known before."""
+        return 0 < self.records <= SMALL_RECORDS and not self.large
+
+
+class Writer:
+    """Runs transactions. Beats and renewals go first in its queue (rule 25).
+
+    ``set_back`` looks at what is lost where a transaction found that the database is behind what is known of it.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        clock: SqliteClock,
+        lane: Lane,
+        bell: Bell,
+        set_back: Callable[[SetBack], Awaitable[None]],
+        locks: Path | None = None,
+    ) -> None:
+        self.lane = lane
+        self.bell = bell
+        self.clock = clock
+        self.line = Line()
+        self._set_back = set_back
+        self.hints = Hints()
+        self.pace = Pace()
+        self._machine = machine
+        self._closing = threading.Event()
+        self.turnstile = Turnstile(locks, machine, self._closing.wait)
+        self._news: deque[News] = deque()
+        self._wary = 0
+
+    async def write(self, body: Callable[[Transaction], T], *, urgent: bool = False, synced: bool = True) -> T:
+        """Run ``body`` in one transaction."""
+        answer: T = await self._done(_Piece(body, records=int(urgent), synced=synced), urgent=urgent)
+        return answer
+
+    async def write_all(
+        self,
+        records: Sequence[Any],
+        body: Batch[T],
+        *,
+        at_once: Batch[T] | None = None,
+        owner: bytes | None = None,
+        due: bool = False,
+        done: bool = False,
+        synced: bool = True,
+        news: Told | None = None,
+        large: bool = False,
+    ) -> list[T]:
+        """Write a batch, in several transactions if it would hold the lock for too long.
+
+        ``at_once`` does the same as ``body`` in fewer statements where everything is as usual and ``owner`` is alive;
+        it raises Collision where not, and is left out for a while after it did. ``due`` and ``done`` leave hints for
+        the watches of other workers, ``news`` says more. A single record may be ``large``, as a claim is. What is not
+        ``synced`` a power cut may take back.
+        """
+        answers: list[T] = []
+        while len(answers) < len(records):
+            part = records[len(answers) : len(answers) + self.pace.records]
+            hope = None if at_once is None else partial(_onto, at_once, part)
+            said = None if news is None else partial(news, part)
+            piece = _Piece(partial(_onto, body, part), hope, owner, due, done, len(part), synced, said, large)
+            answers += await self._done(piece)
+        return answers
+
+    async def _done(self, piece: _Piece, *, urgent: bool = False) -> Any:
+        try:
+            return await self.lane.run(partial(self._write, piece), urgent=urgent)
+        except SetBack as found:
+            await self._set_back(found)
+            raise
+
+    def _write(self, piece: _Piece, connection: Connection) -> Any:
+        if piece.at_once is not None:
+            if self._wary:
+                self._wary -= 1
+            else:
+                try:
+                    return self._transact(piece, connection, piece.at_once, self._opened_at_once)
+                except Collision:
+                    self._wary = WARY_BATCHES
+        return self._transact(piece, connection, piece.body, self._opened)
+
+    def take_news(self) -> Iterator[News]:
+        """What the transactions since the last time have left for others to look at, and for us."""
+        while self._news:
+            yield self._news.popleft()
+
+    def locked(self, connection: Connection, body: Callable[[], T]) -> T:
+        """Run ``body`` under the write lock, in one transaction that is committed, or rolled back if it raises."""
+        self.patiently(lambda: connection.raw.execute("BEGIN IMMEDIATE"))
+        try:
+            answer = body()
+            # If we die before or in this COMMIT, nothing or all of it is there; the caller learns it by asking again.
+            connection.raw.commit()
+        except BaseException:
+            undo(connection)
+            raise
+        return answer
+
+    def patiently(self, call: Callable[[], T], *, longest: float = LONGEST_WAIT_SECONDS) -> T:
+        """Make a call, again and again with jitter as long as the database is busy, for at most the busy time."""
+        wait = FIRST_WAIT_SECONDS
+        until = self._machine.monotonic() + limits.SQLITE_BUSY_SECONDS
+        while True:
+            try:
+                return call()
+            except Exception as error:
+                if not busy(error) or self._machine.monotonic() >= until or self._closing.is_set():
+                    raise
+            self._closing.wait(wait * (0.5 + self._machine.random()))
+            wait = min(wait * 2, longest)
+
+    def _admitted(self, piece: _Piece, call: Callable[[], T]) -> T:
+        """Take the write lock; much work lets small work by that waits, which says so if it cannot go on at once."""
+        if not piece.small:
+            self.turnstile.let_by()
+            return self.patiently(call)
+        try:
+            return call()
+        except Exception as error:
+            if not busy(error):
+                raise
+        said = False
+
+        def again() -> T:
+            nonlocal said
+            said = said or self.turnstile.enter()
+            return call()
+
+        try:
+            return self.patiently(again, longest=SMALL_WAIT_SECONDS)
+        finally:
+            self.turnstile.leave()
+
+    def _transact(
+        self,
+        piece: _Piece,
+        connection: Connection,
+        body: Callable[[Transaction], Any],
+        opened: Callable[[_Piece, Connection], Transaction],
+    ) -> Any:
+        self.hints.due += piece.due
+        self.hints.done += piece.done
+        connection.sync(piece.synced)
+        try:
+            # The clock's row is written first, and with that the write lock is taken.
+            transaction = self._admitted(piece, lambda: opened(piece, connection))
+            begun = self._machine.monotonic()
+            answer = body(transaction)
+            if transaction.void:
+                connection.raw.rollback()
+                return answer
+            if transaction.left_due and not piece.due:
+                connection.run("leave_due_hint")
+            # If we die before or in this COMMIT, nothing or all of it is there; the caller learns it by asking again.
+            connection.raw.commit()
+        except BaseException:
+            self.hints.due -= piece.due
+            self.hints.done -= piece.done
+            self.hints.doubtful = True
+            undo(connection)
+            raise
+        self.line.ticks = transaction.ticks
+        if piece.due or piece.done or transaction.left_due or transaction.published:
+            self._announce(piece, transaction, answer)
+        self.pace.took(self._machine.monotonic() - begun, piece.records, crowded=self.turnstile.crowded)
+        return answer
+
+    def _announce(self, piece: _Piece, transaction: Transaction, answer: Any) -> None:
+        """Tell the others, then our own, what there is to look at; if we die here, they look by themselves."""
+        due = piece.due or transaction.left_due
+        self.hints.due += due - piece.due
+        news = News(some_due=due, some_done=piece.done) if piece.news is None else piece.news(answer, transaction)
+        self._news.append(news)
+        self.bell.ring(Ring(news, int(due), int(piece.done)))
+
+    def _opened(self, piece: _Piece, connection: Connection) -> Transaction:
+        """The transaction with the clock raised, and with everybody known who is alive."""
+        now, alive, line, ticks = self.clock.opened(connection, due=piece.due, done=piece.done)
+        self.line.check(line, ticks)
+        return Transaction(connection, now, alive, ticks)
+
+    def _opened_at_once(self, piece: _Piece, connection: Connection) -> Transaction:
+        """The transaction with the clock raised; raises Collision if it is ahead, or the named worker not alive.
+
+        So it does if the clock leads by another time than is known here, or the database is behind what is known.
+        """
+        now = self.clock.now()
+        found = connection.one(
+            "tick_at_once", now=now, due=int(piece.due), done=int(piece.done), owner=piece.owner,
+            lead=self.clock.lead, line=self.line.name, ticks=self.line.ticks,
+        )  # fmt: skip
+        if not found:
+            raise Collision
+        self.clock.stored = now
+        return Transaction(connection, now, "", found[0])
+
+    def open(self) -> None:
+        """Begin to take work."""
+        self._closing.clear()
+        self.lane.open()
+
+    async def close(self) -> None:
+        """Finish what is queued; a wait for the lock is cut short."""
+        self._closing.set()
+        await self.lane.close()
+        self.turnstile.close()
+
+
+def _onto(body: Batch[T], records: Sequence[Any], transaction: Transaction) -> list[T]:
+    return body(transaction, records)
+
+
+def undo(connection: Connection) -> None:
+    """Roll back whatever is open; where that fails the open transaction tells the lane to drop the connection."""
+    if connection.in_transaction:
+        try:
+            connection.raw.rollback()
+        except Exception:
+            return
+
+
+class Pace:
+    """How many records fit into one transaction of at most 50 ms on this machine, learned from what they took.
+
+    While small writers of other OS processes wait it is 15 ms.
+
+    A part of the time is the same for few records as for many: it is never divided into small pieces.
+    """
+
+    LONG_SECONDS = 0.05
+    SHORT_SECONDS = 0.035
+    FEWEST = 250
+    CROWDED_SECONDS = 0.015
+    CROWDED_FEWEST = 60
+
+    def __init__(self) -> None:
+        self.records = limits.BATCH_RECORDS
+
+    def took(self, seconds: float, records: int, *, crowded: bool = False) -> None:
+        """Take note of one transaction."""
+        if crowded and seconds > self.CROWDED_SECONDS and records * 2 >= self.records:
+            self.records = max(self.records // 2, self.CROWDED_FEWEST)
+        elif crowded or records * 2 < self.records:
+            return
+        elif seconds > self.LONG_SECONDS:
+            self.records = max(self.records * 3 // 4, self.FEWEST)
+        elif seconds < self.SHORT_SECONDS:
+            self.records = min(self.records * 3 // 2, limits.BATCH_RECORDS)

@@ -1,0 +1,181 @@
+"""An ask: a step that a turn has asked for; what is to be run, and the future that the workflow awaits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
+
+from perdure.errors import WorkflowMisuse
+from perdure.limits import PAYLOAD_DEPTH
+
+if TYPE_CHECKING:
+    from perdure.authoring.step import Step
+    from perdure.authoring.undo import Undo
+    from perdure.kernel.failure import Failure
+    from perdure.kernel.message import MessageType
+    from perdure.kernel.payload import CallShape
+    from perdure.kernel.process import Process
+    from perdure.turns.loop import TurnLoop
+
+R = TypeVar("R")
+
+PROMISED_VALUES = 100_000
+"""So many values of the arguments of one call are looked at for promises."""
+
+OnParentEnd: TypeAlias = Literal["cancel", "terminate", "abandon"]
+"""What becomes of a child that still runs when its parent ends: it is asked to end, is ended, or goes its own way."""
+
+
+class Asked(Protocol):
+    """What code may ask for: a step, to be run here or in a queue, or a child.
+
+    ``away`` says that a process of its own does it, ``lasting`` that it is asked to end and awaited, not just dropped.
+    """
+
+    name: str
+    shape: CallShape
+    undo: Undo | None
+    on_parent_end: OnParentEnd
+
+    @property
+    def noun(self) -> str:
+        """What people see it as."""
+
+    @property
+    def away(self) -> bool:
+        """Whether it is a process of its own."""
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it is asked to end and awaited."""
+
+    def process(self, id: bytes, ask: Ask[Any], parent: Process, key: str, now: int) -> Process:
+        """The row of that process."""
+
+    def error(self, type: MessageType, failure: Failure) -> BaseException:
+        """What the code gets if it did not complete."""
+
+
+class Ask(asyncio.Future[R]):
+    """One call of a step inside a turn. It may be awaited, or passed un-awaited as an argument of another step.
+
+    ``place`` and ``name`` say which call it is; ``raw`` is the payload of the arguments and ``digest`` its short name.
+    ``raw`` is empty as long as a promise among the arguments is unresolved: only then is the step asked for.
+    """
+
+    __slots__ = ("args", "digest", "kwargs", "name", "number", "place", "raw", "step")
+
+    number: int
+    place: str
+    name: str
+    step: Step[Any, Any]
+    raw: bytes
+    digest: bytes
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+
+    @property
+    def asked(self) -> Asked:
+        """What was asked for, which need not be a step that is run here."""
+        return self.step
+
+    @property
+    def future(self) -> Ask[R]:
+        """What the workflow awaits: the ask itself."""
+        return self
+
+    @property
+    def undoes(self) -> str | None:
+        """The idempotency key of what is undone by this, if it is an undo."""
+        return None
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Take the ask back: the step is not started, or is cancelled if it runs. A child is asked to end first."""
+        if self.raw and self.step.lasting and not self.done() and turn_loop(self).ask_to_end(self):
+            return True
+        if not super().cancel(msg):
+            return False
+        if self.raw:
+            turn_loop(self).take_back(self)
+        return True
+
+    def set_result(self, result: R, /) -> None:
+        """Refused: only the recorded result of the step counts."""
+        raise WorkflowMisuse(f"the result of step {self.name!r} comes from running it. Do not set it by hand.")
+
+    def set_exception(self, exception: Any, /) -> None:
+        """Refused: only the recorded failure of the step counts."""
+        raise WorkflowMisuse(f"the failure of step {self.name!r} comes from running it. Do not set it by hand.")
+
+
+def turn_loop(future: asyncio.Future[Any]) -> TurnLoop:
+    """The loop that the future belongs to."""
+    return future.get_loop()  # type: ignore[return-value]
+
+
+resolve: Callable[[Ask[Any], Any], None] = asyncio.Future.set_result
+"""Give an ask its recorded result."""
+
+fail: Callable[[Ask[Any], BaseException], None] = asyncio.Future.set_exception
+"""Give an ask its recorded failure."""
+
+
+def promised(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any], list[Ask[Any]]]:
+    """The arguments of a call as they are now, and the asks among them, also those in lists, tuples and dicts."""
+    waits: list[Ask[Any]] = []
+
+    def note(ask: Ask[Any]) -> Ask[Any]:
+        waits.append(ask)
+        return ask
+
+    now: tuple[list[Any], dict[str, Any]] = _replaced((list(args), dict(kwargs)), note, [PROMISED_VALUES])
+    return *now, waits
+
+
+def _replaced(value: Any, instead: Callable[[Ask[Any]], Any], left: list[int], depth: int = PAYLOAD_DEPTH) -> Any:
+    """A value with every ask in it replaced; what is circular, or of more than ``left`` values, stays as it is."""
+    if type(value) is Ask:
+        return instead(value)
+    left[0] -= 1
+    if depth == 0 or left[0] < 0:
+        return value
+    if type(value) is list:
+        return [_replaced(one, instead, left, depth - 1) for one in value]
+    if type(value) is tuple:
+        return tuple(_replaced(one, instead, left, depth - 1) for one in value)
+    if type(value) is dict:
+        return {name: _replaced(one, instead, left, depth - 1) for name, one in value.items()}
+    return value
+
+
+def when_resolved(ask: Ask[Any], waits: list[Ask[Any]]) -> None:
+    """Make the ask once every promise among its arguments is resolved; the first failed one fails it alike."""
+
+    def resolved(promise: asyncio.Future[Any]) -> None:
+        if ask.done() or ask.raw:
+            return
+        if promise.cancelled():
+            ask.cancel()
+        elif (error := promise.exception()) is not None:
+            fail(ask, error)
+        elif all(wait.done() for wait in waits):
+            substitute(ask)
+
+    for promise in waits:
+        if promise.done():
+            resolved(promise)
+        else:
+            promise.add_done_callback(resolved)
+
+
+def substitute(ask: Ask[Any]) -> None:
+    """Put the promised values among the arguments and make the ask; an unfit value fails it."""
+    args, kwargs = _replaced((ask.args, ask.kwargs), asyncio.Future.result, [PROMISED_VALUES])
+    try:
+        turn_loop(ask).put(ask, args, kwargs)
+    except ValueError as error:
+        fail(ask, error)

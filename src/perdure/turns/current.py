@@ -1,0 +1,119 @@
+"""Presence: which process's turn a thread is in, and how a thread enters and leaves a turn."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from asyncio import AbstractEventLoop, _get_running_loop, _set_running_loop
+from asyncio.tasks import _enter_task, _leave_task
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from perdure.errors import WorkflowMisuse
+from perdure.turns.bare_loop import ClosedLoop
+
+if TYPE_CHECKING:
+    from perdure.turns.loop import TurnLoop
+
+turns: dict[int, TurnLoop] = {}
+"""The loop whose turn is running, by thread. Hot paths look into it; empty means that no thread is in a turn."""
+_stages: set[int] = set()
+
+Before = tuple[AbstractEventLoop | None, "asyncio.Task[Any] | None", Any, bool]
+"""What was there when a thread entered a turn: the running loop, its current task, generator hooks, the collector."""
+
+
+def current_turn(thread: int | None = None) -> TurnLoop | None:
+    """The loop whose turn is running in a thread (its ident; by default the calling one), or None."""
+    return turns.get(get_ident() if thread is None else thread)
+
+
+def turn_for(verb: str) -> TurnLoop:
+    """The loop whose turn is running in the calling thread; raises WorkflowMisuse if the verb is called elsewhere."""
+    loop = current_turn()
+    if loop is None:
+        raise WorkflowMisuse(f"{verb}() belongs in a workflow, and none is running here. Call it from workflow code.")
+    return loop
+
+
+def turn_running(thread: int) -> bytes | None:
+    """The id of the process whose turn is running in that thread, or None; readable from every thread."""
+    loop = turns.get(thread)
+    return None if loop is None else loop.process_id
+
+
+def enter(loop: TurnLoop) -> Before | None:
+    """Make ``loop`` the running loop of this thread; answers what was before, or None inside :func:`staged`."""
+    thread = get_ident()
+    if thread in _stages:
+        if thread in turns:
+            raise RuntimeError("a turn cannot run inside a turn")
+        turns[thread] = loop
+        _set_running_loop(loop)  # type: ignore[arg-type]
+        return None
+    before = _set_aside()
+    turns[thread] = loop
+    _set_running_loop(loop)  # type: ignore[arg-type]
+    return before
+
+
+def _set_aside() -> Before:
+    """Take the outer loop's current task, the generator hooks and the collector out of the way."""
+    outer = _get_running_loop()
+    if isinstance(outer, ClosedLoop):
+        raise RuntimeError("a turn cannot run inside a turn")
+    task = None if outer is None else asyncio.current_task(outer)
+    if outer is not None and task is not None:
+        _leave_task(outer, task)
+    before = outer, task, sys.get_asyncgen_hooks(), gc.isenabled()
+    sys.set_asyncgen_hooks(_generator_begun, _generator_dropped)
+    gc.disable()  # the collector never schedules into a turn (rule 20)
+    return before
+
+
+def leave(before: Before | None) -> None:
+    """Leave the turn; outside of :func:`staged` also put back what was before."""
+    turns.pop(get_ident(), None)
+    if before is not None:
+        _put_back(before)
+
+
+@contextmanager
+def staged() -> Iterator[None]:
+    """Run many turns in a row: the outer loop is set aside once for all of them, and put back at the end.
+
+    Each change of the running loop is a system call on CPython 3.11. Between two turns the code of the engine may run
+    as long as it asks nobody for the running loop.
+    """
+    thread = get_ident()
+    before = _set_aside()
+    _stages.add(thread)
+    try:
+        yield
+    finally:
+        _stages.discard(thread)
+        _put_back(before)
+
+
+def _put_back(before: Before) -> None:
+    outer, task, hooks, collecting = before
+    _set_running_loop(outer)
+    if collecting:
+        gc.enable()
+    sys.set_asyncgen_hooks(*hooks)
+    if outer is not None and task is not None:
+        _enter_task(outer, task)
+
+
+def _generator_begun(generator: Any) -> None:
+    """Keep it, so that neither its end nor its clean-up depends on the collector."""
+    loop = current_turn()
+    if loop is not None:
+        loop.generators.append(generator)
+
+
+def _generator_dropped(generator: Any) -> None:
+    """An unfinished generator was dropped: the collector schedules nothing into a turn (rule 20)."""

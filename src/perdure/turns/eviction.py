@@ -1,0 +1,144 @@
+"""The ending of a process in memory: winding up after its code has returned, or eviction at any time."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+from typing import TYPE_CHECKING, Any
+
+from perdure.kernel.names import id_text
+from perdure.turns import saga
+from perdure.turns.interrupt import pressed
+from perdure.turns.renewal import renewal_in
+
+if TYPE_CHECKING:
+    from perdure.turns.loop import TurnLoop
+
+log = logging.getLogger("perdure")
+
+_CLOSE_TRIES = 100
+_stubborn: list[Any] = []
+
+
+def wind_up(loop: TurnLoop) -> bool:
+    """After the workflow's return: cancel and await what remains; answers whether there is more to run in this turn.
+
+    Tasks made by somebody's clean-up are left alone until those that were told to end have ended.
+    """
+    if loop.tasks:
+        pending = [task for task in loop.tasks if not task.done()]
+        if any(task.told for task in pending):
+            return False
+        if pending:
+            for task in pending:
+                task.told = True
+                task.cancel()
+            return True
+    if loop.generators:
+        generators = [generator for generator in loop.generators if generator.ag_frame is not None]
+        loop.generators.clear()
+        if generators:
+            loop.make_task(_close_all(loop, generators), ".end").told = True
+            return True
+    if loop.saga is not None and not saga.settled(loop):
+        return bool(loop.ready)
+    _finish(loop)
+    return False
+
+
+async def _close_all(loop: TurnLoop, generators: list[Any]) -> None:
+    """Let the clean-up of unfinished generators run, oldest first; it may await steps."""
+    for generator in generators:
+        try:
+            await generator.aclose()
+        except Exception as error:
+            loop.call_exception_handler({"message": f"an error while closing {generator!r}", "exception": error})
+
+
+def _finish(loop: TurnLoop) -> None:
+    loop.finished = True
+    root, loop.root = loop.root, None  # the root knows its loop: without this cut only the collector could free both
+    if root is None or root.cancelled():
+        loop.cancelled = True
+    elif (error := root.exception()) is not None:
+        _note_end(loop, error)
+    else:
+        loop.result = root.result()
+    if loop.open:
+        _drop_unawaited(loop)
+    if loop.tasks:
+        _hear_failures(loop)
+    if loop.timers.open:
+        loop.timers.clear()
+    if loop.troubles:
+        for trouble in loop.troubles:
+            log.error("process %s: %s", id_text(loop.process_id), trouble["message"], exc_info=trouble.get("exception"))
+        loop.troubles.clear()
+
+
+def _note_end(loop: TurnLoop, error: BaseException) -> None:
+    renewal = renewal_in(error)
+    if renewal is None:
+        loop.error = error
+    else:
+        loop.renewal = renewal.input
+
+
+def _drop_unawaited(loop: TurnLoop) -> None:
+    for ask in list(loop.open.values()):
+        if ask.step.lasting:
+            continue  # what becomes of a child at its parent's end was said when it was asked for
+        ask.cancel()
+        left = f"step {ask.name!r} at place {ask.place} was still open when the workflow returned: it is cancelled"
+        loop.troubles.append({"message": left})
+
+
+def _hear_failures(loop: TurnLoop) -> None:
+    for task in loop.tasks:
+        if task.failed_unheard:
+            loop.troubles.append(
+                {"message": f"{task.get_name()} failed and nobody awaited it", "exception": task.exception()}
+            )
+    loop.tasks.clear()
+
+
+def evict(loop: TurnLoop) -> None:
+    """End the code of a dead loop: its coroutines are closed, and whatever they still ask for is void."""
+    loop.ready.clear()
+    asks = list(loop.open.values())
+    loop.open.clear()
+    for ask in asks:
+        asyncio.Future.cancel(ask)
+    root, loop.root = loop.root, None
+    for task in (*reversed(loop.tasks), root):
+        if task is not None and not task.done():
+            close(task.get_coro())
+    loop.tasks.clear()
+    loop.generators.clear()
+    loop.asks.clear()
+    loop.away.clear()
+    loop.stops.clear()
+    loop.posts.clear()
+    loop.dropped.clear()
+    loop.timers.clear()
+    loop.mailboxes.clear()
+    loop.troubles.clear()
+    loop.saga = None
+
+
+def close(coroutine: Any) -> None:
+    """Close a coroutine whose clean-up may await: each such await is refused, until it has ended."""
+    for _ in range(_CLOSE_TRIES):
+        try:
+            coroutine.close()
+        except BaseException as error:  # what the clean-up of the dead raises counts as little as what it does
+            if pressed(error):
+                raise
+            if coroutine.cr_frame is None:
+                return
+        else:
+            return
+    # It catches everything for ever: freeing it, even at the program's end, would only run it again.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
+    _stubborn.append(coroutine)

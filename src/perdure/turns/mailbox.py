@@ -1,0 +1,234 @@
+"""A mailbox: the signals and calls of one name that a process has heard but its code has not yet received.
+
+A letter is in the history once the code has received it. Until then it waits in the inbox, in the store; here stand
+those that were read already. What the code receives in a turn it finds there in the same turn at replay. A call is a
+question to a running process, as its code receives and answers it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, get_args, get_origin
+
+from perdure import limits
+from perdure.errors import PayloadError, UnreadablePayload, WorkflowMisuse
+from perdure.kernel import payload
+from perdure.kernel.event import EventType
+from perdure.kernel.failure import Failure
+from perdure.kernel.message import call_text
+from perdure.kernel.reading import check_receivable
+from perdure.turns.bare_loop import TIMER
+from perdure.turns.publication import Publication, publications_of
+
+if TYPE_CHECKING:
+    from perdure.turns.loop import TurnLoop
+
+Letter: TypeAlias = tuple[bytes, int, bool, bool]
+"""A payload, its number in the inbox, whether its sender waits for an answer, and whether the history has it."""
+
+_A_MOMENT = 0.000_001
+
+
+class Mailbox:
+    """Signals and calls in the order of the inbox; receivers that wait get them in the order in which they came.
+
+    Either there are letters and nobody waits, or somebody waits and there are no letters. ``unanswered`` are the
+    numbers of the calls that the code has received and not answered. All letters up to the number ``cursor`` are here,
+    or were; up to ``behind`` there may be more of them in the store.
+    """
+
+    __slots__ = ("asked", "behind", "cursor", "letters", "name", "receivers", "size", "unanswered")
+
+    def __init__(self, name: str, behind: int = 0) -> None:
+        self.name = name
+        self.cursor = 0
+        self.behind = behind
+        self.asked = 0
+        self.size = 0
+        self.letters: deque[Letter] = deque()
+        self.receivers: deque[asyncio.Future[Letter]] = deque()
+        self.unanswered: set[int] = set()
+
+    def put(self, letter: Letter) -> None:
+        """Hand a message to the first receiver, or keep it."""
+        self.cursor = max(self.cursor, letter[1])
+        if not self._hand_over(letter):
+            self.letters.append(letter)
+            self.size += len(letter[0])
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for a message of this name."""
+        return any(not receiver.done() for receiver in self.receivers)
+
+    @property
+    def more(self) -> bool:
+        """Whether there may be letters in the store that come before any new one."""
+        return self.behind > self.cursor
+
+    @property
+    def wanting(self) -> bool:
+        """Whether somebody waits for a letter that is perhaps in the store."""
+        return self.behind > self.cursor and self.awaited
+
+    @property
+    def room(self) -> bool:
+        """Whether more letters are to be kept in memory for which nobody waits."""
+        return self.size < limits.MAILBOX_BYTES
+
+    def read(self, asked: int, upto: int) -> None:
+        """So many letters were asked for and are now delivered: there are no others up to that number."""
+        self.asked = asked
+        self.cursor = max(self.cursor, upto)
+
+    @property
+    def left(self) -> Iterator[int]:
+        """The numbers of what the history has and was not received, or not answered, in no order."""
+        yield from self.unanswered
+        for _, number, _, recorded in self.letters:
+            if recorded:
+                yield number
+
+    async def take(self, loop: TurnLoop, type: Any, timeout: float | None) -> Any:
+        """The next message as ``type``; TimeoutError after ``timeout`` seconds, PayloadError if it does not fit.
+
+        A call that does not fit is refused, and the one after it is waited for.
+        """
+        wanted = value_type(type)
+        check_receivable(type if wanted is None else wanted[0])
+        until = None if timeout is None else loop.time() + timeout
+        left = timeout
+        while True:
+            if self.letters and self.letters[0][2] and loop.publications and loop.publications.plenty(loop.runs):
+                self._record(loop)  # that it was there has been seen
+                await asyncio.sleep(_A_MOMENT)  # one commit is not to hold the answers to any number of calls
+            if self.letters:
+                self._record(loop)
+                letter, number, asked, _ = self.letters.popleft()
+                self.size -= len(letter)
+            else:
+                if left is not None and left <= 0 and self._look(loop):
+                    left = _A_MOMENT
+                letter, number, asked, _ = await self._wait(left, timeout)
+            if not asked and wanted is None:
+                return payload.decode(letter, type, what=f"signal {self.name!r}")
+            what = f"{'call' if asked else 'signal'} {self.name!r}"
+            call: Call[Any] = Call(loop, self, number if asked else 0, letter)
+            try:
+                call.value = payload.decode(letter, type if wanted is None else wanted[0], what=what)
+            except PayloadError as error:
+                if not asked or isinstance(error, UnreadablePayload):
+                    raise
+                call.answer(error)
+                left = None if until is None else max(0.0, until - loop.time())
+                continue
+            if wanted is not None:
+                return call
+            call.answer(None)
+            return call.value
+
+    def _look(self, loop: TurnLoop) -> bool:
+        """Whether who has no time to wait waits for a look into the store, which ends with a timer in any case.
+
+        By that timer a replay knows that there was one.
+        """
+        return self.more if loop.fired is None else loop.next_place(TIMER) in loop.fired
+
+    def _record(self, loop: TurnLoop) -> None:
+        """Note that the code has seen the first letter in this turn."""
+        payload, number, asked, recorded = self.letters[0]
+        if not recorded:
+            self.letters[0] = (payload, number, asked, True)
+            loop.received.append((number, self.name))
+
+    async def _wait(self, left: float | None, timeout: float | None) -> Letter:
+        loop = asyncio.get_running_loop()
+        receiver: asyncio.Future[Letter] = loop.create_future()
+        self.receivers.append(receiver)
+        timer = None if left is None else loop.call_later(left, self._expire, receiver, timeout)
+        try:
+            return await receiver
+        except asyncio.CancelledError:
+            if receiver.done() and not receiver.cancelled():  # handed over in the turn that cancelled us: give it back
+                letter = receiver.result()
+                if not self._hand_over(letter):
+                    self.letters.appendleft(letter)
+                    self.size += len(letter[0])
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _hand_over(self, letter: Letter) -> bool:
+        while self.receivers:
+            receiver = self.receivers.popleft()
+            if not receiver.done():
+                receiver.set_result(letter)
+                return True
+        return False
+
+    def _expire(self, receiver: asyncio.Future[Letter], timeout: float | None) -> None:
+        if not receiver.done():
+            receiver.set_exception(TimeoutError(f"no signal {self.name!r} came within {timeout:g} s"))
+
+
+T = TypeVar("T")
+
+
+class Call(Generic[T]):
+    """What ``await receive("quote", Call[Quote])`` gives: ``value`` is what was asked, and whoever asked waits.
+
+    A signal of that name is received like a call whose answer nobody waits for.
+    """
+
+    __slots__ = ("_digest", "_loop", "_mailbox", "_number", "answered", "value")
+
+    value: T
+
+    def __init__(self, loop: TurnLoop, mailbox: Mailbox, number: int, letter: bytes) -> None:
+        self.answered = False
+        self._loop = loop
+        self._mailbox = mailbox
+        self._number = number
+        self._digest = payload.digest(letter) if number else None
+        if number:
+            mailbox.unanswered.add(number)
+
+    def __repr__(self) -> str:
+        return f"<Call {self._mailbox.name}>"
+
+    def answer(self, answer: object = None) -> None:
+        """Answer with a value, or refuse with an exception: with the commit of this turn, and once.
+
+        Raises PayloadError, and WorkflowMisuse if it was answered before or another process's code answers.
+        """
+        loop = self._loop
+        if self.answered:
+            raise WorkflowMisuse(f"the call {self._mailbox.name!r} was answered before. Answer it once.")
+        if loop.dead:
+            return
+        if not loop.is_running():
+            raise WorkflowMisuse(f"the call {self._mailbox.name!r} is answered by the workflow that received it.")
+        refused = isinstance(answer, BaseException)
+        type = EventType.CALL_REFUSED if refused else EventType.CALL_ANSWERED
+        raw = Failure.of(answer).encode() if isinstance(answer, BaseException) else self._encoded(answer)
+        self.answered = True
+        if self._number:
+            self._mailbox.unanswered.discard(self._number)
+            told = Publication("", call_text(self._mailbox.name, self._number), raw, type, self._digest)
+            publications_of(loop).add(told, loop.runs)
+
+    def _encoded(self, answer: object) -> bytes:
+        return payload.encode(answer, what=f"the answer to the call {self._mailbox.name!r}")
+
+
+def value_type(type: Any) -> tuple[Any] | None:
+    """The type of the value, if a call is wanted."""
+    if type is Call:
+        return (Any,)
+    if get_origin(type) is not Call:
+        return None
+    (of_value,) = get_args(type)
+    return (of_value,)

@@ -1,0 +1,108 @@
+"""A publication: what workflow code shows of its process while it runs, to those who read and to those who search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from perdure import limits
+from perdure.errors import PayloadTooLarge
+from perdure.kernel import payload
+from perdure.kernel.event import EventType
+from perdure.kernel.names import check_name
+from perdure.turns.current import turn_for
+
+if TYPE_CHECKING:
+    from perdure.turns.loop import TurnLoop
+
+
+class Publication(Struct, frozen=True, gc=False):
+    """One published value: from which place of the code, under which name, what; or an answer, named by its call."""
+
+    place: str
+    name: str
+    payload: bytes
+    type: EventType = EventType.PUBLISHED
+    digest: bytes | None = None
+
+
+class Publications:
+    """What the code of one process has shown.
+
+    ``fresh`` are the values that whoever runs the turns has not taken yet, ``recorded`` names and places of those that
+    the history holds, as long as it is replayed. ``attributes`` are all changes of attributes that this run has made,
+    None for a name taken away; ``untold`` those that were not taken yet, ``told`` the others.
+    """
+
+    __slots__ = ("_bytes", "_count", "_turn", "attributes", "fresh", "recorded", "told", "untold")
+
+    def __init__(self) -> None:
+        self.fresh: list[Publication] = []
+        self.recorded: set[tuple[str, str]] = set()
+        self.attributes: dict[str, Any] = {}
+        self.told: dict[str, Any] = {}
+        self.untold: dict[str, Any] = {}
+        self._turn = 0
+        self._count = 0
+        self._bytes = 0
+
+    def add(self, publication: Publication, turn: int) -> None:
+        """Take up one value, published in that turn, unless it is recorded; PayloadTooLarge: the turn has too many."""
+        if turn != self._turn:
+            self._turn, self._count, self._bytes = turn, 0, 0
+        count, size = self._count + 1, self._bytes + len(publication.payload)
+        too_many = count > limits.PUBLISHED_RECORDS or (count > 1 and size > limits.BATCH_BYTES)
+        if too_many and publication.type is EventType.PUBLISHED:  # how many calls come is not in the code's hands
+            raise PayloadTooLarge(
+                f"a turn publishes at most {limits.PUBLISHED_RECORDS:,} values of {limits.BATCH_BYTES:,} bytes in all, "
+                "since one commit writes them. Put several into one, or await a step in between."
+            )
+        self._count, self._bytes = count, size
+        if self.recorded and (publication.name, publication.place) in self.recorded:
+            self.recorded.remove((publication.name, publication.place))
+        else:
+            self.fresh.append(publication)
+
+    def plenty(self, turn: int) -> bool:
+        """Whether that turn has shown so much that whatever asks for more should wait for the next one."""
+        most = limits.BATCH_BYTES - limits.INSIDE_PAYLOAD_BYTES
+        return turn == self._turn and (self._count >= limits.PUBLISHED_RECORDS or self._bytes > most)
+
+
+def publish(name: str, value: Any) -> None:
+    """Append ``value`` to what this process has published under ``name``: with the commit of this turn, and once.
+
+    Whoever asks the engine for ``value`` gets the last one, and ``values`` gives them all as they come. Raises
+    InvalidKey, PayloadError, WorkflowMisuse.
+    """
+    loop = turn_for("publish")
+    check_name(name, "the name of the value")
+    raw = payload.encode(value, what=f"the published value {name!r}")
+    publication = Publication(loop.place(f" publish {name}"), name, raw)
+    if not loop.dead:
+        publications_of(loop).add(publication, loop.runs)
+
+
+def set_attributes(values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
+    """Change what this process can be searched by: these names get these values, None takes a name away.
+
+    The other attributes stay. A search finds the process by them from the commit of this turn on. Raises InvalidKey,
+    PayloadError, WorkflowMisuse.
+    """
+    loop = turn_for("set_attributes")
+    changes = {**(values or {}), **named}
+    publications = publications_of(loop)
+    together = publications.attributes | changes
+    payload.encode_attributes(together)
+    if not loop.dead:
+        publications.attributes = together
+        publications.untold |= changes
+
+
+def publications_of(loop: TurnLoop) -> Publications:
+    """What the code of this process has shown; made when it first does."""
+    if loop.publications is None:
+        loop.publications = Publications()
+    return loop.publications

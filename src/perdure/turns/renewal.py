@@ -1,0 +1,45 @@
+"""A renewal: the end of a run that is the beginning of the next one, with new arguments and an empty history."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from perdure.errors import WorkflowMisuse
+from perdure.turns.current import current_turn
+
+if TYPE_CHECKING:
+    from perdure.turns.loop import TurnLoop
+
+
+class Renewal(BaseException):
+    """Leaves the workflow's code when it continues as new; ``input`` is the payload of the new arguments."""
+
+    def __init__(self, input: bytes) -> None:
+        super().__init__("the workflow continues as new; let this leave the workflow")
+        self.input = input
+
+
+def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
+    """End this run and begin the next one of the same process, with these arguments and an empty history.
+
+    It leaves the workflow like a return: what still runs in it is cancelled first, nothing is undone. Signals not
+    received are offered to the new run. Raises InvalidInput, PayloadError, WorkflowMisuse.
+    """
+    loop = current_turn()
+    if loop is None or loop.shape is None:
+        raise WorkflowMisuse(
+            "continue_as_new() belongs in a workflow, and none is running here. Call it from workflow code."
+        )
+    raise Renewal(loop.shape.encode(args, kwargs))
+
+
+def renewal_in(error: BaseException | None) -> Renewal | None:
+    """The renewal that an error is, also if a task group has wrapped it; None if there is another error in it."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error if isinstance(error, Renewal) else None
+
+
+def left_over(loop: TurnLoop) -> list[int]:
+    """Numbers of the letters that the history of an ended run has, and its code has not received, or not answered."""
+    return sorted(number for box in loop.mailboxes.values() for number in box.left)

@@ -1,0 +1,319 @@
+"""A saga: steps that are undone, in reverse order, when what they are part of is left by an error or a cancellation.
+
+An undo is owed from the moment in which its step is asked for: how the step ends need not be known for it. Everything
+here happens in turns, from what is recorded, so a revived process goes on with its undoing where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import Context, ContextVar
+from typing import TYPE_CHECKING, Any, Self
+
+from perdure.errors import WorkflowMisuse
+from perdure.kernel import payload
+from perdure.kernel.failure import Failure
+from perdure.kernel.undo import undo_place
+from perdure.turns.ask import Ask
+from perdure.turns.current import current_turn
+from perdure.turns.interrupt import pressed
+from perdure.turns.renewal import renewal_in
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from perdure.authoring.undo import Undo
+    from perdure.turns.loop import TurnLoop
+
+_scope: ContextVar[Saga | None] = ContextVar("perdure saga", default=None)
+
+
+class Owed:
+    """An undo that is owed. Its step was ``asked`` for in one turn and ``ended`` in another, by their numbers."""
+
+    __slots__ = ("ask", "asked", "ended", "paid", "result", "saga", "undo", "void")
+
+    def __init__(self, ask: Ask[Any], undo: Undo, saga: Saga, asked: int) -> None:
+        self.ask = ask
+        self.undo = undo
+        self.saga = saga
+        self.asked = asked
+        self.ended = 0
+        self.result: bytes | None = None  # recorded when the step ends: the code may change the value that it gets
+        self.paid = False
+        self.void = False
+
+    @property
+    def slot(self) -> tuple[str, str]:
+        """The name and place of the undo's own step."""
+        return self.undo.step.name, undo_place(self.ask.name, self.ask.place)
+
+    @property
+    def step(self) -> str:
+        """Name and place of the step that is to be undone."""
+        return f"{self.ask.name}:{self.ask.place}"
+
+    def note_end(self, ask: asyncio.Future[Any]) -> None:
+        """The step has been answered, or the code has taken it back."""
+        assert self.saga.loop is not None
+        self.ended = self.saga.loop.runs
+        if self.undo.wants_result and not ask.cancelled() and ask._exception is None:
+            self.result = self.undo.of.shape.encode_result(ask.result())
+        self.saga.step_ended()
+
+
+class UndoAsk(Ask[Any]):
+    """The asking for an undo. ``unfit`` says why it cannot be called; ``spent`` is its last failure, if it gave up.
+
+    A queued one waits here first, like any other, until no attempt of the process is at it any more.
+    """
+
+    __slots__ = ("owed", "spent", "undoes", "unfit")
+
+    owed: Owed
+    undoes: str | None
+    spent: Failure | None
+    unfit: ValueError | None
+
+
+class Saga:
+    """One scope of undoing, made by :func:`saga`; the ``whole`` is around all of them.
+
+    A step that was asked for in the turn in which another one ended, or later, came after that one, and is undone
+    before it. ``cause`` is set once the undoing has begun, and ``over`` once it has ended.
+    """
+
+    __slots__ = (
+        "_left", "_queue", "_running", "_sequential", "_under_way", "_waiter", "cause", "closed", "loop", "outer",
+        "over", "owed", "whole",
+    )  # fmt: skip
+
+    loop: TurnLoop | None
+    whole: Whole
+
+    def __init__(self, *, sequential: bool = False) -> None:
+        self.loop = None
+        self.outer: Saga | None = None
+        self.owed: list[Owed] = []
+        self.cause: BaseException | None = None
+        self.closed = False
+        self.over = False
+        self._sequential = sequential
+        self._under_way = 0
+        self._running = 0
+        self._queue: list[Owed] = []
+        self._left: list[Owed] = []
+        self._waiter: asyncio.Future[None] | None = None
+
+    # -- as a scope in the code ----------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        loop = current_turn()
+        if self.loop is not None:
+            raise WorkflowMisuse("a saga is one scope and was entered before. Write `async with saga():` again.")
+        if loop is not None:
+            self.loop = loop
+            self.whole = whole_of(loop)
+            self.outer = _open(_scope.get() or self.whole)
+            _scope.set(self)
+        return self
+
+    async def __aexit__(
+        self, type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.loop is None or self.loop.dead:
+            return
+        _scope.set(self.outer)
+        if error is None or isinstance(error, GeneratorExit) or pressed(error) or renewal_in(error) is not None:
+            self._hand_over()
+        else:
+            await self._undo_all(self.loop, error)
+
+    def _hand_over(self) -> None:
+        """What was done here belongs to the scope around from now on."""
+        assert self.outer is not None
+        self.closed = True
+        outer = _open(self.outer)
+        for owed in self.owed:
+            owed.saga = outer
+        outer.owed += self.owed
+        outer._under_way += self._under_way
+
+    async def _undo_all(self, loop: TurnLoop, error: BaseException) -> None:
+        """Undo, whoever cancels meanwhile: that is heard when all is undone."""
+        cancelled: asyncio.CancelledError | None = None
+        self.unwind(error)
+        while not self.over:
+            self._waiter = loop.create_future()
+            try:
+                await self._waiter
+            except asyncio.CancelledError as cancel:
+                cancelled = cancel
+                self.hurry()
+        if cancelled is not None:
+            raise cancelled
+
+    # -- undoing -------------------------------------------------------------------------------------------------
+
+    def add(self, owed: Owed) -> None:
+        """An undo is owed here from now on."""
+        self.owed.append(owed)
+        self._under_way += 1
+
+    def unwind(self, cause: BaseException) -> None:
+        """Begin to undo because of ``cause``: first wait for the steps under way; a cancellation cuts them short."""
+        self.closed = True
+        self.cause = cause
+        if isinstance(cause, asyncio.CancelledError):
+            self.hurry()
+        self._begin()
+
+    def hurry(self) -> None:
+        """A cancel has come: if we are undoing, wait no longer for steps under way; the undoing itself goes on."""
+        if self.cause is not None and self._under_way:
+            for owed in self.owed:
+                owed.ask.cancel()
+
+    def step_ended(self) -> None:
+        """A step of this scope has ended."""
+        self._under_way -= 1
+        if self.cause is not None:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._under_way:
+            return
+        owed = [one for one in self.owed if not one.void]
+        self._left = sorted(owed, key=lambda one: (one.asked, one.ask.number))
+        self._queue = self._left.copy()
+        if not self._sequential:
+            self._queue.sort(key=lambda one: (one.ended, one.ask.number))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Ask for every undo before which no other must run: none is left of a step that came after its own."""
+        while self._left and self._left[-1].paid:
+            self._left.pop()
+        latest = self._left[-1].asked if self._left else 0
+        while self._queue and self._queue[-1].ended > latest and not (self._sequential and self._running):
+            self._running += 1
+            self._ask(self._queue.pop())
+        if not self._left:
+            self.over = True
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_result(None)
+
+    def _ask(self, owed: Owed) -> None:
+        loop = self.loop
+        assert loop is not None
+        undo: UndoAsk = UndoAsk(loop=loop)  # type: ignore[arg-type]
+        undo.owed, undo.spent, undo.unfit, undo.undoes = owed, None, None, None
+        step = undo.step = owed.undo.step
+        undo.name, undo.place = owed.slot
+        undo.number = loop.numbers = loop.numbers + 1
+        try:
+            undo.raw, undo.args, undo.kwargs = step.shape.copy((), owed.undo.arguments(owed.ask.raw, owed.result))
+        except ValueError as error:  # a person must see it: its only attempt fails with it
+            undo.raw, undo.args, undo.kwargs, undo.unfit = b"null", (), {}, error
+        undo.digest = payload.digest(undo.raw)
+        undo.add_done_callback(self._answered, context=Context())
+        loop.open[undo.name, undo.place] = undo
+        loop.asks.append(undo)
+
+    def _answered(self, undo: asyncio.Future[Any]) -> None:
+        assert isinstance(undo, UndoAsk)
+        self._running -= 1
+        undo.owed.paid = True
+        if undo.exception() is None:  # else a person has given it up
+            self.whole.undone.append(undo.owed.step)
+        self._go_on()
+
+    def unpaid(self) -> list[str]:
+        """The steps that this scope has still to undo, the last one first."""
+        return [owed.step for owed in reversed(self._left) if not owed.paid]
+
+
+class Whole(Saga):
+    """The workflow as a whole.
+
+    ``fresh`` are the undos that the history does not know of yet, ``undone`` the steps undone so far, in any scope.
+    """
+
+    __slots__ = ("fresh", "undone")
+
+    def __init__(self, loop: TurnLoop) -> None:
+        super().__init__()
+        self.loop = loop
+        self.whole = self
+        self.fresh: list[Owed] = []
+        self.undone: list[str] = []
+
+
+def saga(*, sequential: bool = False) -> Saga:
+    """A scope whose steps are undone if it does not come to its end, used in ``async with``.
+
+    If an error or a cancellation leaves it, its steps that have an undo are undone before whoever is outside hears of
+    it; if it ends well, they belong to the scope around it, at last to the workflow. Undos of steps that ran at the
+    same time run at the same time too, unless it is ``sequential``. Outside of a workflow it does nothing.
+    """
+    return Saga(sequential=sequential)
+
+
+def whole_of(loop: TurnLoop) -> Whole:
+    """The scope that is the workflow as a whole."""
+    if loop.saga is None:
+        loop.saga = Whole(loop)
+    return loop.saga
+
+
+def owe(loop: TurnLoop, ask: Ask[Any], undo: Undo) -> None:
+    """A step with an undo is being asked for: from now on its undo is owed."""
+    whole = whole_of(loop)
+    saga = _open(_scope.get() or whole)
+    owed = Owed(ask, undo, saga, loop.runs)
+    saga.add(owed)
+    whole.fresh.append(owed)
+    ask.add_done_callback(owed.note_end)
+
+
+def never_began(loop: TurnLoop, ask: Ask[Any]) -> None:
+    """An ask was taken back in the turn that made it: nothing is owed for it."""
+    fresh = whole_of(loop).fresh
+    for owed in fresh:
+        if owed.ask is ask:
+            owed.void = True
+            fresh.remove(owed)
+            return
+
+
+def settled(loop: TurnLoop) -> bool:
+    """Whether the code, which has ended, leaves nothing to undo; if it has failed, the undoing begins here."""
+    whole = whole_of(loop)
+    if whole.cause is None:
+        cause = _cause(loop)
+        if cause is None:
+            return True
+        whole.unwind(cause)
+    return whole.over
+
+
+def _cause(loop: TurnLoop) -> BaseException | None:
+    root = loop.root
+    if root is None or root.cancelled():
+        return asyncio.CancelledError()
+    error = root.exception()
+    if renewal_in(error) is not None:
+        return None
+    if error is None:
+        try:
+            if loop.shape is not None:
+                loop.shape.encode_result(root.result())
+        except ValueError as unfit:
+            return unfit
+    return error
+
+
+def _open(saga: Saga) -> Saga:
+    while saga.closed and saga.outer is not None:
+        saga = saga.outer
+    return saga

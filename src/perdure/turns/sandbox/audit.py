@@ -1,0 +1,72 @@
+"""The outside: files, sockets, threads and other programs, which an audit hook refuses to code that is in a turn."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+from perdure.errors import WorkflowMisuse
+from perdure.turns.current import current_turn
+
+_EVENTS = {
+    "": "open",
+    "builtins": "input",
+    "fcntl": "fcntl flock ioctl lockf",
+    "ftplib": "connect sendcmd",
+    "glob": "glob",
+    "http.client": "connect send",
+    "imaplib": "open send",
+    "os": "chdir chflags chmod chown exec fork forkpty fwalk getxattr kill killpg link listdir listxattr lockf mkdir "
+    "posix_spawn remove removexattr rename rmdir scandir setxattr spawn startfile symlink system truncate utime walk",
+    "pathlib.Path": "glob rglob",
+    "poplib": "connect putline",
+    "pty": "spawn",
+    "shutil": "chown copyfile copymode copystat copytree make_archive move rmtree unpack_archive",
+    "signal": "pthread_kill",
+    "smtplib": "connect send",
+    "socket": "__new__ bind connect getaddrinfo gethostbyaddr gethostbyname gethostname getnameinfo getservbyname "
+    "getservbyport sendmsg sendto sethostname",
+    "sqlite3": "connect",
+    "subprocess": "Popen",
+    "tempfile": "mkdtemp mkstemp",
+    "time": "sleep",
+    "urllib": "Request",
+    "webbrowser": "open",
+    "_thread": "start_joinable_thread start_new_thread",
+}
+REFUSED = frozenset(f"{room}.{name}".lstrip(".") for room, names in _EVENTS.items() for name in names.split())
+"""The audit events that no turn may cause."""
+
+READERS = frozenset(
+    {
+        "_frozen_importlib", "_frozen_importlib_external", "bdb", "coverage", "importlib", "linecache", "logging",
+        "pdb", "tokenize", "traceback", "warnings", "zipimport", "zoneinfo",
+    }
+)  # fmt: skip
+"""Modules that may use files in a turn: imports, stack traces, logging, time zones and debuggers."""
+
+
+def watch() -> None:
+    """Refuse the outside to every turn from now on; an audit hook stays for good."""
+    sys.addaudithook(_hear)
+
+
+def _hear(event: str, args: tuple[Any, ...]) -> None:
+    if event in REFUSED and current_turn() is not None and not _reading(args):
+        shown = ", ".join(repr(arg) for arg in args if isinstance(arg, str | bytes | int))
+        raise WorkflowMisuse(
+            f"workflow code did what belongs in a step: {event}({shown:.200}). Move it into a function marked @step."
+        )
+
+
+def _reading(args: tuple[Any, ...]) -> bool:
+    """Whether a module that may read files is at work; ZoneInfo opens its file from C, so its path must tell."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_globals.get("__name__") or ""
+        if name.partition(".")[0] in READERS:
+            return True
+        frame = frame.f_back
+    zones = getattr(sys.modules.get("zoneinfo"), "TZPATH", ())
+    return bool(zones) and str(args[:1])[2:].startswith(tuple(zones))
