@@ -95,6 +95,7 @@ class Client(Calls):
         What follows the workflow are the workflow's own arguments; a key, a deadline, attributes and a first signal are
         options of the workflow: ``engine.start(order.options(key="A-17"), 1299)``, see :meth:`Startable.options`.
         """
+        flow: Workflow[Any, Any] | NamedWorkflow
         if isinstance(workflow, Workflow):
             flow, options = self.registry.find(workflow), NO_OPTIONS
         else:
