@@ -151,7 +151,7 @@ def test_settings_that_make_no_sense_are_refused_when_it_is_defined(mark: Any, s
 
 
 def test_a_workflow_is_a_coroutine_function() -> None:
-    with pytest.raises(DefinitionError, match="Write `async def`"):
+    with pytest.raises(DefinitionError, match="Declare it with `async def`"):
         workflow(mail.function)
 
 
