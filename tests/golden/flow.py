@@ -9,18 +9,18 @@ from perdure import (
     Retry,
     attempt,
     continue_as_new,
+    new_uuid,
     now,
     patched,
     process_id,
     publish,
-    random,
+    random_source,
     receive,
     saga,
     set_attributes,
     set_state,
     step,
     tell,
-    uuid,
     workflow,
 )
 from perdure.errors import StepError
@@ -67,12 +67,12 @@ async def sequence(number: int, *, times: int = 2) -> int:
 
 @workflow(name="golden/chance")
 async def chance() -> dict[str, object]:
-    drawn = random().randrange(1000)
+    drawn = random_source().randrange(1000)
     await double(drawn)
     return {
         "drawn": drawn,
-        "again": random().random(),
-        "uuid": str(uuid()),
+        "again": random_source().random(),
+        "uuid": str(new_uuid()),
         "at": now().isoformat(),
         "id": process_id(),
     }
@@ -165,7 +165,7 @@ async def patches() -> list[bool]:
 @workflow(name="golden/renewed")
 async def renewed(left: int, heard: list[str]) -> list[str]:
     await receive("go")
-    heard = [*heard, await receive("name", str), str(uuid())]
+    heard = [*heard, await receive("name", str), str(new_uuid())]
     if left:
         await double(left)
         continue_as_new(left - 1, heard)

@@ -126,7 +126,8 @@ class Child(Generic[P, R]):
         verb = "was cancelled" if type is MessageType.CANCELLED else "failed"
         said = f"{failure.type}: {failure.message}" if failure.message else failure.type
         return kind(
-            f"the child {self.name!r} {verb}: {said}",
+            f"the child {self.name!r} {verb}: {said}. Catch this error in the workflow, or mend its cause and run "
+            "`perdure retry`.",
             type=failure.type,
             detail=failure.message,
         )

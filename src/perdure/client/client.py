@@ -269,8 +269,6 @@ class Client(Calls):
         text = f"{ended.kind} {ended.key or id_text(id)} {ended.status}: {failure.type}: {failure.message}"
         if failure.undone and not failure.owed:
             text = f"{text.rstrip('.')}; compensated: {', '.join(failure.undone)}"
-        elif error is ProcessFailed:
-            text = f"{text.rstrip(': .')}. `perdure retry {id_text(id)}` goes on from its last good event"
         raise error(
             text.rstrip(": "), type=failure.type, detail=failure.message, undone=failure.undone, owed=failure.owed
         )

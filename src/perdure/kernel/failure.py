@@ -71,7 +71,8 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
         times = "once" if self.attempts == 1 else f"{self.attempts} times"
         said = f"{self.type}: {self.message}" if self.message else self.type
         return kind(
-            f"step {step!r} failed, tried {times}: {said}",
+            f"step {step!r} failed, tried {times}: {said}. "
+            "Catch this error in the workflow, or mend its cause and run `perdure retry`.",
             step=step,
             type=self.type,
             attempts=self.attempts,
