@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from perdure.authoring.start import NamedWorkflow
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import workflow
 from perdure.clock import Machine
@@ -157,7 +158,9 @@ async def main(url: str, orders: dict[str, Any]) -> None:
         elif orders.get("start"):
             first = tuple(orders["signal"]) if "signal" in orders else None
             args = orders.get("args", [])
-            handle = await engine.start(orders["start"].options(key=orders.get("key"), signal=first), *args)
+            handle = await engine.start(
+                NamedWorkflow(orders["start"]).options(key=orders.get("key"), signal=first), *args
+            )
             print("started", handle.id, flush=True)
             try:
                 print("result", await handle.result(orders.get("timeout", 30)), flush=True)

@@ -56,9 +56,10 @@ def test_to_import_it_or_to_start_processes_from_outside_changes_a_filter_of_one
 
 
 def test_what_a_worker_sets_for_itself_ends_with_it(stages: dict[str, list[str]]) -> None:
-    settings = [name for name in stages["worker"] if " " in name or "." not in name]
-    assert settings == sorted([*FILTER, *WHILE_IT_WORKS])
-    assert sorted({*stages["worker"]} - {*stages["worker closed"]}) == WHILE_IT_WORKS
+    working = {*stages["worker"]} - {"the switch interval"}  # it is another one just while SQLite is called
+    settings = [name for name in working if " " in name or "." not in name]
+    assert sorted(settings) == sorted([*FILTER, *WHILE_IT_WORKS])
+    assert sorted(working - {*stages["worker closed"]}) == WHILE_IT_WORKS
     assert {*stages["worker closed"]} <= {*stages["worker"]}
 
 

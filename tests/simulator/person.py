@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from perdure.authoring.start import NamedWorkflow
 from perdure.engine import Engine
 from perdure.errors import BadRecord, CallUnanswered, IllegalMove, KeyConflict, PerdureError
 from perdure.kernel import undo
@@ -118,7 +119,9 @@ class Person:
 
         async def ask(engine: Engine) -> None:
             case.asks += 1
-            handle = await engine.start(case.kind.options(key=case.key, deadline=case.deadline), case.program)
+            handle = await engine.start(
+                NamedWorkflow(case.kind).options(key=case.key, deadline=case.deadline), case.program
+            )
             if case.asks == 1 and not handle.created:
                 self.saw("VIOLATION the only start that was ever asked for was answered as one of many")
             case.answers.append((handle.id, handle.created))
@@ -232,7 +235,7 @@ class Person:
 
     async def _conflict(self, engine: Engine) -> None:
         try:
-            await engine.start(self.case.kind.options(key=self.case.key), Program(Do("other")))
+            await engine.start(NamedWorkflow(self.case.kind).options(key=self.case.key), Program(Do("other")))
         except KeyConflict:
             self.saw("a start with another input was refused")
         else:

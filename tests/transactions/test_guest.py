@@ -102,8 +102,10 @@ async def test_what_is_refused_at_the_door_leaves_the_transaction_as_it_was(engi
             (PayloadError, (bill, "seven"), {}),
             (PayloadTooLarge, ("transactions/bill", "x" * (PAYLOAD_BYTES + 1)), {}),
         ):
+            flow, *rest = arguments
+            startable = flow.options(**options) if options else flow
             with pytest.raises(refusal):
-                await done(guest.start(*arguments, **options))
+                await done(guest.start(startable, *rest))
         with pytest.raises(InvalidKey):
             await done(guest.signal("no id", "name"))
         with pytest.raises(ProcessNotFound):

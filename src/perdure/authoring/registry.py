@@ -164,7 +164,8 @@ class Registry:
         """What is to be started, and the options of that start; raises UnknownKind for a name not known here."""
         bare, options = (kind.workflow, kind.settings) if isinstance(kind, WithOptions) else (kind, NO_OPTIONS)
         if isinstance(bare, NamedWorkflow):
-            return self.versions.get((bare.name, bare.version), bare), options
+            known = self.kinds.get(bare.name) if bare.newest else self.versions.get((bare.name, bare.version))
+            return known or bare, options
         if not isinstance(bare, str | Workflow):
             raise DefinitionError(_not_startable(bare))
         return self.find(bare), options

@@ -53,15 +53,17 @@ class Startable(Generic[P, R]):
 
 
 class NamedWorkflow(Startable[..., Any]):
-    """A workflow known only by its name and version; workers elsewhere host it. Its arguments are not checked.
+    """A workflow by its name, and by its version if that is given: the newest that is known here, or one elsewhere.
 
-    They are best given by place: what is given by name here and by place elsewhere counts as another input.
+    Where it is not known here its arguments are not checked, and are best given by place: those that are given by name
+    here and by place elsewhere count as another input.
     """
 
     deadline: float | None = None
 
-    def __init__(self, name: str, *, version: str = "") -> None:
+    def __init__(self, name: str, *, version: str | None = None) -> None:
         self.name = check_name(name, "the name of a workflow")
+        self.newest = version is None
         self.version = check_name(version, f"the version of workflow {name!r}") if version else ""
         self.shape = self
 
