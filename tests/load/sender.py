@@ -12,7 +12,7 @@ import sys
 
 from perdure.engine import Engine
 from tests.load.crew import LIMIT, orders
-from tests.load.loud import sent
+from tests.load.loud import SENT_A_SECOND, sent
 from tests.load.program import hot
 
 
@@ -23,7 +23,7 @@ async def main(url: str, messages: int) -> None:
         print("ready", flush=True)
         while await said.readline():
             handle = await engine.start(hot, messages)
-            await sent(handle, messages)
+            await sent(handle, messages, SENT_A_SECOND)
             await handle.result(LIMIT)
             print("heard", handle.id, flush=True)
 
