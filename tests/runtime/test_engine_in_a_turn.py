@@ -23,6 +23,7 @@ async def inner(n: int) -> int:
 
 ASKED: dict[str, Callable[[Engine], Awaitable[Any]]] = {
     "start": lambda engine: engine.start(inner, 1),
+    "start by name": lambda engine: engine.start("turn/elsewhere", 1),
     "start_many": lambda engine: engine.start_many(inner, [(1,)]),
     "handle": lambda engine: engine.handle(inner, "A-1"),
     "result": lambda engine: engine.result(ID),

@@ -82,7 +82,7 @@ class NamedWorkflow(Startable[..., Any]):
 
 
 class WithOptions(Startable[P, R]):
-    """A workflow with the options of one start; ``options`` of it gives the workflow with others."""
+    """A workflow with the options of one start; to call ``options`` once more replaces them all."""
 
     def __init__(self, workflow: Startable[P, R], settings: StartOptions) -> None:
         self.workflow: Startable[P, R] = workflow.workflow if isinstance(workflow, WithOptions) else workflow

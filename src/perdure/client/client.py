@@ -95,11 +95,10 @@ class Client(Calls):
         What follows the workflow are the workflow's own arguments; a key, a deadline, attributes and a first signal are
         options of the workflow: ``engine.start(order.options(key="A-17"), 1299)``, see :meth:`Startable.options`.
         """
-        flow: Workflow[Any, Any] | NamedWorkflow
-        if isinstance(workflow, Workflow):
-            flow, options = self.registry.find(workflow), NO_OPTIONS
-        else:
-            flow, options = await self._startable(workflow)
+        try:
+            flow, options = self.registry.startable(workflow)
+        except UnknownKind as unknown:
+            flow, options = await self._elsewhere(str(workflow), unknown), NO_OPTIONS
         process = self._fresh(flow, args, kwargs, options)
         message = self._first_message(process, options)
         if process.deadline is not None:
@@ -110,27 +109,19 @@ class Client(Calls):
             handle.sent = SendVerdict.DELIVERED if handle.created else await self._forward(message, handle)
         return handle
 
-    async def _startable(
-        self, given: Startable[Any, Any] | str
-    ) -> tuple[Workflow[Any, Any] | NamedWorkflow, StartOptions]:
-        """The workflow and the options; of a name that is not known here, what a worker hosts under it."""
-        try:
-            return self.registry.startable(given)
-        except UnknownKind:
-            versions = await self._hosted_versions(str(given))
-            if not versions:
-                raise
+    async def _elsewhere(self, kind: str, unknown: UnknownKind) -> NamedWorkflow:
+        """What a living worker hosts under a name that is not known here; raises that error if none does."""
+        validation.outside_a_turn()
+        offers = [Offer.decode(worker.hosts).hosted for worker in await self.store.workers()]
+        versions = {version for offer in offers for name, version in offer if name == kind}
+        if not versions:
+            raise unknown
         if len(versions) > 1:
             told = ", ".join(f"version={version!r}" for version in sorted(versions))
             raise UnknownKind(
-                f"workers host several versions of {given!r}. Say which one: NamedWorkflow({given!r}, ...) with {told}."
-            ) from None
-        return NamedWorkflow(str(given), version=versions.pop()), NO_OPTIONS
-
-    async def _hosted_versions(self, kind: str) -> set[str]:
-        """The versions of that kind which living workers host."""
-        offers = [Offer.decode(worker.hosts).hosted for worker in await self.store.workers()]
-        return {version for offer in offers for name, version in offer if name == kind}
+                f"workers host several versions of {kind!r}. Say which one: NamedWorkflow({kind!r}, ...) with {told}."
+            )
+        return NamedWorkflow(kind, version=versions.pop())
 
     @overload
     async def start_many(
