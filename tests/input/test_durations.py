@@ -1,4 +1,4 @@
-"""Wherever seconds are taken, a timedelta is taken too."""
+"""Timeouts, deadlines, delays and waits take a timedelta as well as seconds."""
 
 from __future__ import annotations
 
