@@ -128,15 +128,11 @@ class Life:
 
     # -- what a replay does ------------------------------------------------------------------------------------
 
-    def replay(self, turns: int | None = None, held: bool = False) -> TurnLoop:
+    def replay(self, turns: int | None = None) -> TurnLoop:
         """A fresh loop that was given the first ``turns`` turns again; each must look as it did in life."""
         loop = TurnLoop(ID, SEED)
         loop.begin(self.workflow.function, self.args)
-        if held:
-            with loop.held():
-                self._replay(loop, turns)
-        else:
-            self._replay(loop, turns)
+        self._replay(loop, turns)
         return loop
 
     def _replay(self, loop: TurnLoop, turns: int | None) -> None:
@@ -151,9 +147,9 @@ class Life:
     def check_replays(self) -> None:
         """Replay every prefix of the history into a fresh loop, and evict it there."""
         for turns in range(len(self.turns) + 1):
-            loop = self.replay(turns, held=turns % 2 == 0)
+            loop = self.replay(turns)
             loop.evict()
-            assert not loop.asks
+            assert not loop.take_outputs()[0]
             assert not loop.open
 
 
@@ -179,9 +175,10 @@ def look(loop: TurnLoop) -> Seen:
         outcome = f"{type(failure).__name__}: {failure}" if failure else "cancelled"
         outcome = outcome if failure or loop.cancelled else loop.result_payload().decode()
     timer = loop.next_timer()
+    asks, others = loop.take_outputs()
     seen = Seen(
-        asked=[(ask.name, ask.place, ask.raw) for ask in loop.asks],
-        dropped=[(ask.name, ask.place) for ask in loop.dropped],
+        asked=[(ask.name, ask.place, ask.raw) for ask in asks],
+        dropped=[(ask.name, ask.place) for ask in others.dropped] if others else [],
         open=list(loop.open),
         timers=loop.due_timers(1 << 62) if timer else [],
         awaiting=loop.awaiting(),
@@ -189,8 +186,6 @@ def look(loop: TurnLoop) -> Seen:
         finished=loop.finished,
         outcome=outcome,
     )
-    loop.asks.clear()
-    loop.dropped.clear()
     return seen
 
 

@@ -106,7 +106,7 @@ def test_rule_20_what_clean_up_asks_for_at_eviction_is_void(
 ) -> None:
     loop = Life(flow).loop
     loop.evict()
-    assert (loop.asks, loop.dropped, loop.open, loop.timers.open, loop.state) == ([], [], {}, {}, None)
+    assert (loop.take_outputs(), loop.open, loop.timers.open, loop.state) == (([], None), {}, {}, None)
     assert ran == []
     del loop
     gc.collect()

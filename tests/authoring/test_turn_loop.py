@@ -145,7 +145,7 @@ def test_a_process_cancelled_before_its_first_turn_runs_nothing() -> None:
     loop.begin(ignoring_a_cancel.function)
     loop.message(MessageType.CANCEL, "", b"null")
     loop.run(BIRTH)
-    assert (loop.finished, loop.cancelled, loop.failure(), loop.asks) == (True, True, None, [])
+    assert (loop.finished, loop.cancelled, loop.failure(), loop.take_outputs()) == (True, True, None, ([], None))
 
 
 @workflow

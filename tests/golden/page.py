@@ -81,7 +81,7 @@ def _look(activation: Activation) -> Look:
     loop = activation.loop
     look: Look = {
         "open": [[ask.name, ask.place, ask.raw.decode()] for ask in loop.open.values()],
-        "asked": [[ask.name, ask.place] for ask in activation.asked],
+        "asked": [[ask.name, ask.place] for ask in activation.steps.asked],
         "timers": [list(timer) for timer in loop.due_timers(1 << 62)],
         "awaiting": loop.awaiting(),
         "state": None if loop.state is None else loop.state.decode(),

@@ -214,7 +214,7 @@ async def cancelled(engine: Engine, handle: Any) -> None:
     """Ask the process to cancel; on SQLite nobody else can write while its step does, so its code is told here."""
     if engine.store.url.startswith("sqlite"):
         activation = engine.worker.scheduler.hand[handle.id_bytes]  # type: ignore[union-attr]
-        [execution] = activation.in_flight.values()
+        [execution] = activation.steps.in_flight.values()
         activation.loop.root.cancel()
         activation.loop.run(activation.at)  # a turn runs the code only if there is something for the history
         engine.worker.scheduler.feed(activation)  # type: ignore[union-attr]

@@ -57,7 +57,7 @@ async def test_a_step_asked_for_while_stopping_is_not_forgotten(opened: Open) ->
     scheduler = first.worker.scheduler
     scheduler.drain()  # stopping has begun, and waits for the step in flight
     await handle.signal("go")
-    await until(lambda: handle.id_bytes in scheduler.hand and scheduler.hand[handle.id_bytes].heard == 1)
+    await until(lambda: handle.id_bytes in scheduler.hand and scheduler.hand[handle.id_bytes].inbox.heard == 1)
     gates["slow"].set()
     await until(lambda: not scheduler.hand)
     assert done == ["slow"], "no step begins while stopping"

@@ -43,7 +43,7 @@ async def at_work(opened: Open, workflow: Workflow[[], None]) -> tuple[Handle[No
     worker = engine.worker
     assert worker is not None
     handle = await engine.start(workflow)
-    await until(lambda: any(activation.in_flight for activation in worker.scheduler.hand.values()))
+    await until(lambda: any(activation.steps.in_flight for activation in worker.scheduler.hand.values()))
     [activation] = worker.scheduler.hand.values()
     return handle, worker, activation, store
 
@@ -100,7 +100,7 @@ async def test_a_commit_that_was_long_under_way_does_not_shorten_a_lease_that_wa
     worker.pulse.loop.wake()
     await until(lambda: activation.lease_end > now + lease / 2)
     gate.open.set()
-    await until(lambda: activation.in_flight)
+    await until(lambda: activation.steps.in_flight)
     assert activation.lease_end > now + lease / 2, "else its guard lets it go, and it stands still for the rest"
     gates["then"].set()
     await handle.result(LIMIT)

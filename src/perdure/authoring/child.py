@@ -22,7 +22,7 @@ from perdure.turns.current import turns
 if TYPE_CHECKING:
     from perdure.authoring.step import Step
     from perdure.authoring.workflow import Workflow
-    from perdure.turns.ask import Ask, Asked
+    from perdure.turns.ask import Ask, Asked, AskedStep
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -100,7 +100,7 @@ class Child(Generic[P, R]):
                 f"this process stands {limits.CHILD_DEPTH:,} children below the first one. If a workflow starts itself "
                 "as a child, let it end some time, or use continue_as_new(...)."
             )
-        part = cast("Step[Any, Any]", self)  # which it plays wherever an ask is not run here
+        part = cast("AskedStep", self)  # which it plays wherever an ask is not run here
         return loop.ask(part, args, kwargs)  # type: ignore[return-value]  # a promise, as a step's
 
     def __repr__(self) -> str:

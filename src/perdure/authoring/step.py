@@ -27,7 +27,7 @@ from perdure.kernel.payload import CallShape
 from perdure.kernel.process import Process
 from perdure.kernel.retry import Retry
 from perdure.limits import QUEUED_STEP_TIMEOUT_SECONDS, STEP_TIMEOUT_SECONDS, TRANSACTION_TIMEOUT_SECONDS
-from perdure.turns.ask import Ask, OnParentEnd
+from perdure.turns.ask import Ask, AskedStep, OnParentEnd
 from perdure.turns.current import turns
 
 __all__ = ["ATTEMPT", "Ask", "Attempt", "Step", "attempt", "step"]
@@ -232,7 +232,7 @@ def joint(step: Step[Any, Any], transaction: Any, hard: Any = False) -> bool:
     return transaction
 
 
-def unfit(step: Step[Any, Any], store: str) -> str | None:
+def unfit(step: AskedStep, store: str) -> str | None:
     """Why the step cannot have a transaction on that ``store`` (``sqlite``, ``postgres``, or neither), or None."""
     if store == "postgres":
         if step.is_async:

@@ -74,7 +74,7 @@ def turn(
         payload = None if status is COMPLETED else outcome.error
         written += (Event(number, 0, _LAST_EVENT[status], now, payload=payload),)
     busy = outcome.busy and status is RUNNING
-    due_at, reminder = _next_look(status, busy, outcome.wake_at, idle_at)
+    due_at, reminder = (None, False) if busy else _next_look(status, outcome.wake_at, idle_at)
     after = replace(
         process,
         status=status,
@@ -98,9 +98,9 @@ def turn(
     )
 
 
-def _next_look(status: Status, busy: bool, wake_at: int | None, idle_at: int) -> tuple[int | None, bool]:
-    """When somebody must look again, and whether that is only a reminder (law: unfinished_is_due)."""
-    if busy or status in FINAL:
+def _next_look(status: Status, wake_at: int | None, idle_at: int) -> tuple[int | None, bool]:
+    """When a row that nobody owns must be looked at, and whether that is a reminder (law: unfinished_is_due)."""
+    if status in FINAL:
         return None, False
     if status is RUNNING and wake_at is not None:
         return wake_at, False

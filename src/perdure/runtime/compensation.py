@@ -1,10 +1,10 @@
-"""Undoing in hand: what the history must know of it, undos that gave up, and attempts that have not ended yet."""
+"""Undoing in hand: what the history must know of it, and undos that gave up."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -23,7 +23,6 @@ from perdure.turns.saga import UndoAsk
 
 if TYPE_CHECKING:
     from perdure.runtime.instance import Activation
-    from perdure.runtime.steps.attempt_run import Execution
     from perdure.turns.ask import Ask
     from perdure.turns.loop import TurnLoop
 
@@ -38,11 +37,10 @@ def note_owed(activation: Activation, history: Iterable[Event] = ()) -> None:
     if saga is None or not saga.fresh:
         return
     known = {(event.name, event.place) for event in history if event.type is EventType.UNDO_OWED}
-    for owed in saga.fresh:
+    for owed in saga.take_fresh():
         name, place = owed.slot
         if (name, place) not in known:
             activation.note(EventType.UNDO_OWED, activation.at, None, name=name, place=place)
-    saga.fresh.clear()
 
 
 def check(loop: TurnLoop, history: Iterable[Event]) -> None:
@@ -76,20 +74,12 @@ def key_undone(activation: Activation, ask: Ask[Any]) -> str | None:
     return activation.idempotency_key(ask.owed.ask) if type(ask) is UndoAsk else None
 
 
-def queue(settle: Callable[[Activation], None], activation: Activation, undo: Ask[Any]) -> None:
-    """An undo that waits in a queue may be asked for: nothing of its process is under way any more."""
-    activation.in_flight.pop((undo.name, undo.place), None)
-    if not activation.gone:
-        activation.outward().put(undo)
-        settle(activation)
-
-
 def gave_up(activation: Activation, undo: UndoAsk, failure: Failure, now: int) -> None:
     """An undo has no attempt left. Its failure is no answer to the code: a person lets it be tried again."""
     id, text = id_text(activation.process.id), Confided(safe_text(failure.message, _PART_BYTES))
     log.error("process %s: %r cannot undo %s: %s: %s", id, undo.name, undo.owed.step, failure.type, text)
     undo.spent = failure
-    activation.at = max(activation.at, now)
+    activation.reach(max(activation.at, now))
 
 
 def broken(activation: Activation) -> Outcome | None:
@@ -116,40 +106,3 @@ def broken(activation: Activation) -> Outcome | None:
     message = safe_text(text, limits.ERROR_TEXT_BYTES)
     error = replace(failure, type="UndoFailed", message=message, undone=undone, owed=left)
     return Outcome(Status.BROKEN, state=loop.state, error=error.encode())
-
-
-class Lingering:
-    """Attempts that were told to stop and have not ended: no undo of their process begins before that (rule 23).
-
-    Not for ever: a thread that hangs is waited for until its deadline, or a moment if that has passed.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._ending: dict[bytes, dict[Execution, asyncio.TimerHandle]] = {}
-        self._held: dict[bytes, list[Callable[[], None]]] = {}
-
-    def add(self, execution: Execution) -> None:
-        """An attempt was told to stop while it was under way."""
-        until = max(execution.deadline, self._loop.time() + limits.UNDO_GRACE_SECONDS)
-        ending = self._ending.setdefault(execution.activation.process.id, {})
-        ending[execution] = self._loop.call_at(until, self.ended, execution)
-
-    def ended(self, execution: Execution) -> None:
-        """An attempt that was told to stop has ended, or has had its time."""
-        id = execution.activation.process.id
-        ending = self._ending.get(id)
-        if ending is None or execution not in ending:
-            return
-        ending.pop(execution).cancel()
-        if not ending:
-            del self._ending[id]
-            for begin in self._held.pop(id, ()):
-                begin()
-
-    def hold(self, process: bytes, begin: Callable[[], None]) -> bool:
-        """Whether an undo must wait; it then begins when the last attempt of its process has ended."""
-        if process not in self._ending:
-            return False
-        self._held.setdefault(process, []).append(begin)
-        return True

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec.structs import replace
 
 from perdure.authoring.workflow import Workflow
 from perdure.errors import StoreError
-from perdure.kernel.commit import CREATED, STILL_BUSY, Start, StartAnswer
+from perdure.kernel.commit import CREATED, STILL_BUSY, Commit, Start, StartAnswer
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process
-from perdure.runtime import release, turn_commit
+from perdure.runtime import release, turn, turn_commit
 from perdure.runtime.instance import Activation
 from perdure.runtime.turn_commit import drafted
 from perdure.turns.loop import TurnLoop
@@ -25,18 +25,26 @@ if TYPE_CHECKING:
 log = logging.getLogger("perdure")
 
 
+Answered: TypeAlias = Callable[[Any], None]
+"""What gets the StartAnswer, or the error."""
+
+
 class EagerStart:
-    """Starts processes as owned by this worker: no claim, no wake-up."""
+    """Starts processes as owned by this worker: no claim, no wake-up.
+
+    ``starting`` are those whose insert is not answered yet, by id: who is to be answered, and the messages that come
+    with the start.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
-        self._messages: dict[bytes, tuple[Message, ...]] = {}
+        self.starting: dict[bytes, tuple[Answered, tuple[Message, ...]]] = {}
 
     def start(
         self,
         process: Process,
         workflow: Workflow[Any, Any],
-        answered: Callable[[Any], None],
+        answered: Answered,
         messages: tuple[Message, ...] = (),
     ) -> None:
         """Have the first turn run, and both stored in one insert. ``answered`` gets the StartAnswer.
@@ -47,20 +55,16 @@ class EagerStart:
         scheduler = self.scheduler
         now = scheduler.time.now()
         process = replace(process, owner=scheduler.incarnation.id, token=1, created_at=now, opened_at=now)
-        activation = Activation(process, workflow, TurnLoop(process.id, process.id))
-        activation.told = answered
-        if messages:
-            self._messages[process.id] = messages
-        scheduler.starting.add(process.id)
-        scheduler.feed(activation)
+        self.starting[process.id] = answered, messages
+        scheduler.feed(Activation(process, workflow, TurnLoop(process.id, process.id)))
 
     def open(self, activation: Activation) -> None:
         """Run the first turn, and hand in the insert that carries it."""
         scheduler = self.scheduler
-        messages = self._messages.pop(activation.process.id, ()) if self._messages else ()
+        _, messages = self.starting[activation.process.id]
         try:
-            activation.begin(activation.process.created_at)
-            activation.gather()
+            turn.begin(activation)
+            turn.gather(activation)
             outbox = activation.outbox
             wait = outbox is not None and outbox.pending  # an insert carries no children: the next commit does
             outcome = STILL_BUSY if wait else turn_commit.outcome(activation, scheduler.time, scheduler.hold)
@@ -72,9 +76,8 @@ class EagerStart:
         if messages and commit.after.final:
             self._start_plain(activation, messages)
             return
-        activation.commit = commit
         start = Start(commit.after, commit.events, commit.lease, messages)
-        scheduler.committer.start(start, partial(self._stored, activation))
+        scheduler.committer.start(start, partial(self._stored, activation, commit))
 
     def _start_plain(self, activation: Activation, messages: tuple[Message, ...]) -> None:
         """Start it as owned by nobody, as if no turn of it had been run."""
@@ -82,16 +85,15 @@ class EagerStart:
         unowned = replace(activation.process, owner=None, token=0, created_at=0, opened_at=None)
         self.scheduler.committer.start(Start(unowned, messages=messages), partial(self._tell, activation))
 
-    def _stored(self, activation: Activation, answer: StartAnswer | StoreError) -> None:
+    def _stored(self, activation: Activation, commit: Commit, answer: StartAnswer | StoreError) -> None:
         scheduler = self.scheduler
-        commit, activation.commit = activation.commit, None
         self._tell(activation, answer)
         counters = scheduler.telemetry.counters
-        if isinstance(answer, StartAnswer) and answer.verdict is CREATED and commit is not None:
+        if isinstance(answer, StartAnswer) and answer.verdict is CREATED:
             counters["starts"] += 1
             counters["turns"] += 1
             scheduler.hand[activation.process.id] = activation
-            activation.lease_end = scheduler.committer.sent + scheduler.lease_seconds
+            activation.committed(commit.after, scheduler.committer.sent + scheduler.lease_seconds)
             if commit.after.owner is None or not release.lapsed(scheduler, activation):
                 scheduler.applied(activation, commit, answer.inbox)
         else:
@@ -102,7 +104,5 @@ class EagerStart:
 
     def _tell(self, activation: Activation, answer: Any) -> None:
         """Answer whoever started the process."""
-        told, activation.told = activation.told, None
-        self.scheduler.starting.discard(activation.process.id)
-        if told is not None:
-            told(answer)
+        answered, _ = self.starting.pop(activation.process.id)
+        answered(answer)

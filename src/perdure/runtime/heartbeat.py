@@ -13,8 +13,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from perdure import limits
 from perdure.clock import SECOND, microseconds
 from perdure.errors import StoreUnavailable
@@ -82,7 +80,7 @@ class Pulse:
             for renewal in renewals:
                 activation = self.scheduler.hand.get(renewal.process)
                 if activation is not None and renewal.progress is not None:  # the next beat tells it again
-                    activation.process = replace(activation.process, progress=None)
+                    activation.show(None)
             raise
         if self._failing:
             self._failing = False
@@ -106,7 +104,7 @@ class Pulse:
             if renewal.process in lost:
                 self._lose(activation)
             else:
-                activation.lease_end = max(activation.lease_end, sent + self.scheduler.lease_seconds)
+                activation.renewed(sent + self.scheduler.lease_seconds)
         return self.beat_seconds
 
     def _keep_in_step(self, lead: int) -> None:
@@ -136,11 +134,11 @@ class Pulse:
 
     def _renewal(self, activation: Activation) -> Renewal:
         """The renewal of one row, with what its steps have reported if that has changed."""
-        progress = activation.progress()
+        progress = activation.steps.progress()
         if progress == activation.process.progress:
             progress = None
         else:  # at once: a commit that is made while the beat is under way must not take it back
-            activation.process = replace(activation.process, progress=progress)
+            activation.show(progress)
         return Renewal(activation.process.id, activation.process.token, progress)
 
     async def _guard(self) -> float:
@@ -216,7 +214,7 @@ class Grip:
         doubtful = [
             activation
             for activation in self.scheduler.hand.values()
-            if activation.in_flight and activation.commit is None and activation.lease_end < since + lease
+            if activation.steps.in_flight and activation.commit is None and activation.lease_end < since + lease
         ]
         calmed = [activation for activation in doubtful if activation.lease_end < calm]
         return calmed, len(calmed) < len(doubtful)
@@ -240,4 +238,4 @@ class Grip:
                 scheduler.telemetry.count("leases_lost")
                 scheduler.drop(activation)
             else:
-                activation.lease_end = max(activation.lease_end, sent + scheduler.lease_seconds)
+                activation.renewed(sent + scheduler.lease_seconds)

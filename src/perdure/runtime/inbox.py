@@ -1,4 +1,4 @@
-"""The inbox reader: fetches messages that processes held here have not heard, many processes at a time.
+"""The inbox of one process in memory: which messages it has heard, received and left, and which it still has to read.
 
 A letter, which is a signal or a call, stays in the inbox until the code of its process receives it; it becomes an event
 in the turn in which the code takes it. What nobody awaits is only marked in the store, by the next commit; it is read
@@ -7,130 +7,19 @@ again, some of one name at a time, when the code waits for that name.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from perdure import limits
-from perdure.kernel.event import EventType
+from perdure.clock import microseconds
+from perdure.kernel import integrity
+from perdure.kernel.command import sooner
 from perdure.kernel.message import Message, MessageType, Waiting
-from perdure.loop import Loop
-from perdure.runtime.turn_commit import rests
-from perdure.store.base import Store
+from perdure.runtime.open_steps import NOTHING
 
 if TYPE_CHECKING:
-    from perdure.runtime.instance import Activation
-    from perdure.runtime.scheduler import Scheduler
-
-
-TOLD_SECONDS = 0.25
-"""A process whose last commit was answered this recently has been told of its messages by that answer.
-
-Not so one that waits for children: their answers come at any time.
-"""
-OPENED_BYTES = 256
-"""By so much a payload may be larger in the store than it is here."""
-GAP_SECONDS = 0.001
-"""Looks on a hint follow each other no faster than this, nor faster than they take."""
-
-
-class InboxReader:
-    """Reads for those whose commit told of unheard messages; on a hint, and once a second, for all in hand.
-
-    ``quiet`` is told of those that something was to have come for, and nothing had.
-    """
-
-    def __init__(self, store: Store, scheduler: Scheduler) -> None:
-        self.store = store
-        self.scheduler = scheduler
-        self.loop = Loop("inbox", self._tick)
-        self.quiet: Callable[[Sequence[bytes]], None] = lambda processes: None
-        self._wanted: list[Activation] = []
-        self._hinted = False
-        self._named: set[bytes] = set()
-
-    def want(self, activation: Activation) -> None:
-        """The process is known to have unheard messages: it waits for them before it goes on."""
-        self._wanted.append(activation)
-        self.loop.wake()
-
-    def hint(self) -> None:
-        """Something was sent to somebody: look whether it was for a process in hand."""
-        self._hinted = True
-        self.loop.wake()
-
-    def look(self, process: bytes) -> None:
-        """Something was sent to this process: if it is in hand, read for it now."""
-        self._named.add(process)
-        self.loop.wake()
-
-    async def _tick(self) -> float:
-        wanted, self._wanted = self._wanted, []
-        named, self._named = self._named, set()
-        hinted, self._hinted = self._hinted, False
-        known = set(map(id, wanted))
-        told = self.scheduler.time.monotonic() + self.scheduler.lease_seconds - TOLD_SECONDS
-        others = [a for a in self.scheduler.hand.values() if id(a) not in known]
-        heard = [
-            a
-            for a in others
-            if a.commit is None and (a.lease_end < told or a.process.id in named or (hinted and rests(a)))
-        ]
-        began = self.scheduler.time.monotonic()
-        try:
-            news = await self._read([*wanted, *heard], known)
-        except BaseException:
-            self._wanted = wanted + self._wanted
-            self._named |= named
-            raise
-        if quiet := [a.process.id for a in heard if a.process.id in named and a.process.id not in news]:
-            self.quiet(quiet)
-        if self._wanted or self._named:
-            return 0.0
-        if self._hinted:  # there may be many hints: looking must not become all that is done
-            await asyncio.sleep(max(GAP_SECONDS, self.scheduler.time.monotonic() - began))
-            return 0.0
-        # The hint may have been for one of those left out, and newer than its last commit: look a moment later.
-        return TOLD_SECONDS if (hinted or named) and len(heard) < len(others) else limits.POLL_SECONDS
-
-    async def _read(self, activations: Sequence[Activation], waiting: set[int]) -> set[bytes]:
-        """Read, and hand over; answers who had something new. ``waiting`` are the numbers of those who wait for it."""
-        news: set[bytes] = set()
-        left = sorted(activations, key=lambda activation: activation.process.id)
-        while left:
-            some, left = left[: limits.BATCH_RECORDS], left[limits.BATCH_RECORDS :]
-            messages = await self.store.messages([(a.process.id, a.heard) for a in some], most=limits.BATCH_BYTES)
-            if _may_be_cut(messages):  # those behind the last one that was told of are read for again
-                last = max(message.process for message in messages if message.type is not MessageType.TERMINATE)
-                read = [a for a in some if a.process.id <= last]
-                some, left = read, some[len(read) :] + left
-            found: dict[bytes, list[Message]] = {}
-            for message in messages:
-                found.setdefault(message.process, []).append(message)
-            for activation in some:
-                mine = found.get(activation.process.id, [])
-                wanted = id(activation) in waiting
-                if wanted and activation.fetching and not activation.gone:
-                    await self._fetch(activation, mine)
-                elif wanted or mine:
-                    self.scheduler.heard(activation, mine, wanted=wanted)
-            news.update(found)
-        return news
-
-    async def _fetch(self, activation: Activation, messages: Sequence[Message]) -> None:
-        """Read the letters that somebody waits for, and hand them over with what is unheard."""
-        asked = wanted(activation)
-        letters = await self.store.messages(waiting=asked) if asked else []
-        # While they were read, others may have told it to stop waiting; whatever it is, it goes on.
-        activation.fetching = False
-        self.scheduler.heard(activation, messages, wanted=True, letters=(asked, letters))
-
-
-def _may_be_cut(messages: Sequence[Message]) -> bool:
-    """Whether the store may have told less than there is; what it counts is not opened yet, and may be smaller."""
-    told = (message for message in messages if message.type is not MessageType.TERMINATE)  # those are told in any case
-    return sum(len(message.payload) + OPENED_BYTES for message in told) >= limits.BATCH_BYTES // 2
-
+    from perdure.kernel.process import Process
+    from perdure.turns.mailbox import Mailbox
 
 Found: TypeAlias = tuple[Sequence[Waiting], Sequence[Message]]
 """Which letters that wait in the store were asked for, and those found."""
@@ -138,67 +27,112 @@ Found: TypeAlias = tuple[Sequence[Waiting], Sequence[Message]]
 NONE: Found = ((), ())
 
 
-def hear(activation: Activation, message: Message) -> None:
-    """Hand a letter to the code that awaits it, or leave it in the inbox; a few are kept in memory too."""
-    box = activation.loop.mailbox(message.name)
-    number = message.number
-    awaited = box.awaited
-    if number > activation.seen:  # else it was read again
-        activation.seen = number
-        if box.more or not (awaited or box.room):
-            box.behind = number
-            _leave(activation, number)
-            return
-    if awaited:
-        activation.received(number, message.name)
-    else:
-        _leave(activation, number)
-    activation.loop.message(message.type, message.name, message.payload, number, recorded=awaited)
+class Inbox:
+    """``heard`` is the highest number of a message that was read, ``seen`` of one that a turn has heard.
 
+    ``unheard`` messages, by a commit's answer, are to be read before the process goes on. ``consumed`` says of each
+    message which event has received it; 0 is a letter that nobody has received. ``fetching``: somebody waits for
+    letters that are to be read from the store. Orders up to ``void`` were meant for an earlier run, and ``until`` is
+    the earliest time by which a person wants the process to have ended. ``patience`` is the store's time until which
+    the process stays in memory after a message.
+    """
 
-def _leave(activation: Activation, number: int) -> None:
-    if number > activation.process.seen:
-        if not activation.consumed:
-            activation.consumed = {}
-        activation.consumed[number] = 0
+    __slots__ = ("consumed", "fetching", "heard", "patience", "seen", "unheard", "until", "void")
 
+    def __init__(self, seen: int) -> None:
+        self.heard = seen
+        self.seen = seen
+        self.unheard = 0
+        self.consumed: dict[int, int] = NOTHING
+        self.fetching = False
+        self.void = 0
+        self.until: int | None = None
+        self.patience = 0
 
-def to_be_read(activation: Activation) -> bool:
-    """Whether somebody waits for letters that are in the store: then nothing goes on before they were read."""
-    activation.fetching = bool(wanted(activation))
-    return activation.fetching
+    def await_messages(self, count: int = 0) -> None:
+        """So many messages are known to be in the inbox (0: some): they are read before the process goes on."""
+        self.unheard = count or self.unheard or -1
 
+    def hear(self, process: Process, messages: Iterable[Message]) -> Iterator[Message]:
+        """Those of the messages that are new, each once, in the order of their numbers.
 
-def wanted(activation: Activation) -> list[Waiting]:
-    """The letters that are to be read before the next turn, since somebody waits for them."""
-    return [
-        Waiting(
-            activation.process.id,
-            box.name,
-            box.cursor,
-            activation.process.seen,
-            activation.seen,
-            min(max(limits.FIRST_RECORDS, 2 * box.asked), limits.BATCH_RECORDS),
-        )
-        for box in activation.loop.mailboxes.values()
-        if box.wanting
-    ]
+        Raises DamagedRecord if one that was sent before another is not there.
+        """
+        for message in messages:
+            if message.number > self.heard:  # whoever was asked for twice is read twice
+                if message.number != self.heard + 1:
+                    if message.type is MessageType.TERMINATE:  # it is told before what stands in front of it
+                        continue
+                    raise integrity.gap(process, self.heard, message)
+                self.heard = message.number
+                yield message
 
+    def read(self) -> int:
+        """What was to be read before the process goes on has been read; answers how many that were."""
+        counted, self.unheard = self.unheard, 0
+        return counted
 
-def from_the_first(activation: Activation) -> None:
-    """Have the letters in the store read from the first on: an old worker hears later ones and leaves earlier ones."""
-    for box in activation.loop.mailboxes.values():
-        box.cursor = 0
+    def consume(self, number: int, event: int) -> None:
+        """A turn has heard a message, or the code has received a letter, which that event records."""
+        if not self.consumed:
+            self.consumed = {}
+        self.consumed[number] = event
+        if number > self.seen:
+            self.seen = number
 
+    def received(self, number: int, event: int, at: int) -> None:
+        """The code has received a letter at that time: a process with a long history stays in memory for a while."""
+        self.consume(number, event)
+        if event >= limits.LONG_HISTORY_EVENTS:
+            self.patience = at + microseconds(limits.LONG_HISTORY_HOLD_SECONDS)
 
-def fetched(activation: Activation, found: Found) -> None:
-    """Letters were read that waited in the store: they come before all that was heard since."""
-    asked, letters = found
-    activation.fetching = False
-    activation.at += 1  # the timer of whoever had no time to wait fires in the turn that hears of it, whatever comes
-    for one in asked:
-        mine = [letter for letter in letters if letter.name == one.name]
-        whole = len(mine) < one.most and sum(len(letter.payload) for letter in mine) < limits.BATCH_BYTES // 2
-        last = mine[-1].number if mine and not whole else one.upto
-        activation.loop.mailbox(one.name).read(one.most, last)
-    activation.inputs[:0] = [(EventType.MESSAGE_RECEIVED, letter, None) for letter in letters]
+    def see(self, number: int) -> bool:
+        """A turn hears a letter; false if it has heard it before, and it was read again."""
+        if number <= self.seen:
+            return False
+        self.seen = number
+        return True
+
+    def leave(self, number: int, process: Process) -> None:
+        """A letter stays in the store: the next commit marks it, unless one has."""
+        if number > process.seen:
+            if not self.consumed:
+                self.consumed = {}
+            self.consumed[number] = 0
+
+    def bound(self, until: int | None) -> None:
+        """A person wants the process to have ended by then."""
+        if until is not None:
+            self.until = sooner(self.until, until)
+
+    def new_run(self, void: int) -> None:
+        """Orders up to that number were meant for earlier runs."""
+        self.void = void
+
+    def committed(self) -> None:
+        """What was consumed has gone into a commit."""
+        self.consumed = NOTHING
+
+    def take_back(self, consumed: Iterable[tuple[int, int]]) -> None:
+        """That commit was not applied."""
+        self.consumed = dict(consumed)
+
+    def wanted(self, process: Process, boxes: Iterable[Mailbox]) -> list[Waiting]:
+        """The letters that are to be read before the next turn, since somebody waits for them."""
+        return [
+            Waiting(
+                process.id,
+                box.name,
+                box.cursor,
+                process.seen,
+                self.seen,
+                min(max(limits.FIRST_RECORDS, 2 * box.asked), limits.BATCH_RECORDS),
+            )
+            for box in boxes
+            if box.wanting
+        ]
+
+    def fetch(self, wanted: Sequence[Waiting]) -> bool:
+        """Whether letters are to be read from the store: then nothing goes on before they were."""
+        self.fetching = bool(wanted)
+        return self.fetching

@@ -1,217 +1,119 @@
-"""An activation: one process in hand, its code in memory, and what has happened but is not yet written."""
+"""An instance: one process held in memory, its code, and what has happened but is not yet written."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from msgspec import json
+from msgspec.structs import replace
 
 from perdure.authoring.task import QueueWork, task_of
-from perdure.kernel import integrity
-from perdure.kernel.child import ANSWERS, ORDERS
-from perdure.kernel.command import sooner, until_of
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.message import Message, MessageType
+from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
-from perdure.kernel.retry import FailedAttempt
-from perdure.runtime import compensation, inbox, turn_commit
+from perdure.runtime.inbox import Inbox
+from perdure.runtime.open_steps import OpenSteps
 from perdure.runtime.outbox import Outbox
-from perdure.runtime.steps import transactional
 from perdure.turns.loop import Ask, TurnLoop
 
 if TYPE_CHECKING:
     from perdure.authoring.workflow import Workflow
-    from perdure.runtime.steps.attempt_run import Execution
 
-Input = tuple[EventType, Any, bytes | None]
+Input: TypeAlias = tuple[EventType, Any, bytes | None]
 """What opens a turn: (STEP_COMPLETED or STEP_FAILED, the ask, payload) or (MESSAGE_RECEIVED, the message, None)."""
-
-Slot = tuple[str, str]
-"""A step's identity in its process: its name and its place."""
-
-_COMPLETED, _MESSAGE, _TERMINATE = EventType.STEP_COMPLETED, EventType.MESSAGE_RECEIVED, MessageType.TERMINATE
-
-NOTHING: Any = MappingProxyType({})
-"""Stands in for a dict until there is something to keep: thousands of activations are alive at once."""
 
 
 class Activation:
-    """One process in hand. ``process`` is the row as last committed; everything else is what came since."""
+    """One process in memory. ``process`` is the row as last committed; everything else is what came since.
+
+    Its verbs alone change it, and those of its ``steps``, its ``inbox`` and its ``outbox``, which is made when it is
+    needed. ``events`` are not written yet, ``inputs`` wait for the next turn, and ``commit`` is under way. ``at`` is
+    the time of the last turn, ``turns`` their number, ``not_before`` the latest timer that has fired since the last
+    commit. It is ``gone`` once it was let go; ``leaving``, or with ``trouble``, it is let go when the commit under way
+    has been answered. ``lease_end`` is on the monotonic clock, ``resumed`` the event by which a person let it go on.
+    """
 
     __slots__ = (
-        "alarm",
-        "asked",
-        "at",
-        "attempts",
-        "commit",
-        "consumed",
-        "events",
-        "fetching",
-        "gone",
-        "heard",
-        "in_flight",
-        "inherited",
-        "inputs",
-        "lease_end",
-        "leaving",
-        "loop",
-        "not_before",
-        "number",
-        "origins",
-        "outbox",
-        "patience",
-        "process",
-        "queued",
-        "releasing",
-        "reported",
-        "resumed",
-        "retries",
-        "seen",
-        "told",
-        "trouble",
-        "turns",
-        "unheard",
-        "until",
-        "void",
-        "warned",
-        "workflow",
-    )
+        "at", "commit", "events", "gone", "inbox", "inputs", "lease_end", "leaving", "loop", "not_before", "number",
+        "outbox", "process", "resumed", "steps", "trouble", "turns", "warned", "workflow",
+    )  # fmt: skip
 
-    def __init__(self, process: Process, workflow: Workflow[Any, Any], loop: TurnLoop) -> None:
+    def __init__(self, process: Process, workflow: Workflow[Any, Any], loop: TurnLoop, lease_end: float = 0.0) -> None:
         self.process = process
         self.workflow = workflow
         self.loop = loop
+        self.lease_end = lease_end
         self.number = process.events
         self.turns = 0
-        self.at = 0
+        self.at = process.opened_at or 0
         self.events: list[Event] = []
-        self.consumed: dict[int, int] = NOTHING  # by which event; 0 is a letter that nobody has received
-        self.seen = process.seen  # the highest number that a turn has heard
-        self.fetching = False  # somebody waits for letters that are to be read from the store
-        self.not_before = 0
         self.inputs: list[Input] = []
-        self.asked: list[Ask[Any]] = []  # wait for the commit of the turn that asked for them
-        self.releasing: list[Ask[Any]] = []  # that commit is in flight, or just applied
-        self.in_flight: dict[Slot, Execution] = {}
-        self.attempts: dict[Slot, FailedAttempt] = NOTHING
-        self.retries: dict[Slot, asyncio.TimerHandle] = NOTHING
-        self.reported: dict[str, Any] = NOTHING  # by earlier attempts of steps that are still open
-        self.origins: dict[Slot, int] | None = None
+        self.steps = OpenSteps()
+        self.inbox = Inbox(process.seen)
         self.outbox: Outbox | None = None
-        self.patience = 0  # the store's time until which it stays in hand after a message, see `lingering`
-        self.inherited: set[Slot] | None = None
+        self.not_before = 0
         self.commit: Commit | None = None
-        self.heard = process.seen
-        self.unheard = 0  # so many messages a commit's answer has told of, which are read before it goes on
-        self.queued = False
         self.gone = False
         self.leaving = False
-        self.warned = False
         self.trouble: BaseException | None = None
-        self.alarm: tuple[int, asyncio.TimerHandle] | None = None
+        self.warned = False
         self.resumed = 0
-        self.void = 0
-        self.until: int | None = None
-        self.lease_end = 0.0
-        self.told: Callable[[Any], None] | None = None  # whoever started the process here, until answered
 
-    # -- turns -------------------------------------------------------------------------------------------------
+    # -- what comes in ---------------------------------------------------------------------------------------------
 
-    def begin(self, now: int, input: bytes = b"") -> None:
-        """Run the first turn at the opening time of the run; ``input`` is its own, if the process opened it itself."""
-        args, kwargs = self.workflow.shape.decode(input or self.process.input)
-        self.loop.begin(self.workflow.function, args, kwargs, self.workflow.shape)
-        self.at = now
-        self.loop.run(now)
+    def deliver(self, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
+        """A step is over, well or badly: its answer opens the next turn."""
+        self.steps.in_flight.pop(ask.slot, None)
+        self.inputs.append((type, ask, payload))
 
-    def turn(self, now: int) -> None:
-        """Run one turn: the timers that are due, then what has come in, as events; then the code until it waits."""
-        loop = self.loop
-        now = max(now, self.at)
+    def hear(self, messages: Sequence[Message]) -> int:
+        """Put messages into the next turn, each once, in the order of their numbers; answers how many were new.
+
+        Raises DamagedRecord if one that was sent before another is not there.
+        """
+        new = 0
+        for message in self.inbox.hear(self.process, messages):
+            self.inputs.append((EventType.MESSAGE_RECEIVED, message, None))
+            new += 1
+        return new
+
+    def fetched(self, letters: Iterable[Message]) -> None:
+        """Letters were read that waited in the store: they come before all that was heard since."""
+        self.inbox.fetch(())
+        self.at += 1  # the timer of whoever had no time to wait fires in the turn that hears of it, whatever comes
+        self.inputs[:0] = [(EventType.MESSAGE_RECEIVED, letter, None) for letter in letters]
+
+    # -- turns -----------------------------------------------------------------------------------------------------
+
+    def begin_turn(self, now: int, due: Sequence[tuple[int, str]]) -> list[Input]:
+        """A turn begins; the timers ``due`` fire in it. Answers what has come in for it."""
         self.at = now
         self.turns += 1
-        before = self.number
-        if loop.timers.open:
-            for when, place in loop.due_timers(now):
+        if due:
+            for when, place in due:
                 self.not_before = max(self.not_before, when)
-                self._record(EventType.TIMER_FIRED, place, "timer")
-                loop.timer_fired(place)
+                self.record(EventType.TIMER_FIRED, place, "timer")
         inputs, self.inputs = self.inputs, []
-        for type, subject, payload in inputs:
-            if type is _MESSAGE:
-                self._receive(subject)
-            elif (subject.name, subject.place) in loop.open:
-                self._answer(type, subject, payload)
-        if self.number == before:
-            self.turns -= (
-                1  # letters came that nobody awaits: for the code there was no turn, nor will there be at replay
-            )
-            return
-        loop.run(now)
-        if loop.received:
-            for number, name in loop.received:
-                self.received(number, name)
-            loop.received.clear()
+        return inputs
 
-    def _answer(self, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
-        self._record(type, ask.place, ask.name, payload, ask.digest)
-        self._forget(ask)
-        if type is _COMPLETED:
-            self.loop.step_done(ask.place, ask.name, ask.digest, payload)
-        else:
-            self.loop.step_failed(ask.place, ask.name, ask.digest, payload)
+    def void_turn(self) -> None:
+        """Letters came that nobody awaits: for the code there was no turn, nor will there be at replay."""
+        self.turns -= 1
 
-    def _receive(self, message: Message) -> None:
-        if message.type in ANSWERS:
-            ask = None if message.sender is None else transactional.awaited(self, message)
-            if ask is None:
-                self.outward().take(self, message)
-            else:
-                self.receive_answer(ask, message)
-            return
-        if message.type in ORDERS:
-            if message.number <= self.void:  # it was meant for an earlier run
-                self.receive_answer(None, message)
-                return
-            until = until_of(message)
-            self.until = self.until if until is None else sooner(self.until, until)
-            self.received(message.number, message.name)
-            self.loop.message(message.type, message.name, message.payload, message.number)
-            return
-        inbox.hear(self, message)
+    def reach(self, at: int, turn: int | None = None) -> None:
+        """What happens now happens at that time, in a replay in that turn."""
+        self.at = at
+        if turn is not None:
+            self.turns = turn
 
-    def received(self, number: int, name: str) -> None:
-        """Record that the code has received a letter, whose payload stays in the inbox."""
-        self._record(EventType.MESSAGE_RECEIVED, "", name, None, None, number)
-        self._consume(number)
-        turn_commit.heard(self)
+    def resume(self, number: int) -> None:
+        """A person has let it go on, by the event of that number."""
+        self.resumed = number
+        self.steps.resume()
 
-    def _consume(self, number: int) -> None:
-        if not self.consumed:
-            self.consumed = {}
-        self.consumed[number] = self.number
-        if number > self.seen:
-            self.seen = number
-
-    def receive_answer(self, ask: Ask[Any] | None, message: Message) -> None:
-        """Deliver a child's answer, whose payload stays in the inbox; or note that nobody waits for it."""
-        if ask is None:
-            type, number = EventType.ANSWER_IGNORED, message.number
-            self.number += 1
-            self.events.append(Event(self.number, 0, type, self.at, "", message.name, None, None, number))
-        else:
-            type = EventType.STEP_COMPLETED if message.type is MessageType.RESULT else EventType.STEP_FAILED
-            self._record(type, ask.place, ask.name, None, ask.digest, message.number)
-            self._forget(ask)
-            self.loop.child_ended(ask.place, ask.name, ask.digest, message.type, message.payload)
-        self._consume(message.number)
-
-    def _record(
+    def record(
         self,
         type: EventType,
         place: str,
@@ -220,25 +122,9 @@ class Activation:
         digest: bytes | None = None,
         message: int | None = None,
     ) -> None:
+        """Record an event of the turn that is run, to be replayed in it."""
         self.number += 1
         self.events.append(Event(self.number, self.turns, type, self.at, place, name, payload, digest, message))
-
-    def hear(self, messages: Sequence[Message]) -> int:
-        """Put messages into the next turn, each once, in the order of their numbers; answers how many were new.
-
-        Raises DamagedRecord if one that was sent before another is not there.
-        """
-        new = 0
-        for message in messages:
-            if message.number > self.heard:  # whoever was asked for twice is read twice
-                if message.number != self.heard + 1:
-                    if message.type is _TERMINATE:  # an order to end is told before what stands in front of it
-                        continue
-                    raise integrity.gap(self.process, self.heard, message)
-                self.heard = message.number
-                self.inputs.append((EventType.MESSAGE_RECEIVED, message, None))
-                new += 1
-        return new
 
     def note(
         self,
@@ -249,45 +135,69 @@ class Activation:
         name: str = "",
         place: str = "",
         digest: bytes | None = None,
+        message: int | None = None,
     ) -> None:
         """Record evidence for people (a failed attempt, a revival): it belongs to no turn and is not replayed."""
         self.number += 1
-        self.events.append(Event(self.number, 0, type, now, place, name, payload, digest))
+        self.events.append(Event(self.number, 0, type, now, place, name, payload, digest, message))
 
-    def expect(self) -> None:
-        """What was asked for waits for the commit that is being written, with what could not be released before."""
-        if self.releasing:
-            self.releasing += self.asked
-        else:
-            self.releasing = self.asked
-        self.asked = []
+    def outward(self) -> Outbox:
+        """What goes out with the commits; made when there is something."""
+        if self.outbox is None:
+            self.outbox = Outbox()
+        return self.outbox
 
-    def _forget(self, ask: Ask[Any]) -> None:
-        """Let go of everything kept for a step that has been answered or dropped."""
-        if self.attempts or self.retries or self.inherited:
-            slot = (ask.name, ask.place)
-            if slot in self.attempts:
-                del self.attempts[slot]
-            if slot in self.retries:
-                self.retries.pop(slot).cancel()
-            if self.inherited:
-                self.inherited.discard(slot)
-        if self.reported:
-            self.reported.pop(f"{ask.name}:{ask.place}", None)
+    def warn_once(self) -> bool:
+        """Whether people are to be warned of its long history: the first time that this is asked."""
+        warned, self.warned = self.warned, True
+        return not warned
 
-    def tried(self, slot: Slot, failed: FailedAttempt) -> None:
-        """Keep what is known of a step's last failed attempt."""
-        if self.attempts is NOTHING:
-            self.attempts = {}
-        self.attempts[slot] = failed
+    # -- commits ---------------------------------------------------------------------------------------------------
 
-    def wait(self, slot: Slot, retry: asyncio.TimerHandle) -> None:
-        """Keep the timer of a step's next attempt."""
-        if self.retries is NOTHING:
-            self.retries = {}
-        self.retries[slot] = retry
+    def handed_over(self, commit: Commit, *, cleared: bool = False) -> None:
+        """All that had happened has gone into a commit, which is under way; what was asked for waits for its answer."""
+        if cleared:
+            self.steps.forget_deaths()
+        self.steps.expect()
+        if self.inbox.consumed:
+            self.inbox.committed()
+        self.events = []
+        self.not_before = 0
+        self.number = commit.after.events
+        self.commit = commit
 
-    # -- what is left --------------------------------------------------------------------------------------------
+    def committed(self, after: Process, lease_end: float) -> None:
+        """The commit under way was applied: so the row stands now."""
+        self.commit = None
+        self.process = after
+        if lease_end > self.lease_end:  # it may have been long under way, and a beat has renewed the lease since
+            self.lease_end = lease_end
+
+    def take_back(self, commit: Commit) -> None:
+        """A finishing commit was answered "read first": its events are unwritten again, without the ending."""
+        self.commit = None
+        if self.outbox is not None:
+            self.outbox.restore(commit)
+        if commit.after.deaths < self.process.deaths:
+            self.steps.recall_deaths()
+        self.inbox.take_back(commit.consumed)
+        self.events = list(commit.events[:-1])
+        self.not_before = commit.not_before
+        self.number = commit.after.events - 1
+
+    def unwritten(self) -> None:
+        """The commit under way was answered, and nothing of it was written."""
+        self.commit = None
+
+    def renewed(self, lease_end: float) -> None:
+        """A beat has renewed the lease; what is answered late takes nothing back."""
+        self.lease_end = max(self.lease_end, lease_end)
+
+    def show(self, progress: bytes | None) -> None:
+        """The row shows this progress, as a beat writes it; None if that beat has failed."""
+        self.process = replace(self.process, progress=progress)
+
+    # -- what is left ----------------------------------------------------------------------------------------------
 
     def idempotency_key(self, ask: Ask[Any]) -> str:
         """The key that all attempts of the step carry: it names the run in which the step was first asked for.
@@ -296,105 +206,18 @@ class Activation:
         """
         if isinstance(self.workflow, QueueWork):
             return task_of(self.process.input).key
-        return f"{id_text(self.process.id)}/{self.first_run(ask.name, ask.place)}/{ask.name}:{ask.place}"
+        run = self.steps.first_run(ask.slot, self.process.run)
+        return f"{id_text(self.process.id)}/{run}/{ask.name}:{ask.place}"
 
-    def first_run(self, name: str, place: str) -> int:
-        """The run in which the code first came to this place."""
-        return self.process.run if self.origins is None else self.origins.get((name, place), self.process.run)
-
-    def last_progress(self, ask: Ask[Any]) -> Any:
-        """What an earlier attempt of the step reported, here or in the hands of another worker."""
-        return self.reported.get(f"{ask.name}:{ask.place}", NOTHING).get("reported")
-
-    def keep(self, ask: Ask[Any], execution: Execution) -> None:
-        """Keep what an attempt that has failed reported last, for the next one."""
-        told = execution.told()
-        if told["reported"] is not None:
-            if self.reported is NOTHING:
-                self.reported = {}
-            self.reported[f"{ask.name}:{ask.place}"] = told
-
-    def progress(self) -> bytes | None:
-        """What the steps that are open have reported, as the row shows it to people and to the next attempt."""
-        told = dict(self.reported)
-        for (name, place), execution in self.in_flight.items():
-            told[f"{name}:{place}"] = execution.told()
-        return json.encode(told) if told else None
-
-    def gather(self) -> None:
-        """Collect what the code has asked for in a turn, and let go of what it no longer wants."""
-        loop = self.loop
-        if loop.patches is not None:
-            turn_commit.note_taken(self)
-        if loop.publications is not None:
-            turn_commit.note(self)
-        if loop.saga is not None:
-            compensation.note_owed(self)
-        if loop.asks:
-            if self.origins is not None:
-                for ask in loop.asks:
-                    self.origins.setdefault((ask.name, ask.place), self.process.run)
-            self.asked += loop.asks
-            loop.asks.clear()
-        if loop.away or loop.stops or loop.posts or (self.outbox is not None and loop.finished):
-            self.outward().gather(self)
-        if loop.dropped:
-            for ask in loop.dropped:
-                if ask.step.away:
-                    self.outward().dropped(ask)
-                execution = self.in_flight.pop((ask.name, ask.place), None)
-                if execution is not None:
-                    execution.stop()
-                self._forget(ask)
-            loop.dropped.clear()
-            self.asked = [ask for ask in self.asked if (ask.name, ask.place) in loop.open]
-            self.releasing = [ask for ask in self.releasing if (ask.name, ask.place) in loop.open]
-
-    def outward(self) -> Outbox:
-        """What goes out with the commits; made when there is something."""
-        if self.outbox is None:
-            self.outbox = Outbox()
-        return self.outbox
-
-    def handed_over(self, commit: Commit, *, cleared: bool) -> None:
-        """All that had happened has gone into a commit; what was asked for waits for its answer."""
-        if cleared:
-            self.inherited = None
-        self.expect()
-        self.events = []
-        if self.consumed:
-            self.consumed = NOTHING
-        self.not_before = 0
-        self.number = commit.after.events
-
-    def take_back(self, commit: Commit) -> None:
-        """A finishing commit was answered "read first": its events are unwritten again, without the ending."""
-        if self.outbox is not None:
-            self.outbox.restore(commit)
-        if commit.after.deaths < self.process.deaths:
-            self.inherited = set()  # what was in flight at those deaths has been recorded, but is not written yet
-        self.events = list(commit.events[:-1])
-        self.consumed = dict(commit.consumed)
-        self.not_before = commit.not_before
-        self.number = commit.after.events - 1
-
-    @property
-    def rests_for_nothing(self) -> bool:
-        """Whether nothing is under way that would bring it on: no step, commit, timer, retry or message."""
-        under_way = self.commit is not None or self.queued or self.unheard or self.told is not None
-        return not (under_way or self.in_flight or self.retries or self.alarm or self.outbox is not None)
+    def leave(self, trouble: BaseException | None = None) -> None:
+        """Let it go once the commit under way has been answered: handed back, or parked with its trouble."""
+        if trouble is None:
+            self.leaving = True
+        else:
+            self.trouble = trouble
 
     def drop(self) -> None:
         """Let go: steps are cancelled, the code's memory is evicted; nothing that it does now counts (rule 20)."""
         self.gone = True
-        if self.in_flight:
-            for execution in list(self.in_flight.values()):
-                execution.stop()
-            self.in_flight.clear()
-        if self.retries:
-            for retry in self.retries.values():
-                retry.cancel()
-            self.retries = NOTHING
-        if self.alarm is not None:
-            self.alarm[1].cancel()
+        self.steps.stop()
         self.loop.evict()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from hashlib import blake2b
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import json
 
@@ -14,17 +14,17 @@ from perdure.clock import Machine, microseconds
 from perdure.kernel import child
 from perdure.kernel.commit import Commit, Start
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.transition import Sender
 from perdure.kernel.undo import undoes
-from perdure.runtime import compensation
-from perdure.turns.loop import Ask, Post, misfit
+from perdure.turns.asking import Outputs, Post
+from perdure.turns.loop import Ask, TurnLoop, misfit
 from perdure.turns.saga import UndoAsk
 
 if TYPE_CHECKING:
-    from perdure.runtime.instance import Activation, Slot
+    from perdure.kernel.process import Process
+    from perdure.runtime.open_steps import OpenSteps, Slot
 
 HOLD = microseconds(limits.CHILD_HOLD_SECONDS)
 
@@ -32,6 +32,33 @@ Stray: TypeAlias = tuple[bytes, bytes | None]
 """A child by its id, with the digest of its arguments."""
 Stop: TypeAlias = Callable[[bytes, bytes], Message]
 """What tells a child, by its id and its parent's, that it is to end."""
+
+
+class Parent(Protocol):
+    """The process whose outbox it is, as the outbox sees it: ``at`` is the time of its turn."""
+
+    process: Process
+    loop: TurnLoop
+    steps: OpenSteps
+    at: int
+
+    def idempotency_key(self, ask: Ask[Any]) -> str:
+        """The key that all attempts of the step carry."""
+
+    def deliver(self, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
+        """What was asked for has been answered: that opens the next turn."""
+
+    def note(
+        self,
+        type: EventType,
+        now: int,
+        payload: bytes | None,
+        *,
+        name: str = "",
+        place: str = "",
+        digest: bytes | None = None,
+    ) -> None:
+        """Record evidence that belongs to no turn."""
 
 
 class Outbox:
@@ -77,88 +104,84 @@ class Outbox:
         """How many of the new children and of the signals go into the next commit."""
         return _portion(len(ask.raw) for ask in self._new), _portion(len(post.payload) for post in self._posts)
 
-    def gather(self, activation: Activation) -> None:
+    def gather(self, parent: Parent, outputs: Outputs) -> None:
         """Collect the children that the code has asked for, those that it wants to end, and the signals it sends."""
-        loop = activation.loop
-        self._posts += loop.posts
-        loop.posts.clear()
+        self._posts += outputs.posts
         if self._strays:
-            self._new += [ask for ask in loop.away if not self._found(activation, ask)]
+            self._new += [ask for ask in outputs.away if not self._found(parent, ask)]
         else:
-            self._new += loop.away
-        self._stops += (((ask.name, ask.place), child.cancel) for ask in loop.stops)
-        loop.away.clear()
-        loop.stops.clear()
-        if loop.finished:
-            self._part(activation)
+            self._new += outputs.away
+        self._stops += ((ask.slot, child.cancel) for ask in outputs.stops)
+        if parent.loop.finished:
+            self._part(parent.loop)
 
     def put(self, undo: Ask[Any]) -> None:
         """Ask for an undo that waits in a queue."""
         self._new.append(undo)
 
-    def _found(self, activation: Activation, ask: Ask[Any]) -> bool:
+    def _found(self, parent: Parent, ask: Ask[Any]) -> bool:
         """Whether a child of the run before, which has gone its own way, is what the code asks for now."""
-        slot = ask.name, ask.place
+        slot = ask.slot
         id, digest = self._strays.pop(slot, (b"", None))
         if not id or digest not in (None, ask.digest):
             return False
         result = self._early.pop(id)
         if isinstance(result, bytes):
-            activation.inputs.append((EventType.STEP_COMPLETED, ask, result))
+            parent.deliver(EventType.STEP_COMPLETED, ask, result)
         else:
             self._ids[slot] = id
             self.out[id] = slot
         return True
 
-    def _part(self, activation: Activation) -> None:
+    def _part(self, loop: TurnLoop) -> None:
         """The parent has ended: its children are to end too, but for those that go their own way."""
-        asks = activation.loop.open
+        asks = loop.open
         self._new = [ask for ask in self._new if _goes_on(ask)]
         bound = [(slot, _stop(asks[slot])) for slot in self.out.values() if slot in asks and not _goes_on(asks[slot])]
         self._stops = list(dict.fromkeys((*self._stops, *bound)))
 
     def dropped(self, ask: Ask[Any]) -> None:
         """The code wants a queued step no more: it is cancelled, and its answer will not count."""
-        slot = ask.name, ask.place
+        slot = ask.slot
         if slot in self._ids:
             self._stops.append((slot, child.cancel))
         else:
             self._new = [new for new in self._new if new is not ask]
 
-    def dispatch(self, activation: Activation, machine: Machine) -> tuple[tuple[Start, ...], tuple[Message, ...]]:
+    def dispatch(self, parent: Parent, machine: Machine) -> tuple[tuple[Start, ...], tuple[Message, ...]]:
         """What goes out with the next commit; each child is noted in the history: no replay asks for it anew."""
-        open = activation.loop.open
-        deeper = child.depth(activation.process.id) + 1
+        open = parent.loop.open
+        deeper = child.depth(parent.process.id) + 1
         children, signals = self._portions()
         new, self._new = self._new[:children], self._new[children:]
         for ask in new:
-            slot = ask.name, ask.place
+            slot = ask.slot
             if slot not in open:
                 continue
             id = child.descended(machine.new_id(), deeper)
-            key = activation.idempotency_key(ask)
+            key = parent.idempotency_key(ask)
             if isinstance(ask, UndoAsk):
-                ask.undoes = activation.idempotency_key(ask.owed.ask)
-            self._starts.append(Start(ask.asked.process(id, ask, activation.process, key, activation.at)))
+                ask.undoes = parent.idempotency_key(ask.owed.ask)
+            self._starts.append(Start(ask.asked.process(id, ask, parent.process, key, parent.at)))
             begun = child.Begun(id_text(id), _goes_on(ask), _stop(ask) is child.terminate).encode()
-            type, at, digest = EventType.CHILD_STARTED, activation.at, ask.digest
-            activation.note(type, at, begun, name=ask.name, place=ask.place, digest=digest)
+            type, at, digest = EventType.CHILD_STARTED, parent.at, ask.digest
+            parent.note(type, at, begun, name=ask.name, place=ask.place, digest=digest)
             self.started += 1
             self._ids[slot] = id
             self.out[id] = slot
         stops, self._stops = self._due_stops()
         for slot, stop in stops:
-            self._letters.append(stop(self._ids[slot], activation.process.id))
+            self._letters.append(stop(self._ids[slot], parent.process.id))
             if slot not in open:
                 self.out.pop(self._ids[slot], None)
         posts, self._posts = self._posts[:signals], self._posts[signals:]
         for post in posts:
-            self._letters.append(_signal(activation, post))
-            activation.note(EventType.SIGNAL_SENT, activation.at, _to(post), name=post.name, place=post.place)
+            self._letters.append(_signal(parent, post))
+            parent.note(EventType.SIGNAL_SENT, parent.at, _to(post), name=post.name, place=post.place)
         starts, self._starts = tuple(self._starts), []
         letters, self._letters = tuple(self._letters), []
         if starts or letters:
-            self.patience = activation.at + HOLD
+            self.patience = parent.at + HOLD
         return starts, letters
 
     def _due_stops(self) -> tuple[list[tuple[Slot, Stop]], list[tuple[Slot, Stop]]]:
@@ -168,7 +191,7 @@ class Outbox:
         """
         if not self._stops:
             return [], []
-        waiting = {(ask.name, ask.place) for ask in self._new}
+        waiting = {ask.slot for ask in self._new}
         begun = [(slot, stop) for slot, stop in self._stops if slot in self._ids]
         later = [(slot, stop) for slot, stop in self._stops if slot not in self._ids and slot in waiting]
         return begun[: limits.OUTBOX_RECORDS], begun[limits.OUTBOX_RECORDS :] + later
@@ -178,28 +201,24 @@ class Outbox:
         self._starts += commit.starts
         self._letters += (letter for letter in commit.sends if letter.id != commit.after.id)
 
-    def take(self, activation: Activation, message: Message) -> None:
-        """A child has answered: its answer goes to the code that awaits it, or is noted as one that comes too late.
+    def take(self, message: Message, loop: TurnLoop, at: int) -> Ask[Any] | None:
+        """A child has answered: the ask that is answered by this, or None if it comes too late.
 
         One that has ended with the run before, as it was asked to, is asked for anew.
         """
-        loop = activation.loop
         slot = self.out.pop(message.id, None)
         ask = None if slot is None else loop.open.get(slot)
         ended = message.type is MessageType.CANCELLED and message.id in self._doomed
         if ask is not None and ended and not loop.finished and slot not in loop.stopping:
-            del self._ids[ask.name, ask.place]
+            del self._ids[ask.slot]
             self._new.append(ask)
             ask = None
         if ask is not None:
-            self._ids.pop((ask.name, ask.place), None)
-            self.patience = activation.at + HOLD
+            self._ids.pop(ask.slot, None)
+            self.patience = at + HOLD
         else:
             self._keep(message)
-        if isinstance(ask, UndoAsk) and message.type is not MessageType.RESULT:
-            compensation.gave_up(activation, ask, Failure.decode(message.payload), activation.at)
-            ask = None
-        activation.receive_answer(ask, message)
+        return ask
 
     def _keep(self, message: Message) -> None:
         """The answer of a child that lives on from the run before, should the code come to its place.
@@ -240,35 +259,34 @@ class Outbox:
         self._ids[slot] = id
         self.out[id] = slot
 
-    def replayed(self, activation: Activation, awaited: list[Ask[Any]], asked: Container[Slot]) -> None:
+    def replayed(self, parent: Parent, awaited: list[Ask[Any]], asked: Container[Slot], posts: Sequence[Post]) -> None:
         """Of the children still awaited after a replay, ask for those that were never started, as for what is new.
+
+        The same with the signals that the code has sent.
 
         ``asked`` are all that the code has asked for: a child under way that is none of them would be forgotten, and is
         a misfit (rule 19). Undos are asked for by what the history owes.
 
         What the code wanted to end is asked for once more: nobody knows whether it was said, and once is enough.
         """
-        loop = activation.loop
+        loop = parent.loop
         for slot in self.out.values():
             if slot in self._digests and slot not in asked and slot not in loop.open and undoes(slot[1]) is None:
                 raise misfit(loop, "start", slot[1], slot[0], None)
         for slot in self._strays:
             self.out.pop(self._ids.pop(slot, b""), None)
-        awaited = [ask for ask in awaited if not self._found(activation, ask)]
+        awaited = [ask for ask in awaited if not self._found(parent, ask)]
         self.out = {id: slot for id, slot in self.out.items() if slot in loop.open}
         for name, place in self.out.values():
             ask = loop.open[name, place]
             if self._digests.get((name, place)) not in (None, ask.digest):
                 raise misfit(loop, "start", place, name, ask)
-        self._new = [ask for ask in awaited if (ask.name, ask.place) not in self._ids]
+        self._new = [ask for ask in awaited if ask.slot not in self._ids]
         self._stops = [(slot, child.cancel) for slot in loop.stopping]
-        self.patience = activation.at + HOLD
-        self._posts = [post for post in loop.posts if post.place not in self._sent]
-        loop.away.clear()
-        loop.stops.clear()
-        loop.posts.clear()
-        if loop.finished:  # its last turn was written without its end
-            self._part(activation)
+        self.patience = parent.at + HOLD
+        self._posts = [post for post in posts if post.place not in self._sent]
+        if loop.finished:  # its last turn was written without its end; nobody knows which children were told of that
+            self._part(loop)
 
 
 def _portion(sizes: Iterable[int]) -> int:
@@ -282,11 +300,12 @@ def _portion(sizes: Iterable[int]) -> int:
     return count
 
 
-def _signal(activation: Activation, post: Post) -> Message:
+def _signal(parent: Parent, post: Post) -> Message:
     """A signal under an id that its place gives it: sent again after a replay, it is known."""
-    sender = Sender(who=f"process {id_text(activation.process.id)}", origin="workflow")
-    key = f"{activation.first_run(' tell', post.place)}/{post.place}".encode()
-    id = blake2b(key, digest_size=16, key=activation.process.id, person=b"tell").digest()
+    sender = Sender(who=f"process {id_text(parent.process.id)}", origin="workflow")
+    run = parent.steps.first_run((" tell", post.place), parent.process.run)
+    key = f"{run}/{post.place}".encode()
+    id = blake2b(key, digest_size=16, key=parent.process.id, person=b"tell").digest()
     return Message(id, post.target, MessageType.SIGNAL, post.name, post.payload, post.key, sender.encode())
 
 

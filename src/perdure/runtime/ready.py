@@ -6,8 +6,8 @@ Alarms put a process there when its next timer is due by the store's clock, neve
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 from perdure.clock import SECOND
 from perdure.runtime import turn_commit
@@ -28,27 +28,29 @@ class Ready:
         self._turn = turn
         self._time = time
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[Activation] = deque()
+        self._queue: dict[Activation, None] = {}
         self._scheduled = False
 
     def put(self, activation: Activation) -> None:
         """Have the process's next turn run soon, with whatever is in its inputs by then."""
-        if activation.queued or activation.gone:
+        queue = self._queue
+        if activation in queue or activation.gone:
             return
-        activation.queued = True
-        self._queue.append(activation)
+        queue[activation] = None
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._pass)
+
+    def __contains__(self, activation: Activation) -> bool:
+        return activation in self._queue
 
     def _pass(self) -> None:
         queue = self._queue
         now = self._time.now()
         try:
             with staged():
-                for _ in range(min(len(queue), TURNS_PER_PASS)):
-                    activation = queue.popleft()
-                    activation.queued = False
+                for activation in list(islice(queue, TURNS_PER_PASS)):
+                    del queue[activation]
                     if not activation.gone:
                         self._turn(activation, now)
         finally:  # also when somebody interrupts the worker in a turn: it still has to stop gracefully
@@ -61,29 +63,35 @@ LATE_SECONDS = 0.0005
 """The monotonic clock and the event loop are finer than this; asking a little later avoids asking twice."""
 
 
-class Alarms:
+class Alarms(dict[Activation, tuple[int, asyncio.TimerHandle]]):
     """One alarm per process in hand, for its earliest timer; a timer that was cancelled meanwhile never fires.
 
     A process that waits for nothing but children or messages gets one too: it is not kept in hand for ever.
     """
 
     def __init__(self, time: StoreTime, ring: Callable[[Activation], None]) -> None:
+        super().__init__()
         self._time = time
         self._ring = ring
         self._loop = asyncio.get_running_loop()
 
+    def cancel(self, activation: Activation) -> None:
+        """The process was let go: its alarm does not ring."""
+        self.pop(activation)[1].cancel()
+
     def set(self, activation: Activation) -> None:
         """Set the process's alarm to its earliest timer, if it has one."""
         due = _next(activation, self._time.now())
-        if due is None or (activation.alarm is not None and activation.alarm[0] == due):
+        alarm = self.get(activation)
+        if due is None or (alarm is not None and alarm[0] == due):
             return
-        if activation.alarm is not None:
-            activation.alarm[1].cancel()
+        if alarm is not None:
+            alarm[1].cancel()
         delay = max(0.0, (due - self._time.now()) / SECOND) + LATE_SECONDS
-        activation.alarm = due, self._loop.call_later(delay, self._due, activation)
+        self[activation] = due, self._loop.call_later(delay, self._due, activation)
 
     def _due(self, activation: Activation) -> None:
-        activation.alarm = None
+        self.pop(activation, None)
         if activation.gone:
             return
         due = _next(activation, self._time.now())

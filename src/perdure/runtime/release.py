@@ -98,7 +98,7 @@ def passed(activation: Activation, now: int) -> bool:
 
 def spared(activation: Activation) -> bool:
     """Whether it may go on nevertheless: its attempt at work may end, and nobody has asked it to end by that time."""
-    return bool(activation.in_flight) and activation.until is None and may_end_late(activation.process)
+    return bool(activation.steps.in_flight) and activation.inbox.until is None and may_end_late(activation.process)
 
 
 def lapsed(scheduler: Scheduler, activation: Activation) -> bool:
@@ -190,8 +190,8 @@ class Unreadable:
     def among(self, activation: Activation, messages: Sequence[Message], counted: int) -> bool:
         """Let a process go if what was read for it cannot be delivered; ``counted`` are the messages it waited for."""
         trouble = first_trouble(message.payload for message in messages) or strange(activation.process, messages)
-        if trouble is None and not messages and counted > activation.heard:
-            trouble = lost(activation.process, activation.heard, counted)
+        if trouble is None and not messages and counted > activation.inbox.heard:
+            trouble = lost(activation.process, activation.inbox.heard, counted)
         if trouble is not None:
             self.let_go(activation, trouble)
         return trouble is not None

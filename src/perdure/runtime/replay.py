@@ -3,144 +3,154 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from perdure.kernel.event import SHOWN, Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.patch import has_passed
 from perdure.kernel.retry import decode_attempt
-from perdure.kernel.run import Opening, opening_of
+from perdure.kernel.run import opening_of
 from perdure.kernel.stored import under_way
-from perdure.kernel.undo import undoes
-from perdure.runtime import compensation, inbox, turn_commit
-from perdure.runtime.instance import Activation, Slot
+from perdure.runtime import compensation, published, turn
+from perdure.runtime.instance import Activation
+from perdure.runtime.open_steps import Slot
 from perdure.turns import patches
+from perdure.turns.asking import Post
+from perdure.turns.loop import Ask
+from perdure.turns.publication import publications_of
 
 
-def replay(activation: Activation, events: Sequence[Event], messages: Sequence[Message]) -> None:
+def replay(instance: Activation, events: Sequence[Event], messages: Sequence[Message]) -> None:
     """Deliver the recorded turns at their own times, in the recorded order; raises HistoryMisfit."""
-    loop, process = activation.loop, activation.process
-    letters = {message.number: message for message in messages}
-    opening = opening_of(events)
-    if opening.seed:
-        loop.seed = process.id + opening.seed.to_bytes(4, "big")
-    activation.void = opening.void
-    patches.recall(loop, events)
-    loop.past = 0 if has_passed(events[opening.letters + 1 :] if opening.letters else events) else None
-    loop.fired = frozenset(event.place for event in events if event.type is EventType.TIMER_FIRED)
-    activation.begin(process.opened_at or 0, bytes(opening.input))
-    asked: set[Slot] = set()
-    _stamp(activation, opening, 0, asked)
-    kept: dict[Slot, Event] = {}
-    turn = 0
-    last = 0
-    for event in events:
-        if event.turn == 0:
-            _recall(activation, event, kept, opening, letters)
-            continue
-        kept.clear()
-        if event.turn != turn:
-            _run(activation, turn, last, opening, asked)
-            turn, activation.at = event.turn, event.at
-        _deliver(activation, event, letters)
-        last = event.number
-    _run(activation, turn, last, opening, asked)
-    _arrive(activation)
-    activation.turns = turn
-    compensation.check(loop, events)
-    compensation.note_owed(activation, events)
-    loop.asks.clear()
-    loop.dropped.clear()
-    if loop.renewal is not None and activation.outbox is not None:
-        activation.outbox.gather(activation)  # nobody knows which children were told that this run has ended
-    open = list(loop.open.values())
-    activation.asked = [ask for ask in open if not ask.step.away]
-    if len(activation.asked) < len(open) or loop.posts or activation.outbox is not None:
-        activation.outward().replayed(activation, [ask for ask in open if ask.step.away], asked)
-    if kept:
-        _answer(activation, kept)
-    activation.attempts = {slot: tried for slot, tried in activation.attempts.items() if slot in loop.open}
-    if process.progress is not None:
+    Replay(instance, events, messages).run()
+
+
+class Replay:
+    """One replay. ``asked`` are the children that the code has asked for, ``posts`` the signals that it has sent.
+
+    ``kept`` are the results that the run before has left for the steps that are open where this run begins.
+    """
+
+    def __init__(self, instance: Activation, events: Sequence[Event], messages: Sequence[Message]) -> None:
+        self.instance = instance
+        self.events = events
+        self.opening = opening_of(events)
+        self.letters = {message.number: message for message in messages}
+        self.asked: set[Slot] = set()
+        self.posts: list[Post] = []
+        self.kept: dict[Slot, Event] = {}
+
+    def run(self) -> None:
+        """Run all recorded turns; then what comes is new."""
+        self._begin()
+        number = last = 0
+        for event in self.events:
+            if event.turn == 0:
+                self._recall(event)
+                continue
+            self.kept.clear()
+            if event.turn != number:
+                self._turn(number, last)
+                number = event.turn
+                self.instance.reach(event.at)
+            self._deliver(event)
+            last = event.number
+        self._turn(number, last)
+        self._arrive()
+        self.instance.reach(self.instance.at, number)
+        self._go_on()
+
+    def _begin(self) -> None:
+        instance, loop, opening, events = self.instance, self.instance.loop, self.opening, self.events
+        instance.inbox.new_run(opening.void)
+        patches.recall(loop, events)
+        fired = frozenset(event.place for event in events if event.type is EventType.TIMER_FIRED)
+        passed = has_passed(events[opening.letters + 1 :] if opening.letters else events)
+        loop.begin_replay(fired, passed=passed, seed=opening.seed)
+        turn.begin(instance, bytes(opening.input))
+        self._stamp(0)
+
+    def _turn(self, number: int, last: int) -> None:
+        """Run the recorded turn of that number, if there is one; ``last`` is the number of its last event."""
+        if number:
+            self.instance.loop.replay_turn(number, self.instance.at)
+            self._stamp(last)
+
+    def _stamp(self, last: int) -> None:
+        """Note in which run the steps just asked for were first asked for (rule 21)."""
+        asks, outputs = self.instance.loop.take_outputs()
+        if outputs is not None:
+            asks += outputs.away
+            self.asked.update(ask.slot for ask in outputs.away)
+            self.posts += outputs.posts
+        opening = self.opening
+        if opening.origins:
+            run = self.instance.process.run
+            stamps = {ask.slot: opening.origin(f"{ask.name}:{ask.place}", last, run) for ask in asks}
+            if outputs is not None:
+                stamps |= {(" tell", post.place): opening.origin("", last, run) for post in outputs.posts}
+            self.instance.steps.stamp(stamps)
+
+    def _deliver(self, event: Event) -> None:
+        loop = self.instance.loop
+        if event.message is not None:
+            message = self.letters[event.message]
+            if event.type is EventType.MESSAGE_RECEIVED:
+                loop.message(message.type, message.name, message.payload, message.number)
+            else:
+                loop.child_ended(event.place, event.name, event.digest, message.type, message.payload)
+        elif event.type is EventType.STEP_COMPLETED:
+            loop.step_done(event.place, event.name, event.digest, event.payload)
+        elif event.type is EventType.STEP_FAILED:
+            loop.step_failed(event.place, event.name, event.digest, event.payload)
+        elif event.type is EventType.TIMER_FIRED:
+            loop.timer_fired(event.place)
+
+    def _recall(self, event: Event) -> None:
+        """Take note of what belongs to no turn."""
+        instance = self.instance
+        if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
+            instance.steps.tried((event.name, event.place), decode_attempt(event.payload))
+        elif event.type in SHOWN:
+            publications_of(instance.loop).recall(event.name, event.place)
+        elif event.type is EventType.RESULT_KEPT:
+            self.kept[event.name, event.place] = event
+        elif event.type is EventType.RESUMED:
+            instance.resume(event.number)
+        elif event.type in (EventType.CHILD_STARTED, EventType.SIGNAL_SENT):
+            instance.outward().recall(event, kept=0 < event.number - 1 <= self.opening.kept)
+        elif event.type is EventType.ANSWER_IGNORED and event.message is not None and instance.outbox is not None:
+            instance.outbox.ignored(self.letters[event.message])
+
+    def _arrive(self) -> None:
+        """The history has ended: what comes now is new."""
+        instance = self.instance
+        instance.loop.end_replay()
+        patches.check(instance.loop)
+        published.note_patches(instance)
+        published.note(instance)
+        compensation.check(instance.loop, self.events)
+        compensation.note_owed(instance, self.events)
+
+    def _go_on(self) -> None:
+        """Ask again for all that is still open, but for what the history says is under way or has been answered."""
+        instance, loop, process = self.instance, self.instance.loop, self.instance.process
+        open = list(loop.open.values())
+        here = [ask for ask in open if not ask.step.away]
+        if len(here) < len(open) or self.posts or instance.outbox is not None:
+            elsewhere = [ask for ask in open if ask.step.away]
+            instance.outward().replayed(instance, elsewhere, self.asked, self.posts)
         still = {f"{name}:{place}" for name, place in loop.open}
-        activation.reported = {step: told for step, told in under_way(process.progress).items() if step in still}
-    if process.deaths:
-        activation.inherited = {(ask.name, ask.place) for ask in activation.asked}
+        told = {} if process.progress is None else under_way(process.progress)
+        reported = {step: progress for step, progress in told.items() if step in still}
+        instance.steps.replayed([ask for ask in here if not self._answered(ask)], loop.open, reported)
+        if process.deaths:
+            instance.steps.inherit()
 
-
-def _arrive(activation: Activation) -> None:
-    """The history has ended: what comes now is new."""
-    loop = activation.loop
-    loop.past = loop.fired = None
-    if loop.backlog:
-        inbox.from_the_first(activation)
-    patches.check(loop)
-    turn_commit.note_taken(activation)
-    turn_commit.note(activation)
-
-
-def _run(activation: Activation, turn: int, last: int, opening: Opening, asked: set[Slot]) -> None:
-    if turn:
-        if activation.loop.past is not None:
-            activation.loop.past = turn
-        activation.loop.run(activation.at)
-        _stamp(activation, opening, last, asked)
-
-
-def _stamp(activation: Activation, opening: Opening, last: int, asked: set[Slot]) -> None:
-    """Note in which run the steps just asked for were first asked for (rule 21); ``asked`` gathers the children."""
-    loop = activation.loop
-    if loop.away:
-        asked.update((ask.name, ask.place) for ask in loop.away)
-    if opening.origins:
-        run = activation.process.run
-        stamps = activation.origins = activation.origins or {}
-        for ask in (*loop.asks, *loop.away):
-            stamps.setdefault((ask.name, ask.place), opening.origin(f"{ask.name}:{ask.place}", last, run))
-        for post in loop.posts:
-            stamps.setdefault((" tell", post.place), opening.origin("", last, run))
-    loop.asks.clear()
-    loop.away.clear()
-
-
-def _deliver(activation: Activation, event: Event, letters: dict[int, Message]) -> None:
-    loop = activation.loop
-    if event.message is not None:
-        message = letters[event.message]
-        if event.type is EventType.MESSAGE_RECEIVED:
-            loop.message(message.type, message.name, message.payload, message.number)
-        else:
-            loop.child_ended(event.place, event.name, event.digest, message.type, message.payload)
-    elif event.type is EventType.STEP_COMPLETED:
-        loop.step_done(event.place, event.name, event.digest, event.payload)
-    elif event.type is EventType.STEP_FAILED:
-        loop.step_failed(event.place, event.name, event.digest, event.payload)
-    elif event.type is EventType.TIMER_FIRED:
-        loop.timer_fired(event.place)
-
-
-def _answer(activation: Activation, kept: dict[Slot, Event]) -> None:
-    """Let results of the run before count for the steps that are open where this run begins: they ran beside."""
-    for ask in activation.asked:
-        event = kept.get((ask.name, ask.place))
-        if event is not None and event.digest in (None, ask.digest):
-            activation.inputs.append((EventType.STEP_COMPLETED, ask, event.payload))
-    answered = {id(ask) for _, ask, _ in activation.inputs}
-    activation.asked = [ask for ask in activation.asked if id(ask) not in answered]
-
-
-def _recall(
-    activation: Activation, event: Event, kept: dict[Slot, Event], opening: Opening, letters: dict[int, Message]
-) -> None:
-    """Take note of what belongs to no turn."""
-    if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
-        activation.tried((event.name, event.place), decode_attempt(event.payload))
-    elif event.type in SHOWN:
-        turn_commit.recall(activation, event)
-    elif event.type is EventType.RESULT_KEPT:
-        kept[event.name, event.place] = event
-    elif event.type is EventType.RESUMED:
-        activation.resumed = event.number
-        activation.attempts = {slot: tried for slot, tried in activation.attempts.items() if undoes(slot[1]) is None}
-    elif event.type in (EventType.CHILD_STARTED, EventType.SIGNAL_SENT):
-        activation.outward().recall(event, kept=0 < event.number - 1 <= opening.kept)
-    elif event.type is EventType.ANSWER_IGNORED and event.message is not None and activation.outbox is not None:
-        activation.outbox.ignored(letters[event.message])
+    def _answered(self, ask: Ask[Any]) -> bool:
+        """Whether a result of the run before counts for a step that is open where this run begins: it ran beside."""
+        event = self.kept.get(ask.slot)
+        if event is None or event.digest not in (None, ask.digest):
+            return False
+        self.instance.deliver(EventType.STEP_COMPLETED, ask, event.payload)
+        return True

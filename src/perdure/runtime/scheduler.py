@@ -25,7 +25,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import RUNNING, Process
 from perdure.kernel.retry import FailedAttempt
 from perdure.kernel.run import renewed
-from perdure.runtime import compensation, inbox, release, shortage, turn_commit
+from perdure.runtime import compensation, inbox, release, shortage, turn, turn_commit
 from perdure.runtime.committer import Committer
 from perdure.runtime.eager_start import EagerStart
 from perdure.runtime.heartbeat import Incarnation
@@ -34,10 +34,13 @@ from perdure.runtime.ready import Alarms, Ready
 from perdure.runtime.release import Unreadable, park, unwritten
 from perdure.runtime.replay import replay
 from perdure.runtime.steps.agent import Agent
+from perdure.runtime.steps.attempt_run import Execution
+from perdure.runtime.steps.late_results import Latecomers
 from perdure.runtime.store_time import StoreTime
 from perdure.runtime.turn_commit import bounded, drafted
 from perdure.telemetry import Telemetry
 from perdure.turns.loop import Ask, TurnLoop
+from perdure.turns.publication import publications_of
 from perdure.turns.renewal import left_over
 from perdure.turns.saga import UndoAsk
 
@@ -75,15 +78,10 @@ class Scheduler:
         self.lease = microseconds(lease)
         self.hold = microseconds(limits.HOLD_SECONDS)
         self.hand: dict[bytes, Activation] = {}
-        self.starting: set[bytes] = set()
         self.alarms = Alarms(time, self._ring)
-        self.agent = Agent(telemetry, time, machine)
-        self.agent.answered = self._step_answered
-        self.agent.tried = self._step_tried
-        self.agent.due = self._step_due
-        self.agent.queued = partial(compensation.queue, self._settle)
-        self.agent.lapsed = partial(release.lapsed, self)
-        self.agent.shown = partial(turn_commit.by_step, self._settle)
+        self.agent = Agent(telemetry, time, machine, self)
+        self.late_results = Latecomers(committer, self._sent)
+        self.sent: Callable[[bytes, bytes | None], None] = lambda process, owner: None
         self.ended: Callable[[Process, float], None] = lambda process, sent: None
         self.parted: Callable[[bytes], None] = lambda id: None
         self.room: Callable[[], None] = lambda: None
@@ -96,7 +94,9 @@ class Scheduler:
         self.emptied = asyncio.Event()
         self.eager = EagerStart(self)
         self.unreadable = Unreadable(self)
-        self.feed = Ready(self._turn, time).put
+        self.starting = self.eager.starting
+        self.ready = Ready(self._turn, time)
+        self.feed = self.ready.put
 
     # -- taking processes in hand ------------------------------------------------------------------------------
 
@@ -116,9 +116,8 @@ class Scheduler:
         if (late := self.hand.get(process.id)) is not None:
             self.drop(late)  # a command of somebody elsewhere has taken it from us, and it is ours again
         code = self.registry.code_of(process.kind, process.code)
-        activation = Activation(process, code, TurnLoop(process.id, process.id))
-        activation.lease_end = sent + self.lease_seconds
-        activation.loop.backlog = process.seen if claimed.backlog else 0
+        loop = TurnLoop(process.id, process.id, process.seen if claimed.backlog else 0)
+        activation = Activation(process, code, loop, sent + self.lease_seconds)
         self.hand[process.id] = activation
         self.telemetry.counters["claims"] += 1
         now = self.time.now()
@@ -142,8 +141,8 @@ class Scheduler:
             self.telemetry.counters["takeovers"] += 1
             evidence = b'{"worker":"%s","lease":"lapsed","origin":"automatic"}' % id_text(claimed.was_owned_by).encode()
             activation.note(EventType.REVIVED, now, evidence)
-        if inbox.to_be_read(activation):
-            self._listen(activation)
+        if turn.must_fetch(activation):
+            self.await_messages(activation)
         elif activation.inputs or activation.loop.due_timers(now):
             self.feed(activation)
         else:
@@ -152,6 +151,8 @@ class Scheduler:
     def drop(self, activation: Activation) -> None:
         """Let a process go without writing: its lease is lost, or was refused (rule 17)."""
         activation.drop()
+        if activation in self.alarms:
+            self.alarms.cancel(activation)
         if self.hand.get(activation.process.id) is activation:
             del self.hand[activation.process.id]
             self.parted(activation.process.id)
@@ -163,7 +164,7 @@ class Scheduler:
         """Begin no more steps; a process is handed back as soon as it has none in flight and all is written."""
         self.draining = True
         for activation in list(self.hand.values()):
-            if not (activation.in_flight or activation.inputs or activation.events):
+            if not (activation.steps.in_flight or activation.inputs or activation.events):
                 self.hand_back(activation)
 
     def hand_back(self, activation: Activation, later: int = 0) -> None:
@@ -171,7 +172,7 @@ class Scheduler:
         if activation.gone:
             return
         if activation.commit is not None:
-            activation.leaving = True
+            activation.leave()
             return
         self.drop(activation)
         self._write(activation, transition.released(activation.process, due_at=self.time.now() + later))
@@ -179,29 +180,30 @@ class Scheduler:
     # -- turns -------------------------------------------------------------------------------------------------
 
     def _turn(self, activation: Activation, now: int) -> None:
-        if activation.told is not None:
+        loop = activation.loop
+        if not loop.runs:
             self.eager.open(activation)
             return
-        finishing = activation.loop.finished and activation.commit is not None
-        if finishing or activation.fetching or activation.trouble is not None:
+        finishing = loop.finished and activation.commit is not None
+        if finishing or activation.inbox.fetching or activation.trouble is not None:
             return  # what has come in waits for the answer to the commit in flight, or for letters that came before it
         self.telemetry.counters["turns"] += 1
         try:
-            activation.turn(now)
-            activation.gather()
+            turn.run(activation, now)
+            turn.gather(activation)
         except Exception as error:  # a misfit, or code that runs in a circle: a person must see it
             if not self._short(activation, error):
                 self.park(activation, error)
         else:
-            if activation.loop.mailboxes and inbox.to_be_read(activation):
-                self._listen(activation)
+            if loop.mailboxes and turn.must_fetch(activation):
+                self.await_messages(activation)
             elif activation.inputs:  # what it has asked for is known already
                 self.feed(activation)
             self._settle(activation)
 
     def _settle(self, activation: Activation) -> None:
         """Write what has happened, or release what was asked for if there is nothing to write."""
-        if activation.commit is not None or activation.gone or activation.unheard:
+        if activation.commit is not None or activation.gone or activation.inbox.unheard:
             return
         try:
             self._go_on(activation)
@@ -212,48 +214,52 @@ class Scheduler:
             self.park(activation, error)
 
     def _go_on(self, activation: Activation) -> None:
-        if activation.releasing:
+        steps = activation.steps
+        if steps.releasing:
             self._release(activation)
         loop = activation.loop
-        written = not loop.finished and _all_written(activation) and loop.state == activation.process.state
-        if written and activation.asked:
-            activation.expect()
+        written = (
+            not (activation.events or loop.finished)
+            and _all_written(activation)
+            and loop.state == activation.process.state
+        )
+        if written and steps.asked:
+            steps.expect()
             self._release(activation)
-        if self.draining and written and not activation.in_flight and not activation.inputs:
+        if self.draining and written and not steps.in_flight and not activation.inputs:
             self.hand_back(activation)
             return
         if loop.renewal is not None and _all_written(activation):
             now = max(self.time.now(), activation.at)
-            self._write(activation, renewed(activation.process, loop.renewal, loop.late, left_over(loop), now=now))
+            renewal = renewed(activation.process, loop.renewal, loop.late, left_over(loop), now=now)
+            activation.handed_over(renewal)
+            self._write(activation, renewal)
             return
         outcome = turn_commit.outcome(activation, self.time, self.hold)
         if outcome.status is RUNNING and not loop.finished:
-            outcome = bounded(activation, outcome)
+            if activation.number >= limits.HISTORY_WARN_EVENTS:
+                outcome = bounded(activation, outcome)
             if outcome.busy:
-                if loop.timers.open or activation.outbox is not None or activation.patience:
+                if loop.timers.open or activation.outbox is not None or activation.inbox.patience:
                     self.alarms.set(activation)
                 if written:
                     return
-        self._write(activation, drafted(self, activation, outcome))
+        commit = drafted(self, activation, outcome)
+        self.committer.commit(commit, partial(self._answered, activation, commit))
 
     # -- commits -----------------------------------------------------------------------------------------------
 
     def _write(self, activation: Activation, commit: Commit) -> None:
-        activation.commit = commit
-        self.committer.commit(commit, partial(self._answered, activation))
+        self.committer.commit(commit, partial(self._answered, activation, commit))
 
-    def _answered(self, activation: Activation, answer: CommitAnswer | StoreError) -> None:
-        commit = activation.commit
-        assert commit is not None
-        activation.commit = None
+    def _answered(self, activation: Activation, commit: Commit, answer: CommitAnswer | StoreError) -> None:
         if isinstance(answer, CommitAnswer):
             if answer.verdict is APPLIED:
                 self.telemetry.counters["commits"] += 1
                 if commit.starts or commit.sends:
                     self.posted(commit)
                 if not activation.gone:
-                    # It may have been long under way, and a beat has renewed the lease since.
-                    activation.lease_end = max(activation.lease_end, self.committer.sent + self.lease_seconds)
+                    activation.committed(commit.after, self.committer.sent + self.lease_seconds)
                     self.applied(activation, commit, answer.inbox)
                 elif commit.lease and commit.after.id not in self.hand:
                     self.strayed()  # let go while this was under way, which has given it another lease
@@ -261,20 +267,21 @@ class Scheduler:
             if answer.verdict is Verdict.READ_FIRST and not activation.gone:
                 self.telemetry.counters["commits_read_first"] += 1
                 activation.take_back(commit)
-                self._listen(activation, answer.inbox)
+                self.await_messages(activation, answer.inbox)
                 return
             self.telemetry.counters["commits_refused"] += 1
-            self.agent.refused(commit.after)
+            self.late_results.refused(commit.after)
             if not activation.gone:
                 log.info("process %s: a late answer was refused", id_text(activation.process.id))
                 self.drop(activation)
             return
         if not activation.gone:
+            activation.unwritten()
             unwritten(self, activation, answer)
 
     def applied(self, activation: Activation, commit: Commit, inbox: int) -> None:
         """A commit has been written: release what waited for it, let the process go, or go on."""
-        process = activation.process = commit.after
+        process = commit.after
         if process.owner is None:
             # If we die here the row is free and due at its time; nobody waits for us.
             if process.status is not RUNNING:
@@ -288,17 +295,22 @@ class Scheduler:
             self.park(activation, activation.trouble)
         elif activation.leaving or (self.alone and not process.deaths):
             self.hand_back(activation)  # it goes on elsewhere: we stop, or it is no suspect any more
-        elif inbox > activation.heard:
-            self._listen(activation, inbox)  # rule 18: unheard messages open the next turn before outputs are released
-        elif activation.events or activation.asked or activation.loop.timers.open or activation.outbox is not None:
+        elif inbox > activation.inbox.heard:
+            self.await_messages(
+                activation, inbox
+            )  # rule 18: unheard messages open the next turn before outputs are released
+        elif (
+            activation.events or activation.steps.asked or activation.loop.timers.open or activation.outbox is not None
+        ):
             self._settle(activation)
         else:  # a step after a step, as most commits are
             self._release(activation)
-            if not activation.in_flight:
+            if not activation.steps.in_flight:
                 self._settle(activation)
 
-    def _listen(self, activation: Activation, inbox: int = -1) -> None:
-        activation.unheard = inbox or -1
+    def await_messages(self, activation: Activation, count: int = 0) -> None:
+        """Have its messages read before it goes on: ``count`` are in the inbox, as far as is known."""
+        activation.inbox.await_messages(count)
         self.unheard(activation)
 
     def heard(
@@ -310,18 +322,16 @@ class Scheduler:
         letters: inbox.Found = inbox.NONE,
     ) -> None:
         """What it had not heard was read, and ``letters``: its next turn begins, which waits for them if ``wanted``."""
-        counted = activation.unheard if wanted else 0
-        if wanted:
-            activation.unheard = 0
+        counted = activation.inbox.read() if wanted else 0
         if activation.gone or self.unreadable.among(activation, (*letters[1], *messages), counted):
             return
-        if release.ordered(messages, activation.void) is not None:
+        if release.ordered(messages, activation.inbox.void) is not None:
             self.hand_back(activation)  # whoever claims it, with its history, ends it
             return
         if not self.unreadable.hear(activation, messages):
             return
         if letters[0]:
-            inbox.fetched(activation, letters)
+            turn.fetched(activation, letters)
         if activation.inputs or activation.loop.due_timers(self.time.now()):
             self.feed(activation)
         else:
@@ -333,34 +343,61 @@ class Scheduler:
         """Let what was asked for begin: only after the commit that holds the reason for it."""
         if self.draining:
             return
-        released, activation.releasing = activation.releasing, []
-        for ask in released:
-            if (ask.name, ask.place) in activation.loop.open:
+        for ask in activation.steps.release():
+            if ask.slot in activation.loop.open:
                 self.agent.begin(activation, ask)
 
-    def _step_answered(self, activation: Activation, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
-        """A step is over, well or badly: its answer opens the next turn."""
-        if type is EventType.STEP_FAILED and isinstance(ask, UndoAsk):
+    def step_failed(self, activation: Activation, ask: Ask[Any], failure: Failure) -> None:
+        """See StepListener. Of an undo the code hears nothing: it gives up."""
+        if isinstance(ask, UndoAsk):
             self.telemetry.counters["undos_spent"] += 1
-            compensation.gave_up(activation, ask, Failure.decode(payload or b"{}"), self.time.now())
+            compensation.gave_up(activation, ask, failure, self.time.now())
             self._settle(activation)
-            return
-        activation.inputs.append((type, ask, payload))
-        self.feed(activation)
+        else:
+            activation.deliver(EventType.STEP_FAILED, ask, failure.encode())
+            self.feed(activation)
 
-    def _step_tried(self, activation: Activation, ask: Ask[Any], tried: FailedAttempt) -> None:
-        """An attempt failed and another will follow, once the failure is in the history."""
-        activation.tried((ask.name, ask.place), tried)
+    def step_tried(self, activation: Activation, ask: Ask[Any], tried: FailedAttempt) -> None:
+        """See StepListener: once the failure is in the history."""
+        activation.steps.tried(ask.slot, tried)
         now = max(self.time.now(), activation.at)
         activation.note(EventType.ATTEMPT_FAILED, now, tried.encode(), name=ask.name, place=ask.place)
-        self._step_due(activation, ask)
+        self.step_due(activation, ask)
 
-    def _step_due(self, activation: Activation, ask: Ask[Any]) -> None:
-        """Another attempt may begin: at once if nothing is to be written first."""
+    def step_due(self, activation: Activation, ask: Ask[Any]) -> None:
+        """See StepListener: at once if nothing is to be written first."""
         if release.passed(activation, self.time.now()):
             return  # the pulse lets go of it
-        activation.asked.append(ask)
+        activation.steps.ask_again(ask)
         self._settle(activation)
+
+    def came_late(self, attempt: Execution, value: Any) -> None:
+        """See StepListener: a step may accept the first answer of any attempt."""
+        self.late_results.late(attempt, value)
+
+    def lease_lapsed(self, instance: Activation) -> None:
+        """See StepListener."""
+        release.lapsed(self, instance)
+
+    def undo_due(self, activation: Activation, undo: Ask[Any]) -> None:
+        """See StepListener: nothing of its process is under way any more."""
+        activation.steps.end(undo.slot)
+        if not activation.gone:
+            activation.outward().put(undo)
+            self._settle(activation)
+
+    def step_shown(self, execution: Execution, name: str, raw: bytes) -> None:
+        """See StepListener: it is written when the step lets us."""
+        activation, ask = execution.activation, execution.ask
+        if execution.over or activation.gone:
+            return
+        publications_of(activation.loop)
+        now = max(self.time.now(), activation.at)
+        activation.note(EventType.PUBLISHED, now, raw, name=name, place=f"{ask.name}:{ask.place}")
+        self.agent.loop.call_soon(self._settle, activation)
+
+    def _sent(self, process: bytes, owner: bytes | None) -> None:
+        self.sent(process, owner)
 
     def _ring(self, activation: Activation) -> None:
         """The earliest timer of a process in hand is due by the store's clock."""
@@ -379,7 +416,7 @@ class Scheduler:
         if activation.gone:
             return
         if activation.commit is not None:
-            activation.trouble = error  # its own version must be known first
+            activation.leave(error)  # its own version must be known first
             return
         park(self, activation, error)
 
@@ -391,6 +428,14 @@ class Scheduler:
         self.agent.shortages.refused(what, f"process {id_text(activation.process.id)}: {error!r:.200}")
         shortage.put_off(self, activation)
         return True
+
+    def rests_for_nothing(self, process: bytes) -> bool:
+        """Whether a process is held here, and nothing is under way that would bring it on: no step, commit or timer."""
+        instance = self.hand.get(process)
+        if instance is None or instance.commit is not None or instance.inbox.unheard or instance.outbox is not None:
+            return False
+        under_way = instance.steps.in_flight or instance.steps.retries
+        return not (under_way or instance in self.ready or instance in self.alarms)
 
 
 def _all_written(activation: Activation) -> bool:

@@ -18,7 +18,6 @@ from perdure.telemetry import Telemetry
 if TYPE_CHECKING:
     from perdure.runtime.instance import Activation
     from perdure.runtime.scheduler import Scheduler
-    from perdure.runtime.steps.attempt_run import Execution
 
 log = logging.getLogger("perdure")
 
@@ -172,23 +171,8 @@ def put_off(scheduler: Scheduler, activation: Activation) -> None:
 def _waits(activation: Activation) -> Callable[[], bool] | None:
     """What tells that the steps of a process still cannot begin here, if all that it does is to wait for that."""
     still = None
-    for execution in activation.in_flight.values():
+    for execution in activation.steps.in_flight.values():
         if execution.started:
             return None  # it is at work: it goes on here
-        still = still or _held_up(execution)
+        still = still or execution.held_up()
     return None if activation.inputs or activation.events else still
-
-
-def _held_up(execution: Execution) -> Callable[[], bool] | None:
-    agent = execution.agent
-    if execution in agent.put_off:
-        ask = execution.ask
-        since = agent.shortages.put_off_for((execution.activation.process.id, ask.name, ask.place))
-        return (lambda: False) if since >= limits.SHORTAGE_WAIT_SECONDS else None
-    if execution.call is not None:
-        key = execution.call.key
-        if agent.threads.held_up(key):
-            return lambda: agent.threads.held_up(key)
-    elif execution.hard_call is not None and agent.cells is not None and agent.cells.held_up():
-        return agent.cells.held_up
-    return None

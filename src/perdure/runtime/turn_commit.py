@@ -3,57 +3,47 @@
 ``drafted`` makes the commit. ``outcome`` says how the process stands, and until when it stays in memory though it only
 waits for others: parents do for a moment, since children answer soon, and so do processes with a long history that have
 just heard a message, for claiming one again means reading and replaying all of it, while the others of that worker
-wait. ``bounded`` tells people of a history that grows long, and holds the process at the limit. Patches, published
-values and attributes go into the history, each once.
+wait. ``bounded`` tells people of a history that grows long, and holds the process at the limit.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from threading import get_ident
 from typing import TYPE_CHECKING
 
-from msgspec import json
 from msgspec.structs import replace
 
 from perdure import limits
-from perdure.authoring.task import QueueWork
 from perdure.clock import microseconds
-from perdure.errors import DefinitionError, PayloadTooLarge
 from perdure.kernel import transition
 from perdure.kernel.command import sooner
 from perdure.kernel.commit import STILL_BUSY, Commit, Outcome, Start
-from perdure.kernel.event import SHOWN, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
-from perdure.kernel.patch import Taken
-from perdure.kernel.process import COMPLETED, FINAL, Status, merged, missing
+from perdure.kernel.process import COMPLETED, FINAL, Status
 from perdure.kernel.quarantine import is_suspect
-from perdure.runtime import compensation
+from perdure.runtime import compensation, published
 from perdure.runtime.store_time import StoreTime
-from perdure.turns.publication import publications_of
 
 if TYPE_CHECKING:
-    from perdure.kernel.event import Event
-    from perdure.kernel.process import Process
     from perdure.runtime.instance import Activation
     from perdure.runtime.scheduler import Scheduler
-    from perdure.runtime.steps.attempt_run import Execution
 
 
 def drafted(scheduler: Scheduler, activation: Activation, outcome: Outcome, *, inward: bool = False) -> Commit:
     """The commit that leaves this outcome; ``inward`` leaves out what goes to others."""
-    cleared = activation.inherited is not None and not activation.inherited
+    steps = activation.steps
+    cleared = steps.inherited is not None and steps.cleared
     process = activation.process
-    if process.progress is not None or activation.reported:
-        process = replace(process, progress=activation.progress())
-    if activation.until is not None:
-        process = replace(process, deadline=sooner(process.deadline, activation.until))
+    if process.progress is not None or steps.reported:
+        process = replace(process, progress=steps.progress())
+    inbox = activation.inbox
+    if inbox.until is not None:
+        process = replace(process, deadline=sooner(process.deadline, inbox.until))
     shows = activation.loop.publications is not None
     if shows:
-        process = shown(activation, process)
+        process = published.shown(activation, process)
     starts: tuple[Start, ...] = ()
     sends: tuple[Message, ...] = ()
     if activation.outbox is not None and not inward:
@@ -68,14 +58,14 @@ def drafted(scheduler: Scheduler, activation: Activation, outcome: Outcome, *, i
         now=activation.at,
         lease=scheduler.lease,
         idle_at=idle_at,
-        consumed=tuple(sorted(activation.consumed.items())) if activation.consumed else (),
+        consumed=tuple(sorted(inbox.consumed.items())) if inbox.consumed else (),
         not_before=activation.not_before,
         cleared=cleared,
         starts=starts,
         sends=sends,
     )
     if shows:
-        commit = told(commit, activation.process)
+        commit = published.told(commit, activation.process)
     activation.handed_over(commit, cleared=cleared)
     return commit
 
@@ -90,15 +80,16 @@ def outcome(activation: Activation, time: StoreTime, hold: int) -> Outcome:
     outbox = activation.outbox
     if loop.finished and (outbox is None or not outbox.overfull):
         return _ending(activation)
-    in_hand = activation.in_flight or activation.asked or activation.releasing or activation.inputs
+    steps = activation.steps
+    in_hand = steps.in_flight or steps.asked or steps.releasing or activation.inputs
     if in_hand or (outbox is not None and outbox.pending):
         return STILL_BUSY if loop.state is None else Outcome(busy=True, state=loop.state)
     timer = loop.next_timer()
-    times = [activation.attempts[slot].retry_at for slot in activation.retries]
+    times = [steps.attempts[slot].retry_at for slot in steps.retries]
     if timer is not None:
         times.append(timer[0])
     away = 0 if outbox is None else len(outbox.out)
-    if len(loop.open) > len(activation.retries) + away:  # a step is open and nobody runs it: whoever comes next will
+    if len(loop.open) > len(steps.retries) + away:  # a step is open and nobody runs it: whoever comes next will
         broken = compensation.broken(activation)
         return broken or Outcome(Status.RUNNING, False, time.now(), loop.awaiting(), loop.state)
     wake_at = min(times, default=None)
@@ -128,25 +119,19 @@ def _ending(activation: Activation) -> Outcome:
     return Outcome(COMPLETED, state=loop.state, result=result)
 
 
-def heard(activation: Activation) -> None:
-    """Its code has received a message in this turn."""
-    if activation.number >= limits.LONG_HISTORY_EVENTS:
-        activation.patience = activation.at + microseconds(limits.LONG_HISTORY_HOLD_SECONDS)
-
-
 def until(activation: Activation) -> int:
     """The store's time until which it stays in hand though it waits for nothing but children or messages."""
     outbox = activation.outbox
-    if outbox is not None and outbox.out and outbox.patience > activation.patience:
+    if outbox is not None and outbox.out and outbox.patience > activation.inbox.patience:
         return outbox.patience
-    return activation.patience
+    return activation.inbox.patience
 
 
 def rests(activation: Activation) -> bool:
     """Whether a process is in hand for no other reason than what may come soon."""
     outbox = activation.outbox
-    waits = activation.patience > 0 or (outbox is not None and len(outbox.out) > 0)
-    return waits and not (activation.in_flight or activation.inputs)
+    waits = activation.inbox.patience > 0 or (outbox is not None and len(outbox.out) > 0)
+    return waits and not (activation.steps.in_flight or activation.inputs)
 
 
 log = logging.getLogger("perdure")
@@ -157,8 +142,6 @@ def bounded(activation: Activation, outcome: Outcome) -> Outcome:
 
     A child's start and its answer do not count: a process has as many children as it needs.
     """
-    if activation.number < limits.HISTORY_WARN_EVENTS:
-        return outcome
     family = 0 if activation.outbox is None else 2 * activation.outbox.started
     if activation.number < family + limits.HISTORY_WARN_EVENTS:
         return outcome
@@ -167,8 +150,7 @@ def bounded(activation: Activation, outcome: Outcome) -> Outcome:
         text = f"the history has {activation.number} events; have it continue as new, or go on with `perdure retry`"
         failure = Failure(type="HistoryTooLong", message=text)
         return replace(outcome, status=Status.HELD, busy=False, wake_at=None, error=failure.encode())
-    if not activation.warned:
-        activation.warned = True
+    if activation.warn_once():
         log.warning(
             "process %s (%s) has a history of %d events and will be held at %d: every revival replays all of it. "
             "Have it continue as new with what it has come to",
@@ -178,84 +160,3 @@ def bounded(activation: Activation, outcome: Outcome) -> Outcome:
             bound,
         )
     return outcome
-
-
-def note_taken(activation: Activation) -> None:
-    """Write down the patches just taken, before anything that follows from them is released."""
-    patches = activation.loop.patches
-    if patches is None:
-        return
-    for name in patches.fresh:
-        activation.note(EventType.PATCHED, activation.at, Taken(activation.turns).encode(), name=name)
-    patches.fresh.clear()
-
-
-def recall(activation: Activation, event: Event) -> None:
-    """A replay has come by a published value or an answer: the code will show it again; it is written already."""
-    publications_of(activation.loop).recorded.add((event.name, event.place))
-
-
-def note(activation: Activation) -> None:
-    """Write down what the code has just shown, but for what the history holds already."""
-    publications = activation.loop.publications
-    if publications is None:
-        return
-    for one in publications.fresh:
-        if (one.name, one.place) not in publications.recorded:
-            activation.note(one.type, activation.at, one.payload, name=one.name, place=one.place, digest=one.digest)
-    publications.fresh.clear()
-    publications.recorded.clear()
-    if publications.untold:
-        known = merged(activation.process.attributes, publications.told)
-        news = missing(known, publications.untold)
-        if news:
-            merged(known, news)  # too many for the row: a person must see it before anything is written
-            activation.note(EventType.ATTRIBUTES_SET, activation.at, json.encode(news))
-        publications.told |= publications.untold
-        publications.untold = {}
-
-
-def shown(activation: Activation, process: Process) -> Process:
-    """The row with the attributes that the code has set; raises PayloadTooLarge if they are too many by now."""
-    publications = activation.loop.publications
-    if publications is None or not publications.attributes:
-        return process
-    if not missing(process.attributes, publications.attributes):
-        return process
-    return replace(process, attributes=merged(process.attributes, publications.attributes))
-
-
-def told(commit: Commit, before: Process) -> Commit:
-    """The commit, marked with what of it others wait for."""
-    published = any(event.type in SHOWN for event in commit.events)
-    return replace(commit, attributes_set=commit.after.attributes != before.attributes, published=published)
-
-
-def show(execution: Execution, name: str, raw: bytes) -> None:
-    """An attempt publishes a value, from whichever thread; raises DefinitionError if nobody could read it."""
-    if isinstance(execution.activation.workflow, QueueWork):
-        raise DefinitionError(
-            "a queued step is a process of its own, whose values nobody would look for. Return the value, and publish "
-            "it in the workflow."
-        )
-    if len(execution.activation.events) >= limits.PUBLISHED_RECORDS:
-        raise PayloadTooLarge(
-            f"{limits.PUBLISHED_RECORDS:,} values wait to be written. Put several into one, or let the step await "
-            "something now and then."
-        )
-    agent = execution.agent
-    if get_ident() == agent.thread:
-        agent.shown(execution, name, raw)
-    else:
-        agent.loop.call_soon_threadsafe(agent.shown, execution, name, raw)
-
-
-def by_step(settle: Callable[[Activation], None], execution: Execution, name: str, raw: bytes) -> None:
-    """Note a value that an attempt has published, and see to it that it is written, when the step lets us."""
-    activation, ask, agent = execution.activation, execution.ask, execution.agent
-    if execution.over or activation.gone:
-        return
-    publications_of(activation.loop)
-    now = max(agent.time.now(), activation.at)
-    activation.note(EventType.PUBLISHED, now, raw, name=name, place=f"{ask.name}:{ask.place}")
-    agent.loop.call_soon(settle, activation)

@@ -20,12 +20,11 @@ from perdure.runtime import gc_tuning
 from perdure.runtime.claimer import Intake
 from perdure.runtime.committer import Committer
 from perdure.runtime.heartbeat import Grip, Incarnation, Pulse
-from perdure.runtime.inbox import InboxReader
+from perdure.runtime.inbox_reader import InboxReader
 from perdure.runtime.pace import Pace
 from perdure.runtime.quarantine import Solitary
 from perdure.runtime.scheduler import Scheduler
 from perdure.runtime.steps.isolated.pool import Cells
-from perdure.runtime.steps.late_results import Latecomers
 from perdure.runtime.steps.transactional import Notary
 from perdure.runtime.store_time import StoreTime
 from perdure.runtime.supervisor import Supervisor
@@ -68,8 +67,7 @@ class Worker:
         self.scheduler = Scheduler(
             self.incarnation, registry, committer, time, machine, telemetry, lease=pace.lease_seconds
         )
-        latecomers = Latecomers(committer, self.sent)
-        self.scheduler.agent.late, self.scheduler.agent.refused = latecomers.late, latecomers.refused
+        self.scheduler.sent = self.sent
         self.shortages = self.scheduler.agent.shortages
         self.scheduler.agent.cells = Cells(registry.sources, telemetry, pace.cells, machine, self.shortages)
         self.scheduler.agent.notary = Notary(store, machine, self.scheduler)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Signature
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from perdure.errors import WorkflowMisuse
 from perdure.limits import PAYLOAD_DEPTH
 
 if TYPE_CHECKING:
-    from perdure.authoring.step import Step
-    from perdure.authoring.undo import Undo
     from perdure.kernel.failure import Failure
     from perdure.kernel.message import MessageType
     from perdure.kernel.payload import CallShape
     from perdure.kernel.process import Process
-    from perdure.turns.loop import TurnLoop
+    from perdure.kernel.retry import Retry
 
 R = TypeVar("R")
 
@@ -57,19 +57,81 @@ class Asked(Protocol):
         """What the code gets if it did not complete."""
 
 
+class AskedStep(Asked, Protocol):
+    """A step as its worker runs it: the function, how it is called, how long it may take, when it is tried again.
+
+    ``hard`` is the confinement of a step that runs in a child OS process, ``transaction`` says that its result is
+    committed together with its effect.
+    """
+
+    is_async: bool
+    hard: Any
+    timeout: float
+    retry: Retry
+    transaction: bool
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What is called."""
+
+    def __hash__(self) -> int: ...
+
+
+RESULT = "result"
+"""The parameter of an undo that gets what its step has answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """What undoes the step or child ``of``: a ``step``, which gets those arguments that it names like ``of`` does.
+
+    ``wants_result``: it also has a parameter ``result``, for what ``of`` has answered, or None if that is unknown.
+    """
+
+    step: AskedStep
+    of: Asked
+    names: tuple[str, ...]
+    wants_result: bool
+    takes: Signature
+
+    def arguments(self, call: bytes, result: bytes | None) -> dict[str, Any]:
+        """What the undo is called with, by the payloads of the step's call and result; raises PayloadError."""
+        args, kwargs = self.of.shape.decode(call)
+        bound = self.takes.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = {name: bound.arguments[name] for name in self.names}
+        if self.wants_result:
+            given[RESULT] = None if result is None else self.of.shape.decode_result(result)
+        return given
+
+
+class Asker(Protocol):
+    """The loop of an ask, as the ask itself uses it."""
+
+    def put(self, ask: Ask[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Ask for a step whose promised arguments are known now."""
+
+    def take_back(self, ask: Ask[Any]) -> None:
+        """Note that the code has cancelled an ask."""
+
+    def ask_to_end(self, ask: Ask[Any]) -> bool:
+        """Ask a child to end; False: there is nobody to be asked."""
+
+
 class Ask(asyncio.Future[R]):
     """One call of a step inside a turn. It may be awaited, or passed un-awaited as an argument of another step.
 
-    ``place`` and ``name`` say which call it is; ``raw`` is the payload of the arguments and ``digest`` its short name.
+    ``place`` and ``name`` say which call it is, together they are its ``slot``; ``raw`` is the payload of the arguments and ``digest`` its short name.
     ``raw`` is empty as long as a promise among the arguments is unresolved: only then is the step asked for.
     """
 
-    __slots__ = ("args", "digest", "kwargs", "name", "number", "place", "raw", "step")
+    __slots__ = ("args", "digest", "kwargs", "name", "number", "place", "raw", "slot", "step")
 
     number: int
     place: str
     name: str
-    step: Step[Any, Any]
+    slot: tuple[str, str]
+    step: AskedStep
     raw: bytes
     digest: bytes
     args: Sequence[Any]
@@ -112,7 +174,7 @@ class Ask(asyncio.Future[R]):
         raise WorkflowMisuse(f"the failure of step {self.name!r} comes from running it. Do not set it by hand.")
 
 
-def turn_loop(future: asyncio.Future[Any]) -> TurnLoop:
+def turn_loop(future: asyncio.Future[Any]) -> Asker:
     """The loop that the future belongs to."""
     return future.get_loop()  # type: ignore[return-value]
 

@@ -16,9 +16,9 @@ from perdure.errors import WorkflowMisuse
 from perdure.turns.bare_loop import ClosedLoop
 
 if TYPE_CHECKING:
-    from perdure.turns.loop import TurnLoop
+    from perdure.turns.asking import AskingLoop
 
-turns: dict[int, TurnLoop] = {}
+turns: dict[int, AskingLoop] = {}
 """The loop whose turn is running, by thread. Hot paths look into it; empty means that no thread is in a turn."""
 _stages: set[int] = set()
 
@@ -26,12 +26,12 @@ Before = tuple[AbstractEventLoop | None, "asyncio.Task[Any] | None", Any, bool]
 """What was there when a thread entered a turn: the running loop, its current task, generator hooks, the collector."""
 
 
-def current_turn(thread: int | None = None) -> TurnLoop | None:
+def current_turn(thread: int | None = None) -> AskingLoop | None:
     """The loop whose turn is running in a thread (its ident; by default the calling one), or None."""
     return turns.get(get_ident() if thread is None else thread)
 
 
-def turn_for(verb: str) -> TurnLoop:
+def turn_for(verb: str) -> AskingLoop:
     """The loop whose turn is running in the calling thread; raises WorkflowMisuse if the verb is called elsewhere."""
     loop = current_turn()
     if loop is None:
@@ -45,7 +45,7 @@ def turn_running(thread: int) -> bytes | None:
     return None if loop is None else loop.process_id
 
 
-def enter(loop: TurnLoop) -> Before | None:
+def enter(loop: AskingLoop) -> Before | None:
     """Make ``loop`` the running loop of this thread; answers what was before, or None inside :func:`staged`."""
     thread = get_ident()
     if thread in _stages:

@@ -7,122 +7,44 @@ in the recorded order, so replay arrives at the same place. Nothing here blocks,
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
-
-from msgspec import Struct
 
 from perdure.errors import HistoryMisfit, PayloadError
 from perdure.kernel import payload as payloads
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType
 from perdure.turns import current, eviction, saga
-from perdure.turns.ask import Ask, fail, promised, resolve, when_resolved
-from perdure.turns.bare_loop import BareLoop, TurnTask, current_task
+from perdure.turns.ask import Ask, fail, resolve
+from perdure.turns.asking import AskingLoop
 from perdure.turns.current import current_turn, turn_running
-from perdure.turns.mailbox import Mailbox
 from perdure.turns.sandbox import overrides
 
 if TYPE_CHECKING:
-    from random import Random
-
-    from perdure.authoring.step import Step
     from perdure.kernel.payload import CallShape
-    from perdure.turns.patches import Patches
-    from perdure.turns.publication import Publications
 
 __all__ = ["Ask", "TurnLoop", "current_turn", "turn_running"]
 
 _AWAITING_LENGTH = 200
 
 
-class Post(Struct, frozen=True, gc=False):
-    """A signal that the code wants sent: from which place, to whom (an id), with what."""
-
-    place: str
-    target: bytes
-    name: str
-    payload: bytes
-    key: str | None
-
-
-class TurnLoop(BareLoop):
+class TurnLoop(AskingLoop):
     """The event loop of one process in memory.
 
-    ``asks`` are the steps newly asked for, ``away`` the children and queued steps newly asked for, ``dropped`` those
-    that the code took back, ``stops`` the children that it asked to end, and ``posts`` the signals that it sends;
-    whoever runs the turns takes them and clears the lists.
-    ``open`` holds every ask not yet answered, by (name, place). ``state`` is what the code
-    last gave to ``set_state``, as a payload. ``finished`` says that the workflow and all its tasks have ended,
-    ``cancelled`` that it ended by cancellation. ``runs`` counts turns, ``saga`` holds what there is to undo, and
-    ``shape`` checks the result. ``past`` is the number of the recorded turn that is being replayed, if one is.
+    ``cancelled`` says that the workflow ended by cancellation, ``error`` and ``result`` are how else it ended.
     ``renewal`` are the arguments with which it goes on in a new run, ``late`` the wishes to cancel that came too late.
-    ``publications`` are what the code shows of itself. ``received`` are numbers and names of the letters that the code
-    has taken and the history does not have yet; up to the number ``backlog`` letters may wait in the store. ``fired``
-    are the places of the recorded timers while a history is replayed.
     """
 
-    __slots__ = (
-        "_chance",
-        "_held",
-        "asks",
-        "away",
-        "backlog",
-        "cancelled",
-        "dropped",
-        "error",
-        "finished",
-        "fired",
-        "late",
-        "mailboxes",
-        "open",
-        "past",
-        "patches",
-        "posts",
-        "publications",
-        "received",
-        "renewal",
-        "result",
-        "runs",
-        "saga",
-        "seed",
-        "shape",
-        "state",
-        "stopping",
-        "stops",
-    )  # fmt: skip
+    __slots__ = ("cancelled", "error", "late", "renewal", "result")
 
-    def __init__(self, process_id: bytes, seed: bytes) -> None:
-        super().__init__(process_id)
-        self.seed = seed
-        self.asks: list[Ask[Any]] = []
-        self.away: list[Ask[Any]] = []
-        self.dropped: list[Ask[Any]] = []
-        self.stops: list[Ask[Any]] = []
-        self.posts: list[Post] = []
-        self.stopping: set[tuple[str, str]] = set()
-        self.open: dict[tuple[str, str], Ask[Any]] = {}
-        self.mailboxes: dict[str, Mailbox] = {}
-        self.state: bytes | None = None
-        self.finished = False
+    def __init__(self, process_id: bytes, seed: bytes, backlog: int = 0) -> None:
+        super().__init__(process_id, seed, backlog)
         self.cancelled = False
         self.error: BaseException | None = None
         self.result: Any = None
-        self.runs = 0
-        self.saga: saga.Whole | None = None
-        self.shape: CallShape | None = None
         self.renewal: bytes | None = None
         self.late: tuple[int, ...] = ()
-        self.received: list[tuple[int, str]] = []
-        self.backlog = 0
-        self.fired: frozenset[str] | None = None
-        self.past: int | None = None
-        self.patches: Patches | None = None
-        self.publications: Publications | None = None
-        self._chance: Random | None = None
-        self._held = False
 
     # -- the life of a process in memory -----------------------------------------------------------------------------
 
@@ -149,9 +71,6 @@ class TurnLoop(BareLoop):
             raise RuntimeError("a turn cannot run before begin() or after evict()")
         self.now = now
         self.runs += 1
-        if self._held:
-            self._turn()
-            return
         before = current.enter(self)
         try:
             self._turn()
@@ -165,17 +84,6 @@ class TurnLoop(BareLoop):
             del root
             while not self.finished and eviction.wind_up(self):
                 self.drain()
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Be the running loop for several turns in a row, as in a replay: saves a microsecond for each."""
-        before = current.enter(self)
-        self._held = True
-        try:
-            yield
-        finally:
-            self._held = False
-            current.leave(before)
 
     def failure(self) -> BaseException | None:
         """The error that the workflow ended with, if it did."""
@@ -200,6 +108,31 @@ class TurnLoop(BareLoop):
             eviction.evict(self)
         finally:
             current.leave(before)
+
+    # -- replay ------------------------------------------------------------------------------------------------------
+
+    def begin_replay(self, fired: frozenset[str], *, passed: bool, seed: int = 0) -> None:
+        """What follows is recorded: the timers at these places have fired; ``passed`` if any turn has been run.
+
+        ``seed`` is the run from which the chance comes, if not the first.
+        """
+        if seed:
+            self.seed = self.process_id + seed.to_bytes(4, "big")
+        self.fired = fired
+        self.past = 0 if passed else None
+
+    def replay_turn(self, number: int, now: int) -> None:
+        """Run a recorded turn at its own time."""
+        if self.past is not None:
+            self.past = number
+        self.run(now)
+
+    def end_replay(self) -> None:
+        """The history has ended: what comes now is new, and letters in the store are read from the first on."""
+        self.past = self.fired = None
+        if self.backlog:  # an old worker hears later letters and leaves earlier ones
+            for box in self.mailboxes.values():
+                box.rewind()
 
     # -- what comes in -------------------------------------------------------------------------------------------------
 
@@ -278,92 +211,6 @@ class TurnLoop(BareLoop):
             waits["timer"] = None
         text = ", ".join(waits) or "nothing that a step, a timer or a signal could bring"
         return text if len(text) <= _AWAITING_LENGTH else text[: _AWAITING_LENGTH - 1] + "…"
-
-    # -- what steps and in-turn functions use --------------------------------------------------------------------------
-
-    def ask(self, step: Step[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ask[Any]:
-        """Ask for a step from the place where the code is now; raises InvalidInput for unfit arguments."""
-        task = current_task(self)
-        if type(task) is not TurnTask:
-            if self.dead:
-                return self._void(step)
-            task = self.asker(task)
-        name = step.name
-        counts = task.counts
-        counts[name] = count = counts.get(name, 0) + 1
-        ask: Ask[Any] = Ask(loop=self)  # type: ignore[arg-type]
-        ask.step = step
-        ask.name = name
-        ask.place = place = task.prefix + str(count)
-        ask.number = self.numbers = self.numbers + 1
-        ask.raw = b""
-        shape = step.shape
-        try:
-            ask.raw, ask.args, ask.kwargs = shape.copy(args, kwargs)
-        except ValueError:
-            ask.args, ask.kwargs, waits = promised(args, kwargs)
-            if not waits:
-                raise
-            when_resolved(ask, waits)
-            return ask
-        ask.digest = payloads.digest(ask.raw)
-        self.open[name, place] = ask
-        (self.away if step.away else self.asks).append(ask)
-        if step.undo is not None:
-            saga.owe(self, ask, step.undo)
-        return ask
-
-    def _void(self, step: Step[Any, Any]) -> Ask[Any]:
-        """What the dead get for asking: nothing, ever."""
-        ask: Ask[Any] = Ask(loop=self)  # type: ignore[arg-type]
-        ask.step, ask.name, ask.place, ask.number, ask.raw = step, step.name, "", 0, b""
-        return ask
-
-    def put(self, ask: Ask[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Ask for a step whose promised arguments are known now; raises InvalidInput if they are unfit."""
-        shape = ask.step.shape
-        ask.raw, ask.args, ask.kwargs = shape.copy(args, kwargs)
-        ask.digest = payloads.digest(ask.raw)
-        self.open[ask.name, ask.place] = ask
-        (self.away if ask.step.away else self.asks).append(ask)
-        if ask.step.undo is not None:
-            saga.owe(self, ask, ask.step.undo)
-
-    def take_back(self, ask: Ask[Any]) -> None:
-        """Note that the code has cancelled an ask; one cancelled in the turn that made it was never asked for."""
-        if self.open.pop((ask.name, ask.place), None) is None:
-            return
-        for new in (self.asks, self.away):
-            if ask in new:
-                new.remove(ask)
-                if ask.step.undo is not None:
-                    saga.never_began(self, ask)
-                return
-        self.dropped.append(ask)
-
-    def ask_to_end(self, ask: Ask[Any]) -> bool:
-        """Ask a child to end, once; whoever awaits it is cancelled when it has. False: there is nobody to be asked."""
-        slot = ask.name, ask.place
-        if self.dead or self.finished or slot not in self.open or ask in self.away:
-            return False
-        if slot not in self.stopping:
-            self.stopping.add(slot)
-            self.stops.append(ask)
-        return True
-
-    def mailbox(self, name: str) -> Mailbox:
-        """The mailbox of the signals of that name."""
-        box = self.mailboxes.get(name)
-        if box is None:
-            box = self.mailboxes[name] = Mailbox(name, self.backlog)
-        return box
-
-    @property
-    def chance(self) -> Random:
-        """The process's own source of chance, made from its seed."""
-        if self._chance is None:
-            self._chance = overrides.chance(self.seed)
-        return self._chance
 
 
 def misfit(loop: TurnLoop, what: str, place: str, name: str, ask: Ask[Any] | None) -> HistoryMisfit:

@@ -23,7 +23,7 @@ from perdure.turns.bare_loop import TIMER
 from perdure.turns.publication import Publication, publications_of
 
 if TYPE_CHECKING:
-    from perdure.turns.loop import TurnLoop
+    from perdure.turns.asking import AskingLoop
 
 Letter: TypeAlias = tuple[bytes, int, bool, bool]
 """A payload, its number in the inbox, whether its sender waits for an answer, and whether the history has it."""
@@ -78,6 +78,14 @@ class Mailbox:
         """Whether more letters are to be kept in memory for which nobody waits."""
         return self.size < limits.MAILBOX_BYTES
 
+    def leave(self, number: int) -> None:
+        """A letter of that number stays in the store: it is read when somebody waits for it."""
+        self.behind = number
+
+    def rewind(self) -> None:
+        """Have the letters in the store read from the first on."""
+        self.cursor = 0
+
     def read(self, asked: int, upto: int) -> None:
         """So many letters were asked for and are now delivered: there are no others up to that number."""
         self.asked = asked
@@ -91,7 +99,7 @@ class Mailbox:
             if recorded:
                 yield number
 
-    async def take(self, loop: TurnLoop, type: Any, timeout: float | None) -> Any:
+    async def take(self, loop: AskingLoop, type: Any, timeout: float | None) -> Any:
         """The next message as ``type``; TimeoutError after ``timeout`` seconds, PayloadError if it does not fit.
 
         A call that does not fit is refused, and the one after it is waited for.
@@ -129,19 +137,19 @@ class Mailbox:
             call.answer(None)
             return call.value
 
-    def _look(self, loop: TurnLoop) -> bool:
+    def _look(self, loop: AskingLoop) -> bool:
         """Whether who has no time to wait waits for a look into the store, which ends with a timer in any case.
 
         By that timer a replay knows that there was one.
         """
         return self.more if loop.fired is None else loop.next_place(TIMER) in loop.fired
 
-    def _record(self, loop: TurnLoop) -> None:
+    def _record(self, loop: AskingLoop) -> None:
         """Note that the code has seen the first letter in this turn."""
         payload, number, asked, recorded = self.letters[0]
         if not recorded:
             self.letters[0] = (payload, number, asked, True)
-            loop.received.append((number, self.name))
+            loop.receive(number, self.name)
 
     async def _wait(self, left: float | None, timeout: float | None) -> Letter:
         loop = asyncio.get_running_loop()
@@ -187,7 +195,7 @@ class Call(Generic[T]):
 
     value: T
 
-    def __init__(self, loop: TurnLoop, mailbox: Mailbox, number: int, letter: bytes) -> None:
+    def __init__(self, loop: AskingLoop, mailbox: Mailbox, number: int, letter: bytes) -> None:
         self.answered = False
         self._loop = loop
         self._mailbox = mailbox

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from perdure.kernel.event import Event
-    from perdure.turns.loop import TurnLoop
+    from perdure.turns.asking import AskingLoop
 
 
 class Patches:
@@ -30,6 +30,11 @@ class Patches:
         self.ways: dict[str, bool] = {}
         self.fresh: list[str] = []
         self.late: str | None = None
+
+    def take_fresh(self) -> list[str]:
+        """Take the names of the patches that were taken since: whoever takes them writes them down."""
+        fresh, self.fresh = self.fresh, []
+        return fresh
 
     def decide(self, name: str, past: int | None) -> bool:
         """Whether the process takes the patch; ``past`` is the recorded turn that is being replayed, if one is."""
@@ -58,21 +63,21 @@ def patched(name: str) -> bool:
     return patches_of(loop).decide(name, loop.past)
 
 
-def patches_of(loop: TurnLoop) -> Patches:
+def patches_of(loop: AskingLoop) -> Patches:
     """The patches of a process in memory."""
     if loop.patches is None:
         loop.patches = Patches()
     return loop.patches
 
 
-def recall(loop: TurnLoop, history: Sequence[Event]) -> None:
+def recall(loop: AskingLoop, history: Sequence[Event]) -> None:
     """Tell the code which patches the history took."""
     recorded = taken_in(history)
     if recorded:
         patches_of(loop).recorded = recorded
 
 
-def check(loop: TurnLoop) -> None:
+def check(loop: AskingLoop) -> None:
     """Raise HistoryMisfit if the code came by a patch in an earlier turn than the history took it in."""
     patches = loop.patches
     if patches is not None and patches.late is not None:

@@ -15,7 +15,7 @@ from perdure.kernel.names import check_name
 from perdure.turns.current import turn_for
 
 if TYPE_CHECKING:
-    from perdure.turns.loop import TurnLoop
+    from perdure.turns.asking import AskingLoop
 
 
 class Publication(Struct, frozen=True, gc=False):
@@ -65,6 +65,24 @@ class Publications:
         else:
             self.fresh.append(publication)
 
+    def take_fresh(self) -> list[Publication]:
+        """Take the values newly shown, but for those that the history holds: whoever takes them writes them down."""
+        fresh, self.fresh = self.fresh, []
+        if self.recorded:
+            fresh = [one for one in fresh if (one.name, one.place) not in self.recorded]
+            self.recorded.clear()
+        return fresh
+
+    def recall(self, name: str, place: str) -> None:
+        """A replay has come by a published value or an answer: the code will show it again; it is written already."""
+        self.recorded.add((name, place))
+
+    def take_untold(self) -> dict[str, Any]:
+        """Take the changes of attributes that were not taken yet: whoever takes them writes them down."""
+        untold, self.untold = self.untold, {}
+        self.told |= untold
+        return untold
+
     def plenty(self, turn: int) -> bool:
         """Whether that turn has shown so much that whatever asks for more should wait for the next one."""
         most = limits.BATCH_BYTES - limits.INSIDE_PAYLOAD_BYTES
@@ -101,7 +119,7 @@ def set_attributes(values: Mapping[str, Any] | None = None, /, **named: Any) -> 
         publications.untold |= changes
 
 
-def publications_of(loop: TurnLoop) -> Publications:
+def publications_of(loop: AskingLoop) -> Publications:
     """What the code of this process has shown; made when it first does."""
     if loop.publications is None:
         loop.publications = Publications()

@@ -8,7 +8,7 @@ from perdure.errors import WorkflowMisuse
 from perdure.turns.current import current_turn
 
 if TYPE_CHECKING:
-    from perdure.turns.loop import TurnLoop
+    from perdure.turns.asking import AskingLoop
 
 
 class Renewal(BaseException):
@@ -40,6 +40,6 @@ def renewal_in(error: BaseException | None) -> Renewal | None:
     return error if isinstance(error, Renewal) else None
 
 
-def left_over(loop: TurnLoop) -> list[int]:
+def left_over(loop: AskingLoop) -> list[int]:
     """Numbers of the letters that the history of an ended run has, and its code has not received, or not answered."""
     return sorted(number for box in loop.mailboxes.values() for number in box.left)

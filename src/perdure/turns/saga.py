@@ -14,7 +14,7 @@ from perdure.errors import WorkflowMisuse
 from perdure.kernel import payload
 from perdure.kernel.failure import Failure
 from perdure.kernel.undo import undo_place
-from perdure.turns.ask import Ask
+from perdure.turns.ask import Ask, Undo
 from perdure.turns.current import current_turn
 from perdure.turns.interrupt import pressed
 from perdure.turns.renewal import renewal_in
@@ -22,8 +22,7 @@ from perdure.turns.renewal import renewal_in
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from perdure.authoring.undo import Undo
-    from perdure.turns.loop import TurnLoop
+    from perdure.turns.asking import AskingLoop
 
 _scope: ContextVar[Saga | None] = ContextVar("perdure saga", default=None)
 
@@ -88,7 +87,7 @@ class Saga:
         "over", "owed", "whole",
     )  # fmt: skip
 
-    loop: TurnLoop | None
+    loop: AskingLoop | None
     whole: Whole
 
     def __init__(self, *, sequential: bool = False) -> None:
@@ -139,7 +138,7 @@ class Saga:
         outer.owed += self.owed
         outer._under_way += self._under_way
 
-    async def _undo_all(self, loop: TurnLoop, error: BaseException) -> None:
+    async def _undo_all(self, loop: AskingLoop, error: BaseException) -> None:
         """Undo, whoever cancels meanwhile: that is heard when all is undone."""
         cancelled: asyncio.CancelledError | None = None
         self.unwind(error)
@@ -209,7 +208,7 @@ class Saga:
         undo: UndoAsk = UndoAsk(loop=loop)  # type: ignore[arg-type]
         undo.owed, undo.spent, undo.unfit, undo.undoes = owed, None, None, None
         step = undo.step = owed.undo.step
-        undo.name, undo.place = owed.slot
+        undo.slot = undo.name, undo.place = owed.slot
         undo.number = loop.numbers = loop.numbers + 1
         try:
             undo.raw, undo.args, undo.kwargs = step.shape.copy((), owed.undo.arguments(owed.ask.raw, owed.result))
@@ -217,8 +216,7 @@ class Saga:
             undo.raw, undo.args, undo.kwargs, undo.unfit = b"null", (), {}, error
         undo.digest = payload.digest(undo.raw)
         undo.add_done_callback(self._answered, context=Context())
-        loop.open[undo.name, undo.place] = undo
-        loop.asks.append(undo)
+        loop.ask_for_undo(undo)
 
     def _answered(self, undo: asyncio.Future[Any]) -> None:
         assert isinstance(undo, UndoAsk)
@@ -241,12 +239,17 @@ class Whole(Saga):
 
     __slots__ = ("fresh", "undone")
 
-    def __init__(self, loop: TurnLoop) -> None:
+    def __init__(self, loop: AskingLoop) -> None:
         super().__init__()
         self.loop = loop
         self.whole = self
         self.fresh: list[Owed] = []
         self.undone: list[str] = []
+
+    def take_fresh(self) -> list[Owed]:
+        """Take the undos that are newly owed: whoever takes them writes them down."""
+        fresh, self.fresh = self.fresh, []
+        return fresh
 
 
 def saga(*, sequential: bool = False) -> Saga:
@@ -259,14 +262,14 @@ def saga(*, sequential: bool = False) -> Saga:
     return Saga(sequential=sequential)
 
 
-def whole_of(loop: TurnLoop) -> Whole:
+def whole_of(loop: AskingLoop) -> Whole:
     """The scope that is the workflow as a whole."""
     if loop.saga is None:
         loop.saga = Whole(loop)
     return loop.saga
 
 
-def owe(loop: TurnLoop, ask: Ask[Any], undo: Undo) -> None:
+def owe(loop: AskingLoop, ask: Ask[Any], undo: Undo) -> None:
     """A step with an undo is being asked for: from now on its undo is owed."""
     whole = whole_of(loop)
     saga = _open(_scope.get() or whole)
@@ -276,7 +279,7 @@ def owe(loop: TurnLoop, ask: Ask[Any], undo: Undo) -> None:
     ask.add_done_callback(owed.note_end)
 
 
-def never_began(loop: TurnLoop, ask: Ask[Any]) -> None:
+def never_began(loop: AskingLoop, ask: Ask[Any]) -> None:
     """An ask was taken back in the turn that made it: nothing is owed for it."""
     fresh = whole_of(loop).fresh
     for owed in fresh:
@@ -286,7 +289,7 @@ def never_began(loop: TurnLoop, ask: Ask[Any]) -> None:
             return
 
 
-def settled(loop: TurnLoop) -> bool:
+def settled(loop: AskingLoop) -> bool:
     """Whether the code, which has ended, leaves nothing to undo; if it has failed, the undoing begins here."""
     whole = whole_of(loop)
     if whole.cause is None:
@@ -297,7 +300,7 @@ def settled(loop: TurnLoop) -> bool:
     return whole.over
 
 
-def _cause(loop: TurnLoop) -> BaseException | None:
+def _cause(loop: AskingLoop) -> BaseException | None:
     root = loop.root
     if root is None or root.cancelled():
         return asyncio.CancelledError()

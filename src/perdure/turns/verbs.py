@@ -10,8 +10,8 @@ from uuid import UUID
 from perdure.clock import Duration, Machine, in_seconds
 from perdure.kernel import payload
 from perdure.kernel.names import check_key, check_name, id_bytes, id_text
+from perdure.turns.asking import Post
 from perdure.turns.current import current_turn, turn_for
-from perdure.turns.loop import Post
 
 if TYPE_CHECKING:
     from random import Random
@@ -72,8 +72,7 @@ def tell(process: str, name: str, value: Any = None, *, key: str | None = None) 
     if key is not None:
         check_key(key, "the key of the signal")
     post = Post(loop.place(" tell"), target, name, payload.encode(value, what=f"signal {name!r}"), key)
-    if not loop.dead:
-        loop.posts.append(post)
+    loop.send(post)
 
 
 def set_state(value: Any) -> None:

@@ -19,15 +19,14 @@ from perdure.errors import StepCrashed
 from perdure.exhaustion import exhausted_in_step
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure, answered
-from perdure.kernel.process import Process
 from perdure.kernel.retry import FailedAttempt
-from perdure.runtime.compensation import Lingering
 from perdure.runtime.shortage import Shortages
 from perdure.runtime.steps.async_runner import Relay
 from perdure.runtime.steps.attempt_run import Execution, LeaseLapsed
 from perdure.runtime.steps.budget import Budgets
 from perdure.runtime.steps.isolated.pool import Cells, HardCall
 from perdure.runtime.steps.isolated.protocol import Answer, Failed, order
+from perdure.runtime.steps.lingering import Lingering
 from perdure.runtime.steps.threads import Call, Threads
 from perdure.runtime.store_time import StoreTime
 from perdure.telemetry import Telemetry
@@ -36,6 +35,7 @@ from perdure.turns.saga import UndoAsk
 
 if TYPE_CHECKING:
     from perdure.runtime.instance import Activation
+    from perdure.runtime.steps.listener import StepListener
     from perdure.runtime.steps.transactional import Notary
 
 log = logging.getLogger("perdure")
@@ -50,28 +50,17 @@ PATROL_SECONDS = 0.5
 class Agent:
     """Runs attempts on the event loop (async steps), in threads (sync ones) or in cells (hard ones); retries by policy.
 
-    ``answered`` is told of a step that is over, ``tried`` of a failed attempt that another will follow, ``due`` that
-    the wait before an attempt has passed, ``queued`` that an undo may begin which waits in a queue,
-    ``late`` of a value that comes after its attempt was given up, ``refused`` of what a late commit would have left,
-    ``shown`` of a value that an attempt publishes, ``lapsed`` of a process whose lease was over before a step of it
-    could begin or go on.
+    Its ``listener`` is told what becomes of the steps.
     """
 
-    def __init__(self, telemetry: Telemetry, time: StoreTime, machine: Machine) -> None:
+    def __init__(self, telemetry: Telemetry, time: StoreTime, machine: Machine, listener: StepListener) -> None:
+        self.listener = listener
         self.telemetry = telemetry
         self.time = time
         self.machine = machine
         self.shortages = Shortages(telemetry, machine.monotonic)
         self.loop = asyncio.get_running_loop()
         self.thread = get_ident()
-        self.answered: Callable[[Activation, EventType, Ask[Any], bytes | None], None]
-        self.tried: Callable[[Activation, Ask[Any], FailedAttempt], None]
-        self.due: Callable[[Activation, Ask[Any]], None]
-        self.queued: Callable[[Activation, Ask[Any]], None]
-        self.late: Callable[[Execution, Any], None] = lambda execution, value: None
-        self.refused: Callable[[Process], None] = lambda after: None
-        self.shown: Callable[[Execution, str, bytes], None]
-        self.lapsed: Callable[[Activation], object]
         self._ticks = machine.ticks
         self._relay = Relay(self.loop, self._completed, self.failed, self._lapse, self._ticks)
         self.cells: Cells | None = None
@@ -86,16 +75,17 @@ class Agent:
 
     def begin(self, activation: Activation, ask: Ask[Any]) -> None:
         """Start the next attempt of a step, now or when its retry is due."""
-        slot = (ask.name, ask.place)
-        tried = activation.attempts.get(slot)
+        slot = ask.slot
+        steps = activation.steps
+        tried = steps.attempts.get(slot)
         if tried is None:
             execution = Execution(self, activation, ask, 1, self.time.last)
         elif (delay := self._delay(activation, ask, tried)) > 0:
-            activation.wait(slot, self.loop.call_later(delay, self._retry, activation, ask))
+            steps.wait(slot, self.loop.call_later(delay, self._retry, activation, ask))
             return
         else:
             execution = Execution(self, activation, ask, tried.attempt + 1, tried.since)
-        activation.in_flight[slot] = execution
+        steps.begin(slot, execution)
         step = ask.step
         if step.is_async and not (step.away or step.transaction or type(ask) is UndoAsk):  # as most are
             self.began(execution)
@@ -111,7 +101,7 @@ class Agent:
         delay = self._budgets.wait(ask.step, tried, now, self.loop.time(), self.machine.random)
         if delay > 0:
             self.telemetry.counters["retries_put_off"] += 1
-            activation.tried((ask.name, ask.place), replace(tried, retry_at=now + microseconds(delay)))
+            activation.steps.tried(ask.slot, replace(tried, retry_at=now + microseconds(delay)))
         return delay
 
     def _call(self, execution: Execution) -> None:
@@ -119,7 +109,7 @@ class Agent:
         if type(ask) is UndoAsk and self._waits(execution, ask):
             return
         if ask.step.away:
-            self.loop.call_soon(self.queued, execution.activation, ask)
+            self.loop.call_soon(self.listener.undo_due, execution.activation, ask)
         elif ask.step.transaction and self.notary is not None:
             self.notary.begin(execution)
         elif ask.step.is_async:
@@ -173,31 +163,34 @@ class Agent:
             task.cancel()
 
     def _retry(self, activation: Activation, ask: Ask[Any]) -> None:
-        activation.retries.pop((ask.name, ask.place), None)
+        activation.steps.waited(ask.slot)
         if not activation.gone:
-            self.due(activation, ask)
+            self.listener.step_due(activation, ask)
 
     def _ended(self, execution: Execution, result: bytes | None, error: BaseException | Failed | None) -> None:
         """An attempt has answered or failed: the answer counts, or the policy plans the next attempt."""
         activation, ask = execution.activation, execution.ask
-        activation.in_flight.pop((ask.name, ask.place), None)
         if activation.gone:
             return
         if error is None:
             if self._budgets:
                 self.succeeded(ask)
-            self.answered(activation, _COMPLETED, ask, result)
+            activation.deliver(_COMPLETED, ask, result)
+            self.listener.feed(activation)
             return
+        activation.steps.end(ask.slot)
         if not isinstance(error, Failed) and self._put_off(execution, error):
             return
         self.telemetry.counters["step_failures"] += 1
         failure = error.failure if isinstance(error, Failed) else Failure.of(error, execution.number)
         retry_at = self._retry_at(execution, error)
         if retry_at is None:
-            self.answered(activation, EventType.STEP_FAILED, ask, failure.encode())
+            self.listener.step_failed(activation, ask, failure)
         else:
-            activation.keep(ask, execution)
-            self.tried(activation, ask, FailedAttempt(execution.number, execution.since, retry_at, failure))
+            activation.steps.keep(ask, execution)
+            self.listener.step_tried(
+                activation, ask, FailedAttempt(execution.number, execution.since, retry_at, failure)
+            )
 
     def _put_off(self, execution: Execution, error: BaseException) -> bool:
         """Try an attempt again, uncounted, that failed for a shortage of this worker; for a while, then it counts."""
@@ -210,7 +203,7 @@ class Agent:
         self.shortages.refused(what, f"{ask.step}: {error!r:.200}")
         self.telemetry.counters["attempts_put_off"] += 1
         again = Execution(self, activation, ask, execution.number, execution.since)
-        activation.in_flight[ask.name, ask.place] = again
+        activation.steps.begin(ask.slot, again)
         delay = limits.SHORTAGE_AGAIN_SECONDS * (0.5 + self.machine.random())
         again.timer = self.loop.call_later(delay, self._begin_again, again)
         self.put_off[again] = None
@@ -227,6 +220,20 @@ class Agent:
         if self.put_off or (self._threads is not None and self._threads.held_up()):
             return True
         return self.cells is not None and self.cells.held_up()
+
+    def held_up_by(self, execution: Execution) -> Callable[[], bool] | None:
+        """What tells whether an attempt still cannot begin, if it waits for a shortage to end."""
+        if execution in self.put_off:
+            ask = execution.ask
+            since = self.shortages.put_off_for((execution.activation.process.id, ask.name, ask.place))
+            return (lambda: False) if since >= limits.SHORTAGE_WAIT_SECONDS else None
+        if execution.call is not None:
+            key = execution.call.key
+            if self.threads.held_up(key):
+                return lambda: self.threads.held_up(key)
+        elif execution.hard_call is not None and self.cells is not None and self.cells.held_up():
+            return self.cells.held_up
+        return None
 
     def succeeded(self, ask: Ask[Any]) -> None:
         """An attempt has brought a result: that pays for a retry of its step."""
@@ -296,7 +303,7 @@ class Agent:
     def _lapse(self, execution: Execution) -> None:
         """Nobody acts on a lease that is over: this worker froze, and the guard has not looked yet."""
         if not execution.activation.gone:
-            self.lapsed(execution.activation)
+            self.listener.lease_lapsed(execution.activation)
 
     def _call_in_cell(self, execution: Execution) -> None:
         def ended(answer: Answer | StepCrashed) -> None:
@@ -316,7 +323,7 @@ class Agent:
 
     def _completed(self, execution: Execution, value: Any) -> None:
         if self.silenced(execution):
-            self.late(execution, value)
+            self.listener.came_late(execution, value)
             return
         try:
             result = execution.ask.step.shape.encode_result(value)

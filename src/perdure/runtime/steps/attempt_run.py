@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from collections.abc import Callable
 from math import inf
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from perdure import limits
 from perdure.authoring.step import Attempt
+from perdure.authoring.task import QueueWork
+from perdure.errors import DefinitionError, PayloadTooLarge
 from perdure.kernel import payload
-from perdure.runtime import compensation, turn_commit
+from perdure.runtime import compensation
 from perdure.runtime.steps.isolated.pool import HardCall
 from perdure.runtime.steps.threads import Call
 from perdure.turns.loop import Ask
@@ -62,10 +65,10 @@ class Execution:
                 idempotency_key=key,
                 extend=self.extend,
                 left=self.left,
-                last_progress=activation.last_progress(ask),
+                last_progress=activation.steps.last_progress(ask),
                 undoes=compensation.key_undone(activation, ask),
                 connection=None if self.pact is None else self.pact.connection,
-                show=partial(turn_commit.show, self),
+                show=self.publish,
             )
         return self.attempt
 
@@ -81,7 +84,7 @@ class Execution:
     def told(self) -> dict[str, Any]:
         """What the row shows: the attempt's number and time, the seconds it may take (rule 14), what it reported."""
         attempt = self.attempt
-        reported = self.activation.last_progress(self.ask) if attempt is None else attempt.last_progress
+        reported = self.activation.steps.last_progress(self.ask) if attempt is None else attempt.last_progress
         timeout = self.ask.step.timeout
         return {"attempt": self.number, "since": self.since, "timeout": timeout, "reported": reported}
 
@@ -96,6 +99,28 @@ class Execution:
     def _extend_here(self) -> None:
         self.extending = False
         self.extend()
+
+    def publish(self, name: str, raw: bytes) -> None:
+        """Publish a value, from whichever thread; raises DefinitionError if nobody could read it."""
+        if isinstance(self.activation.workflow, QueueWork):
+            raise DefinitionError(
+                "a queued step is a process of its own, whose values nobody would look for. Return the value, and "
+                "publish it in the workflow."
+            )
+        if len(self.activation.events) >= limits.PUBLISHED_RECORDS:
+            raise PayloadTooLarge(
+                f"{limits.PUBLISHED_RECORDS:,} values wait to be written. Put several into one, or let the step await "
+                "something now and then."
+            )
+        agent = self.agent
+        if get_ident() == agent.thread:
+            agent.listener.step_shown(self, name, raw)
+        else:
+            agent.loop.call_soon_threadsafe(agent.listener.step_shown, self, name, raw)
+
+    def held_up(self) -> Callable[[], bool] | None:
+        """What tells whether it still cannot begin, if it waits for a shortage of this worker to end."""
+        return self.agent.held_up_by(self)
 
     def heard(self, progress: bytes) -> None:
         """A heartbeat from a cell, with what the step has reported last."""

@@ -13,8 +13,8 @@ from perdure import limits
 from perdure.clock import SECOND
 
 if TYPE_CHECKING:
-    from perdure.authoring.step import Step
     from perdure.kernel.retry import FailedAttempt
+    from perdure.turns.ask import AskedStep
 
 log = logging.getLogger("perdure")
 
@@ -48,7 +48,7 @@ class Budgets(dict[tuple[str, int], Budget]):
     """The budgets of one worker, by step and size; there is one from the step's first retry on."""
 
     def wait(
-        self, step: Step[..., object], tried: FailedAttempt, now: int, monotonic: float, chance: Callable[[], float]
+        self, step: AskedStep, tried: FailedAttempt, now: int, monotonic: float, chance: Callable[[], float]
     ) -> float:
         """Seconds by which a retry that is due is put off, 0.0 if it may begin. ``now`` is the store's time.
 
@@ -78,7 +78,7 @@ class Budgets(dict[tuple[str, int], Budget]):
             )
         return wait
 
-    def earned(self, step: Step[..., object]) -> None:
+    def earned(self, step: AskedStep) -> None:
         """An attempt of the step has succeeded."""
         budget = self.get((step.name, step.retry.budget or 0))
         if budget is None:

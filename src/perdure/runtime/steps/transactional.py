@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from perdure.runtime.scheduler import Scheduler
     from perdure.runtime.steps.agent import Agent
     from perdure.runtime.steps.attempt_run import Execution
-    from perdure.turns.ask import Ask
 
 log = logging.getLogger("perdure")
 
@@ -188,7 +187,7 @@ class Notary:
         else:
             activation = execution.activation
             if not self._agent.silenced(execution):
-                activation.in_flight.pop((execution.ask.name, execution.ask.place), None)
+                activation.steps.end(execution.ask.slot)
                 self._agent.succeeded(execution.ask)
             if kept.verdict is PactVerdict.REFUSED:
                 self._agent.telemetry.counters["commits_refused"] += 1
@@ -214,9 +213,9 @@ class Notary:
 
     def _tell(self, activation: Activation, message: Message | None) -> None:
         """Let the process hear its result, which lies in its inbox: at once, if it is the next that is to be heard."""
-        if activation.unheard or message is None or message.number > activation.heard + 1:
-            activation.unheard = activation.unheard or -1
-            self._scheduler.unheard(activation)
+        inbox = activation.inbox
+        if inbox.unheard or message is None or message.number > inbox.heard + 1:
+            self._scheduler.await_messages(activation)
         else:
             self._scheduler.heard(activation, [message])
 
@@ -231,20 +230,6 @@ class Notary:
             await asyncio.wait(self._tasks, timeout=2 * limits.TRANSACTION_GRACE_SECONDS)
         if self._pacts is not None:
             await self._pacts.close()
-
-
-def awaited(activation: Activation, message: Message) -> Ask[Any] | None:
-    """The step whose result this message is, if the code still waits for it; raises HistoryMisfit.
-
-    It does if the code has changed meanwhile, and waits for that step with other arguments.
-    """
-    origin = pact.origin_of(message)
-    ask = None if origin is None else activation.loop.open.get((message.name, origin.place))
-    if origin is None or ask is None or pact.result_id(activation.idempotency_key(ask)) != message.id:
-        return None
-    if origin.digest != ask.digest.hex():
-        activation.loop.step_done(ask.place, ask.name, bytes.fromhex(origin.digest), message.payload)
-    return ask
 
 
 def _nothing() -> None:

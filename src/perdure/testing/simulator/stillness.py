@@ -118,8 +118,7 @@ class Stillness:
             return
         for node in self._cluster.workers:
             worker = None if node.engine is None or node.life is not owner else node.engine.worker
-            held = None if worker is None else worker.scheduler.hand.get(process.id)
-            if held is not None and held.rests_for_nothing:
+            if worker is not None and worker.scheduler.rests_for_nothing(process.id):
                 self._broken(
                     process, f"{owner.name} has had it in hand for longer than a lease, and it waits for nothing"
                 )

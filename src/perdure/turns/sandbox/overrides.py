@@ -26,7 +26,7 @@ from perdure.turns.sandbox import audit, loop_bound
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from perdure.turns.loop import TurnLoop
+    from perdure.turns.asking import AskingLoop
 
 Answer = Callable[..., Any]
 """What is called in a turn instead: with the turn loop, then the call's own arguments."""
@@ -63,11 +63,6 @@ class Gate:
 
 def _function(module: str, name: str) -> Any:
     return getattr(import_module(module), name)
-
-
-def chance(seed: bytes) -> random.Random:
-    """A source of chance that gives the same numbers for the same seed."""
-    return random.Random(seed)
 
 
 def build() -> None:
@@ -125,7 +120,7 @@ def _gate_time() -> None:
 def _calendar(name: str, place: int) -> Answer:
     function = getattr(time, name)
 
-    def answer(loop: TurnLoop, *args: Any) -> Any:
+    def answer(loop: AskingLoop, *args: Any) -> Any:
         if len(args) <= place or args[place] is None:
             seconds = loop.now / 1_000_000
             fields = name in ("strftime", "asctime")
@@ -172,7 +167,7 @@ def _from_the_seed(name: str) -> Answer:
 
 
 def _refusal(text: str) -> Answer:
-    def refuse(loop: TurnLoop, *args: Any, **kwargs: Any) -> Any:
+    def refuse(loop: AskingLoop, *args: Any, **kwargs: Any) -> Any:
         raise WorkflowMisuse(f"{text} What must use the machine itself belongs in a step.")
 
     return refuse
@@ -210,7 +205,7 @@ def _number_gathers() -> None:
         def __init__(self, children: Any, *, loop: Any) -> None:
             super().__init__(children, loop=loop)
             if isinstance(loop, ClosedLoop):
-                turn = cast("TurnLoop", loop)
+                turn = cast("AskingLoop", loop)
                 self.number = turn.numbers = turn.numbers + 1
 
         def __hash__(self) -> int:
@@ -224,7 +219,7 @@ def _order_completions() -> None:
     """Let ``as_completed`` start its coroutines in their order; asyncio itself puts them into a set, by address."""
     plain = asyncio.as_completed
 
-    def answer(loop: TurnLoop, fs: Any, *, timeout: float | None = None) -> Any:
+    def answer(loop: AskingLoop, fs: Any, *, timeout: float | None = None) -> Any:
         if not (asyncio.isfuture(fs) or asyncio.iscoroutine(fs)):
             fs = [asyncio.ensure_future(one) for one in dict.fromkeys(fs)]
         return plain(fs, timeout=timeout)

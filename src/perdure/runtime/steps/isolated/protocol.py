@@ -6,16 +6,16 @@ Arguments, results and progress travel as the payloads that they are: no pickle,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import Raw, Struct, json
 
 from perdure import limits
 from perdure.authoring.attempt import Attempt
-from perdure.authoring.step import Step
 from perdure.kernel import payload
 from perdure.kernel.failure import Failure
 from perdure.kernel.stored import MALFORMED
+from perdure.turns.ask import AskedStep
 
 T = TypeVar("T")
 FRAME_BYTES = 32 * 1024 * 1024
@@ -76,7 +76,7 @@ _order: Callable[[bytes], Order] = json.Decoder(Order).decode
 _said: Callable[[bytes], Said] = json.Decoder(Ready | Begun | Beat | Done | Failed).decode
 
 
-def order(step: Step[Any, Any], args: bytes, attempt: Attempt) -> bytes:
+def order(step: AskedStep, args: bytes, attempt: Attempt) -> bytes:
     """The message that orders an attempt."""
     confined = step.hard
     if confined is None:

@@ -1,0 +1,211 @@
+"""The open steps of one process in memory: asked for, released, under way, or waiting for another attempt."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Container, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol, TypeAlias
+
+from msgspec import json
+
+from perdure.kernel.retry import FailedAttempt
+from perdure.kernel.undo import undoes
+from perdure.turns.ask import Ask
+
+Slot: TypeAlias = tuple[str, str]
+"""A step's identity in its process: its name and its place."""
+
+NOTHING: Any = MappingProxyType({})
+"""Stands in for a dict until there is something to keep: thousands of processes are in memory at once."""
+
+
+class Running(Protocol):
+    """An attempt of a step that is under way, as its process sees it. ``started`` is 0.0 until it really begins."""
+
+    started: float
+
+    def stop(self) -> None:
+        """Silence it and cancel it."""
+
+    def told(self) -> dict[str, Any]:
+        """What the row shows of it."""
+
+    def held_up(self) -> Callable[[], bool] | None:
+        """What tells whether it still cannot begin, if it waits for a shortage to end."""
+
+
+class OpenSteps:
+    """``asked`` wait for the commit of the turn that asked for them; that of those ``releasing`` is written, or nearly.
+
+    ``in_flight`` are the attempts under way. ``attempts`` are the last failed ones, ``retries`` the timers of the next
+    ones, ``reported`` is what earlier attempts of open steps have reported. ``origins`` are the runs in which steps
+    were first asked for, where that was not always the present one. ``inherited`` are the steps that were open when a
+    worker died with the process: None if none died, or once that has been forgotten. ``remembers`` says that there
+    may be something to forget when a step is answered.
+    """
+
+    __slots__ = (
+        "asked", "attempts", "in_flight", "inherited", "origins", "releasing", "remembers", "reported", "retries",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.asked: list[Ask[Any]] = []
+        self.releasing: list[Ask[Any]] = []
+        self.in_flight: dict[Slot, Running] = {}
+        self.attempts: dict[Slot, FailedAttempt] = NOTHING
+        self.retries: dict[Slot, asyncio.TimerHandle] = NOTHING
+        self.reported: dict[str, Any] = NOTHING
+        self.origins: dict[Slot, int] | None = None
+        self.inherited: set[Slot] | None = None
+        self.remembers = False
+
+    # -- from the asking to the attempt ----------------------------------------------------------------------------
+
+    def ask(self, asks: list[Ask[Any]], run: int) -> None:
+        """A turn of that run has asked for these."""
+        if self.origins is not None:
+            for ask in asks:
+                self.origins.setdefault(ask.slot, run)
+        self.asked += asks
+
+    def ask_again(self, ask: Ask[Any]) -> None:
+        """Another attempt may begin as soon as the failure of the last one is written."""
+        self.asked.append(ask)
+
+    def expect(self) -> None:
+        """What was asked for waits for the commit that is being written, with what could not be released before."""
+        if self.releasing:
+            self.releasing += self.asked
+        else:
+            self.releasing = self.asked
+        self.asked = []
+
+    def release(self) -> list[Ask[Any]]:
+        """Take what may begin now."""
+        released, self.releasing = self.releasing, []
+        return released
+
+    def begin(self, slot: Slot, attempt: Running) -> None:
+        """An attempt is under way from now on."""
+        self.in_flight[slot] = attempt
+
+    def end(self, slot: Slot) -> None:
+        """No attempt of the step is under way any more."""
+        self.in_flight.pop(slot, None)
+
+    def take_back(self, dropped: Iterable[Ask[Any]], open: Container[Slot]) -> None:
+        """The code wants these no more: what is under way is stopped."""
+        for ask in dropped:
+            attempt = self.in_flight.pop(ask.slot, None)
+            if attempt is not None:
+                attempt.stop()
+            if self.remembers:
+                self.forget(ask)
+        self.asked = [ask for ask in self.asked if ask.slot in open]
+        self.releasing = [ask for ask in self.releasing if ask.slot in open]
+
+    def stop(self) -> None:
+        """Stop all that is under way, and the timers of the next attempts."""
+        if self.in_flight:
+            for attempt in list(self.in_flight.values()):
+                attempt.stop()
+            self.in_flight.clear()
+        if self.retries:
+            for retry in self.retries.values():
+                retry.cancel()
+            self.retries = NOTHING
+
+    # -- from one attempt to the next ------------------------------------------------------------------------------
+
+    def tried(self, slot: Slot, failed: FailedAttempt) -> None:
+        """Keep what is known of a step's last failed attempt."""
+        if self.attempts is NOTHING:
+            self.attempts = {}
+        self.attempts[slot] = failed
+        self.remembers = True
+
+    def wait(self, slot: Slot, retry: asyncio.TimerHandle) -> None:
+        """Keep the timer of a step's next attempt."""
+        if self.retries is NOTHING:
+            self.retries = {}
+        self.retries[slot] = retry
+        self.remembers = True
+
+    def waited(self, slot: Slot) -> None:
+        """That timer has rung."""
+        self.retries.pop(slot, None)
+
+    def keep(self, ask: Ask[Any], attempt: Running) -> None:
+        """Keep what an attempt that has failed reported last, for the next one."""
+        told = attempt.told()
+        if told["reported"] is not None:
+            if self.reported is NOTHING:
+                self.reported = {}
+            self.reported[f"{ask.name}:{ask.place}"] = told
+            self.remembers = True
+
+    def forget(self, ask: Ask[Any]) -> None:
+        """Let go of everything kept for a step that has been answered or dropped."""
+        slot = ask.slot
+        if slot in self.attempts:
+            del self.attempts[slot]
+        if slot in self.retries:
+            self.retries.pop(slot).cancel()
+        if self.inherited:
+            self.inherited.discard(slot)
+        if self.reported:
+            self.reported.pop(f"{ask.name}:{ask.place}", None)
+
+    def last_progress(self, ask: Ask[Any]) -> Any:
+        """What an earlier attempt of the step reported, here or in the hands of another worker."""
+        return self.reported.get(f"{ask.name}:{ask.place}", NOTHING).get("reported")
+
+    def progress(self) -> bytes | None:
+        """What the steps that are open have reported, as the row shows it to people and to the next attempt."""
+        told = dict(self.reported)
+        for (name, place), attempt in self.in_flight.items():
+            told[f"{name}:{place}"] = attempt.told()
+        return json.encode(told) if told else None
+
+    # -- over several runs and workers -----------------------------------------------------------------------------
+
+    def first_run(self, slot: Slot, run: int) -> int:
+        """The run in which the code first came to this place; ``run`` is the present one."""
+        return run if self.origins is None else self.origins.get(slot, run)
+
+    def stamp(self, origins: Mapping[Slot, int]) -> None:
+        """Note in which runs these were first asked for (rule 21), unless that is known."""
+        known = self.origins or {}
+        for slot, run in origins.items():
+            known.setdefault(slot, run)
+        self.origins = known
+
+    def resume(self) -> None:
+        """A person has let the process go on: undos have all their attempts again."""
+        self.attempts = {slot: tried for slot, tried in self.attempts.items() if undoes(slot[1]) is None}
+
+    def replayed(self, asks: list[Ask[Any]], open: Container[Slot], reported: Mapping[str, Any]) -> None:
+        """A replay has ended: these wait to be run, and ``reported`` is what the row shows of open steps."""
+        self.asked = asks
+        self.attempts = {slot: tried for slot, tried in self.attempts.items() if slot in open}
+        self.reported = dict(reported) if reported else NOTHING
+        self.remembers = bool(self.attempts or self.reported)
+
+    @property
+    def cleared(self) -> bool:
+        """Whether all that was open at the deaths of workers has ended: then these deaths are forgotten (rule 13)."""
+        return self.inherited is not None and not self.inherited
+
+    def inherit(self) -> None:
+        """Workers have died with the process: what waits to be run was open then."""
+        self.inherited = {ask.slot for ask in self.asked}
+        self.remembers = True
+
+    def forget_deaths(self) -> None:
+        """A commit forgets the deaths."""
+        self.inherited = None
+
+    def recall_deaths(self) -> None:
+        """That commit was not applied: the next one forgets them."""
+        self.inherited = set()

@@ -1,0 +1,60 @@
+"""What the code of a process shows of itself goes into its history, each once: patches, published values, attributes.
+
+All of it is written with the turn in which the code has shown it, before anything that follows from it is released.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import json
+from msgspec.structs import replace
+
+from perdure.kernel.event import SHOWN, EventType
+from perdure.kernel.patch import Taken
+from perdure.kernel.process import merged, missing
+
+if TYPE_CHECKING:
+    from perdure.kernel.commit import Commit
+    from perdure.kernel.process import Process
+    from perdure.runtime.instance import Activation
+
+
+def note_patches(instance: Activation) -> None:
+    """Write down the patches just taken."""
+    patches = instance.loop.patches
+    if patches is None:
+        return
+    for name in patches.take_fresh():
+        instance.note(EventType.PATCHED, instance.at, Taken(instance.turns).encode(), name=name)
+
+
+def note(instance: Activation) -> None:
+    """Write down the values and attributes that the code has just shown, but for what the history holds already."""
+    publications = instance.loop.publications
+    if publications is None:
+        return
+    for one in publications.take_fresh():
+        instance.note(one.type, instance.at, one.payload, name=one.name, place=one.place, digest=one.digest)
+    if publications.untold:
+        known = merged(instance.process.attributes, publications.told)
+        news = missing(known, publications.take_untold())
+        if news:
+            merged(known, news)  # too many for the row: a person must see it before anything is written
+            instance.note(EventType.ATTRIBUTES_SET, instance.at, json.encode(news))
+
+
+def shown(instance: Activation, process: Process) -> Process:
+    """The row with the attributes that the code has set; raises PayloadTooLarge if they are too many by now."""
+    publications = instance.loop.publications
+    if publications is None or not publications.attributes:
+        return process
+    if not missing(process.attributes, publications.attributes):
+        return process
+    return replace(process, attributes=merged(process.attributes, publications.attributes))
+
+
+def told(commit: Commit, before: Process) -> Commit:
+    """The commit, marked with what of it others wait for."""
+    published = any(event.type in SHOWN for event in commit.events)
+    return replace(commit, attributes_set=commit.after.attributes != before.attributes, published=published)

@@ -1,0 +1,192 @@
+"""A turn: what has come in is recorded and delivered, the code runs until it waits, and its outputs are gathered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure import limits
+from perdure.kernel import message as messages
+from perdure.kernel.child import ANSWERS, ORDERS
+from perdure.kernel.command import until_of
+from perdure.kernel.event import EventType
+from perdure.kernel.failure import Failure
+from perdure.kernel.message import Message, MessageType, Waiting
+from perdure.runtime import compensation, published
+from perdure.runtime.inbox import Found
+from perdure.runtime.instance import Activation
+from perdure.turns.asking import Outputs
+from perdure.turns.loop import Ask
+from perdure.turns.saga import UndoAsk
+
+_COMPLETED, _MESSAGE = EventType.STEP_COMPLETED, EventType.MESSAGE_RECEIVED
+
+
+def begin(instance: Activation, input: bytes = b"") -> None:
+    """Run the first turn at the opening time of the run; ``input`` is its own, if the process opened it itself."""
+    args, kwargs = instance.workflow.shape.decode(input or instance.process.input)
+    instance.loop.begin(instance.workflow.function, args, kwargs, instance.workflow.shape)
+    instance.loop.run(instance.at)
+
+
+def run(instance: Activation, now: int) -> None:
+    """Run one turn: the timers that are due, then what has come in, as events; then the code until it waits."""
+    loop = instance.loop
+    if now < instance.at:
+        now = instance.at
+    before = instance.number
+    due = loop.due_timers(now) if loop.timers.open else ()
+    inputs = instance.begin_turn(now, due)
+    if due:
+        for _, place in due:
+            loop.timer_fired(place)
+    for type, subject, payload in inputs:
+        if type is _MESSAGE:
+            _receive(instance, subject)
+        elif subject.slot in loop.open:
+            _answer(instance, type, subject, payload)
+    if instance.number == before:
+        instance.void_turn()
+        return
+    loop.run(now)
+    if loop.received:
+        for number, name in loop.take_received():
+            _record_letter(instance, number, name)
+
+
+def gather(instance: Activation) -> None:
+    """Collect what the code has asked for in a turn, and let go of what it no longer wants."""
+    loop = instance.loop
+    if loop.patches is not None:
+        published.note_patches(instance)
+    if loop.publications is not None:
+        published.note(instance)
+    if loop.saga is not None:
+        compensation.note_owed(instance)
+    asks, outputs = loop.take_outputs()
+    if asks:
+        instance.steps.ask(asks, instance.process.run)
+    if outputs is not None or (instance.outbox is not None and loop.finished):
+        _gather_others(instance, outputs or Outputs())
+
+
+def _gather_others(instance: Activation, outputs: Outputs) -> None:
+    finished = instance.outbox is not None and instance.loop.finished
+    if outputs.away or outputs.stops or outputs.posts or finished:
+        instance.outward().gather(instance, outputs)
+    if outputs.dropped:
+        for ask in outputs.dropped:
+            if ask.step.away:
+                instance.outward().dropped(ask)
+        instance.steps.take_back(outputs.dropped, instance.loop.open)
+
+
+# -- what comes in -------------------------------------------------------------------------------------------------
+
+
+def _answer(instance: Activation, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
+    instance.record(type, ask.place, ask.name, payload, ask.digest)
+    if instance.steps.remembers:
+        instance.steps.forget(ask)
+    if type is _COMPLETED:
+        instance.loop.step_done(ask.place, ask.name, ask.digest, payload)
+    else:
+        instance.loop.step_failed(ask.place, ask.name, ask.digest, payload)
+
+
+def _receive(instance: Activation, message: Message) -> None:
+    if message.type in ANSWERS:
+        ask = None if message.sender is None else _awaited(instance, message)
+        _deliver_answer(instance, _of_a_child(instance, message) if ask is None else ask, message)
+    elif message.type not in ORDERS:
+        _receive_letter(instance, message)
+    elif message.number <= instance.inbox.void:  # it was meant for an earlier run
+        _deliver_answer(instance, None, message)
+    else:
+        instance.inbox.bound(until_of(message))
+        _record_letter(instance, message.number, message.name)
+        instance.loop.message(message.type, message.name, message.payload, message.number)
+
+
+def _awaited(instance: Activation, message: Message) -> Ask[Any] | None:
+    """The transactional step whose result this message is, if the code still waits for it; raises HistoryMisfit.
+
+    It does if the code has changed meanwhile, and waits for that step with other arguments.
+    """
+    origin = messages.origin_of(message)
+    ask = None if origin is None else instance.loop.open.get((message.name, origin.place))
+    if origin is None or ask is None or messages.result_id(instance.idempotency_key(ask)) != message.id:
+        return None
+    if origin.digest != ask.digest.hex():
+        instance.loop.step_done(ask.place, ask.name, bytes.fromhex(origin.digest), message.payload)
+    return ask
+
+
+def _of_a_child(instance: Activation, message: Message) -> Ask[Any] | None:
+    """The child or queued step that a message answers, if the code still waits for it.
+
+    Of an undo that has failed the code hears nothing: it has given up.
+    """
+    ask = instance.outward().take(message, instance.loop, instance.at)
+    if isinstance(ask, UndoAsk) and message.type is not MessageType.RESULT:
+        compensation.gave_up(instance, ask, Failure.decode(message.payload), instance.at)
+        return None
+    return ask
+
+
+def _deliver_answer(instance: Activation, ask: Ask[Any] | None, message: Message) -> None:
+    """Deliver an answer, whose payload stays in the inbox; or note that nobody waits for it."""
+    if ask is None:
+        instance.note(EventType.ANSWER_IGNORED, instance.at, None, name=message.name, message=message.number)
+    else:
+        type = EventType.STEP_COMPLETED if message.type is MessageType.RESULT else EventType.STEP_FAILED
+        instance.record(type, ask.place, ask.name, None, ask.digest, message.number)
+        if instance.steps.remembers:
+            instance.steps.forget(ask)
+        instance.loop.child_ended(ask.place, ask.name, ask.digest, message.type, message.payload)
+    instance.inbox.consume(message.number, instance.number)
+
+
+# -- letters -------------------------------------------------------------------------------------------------------
+
+
+def _receive_letter(instance: Activation, message: Message) -> None:
+    """Hand a letter to the code that awaits it, or leave it in the inbox; a few are kept in memory too."""
+    box = instance.loop.mailbox(message.name)
+    number = message.number
+    awaited = box.awaited
+    if instance.inbox.see(number) and (box.more or not (awaited or box.room)):
+        box.leave(number)
+        instance.inbox.leave(number, instance.process)
+        return
+    if awaited:
+        _record_letter(instance, number, message.name)
+    else:
+        instance.inbox.leave(number, instance.process)
+    instance.loop.message(message.type, message.name, message.payload, number, recorded=awaited)
+
+
+def _record_letter(instance: Activation, number: int, name: str) -> None:
+    """Record that the code has received a letter, whose payload stays in the inbox."""
+    instance.record(_MESSAGE, "", name, None, None, number)
+    instance.inbox.received(number, instance.number, instance.at)
+
+
+def wanted(instance: Activation) -> list[Waiting]:
+    """The letters that are to be read before the next turn, since somebody waits for them."""
+    return instance.inbox.wanted(instance.process, instance.loop.mailboxes.values())
+
+
+def must_fetch(instance: Activation) -> bool:
+    """Whether somebody waits for letters that are in the store: then nothing goes on before they were read."""
+    return instance.inbox.fetch(wanted(instance))
+
+
+def fetched(instance: Activation, found: Found) -> None:
+    """Letters were read that waited in the store: the next turn hears them first."""
+    asked, letters = found
+    for one in asked:
+        mine = [letter for letter in letters if letter.name == one.name]
+        whole = len(mine) < one.most and sum(len(letter.payload) for letter in mine) < limits.BATCH_BYTES // 2
+        last = mine[-1].number if mine and not whole else one.upto
+        instance.loop.mailbox(one.name).read(one.most, last)
+    instance.fetched(letters)

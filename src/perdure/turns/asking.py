@@ -1,0 +1,213 @@
+"""An asking loop: what workflow code asks for from inside a turn, and what of it was not taken yet.
+
+Steps, children, signals and the ends of children are outputs: whoever runs the turns takes them after each turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from perdure.kernel import payload as payloads
+from perdure.turns import saga
+from perdure.turns.ask import Ask, promised, when_resolved
+from perdure.turns.bare_loop import BareLoop, TurnTask, current_task
+from perdure.turns.mailbox import Mailbox
+
+if TYPE_CHECKING:
+    from perdure.kernel.payload import CallShape
+    from perdure.turns.ask import AskedStep
+    from perdure.turns.patches import Patches
+    from perdure.turns.publication import Publications
+
+
+class Post(Struct, frozen=True, gc=False):
+    """A signal that the code wants sent: from which place, to whom (an id), with what."""
+
+    place: str
+    target: bytes
+    name: str
+    payload: bytes
+    key: str | None
+
+
+class Outputs:
+    """What the code has asked for, besides the steps that are run here.
+
+    ``away`` are children and queued steps, ``dropped`` the asks that it took back, ``stops`` the children that are to
+    end, and ``posts`` the signals that it sends.
+    """
+
+    __slots__ = ("away", "dropped", "posts", "stops")
+
+    def __init__(self) -> None:
+        self.away: list[Ask[Any]] = []
+        self.dropped: list[Ask[Any]] = []
+        self.stops: list[Ask[Any]] = []
+        self.posts: list[Post] = []
+
+
+class AskingLoop(BareLoop):
+    """The part of the turn loop that steps, children and the verbs of a turn use.
+
+    ``open`` holds every ask not yet answered, by (name, place), and ``stopping`` those that were asked to end.
+    ``state`` is what the code last gave to ``set_state``, as a payload. ``finished`` says that the workflow and all its
+    tasks have ended. ``runs`` counts turns, ``saga`` holds what there is to undo, and ``shape`` checks the result.
+    ``publications`` are what the code shows of itself, ``patches`` which ways it has taken. ``received`` are numbers and
+    names of the letters that the code has taken and the history does not have yet; up to the number ``backlog`` letters
+    may wait in the store. While a history is replayed, ``past`` is the number of the recorded turn,
+    if there is one, and ``fired`` are the places of the recorded timers.
+    """
+
+    __slots__ = (
+        "_asks", "_chance", "_outputs", "backlog", "finished", "fired",
+        "mailboxes", "open", "past", "patches", "publications", "received", "runs", "saga", "seed", "shape", "state", "stopping",
+    )  # fmt: skip
+
+    def __init__(self, process_id: bytes, seed: bytes, backlog: int = 0) -> None:
+        super().__init__(process_id)
+        self.seed = seed
+        self._asks: list[Ask[Any]] = []
+        self._outputs: Outputs | None = None
+        self.received: list[tuple[int, str]] = []
+        self.stopping: set[tuple[str, str]] = set()
+        self.open: dict[tuple[str, str], Ask[Any]] = {}
+        self.mailboxes: dict[str, Mailbox] = {}
+        self.state: bytes | None = None
+        self.finished = False
+        self.runs = 0
+        self.saga: saga.Whole | None = None
+        self.shape: CallShape | None = None
+        self.backlog = backlog
+        self.fired: frozenset[str] | None = None
+        self.past: int | None = None
+        self.patches: Patches | None = None
+        self.publications: Publications | None = None
+        self._chance: Random | None = None
+
+    # -- what whoever runs the turns takes ---------------------------------------------------------------------------
+
+    def take_outputs(self) -> tuple[list[Ask[Any]], Outputs | None]:
+        """Take what the code has asked for since the last time: steps to be run here, and all else, if there is any."""
+        asks, self._asks = self._asks, []
+        outputs = self._outputs
+        if outputs is not None:
+            self._outputs = None
+        return asks, outputs
+
+    def _others(self) -> Outputs:
+        """What was asked for besides steps; made when there is something."""
+        if self._outputs is None:
+            self._outputs = Outputs()
+        return self._outputs
+
+    def take_received(self) -> list[tuple[int, str]]:
+        """Take the letters that the code has received since the last time."""
+        received, self.received = self.received, []
+        return received
+
+    # -- what steps and in-turn functions use --------------------------------------------------------------------------
+
+    def ask(self, step: AskedStep, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ask[Any]:
+        """Ask for a step from the place where the code is now; raises InvalidInput for unfit arguments."""
+        task = current_task(self)
+        if type(task) is not TurnTask:
+            if self.dead:
+                return self._void(step)
+            task = self.asker(task)
+        name = step.name
+        counts = task.counts
+        counts[name] = count = counts.get(name, 0) + 1
+        ask: Ask[Any] = Ask(loop=self)  # type: ignore[arg-type]
+        ask.step = step
+        ask.name = name
+        ask.place = place = task.prefix + str(count)
+        ask.slot = slot = (name, place)
+        ask.number = self.numbers = self.numbers + 1
+        ask.raw = b""
+        shape = step.shape
+        try:
+            ask.raw, ask.args, ask.kwargs = shape.copy(args, kwargs)
+        except ValueError:
+            ask.args, ask.kwargs, waits = promised(args, kwargs)
+            if not waits:
+                raise
+            when_resolved(ask, waits)
+            return ask
+        ask.digest = payloads.digest(ask.raw)
+        self.open[slot] = ask
+        (self._others().away if step.away else self._asks).append(ask)
+        if step.undo is not None:
+            saga.owe(self, ask, step.undo)
+        return ask
+
+    def _void(self, step: AskedStep) -> Ask[Any]:
+        """What the dead get for asking: nothing, ever."""
+        ask: Ask[Any] = Ask(loop=self)  # type: ignore[arg-type]
+        ask.step, ask.name, ask.place, ask.number, ask.raw = step, step.name, "", 0, b""
+        ask.slot = step.name, ""
+        return ask
+
+    def put(self, ask: Ask[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Ask for a step whose promised arguments are known now; raises InvalidInput if they are unfit."""
+        shape = ask.step.shape
+        ask.raw, ask.args, ask.kwargs = shape.copy(args, kwargs)
+        ask.digest = payloads.digest(ask.raw)
+        self.open[ask.slot] = ask
+        (self._others().away if ask.step.away else self._asks).append(ask)
+        if ask.step.undo is not None:
+            saga.owe(self, ask, ask.step.undo)
+
+    def ask_for_undo(self, undo: Ask[Any]) -> None:
+        """Ask for the step that undoes another one: it is run here, or waits here until it may be queued."""
+        self.open[undo.slot] = undo
+        self._asks.append(undo)
+
+    def take_back(self, ask: Ask[Any]) -> None:
+        """Note that the code has cancelled an ask; one cancelled in the turn that made it was never asked for."""
+        if self.open.pop(ask.slot, None) is None:
+            return
+        others = self._others()
+        for new in (self._asks, others.away):
+            if ask in new:
+                new.remove(ask)
+                if ask.step.undo is not None:
+                    saga.never_began(self, ask)
+                return
+        others.dropped.append(ask)
+
+    def ask_to_end(self, ask: Ask[Any]) -> bool:
+        """Ask a child to end, once; whoever awaits it is cancelled when it has. False: there is nobody to be asked."""
+        slot = ask.slot
+        if self.dead or self.finished or slot not in self.open or ask in self._others().away:
+            return False
+        if slot not in self.stopping:
+            self.stopping.add(slot)
+            self._others().stops.append(ask)
+        return True
+
+    def send(self, post: Post) -> None:
+        """Send a signal with the commit of this turn; what a dead process sends is void."""
+        if not self.dead:
+            self._others().posts.append(post)
+
+    def receive(self, number: int, name: str) -> None:
+        """Note that the code has received a letter of which the history does not know yet."""
+        self.received.append((number, name))
+
+    def mailbox(self, name: str) -> Mailbox:
+        """The mailbox of the signals of that name."""
+        box = self.mailboxes.get(name)
+        if box is None:
+            box = self.mailboxes[name] = Mailbox(name, self.backlog)
+        return box
+
+    @property
+    def chance(self) -> Random:
+        """The process's own source of chance, made from its seed."""
+        if self._chance is None:
+            self._chance = Random(self.seed)
+        return self._chance
