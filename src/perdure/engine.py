@@ -24,6 +24,7 @@ from perdure.kernel.process import Process
 from perdure.logs import log
 from perdure.runtime.committer import Committer
 from perdure.runtime.pace import Pace
+from perdure.runtime.parts import Incarnation, WorkerParts
 from perdure.runtime.store_time import StoreTime
 from perdure.runtime.worker import Worker
 from perdure.store.backend import sealed, store_for
@@ -82,8 +83,9 @@ class Engine(Client):
             what = "codecs were" if codecs else "an offload was"
             log.warning("%s given by hand: a suspect that runs alone finds such things only by %s", what, settings.SEAL)
         store = sealed(store or store_for(url, self.machine), codecs or (), offload)
-        self.committer = Committer(store, self.machine, self.telemetry)
-        super().__init__(store, self.committer, registry, self.machine)
+        self._time = StoreTime(self.machine)
+        self.committer = Committer(store, self._time, self.machine, self.telemetry)
+        super().__init__(store, self.committer, registry, self.machine, _OwnWorker(self))
         self.worker: Worker | None = None
         self._work = work
         self._alone = alone
@@ -123,20 +125,15 @@ class Engine(Client):
         self.committer.open()
         self.results.open()
         if self._work:
-            time = StoreTime(self.machine)
+            self._time.forget()
             sent = self.machine.monotonic()
-            time.heard(await self.store.now(), sent)
-            self.committer.heard = time.heard
-            self.worker = Worker(
-                self.store, self.registry, self.committer, time, self.machine, self.telemetry, self.pace,
-                alone=self._alone,
+            self._time.heard(await self.store.now(), sent)
+            parts = WorkerParts(
+                Incarnation(self.machine.new_id()), self.store, self.registry, self.committer, self._time, self.machine,
+                self.telemetry, self.pace, self._alone,
             )  # fmt: skip
-            self.worker.on_end(self.results.ended, self.results.parted)
+            self.worker = Worker(parts, self.results)
             await self.worker.start()
-            self.eager = self._start_here
-            self.in_hand = self.worker.scheduler.hand.__contains__
-            self.sent = self._sent
-            self.taken = self._taken
         self._unwatch = self.store.watch(self._heard)
 
     async def close(self, seconds: float | None = None) -> None:
@@ -155,7 +152,6 @@ class Engine(Client):
         self._unwatch()
         worker, self.worker = self.worker, None
         self._draining = worker
-        self.eager = lambda process, workflow, messages: None
         try:
             if worker is not None:
                 await worker.stop(self.pace.stop_seconds if seconds is None else seconds)
@@ -212,32 +208,6 @@ class Engine(Client):
 
     # -- between client and worker -------------------------------------------------------------------------------
 
-    def _start_here(
-        self, process: Process, workflow: Workflow[Any, Any], messages: tuple[Message, ...]
-    ) -> asyncio.Future[StartAnswer] | None:
-        """Start a process as owned by our own worker, if it has room: no claim, no wake-up."""
-        worker = self.worker
-        if worker is None or worker.scheduler.draining or worker.busy >= self.pace.in_flight or self._alone:
-            return None
-        if worker.shortages.active and not worker.has_room(process.kind):
-            return None
-        future: asyncio.Future[StartAnswer] = self._loop.create_future()
-        worker.scheduler.start(process, workflow, to_future(future), messages)
-        return future
-
-    def _sent(self, answer: SendAnswer) -> None:
-        worker = self.worker
-        if worker is not None:
-            worker.sent(answer.process, answer.owner)
-
-    def _taken(self, id: bytes, token: int | None) -> None:
-        """A forcing command of ours took a row: drop it here at once, without waiting for the fence."""
-        worker = self.worker
-        if worker is None:
-            return
-        worker.taken(id, token)
-        worker.hint()
-
     def _heard(self, news: News) -> None:
         worker = self.worker
         if worker is not None and (news.some_due or news.told):
@@ -250,3 +220,39 @@ class Engine(Client):
             self.results.named(news.ended)
         if worker is not None and news.kinds:
             worker.intake.named(news.kinds, news.due)
+
+
+class _OwnWorker:
+    """The worker of an engine, as its client uses it: see LocalWorker. While there is none it takes nothing."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def start(
+        self, process: Process, workflow: Workflow[Any, Any], messages: tuple[Message, ...]
+    ) -> asyncio.Future[StartAnswer] | None:
+        """Start a process as owned by our own worker, if it has room: no claim, no wake-up."""
+        worker = self._engine.worker
+        if worker is None or not worker.takes(process.kind):
+            return None
+        future: asyncio.Future[StartAnswer] = self._engine._loop.create_future()
+        worker.scheduler.eager.start(process, workflow, to_future(future), messages)
+        return future
+
+    def holds(self, process: bytes) -> bool:
+        """See LocalWorker."""
+        worker = self._engine.worker
+        return worker is not None and process in worker.scheduler.hand
+
+    def sent(self, answer: SendAnswer) -> None:
+        """If we hold the process it hears at once, if nobody does it is due."""
+        worker = self._engine.worker
+        if worker is not None:
+            worker.sent(answer.process, answer.owner)
+
+    def taken(self, process: bytes, token: int | None) -> None:
+        """A forcing command of ours took a row: drop it here at once, without waiting for the fence."""
+        worker = self._engine.worker
+        if worker is not None:
+            worker.taken(process, token)
+            worker.hint()

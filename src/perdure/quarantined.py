@@ -76,8 +76,7 @@ async def _work(engine: Engine, stopping: asyncio.Event, stop: Callable[[], None
     assert engine.worker is not None
     try:
         if line is not None:
-            engine.worker.watchdog.sign = signs(line)
-            engine.worker.watchdog.sign()
+            engine.worker.watchdog.sign_by(signs(line))
         ends = [
             asyncio.create_task(engine.worker.until_idle(PATIENCE_SECONDS)),
             asyncio.create_task(stopping.wait()),

@@ -176,7 +176,7 @@ def look(loop: TurnLoop) -> Seen:
         outcome = outcome if failure or loop.cancelled else loop.result_payload().decode()
     timer = loop.next_timer()
     asks, others = loop.take_outputs()
-    seen = Seen(
+    return Seen(
         asked=[(ask.name, ask.place, ask.raw) for ask in asks],
         dropped=[(ask.name, ask.place) for ask in others.dropped] if others else [],
         open=list(loop.open),
@@ -186,7 +186,6 @@ def look(loop: TurnLoop) -> Seen:
         finished=loop.finished,
         outcome=outcome,
     )
-    return seen
 
 
 def lived(

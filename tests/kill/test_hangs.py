@@ -16,7 +16,7 @@ from perdure.engine import Engine
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.process import Process, Status
-from perdure.runtime.watchdog import EXIT_HUNG
+from perdure.runtime.os_process import EXIT_HUNG
 from tests.kill import hangman
 from tests.kill.crime import LIMIT, ROOT, Scene, laws_hold, said
 from tests.kill.hangman import (

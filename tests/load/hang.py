@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perdure.engine import Engine
 from perdure.kernel.process import Status
-from perdure.runtime.watchdog import EXIT_HUNG
+from perdure.runtime.os_process import EXIT_HUNG
 from perdure.store.base import Search
 from tests.load.crew import Crew, crew_on
 from tests.load.loud import parked

@@ -246,9 +246,10 @@ PROCESS = Process(b"1" * 16, "order", None, b"[]", code="1")
 
 def handover(seconds: list[float], mine: Offer, *others: bytes) -> Handover:
     """A handover at a time that the test moves."""
-    scheduler: Any = SimpleNamespace(time=SimpleNamespace(monotonic=lambda: seconds[0]))
+    time = SimpleNamespace(monotonic=lambda: seconds[0])
+    scheduler: Any = SimpleNamespace(parts=SimpleNamespace(time=time), events=SimpleNamespace(offers=lambda: others))
     made = Handover(scheduler)
-    made.offer, made.others = mine, lambda: others
+    made.offer = mine
     return made
 
 

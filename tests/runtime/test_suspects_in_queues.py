@@ -89,7 +89,7 @@ async def test_a_quarantine_worker_does_not_end_while_a_suspect_waits_for_a_plac
     _, shy = await crowded(opened, store_url, 1)
     server, _ = await opened(work=True, workflows=[customer], queues=["till"])
     assert server.worker is not None
-    server.worker.intake.suspects = lambda due, waiting: None
+    server.worker.solitary.wanted = lambda due, waiting: None
     await until(lambda: begun == ["loud"])
     quarantine, _ = await opened(work=True, workflows=[customer], queues=["till"], alone=True)
     worker = quarantine.worker
@@ -108,7 +108,7 @@ async def test_whoever_has_begun_something_of_a_queue_leaves_the_next_free_place
     _, shy = await crowded(opened, store_url, 2)
     server, _ = await opened(work=True, workflows=[customer], queues=["till"])
     assert server.worker is not None
-    server.worker.intake.suspects = lambda due, waiting: None
+    server.worker.solitary.wanted = lambda due, waiting: None
     await until(lambda: begun == ["loud"])
     monkeypatch.setattr(limits, "POLL_SECONDS", 3600.0)
     monkeypatch.setattr(claimer, "SOON_SECONDS", 3600.0)

@@ -163,11 +163,9 @@ async def plant_letter_overlooked(watch: Watch, ward: Ward) -> Planted:
     row, *rows = [await watch.trial.row(one.after.id) for one in going]
     await done(watch, [resting(one, now + LONG, events=(), awaiting="signal stop") for one in rows])
     await done(watch, [resting(row, now + LONG, events=(), awaiting="signal go")])
-    taken: list[bytes] = []
-    ward.undue = taken.extend
 
     async def found() -> bool:
-        return row.id in taken
+        return row.id in ward.events.wanted
 
     return partial(letter_overlooked.sweep, ward, letter_overlooked.Look()), found
 

@@ -138,9 +138,7 @@ async def plant_letter_overlooked(watch: Watch, ward: Ward, plot: Plot) -> Plant
     await plot.planted(await watch.trial.worker("of the first release"))
     await plot.each(lambda row: going_on(row, seen=1, consumed=((1, 0),)))
     await plot.each(lambda row: resting(row, at, events=(), awaiting="signal approval"))
-    taken: set[bytes] = set()
-    ward.undue = taken.update
-    return partial(letter_overlooked.sweep, ward, letter_overlooked.Look()), lambda row: row.id in taken
+    return partial(letter_overlooked.sweep, ward, letter_overlooked.Look()), lambda row: row.id in ward.events.wanted
 
 
 async def plant_finished_long_ago(watch: Watch, ward: Ward, plot: Plot) -> Planted:

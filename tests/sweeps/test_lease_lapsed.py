@@ -56,11 +56,9 @@ async def test_a_lapsed_lease_of_a_hosted_kind_is_left_to_the_claim(watch: Watch
 
 async def test_a_row_that_we_hold_ourselves_is_let_go_at_once(watch: Watch) -> None:
     ward = await watch.ward()
-    taken: list[tuple[bytes, int | None]] = []
-    ward.taken = lambda *one: taken.append(one)
     [row] = await beating(watch)
     await lease_lapsed.sweep(ward)
-    assert taken == [(row.id, row.token + 1)]
+    assert ward.events.takings == [(row.id, row.token + 1)]
 
 
 async def test_two_supervisors_at_once_count_a_lapsed_lease_once(watch: Watch) -> None:

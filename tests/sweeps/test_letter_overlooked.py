@@ -25,9 +25,7 @@ async def of_today(watch: Watch) -> tuple[Ward, list[bytes]]:
     ward = await watch.ward(order)
     for worker in await watch.store.workers():
         await watch.store.retire(worker.id, None, False)
-    taken: list[bytes] = []
-    ward.undue = taken.extend
-    return ward, taken
+    return ward, ward.events.wanted
 
 
 async def enlisted(watch: Watch, name: str, *, schema: int = 0) -> bytes:

@@ -59,12 +59,10 @@ async def test_what_ended_before_its_deadline_stays_as_it_ended(watch: Watch) ->
 
 async def test_a_process_in_our_own_hands_is_let_go_at_once(watch: Watch) -> None:
     ward = await watch.ward()
-    taken: list[tuple[bytes, int | None]] = []
-    ward.taken = lambda *one: taken.append(one)
     row = await watch.trial.started(deadline=await due_in(watch, 5))
     await watch.passed(6)
     await process_overdue.sweep(ward)
-    assert taken == [(row.id, row.token + 1)]
+    assert ward.events.takings == [(row.id, row.token + 1)]
 
 
 async def overdue(watch: Watch, number: int) -> list[Process]:

@@ -72,10 +72,10 @@ async def test_rule_12_nobody_is_judged_right_after_the_store_was_away(watch: Wa
     ward = await watch.ward()
     row = await watch.trial.in_hand(await watch.trial.worker("cut off as we were"))
     await watch.passed(SILENT)
-    ward.steady = lambda: False
+    ward.events.beats_come_through = False
     assert await worker_silent.sweep(ward) == 0
     assert await watch.untouched([row])
-    ward.steady = lambda: True
+    ward.events.beats_come_through = True
     assert await worker_silent.sweep(ward) == 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import pytest
 
@@ -13,7 +13,8 @@ from perdure.errors import StoreUnavailable
 from perdure.kernel.process import Process
 from perdure.kernel.soundness import Finding, unsound
 from perdure.runtime.committer import Committer
-from perdure.runtime.heartbeat import Incarnation
+from perdure.runtime.pace import Pace
+from perdure.runtime.parts import Incarnation, WorkerParts
 from perdure.runtime.store_time import StoreTime
 from perdure.runtime.sweeps.context import Ward
 from perdure.store.base import Overdue, Search
@@ -32,6 +33,28 @@ async def order() -> None:
     """The kind that the suite's rows are of."""
 
 
+class Told:
+    """What sweeps tell the worker: kept, for the test to see. ``steady`` is what its heartbeat says."""
+
+    def __init__(self, found: list[Finding]) -> None:
+        self.findings = found
+        self.takings: list[tuple[bytes, int | None]] = []
+        self.wanted: list[bytes] = []
+        self.beats_come_through = True
+
+    def found(self, finding: Finding) -> None:
+        self.findings.append(finding)
+
+    def taken(self, process: bytes, token: int | None) -> None:
+        self.takings.append((process, token))
+
+    def undue(self, processes: Iterable[bytes]) -> None:
+        self.wanted += processes
+
+    def steady(self) -> bool:
+        return self.beats_come_through
+
+
 class Watch:
     """A trial, and the wards of the supervisors that watch over it; ``found`` is what they reported."""
 
@@ -46,15 +69,14 @@ class Watch:
     async def ward(self, *hosted: object) -> Ward:
         """The ward of one more supervisor, whose worker hosts these workflows."""
         telemetry = Telemetry()
-        committer = Committer(self.store, self.machine, telemetry)
-        committer.open()
         time = StoreTime(self.machine)
-        incarnation = Incarnation(await self.trial.worker("supervising"))
-        ward = Ward(
-            incarnation, self.store, Registry(*hosted), committer, time, self.machine, telemetry,
-            retention=DAY, key_retention=DAY,
+        committer = Committer(self.store, time, self.machine, telemetry)
+        committer.open()
+        parts = WorkerParts(
+            Incarnation(await self.trial.worker("supervising")), self.store, Registry(*hosted), committer, time,
+            self.machine, telemetry, Pace(retention_seconds=DAY, key_retention_seconds=DAY),
         )  # fmt: skip
-        ward.found = self.found.append
+        ward = Ward(parts, Told(self.found))
         # No two workers ever look at the same microsecond.
         time.heard(await self.store.now() + len(self.wards), self.machine.monotonic())
         self.wards.append(ward)

@@ -107,11 +107,10 @@ async def _work(terms: Terms, url: str, registry: Registry, lifeline: int | None
     assert engine.worker is not None
     watchdog = engine.worker.watchdog
     if lifeline is not None:
-        watchdog.sign = signs(lifeline)
+        watchdog.sign_by(signs(lifeline))
     else:  # nobody else would end it if C code kept the interpreter
         fuse = Fuse(terms.patience)
-        watchdog.sign, watchdog.sign_off = fuse.put_off, fuse.take_away
-    watchdog.sign()
+        watchdog.sign_by(fuse.put_off, fuse.take_away)
     _tell_start(engine, terms)
     worn_out = await _until_stopped(engine, stopping)
     closing = asyncio.create_task(engine.close())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar, overload
 
 from perdure import limits
 from perdure.client import validation
+from perdure.client.local_worker import LocalWorker
 from perdure.client.validation import Reference
 from perdure.client.values import HINT_GAP_SECONDS, Values, decoded, ended
 from perdure.clock import Duration
@@ -75,7 +75,7 @@ class Calls(Values):
     """What a client can ask of processes that answer."""
 
     answers: Answers
-    in_hand: Callable[[bytes], bool]
+    local: LocalWorker
 
     @overload
     async def call(
@@ -122,7 +122,7 @@ class Calls(Values):
         call = call_text(name, number)
         hint = self.followers.add(id)
         # Who has it in hand is asked in one breath with the wait: an end that came in between would be told to nobody.
-        end = asyncio.create_task(self.results.wait(id, here=self.in_hand(id)))
+        end = asyncio.create_task(self.results.wait(id, here=self.local.holds(id)))
         end.add_done_callback(partial(ended, hint))
         try:
             answer = await self.answers.find(id, call)

@@ -16,6 +16,7 @@ from perdure.client import validation
 from perdure.client.calls import Answers, Calls
 from perdure.client.clock import Timekeeping
 from perdure.client.handle import Handle
+from perdure.client.local_worker import LocalWorker, NoWorker
 from perdure.client.queues import Queues, standing
 from perdure.client.recovery import Recovery
 from perdure.client.results import SETTLED, Results
@@ -45,7 +46,6 @@ from perdure.kernel.worker import Offer
 from perdure.store.base import Search, Store
 
 Answered = Callable[[Any], None]
-Eager = Callable[[Process, Workflow[Any, Any], tuple[Message, ...]], asyncio.Future[StartAnswer] | None]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,7 +67,9 @@ class Doors(Protocol):
 class Client(Calls):
     """Everything that can be asked of processes from outside; works in a web process that runs no work."""
 
-    def __init__(self, store: Store, doors: Doors, registry: Registry, machine: Machine) -> None:
+    def __init__(
+        self, store: Store, doors: Doors, registry: Registry, machine: Machine, local: LocalWorker | None = None
+    ) -> None:
         self.store = store
         self.doors = doors
         self.registry = registry
@@ -78,10 +80,7 @@ class Client(Calls):
         self.clock = Timekeeping(store)
         self.followers = Followers(store)
         self.answers = Answers(store)
-        self.eager: Eager = lambda process, workflow, messages: None
-        self.in_hand: Callable[[bytes], bool] = lambda id: False
-        self.sent: Callable[[SendAnswer], None] = lambda answer: None
-        self.taken: Callable[[bytes, int | None], None] = lambda id, token: None
+        self.local: LocalWorker = local or NoWorker()
 
     # -- starting ------------------------------------------------------------------------------------------------
 
@@ -186,7 +185,7 @@ class Client(Calls):
         """Send what was to come with a start to the process that has the key: nothing else is to be written then."""
         answer: SendAnswer = await asked(self.doors.send, replace(message, process=handle.id_bytes))
         validation.check_room(answer)
-        self.sent(answer)
+        self.local.sent(answer)
         return answer.verdict
 
     async def _dated(self, fresh: Sequence[Process]) -> list[Process]:
@@ -197,7 +196,7 @@ class Client(Calls):
     def _begin(
         self, process: Process, workflow: Workflow[Any, Any] | NamedWorkflow, messages: tuple[Message, ...]
     ) -> asyncio.Future[StartAnswer]:
-        eager = self.eager(process, workflow, messages) if isinstance(workflow, Workflow) else None
+        eager = self.local.start(process, workflow, messages) if isinstance(workflow, Workflow) else None
         return asked(self.doors.start, Start(process, messages=messages)) if eager is None else eager
 
     def _handle(
@@ -241,11 +240,11 @@ class Client(Calls):
         validation.outside_a_turn()
         id = validation.reference(process)
         limit = validation.timeout(timeout)
-        ended, here = None, self.in_hand(id)
+        ended, here = None, self.local.holds(id)
         polls = limit is not None and limit < limits.POLL_SECONDS  # wants an answer now, if there is one
         if not here and (polls or not known):
             ended = await self.row(id)
-            here = self.in_hand(id)
+            here = self.local.holds(id)
         if ended is not None and ended.status in SETTLED:
             pass
         elif limit is None:

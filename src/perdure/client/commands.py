@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.client import validation
+from perdure.client.local_worker import LocalWorker
 from perdure.client.validation import Reference
 from perdure.clock import Duration, Machine, microseconds
 from perdure.errors import BadRecord, IllegalMove, PerdureError, ProcessNotFound
@@ -46,8 +47,7 @@ class Commands:
     doors: Doors
     machine: Machine
     results: Results
-    sent: Callable[[SendAnswer], None]
-    taken: Callable[[bytes, int | None], None]
+    local: LocalWorker
 
     async def row(self, process: Reference) -> Process:
         """The stored row of a process; raises ProcessNotFound."""
@@ -211,7 +211,7 @@ class Commands:
         if answer.verdict is SendVerdict.NOT_FOUND:
             raise ProcessNotFound(f"no process has the id {id_text(id)}; nothing was sent")
         validation.check_room(answer)
-        self.sent(answer)
+        self.local.sent(answer)
         return answer
 
     async def _order(self, process: Reference, decide: Decide, *, read: bool = True) -> None:
@@ -241,7 +241,7 @@ class Commands:
         if not answer.claimed:
             return False
         row, history = answer.claimed[0].process, answer.claimed[0].events
-        self.taken(id, row.token)
+        self.local.taken(id, row.token)
         try:
             return await self._carried_out(row, history, decide, answer.now)
         except PerdureError:
@@ -276,7 +276,7 @@ class Commands:
         if answer.verdict is not Verdict.APPLIED:
             return False
         if commit.after.token != commit.token:
-            self.taken(commit.after.id, commit.after.token)
+            self.local.taken(commit.after.id, commit.after.token)
         if commit.after.final:
             self.results.ended(commit.after, sent)
         return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
@@ -11,6 +11,7 @@ from perdure import limits
 from perdure.client import validation
 from perdure.client.commands import Commands
 from perdure.client.handle import NO_DEFAULT
+from perdure.client.local_worker import LocalWorker
 from perdure.client.validation import Reference
 from perdure.clock import Duration
 from perdure.errors import InvalidInput, NothingPublished
@@ -116,7 +117,7 @@ class Values(Commands):
     """What a client can ask of published values."""
 
     followers: Followers
-    in_hand: Callable[[bytes], bool]
+    local: LocalWorker
 
     @overload
     async def value(
@@ -296,7 +297,7 @@ class _Tail:
 
         Who has it in hand is asked in one breath with the wait: an end that came in between would be told to nobody.
         """
-        return await self._client.results.wait(self._id, here=self._client.in_hand(self._id))
+        return await self._client.results.wait(self._id, here=self._client.local.holds(self._id))
 
     def close(self) -> None:
         """Wait for nothing any more."""

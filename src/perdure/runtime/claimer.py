@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from perdure import limits
-from perdure.authoring.registry import Registry
 from perdure.errors import StoreError, StoreUnavailable
 from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.loop import Loop
-from perdure.runtime.heartbeat import Incarnation
+from perdure.runtime.events import WorkerEvents
+from perdure.runtime.parts import WorkerParts
 from perdure.runtime.release import without_the_dead
 from perdure.runtime.scheduler import Scheduler
 from perdure.runtime.turn_commit import rests
-from perdure.store.base import Store
 
 BREATH_SECONDS = 0.02
 """Histories are replayed for this long before the event loop gets its turn."""
@@ -33,23 +32,20 @@ class Intake:
     """One loop: claim, adopt, then wait for a hint, the next due time, or a second (the safety net).
 
     A hint may name who is due: then those are claimed without looking for others, until the next look is due.
-    ``ended`` is called when the store says that this incarnation was ended; ``suspects`` is told whether suspects
-    are due, and ``suspects_waiting`` says that some wait for a place in their queue.
-    ``unsure`` says that a claim may have been applied whose rows were not taken in hand: ``reconcile`` frees them.
+    ``suspects_waiting`` says that some suspects wait for a place in their queue.
+    ``unsure`` says that a claim may have been applied whose rows were not taken in hand: they are freed.
     """
 
-    def __init__(self, incarnation: Incarnation, store: Store, registry: Registry, scheduler: Scheduler) -> None:
-        self.incarnation = incarnation
-        self.store = store
-        self.registry = registry
+    def __init__(self, parts: WorkerParts, scheduler: Scheduler, events: WorkerEvents) -> None:
+        self.incarnation = parts.incarnation
+        self.store = parts.store
+        self.registry = parts.registry
         self.scheduler = scheduler
-        self.capacity = limits.IN_FLIGHT_PROCESSES
-        self.alone = False
-        self.ended: Callable[[bytes], None] = lambda incarnation: None
-        self.suspects: Callable[[bool, bool], None] = lambda due, waiting: None
+        self.events = events
+        self.alone = parts.alone
+        self.capacity = limits.QUARANTINE_PROCESSES if parts.alone else parts.pace.in_flight
         self.suspects_waiting = False
         self.loop = Loop("intake", self._tick)
-        self.reconcile: Callable[[], Awaitable[int]] | None = None
         self.claimed_any = asyncio.Event()
         self.unsure = False
         self._strayed = False
@@ -124,10 +120,10 @@ class Intake:
         apart = self._not_before - self.scheduler.time.monotonic()
         if apart > 0 and not self._named:
             return apart
-        if (self.unsure or self._strayed) and self.reconcile is not None:
+        if self.unsure or self._strayed:
             self._strayed, strayed = False, self._strayed
             try:
-                await self.reconcile()
+                await self.events.reconcile()
             except StoreError:
                 self._strayed = strayed
                 raise
@@ -186,7 +182,7 @@ class Intake:
         self.suspects_waiting = any(answer.suspects_waiting for answer in answers)
         self._gives_way = self.suspects_waiting and not self.alone and any(answer.claimed for answer in answers)
         if not self.alone:
-            self.suspects(any(answer.suspects for answer in answers), self.suspects_waiting)
+            self.events.suspects(any(answer.suspects for answer in answers), self.suspects_waiting)
 
     async def _claim_named(self, room: int) -> float:
         """Claim those that hints have named; others may have been quicker, which the answer does not tell."""
@@ -222,7 +218,7 @@ class Intake:
         hand = self.scheduler.hand
         if self.alone and hand:
             return 0
-        capacity = self.scheduler.agent.shortages.room(self.capacity)
+        capacity = self.scheduler.shortages.room(self.capacity)
         room = capacity - len(hand)
         if room <= 0:
             resting = sum(map(rests, hand.values()))
@@ -248,7 +244,7 @@ class Intake:
 
     def _hosted(self) -> tuple[tuple[str, str], ...]:
         """What is hosted here, but for what this worker cannot serve now."""
-        hosted, shortages = self.registry.hosted, self.scheduler.agent.shortages
+        hosted, shortages = self.registry.hosted, self.scheduler.shortages
         handover = self.scheduler.unreadable.handover
         if handover.lets_any_by:
             hosted = tuple(pair for pair in hosted if not handover.lets_by(pair))
@@ -299,13 +295,13 @@ class Intake:
         if answer.schema_ahead:
             self.scheduler.unreadable.handover.saw(answer.schema_ahead)
         if not answer.alive:
-            self.ended(claim.worker)
+            self.events.retired(claim.worker)
         if claim.worker != self.incarnation.id or self.incarnation.lost:
             return answer  # others have ended it since: what it was given they free
         if answer.claimed:
             self.claimed_any.set()
         breath = self.scheduler.time.monotonic() + BREATH_SECONDS
-        for claimed in await without_the_dead(self.store, self.scheduler, answer.claimed):
+        for claimed in await without_the_dead(self.scheduler, answer.claimed):
             self.scheduler.adopt(claimed, sent)
             if self.scheduler.time.monotonic() > breath:
                 await asyncio.sleep(0)  # long histories: steps, beats and commits go on meanwhile

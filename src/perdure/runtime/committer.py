@@ -22,6 +22,7 @@ from perdure.clock import SECOND, Machine
 from perdure.errors import BadRecord, Overloaded, StoreError, StoreUnavailable
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
+from perdure.runtime.store_time import StoreTime
 from perdure.store.base import Store
 from perdure.telemetry import Telemetry
 
@@ -38,14 +39,15 @@ Waiting = tuple[Record, Answered, int]
 class Committer:
     """Batches starts, commits and sends into as few transactions as there is time for.
 
-    ``sent`` is the monotonic time just before the batch that is being answered went out: no lease in it begins earlier.
+    Each answer tells the store's ``time``. ``sent`` is the monotonic time just before the batch that is being answered
+    went out: no lease in it begins earlier.
     """
 
-    def __init__(self, store: Store, machine: Machine, telemetry: Telemetry) -> None:
+    def __init__(self, store: Store, time: StoreTime, machine: Machine, telemetry: Telemetry) -> None:
         self.store = store
+        self.time = time
         self.machine = machine
         self.telemetry = telemetry
-        self.heard: Callable[[int, float], None] = lambda now, sent: None
         self.sent = 0.0
         self._in_doubt = False  # whether the batch that is being written was sent before, with an unknown outcome
         self._starts: deque[Waiting[Start]] = deque()
@@ -231,7 +233,7 @@ class Committer:
 
     def _hear(self, answers: Sequence[CommitAnswer | StartAnswer | SendAnswer], sent: float) -> None:
         if answers and answers[0].now:
-            self.heard(answers[0].now, sent)
+            self.time.heard(answers[0].now, sent)
 
     def _later(self, queue: deque[Waiting[Record]], again: list[Waiting[Record]], seconds: float = 0.0) -> None:
         """Put records back after a moment: their rows are locked by somebody, or their timers are not due yet."""

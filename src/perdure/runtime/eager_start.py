@@ -20,7 +20,7 @@ from perdure.runtime.turn_commit import drafted
 from perdure.turns.loop import TurnLoop
 
 if TYPE_CHECKING:
-    from perdure.runtime.scheduler import Scheduler
+    from perdure.runtime.holder import Holder
 
 log = logging.getLogger("perdure")
 
@@ -36,7 +36,7 @@ class EagerStart:
     with the start.
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Holder) -> None:
         self.scheduler = scheduler
         self.starting: dict[bytes, tuple[Answered, tuple[Message, ...]]] = {}
 
@@ -53,8 +53,8 @@ class EagerStart:
         been heard. A process whose first turn ends it hears them before: it is started the plain way.
         """
         scheduler = self.scheduler
-        now = scheduler.time.now()
-        process = replace(process, owner=scheduler.incarnation.id, token=1, created_at=now, opened_at=now)
+        now = scheduler.parts.time.now()
+        process = replace(process, owner=scheduler.parts.incarnation.id, token=1, created_at=now, opened_at=now)
         self.starting[process.id] = answered, messages
         scheduler.feed(Activation(process, workflow, TurnLoop(process.id, process.id)))
 
@@ -67,8 +67,8 @@ class EagerStart:
             turn.gather(activation)
             outbox = activation.outbox
             wait = outbox is not None and outbox.pending  # an insert carries no children: the next commit does
-            outcome = STILL_BUSY if wait else turn_commit.outcome(activation, scheduler.time, scheduler.hold)
-            commit = drafted(scheduler, activation, outcome, inward=wait)
+            outcome = STILL_BUSY if wait else turn_commit.outcome(activation, scheduler.parts.time, scheduler.hold)
+            commit = drafted(scheduler.parts, activation, outcome, inward=wait)
         except Exception as error:  # it is accepted all the same: whoever claims it parks it as broken
             log.warning("the first turn of a process of kind %r cannot be run: %s", activation.process.kind, error)
             self._start_plain(activation, messages)
@@ -77,23 +77,23 @@ class EagerStart:
             self._start_plain(activation, messages)
             return
         start = Start(commit.after, commit.events, commit.lease, messages)
-        scheduler.committer.start(start, partial(self._stored, activation, commit))
+        scheduler.parts.committer.start(start, partial(self._stored, activation, commit))
 
     def _start_plain(self, activation: Activation, messages: tuple[Message, ...]) -> None:
         """Start it as owned by nobody, as if no turn of it had been run."""
         activation.drop()
         unowned = replace(activation.process, owner=None, token=0, created_at=0, opened_at=None)
-        self.scheduler.committer.start(Start(unowned, messages=messages), partial(self._tell, activation))
+        self.scheduler.parts.committer.start(Start(unowned, messages=messages), partial(self._tell, activation))
 
     def _stored(self, activation: Activation, commit: Commit, answer: StartAnswer | StoreError) -> None:
         scheduler = self.scheduler
         self._tell(activation, answer)
-        counters = scheduler.telemetry.counters
+        counters = scheduler.parts.telemetry.counters
         if isinstance(answer, StartAnswer) and answer.verdict is CREATED:
             counters["starts"] += 1
             counters["turns"] += 1
             scheduler.hand[activation.process.id] = activation
-            activation.committed(commit.after, scheduler.committer.sent + scheduler.lease_seconds)
+            activation.committed(commit.after, scheduler.parts.committer.sent + scheduler.lease_seconds)
             if commit.after.owner is None or not release.lapsed(scheduler, activation):
                 scheduler.applied(activation, commit, answer.inbox)
         else:

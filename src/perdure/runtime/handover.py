@@ -9,7 +9,7 @@ there is no newer worker: then a person must see it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perdure import limits
@@ -19,8 +19,8 @@ from perdure.kernel.process import Process
 from perdure.kernel.worker import Offer, Pair
 
 if TYPE_CHECKING:
+    from perdure.runtime.holder import Holder
     from perdure.runtime.instance import Activation
-    from perdure.runtime.scheduler import Scheduler
 
 log = logging.getLogger("perdure")
 
@@ -37,13 +37,12 @@ TIMES_LONGER = 7
 class Handover:
     """Remembers since when which process is left to others, and how often it came back.
 
-    ``offer`` is what this worker says of itself, ``others`` what all other living ones do. ``schema_ahead`` is the
+    ``offer`` is what this worker says of itself. ``schema_ahead`` is the
     number of the database's schema where that is newer than what this Perdure knows, else 0.
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Holder) -> None:
         self.offer = Offer()
-        self.others: Callable[[], Sequence[bytes]] = tuple
         self.schema_ahead = 0
         self._scheduler = scheduler
         self._since: dict[bytes, tuple[float, int]] = {}
@@ -71,7 +70,7 @@ class Handover:
 
     def wait(self, process: Process) -> float | None:
         """Seconds for which a process is to be left to others; None if nobody has taken it for long enough."""
-        now = self._scheduler.time.monotonic()
+        now = self._scheduler.parts.time.monotonic()
         since, times = self._since.pop(process.id, (now, 0))
         if now - since >= self._patience(process):
             return None
@@ -89,7 +88,10 @@ class Handover:
         That is no loss, since one lives that serves this kind.
         """
         pair = (process.kind, process.code)
-        if not any(pair in offer.hosted and self._goes_on(offer, pair) for offer in map(Offer.decode, self.others())):
+        if not any(
+            pair in offer.hosted and self._goes_on(offer, pair)
+            for offer in map(Offer.decode, self._scheduler.events.offers())
+        ):
             return
         at_once = times >= TIMES_IN_VAIN or process.inbox > process.seen
         start = now if at_once else now + seconds
@@ -100,7 +102,7 @@ class Handover:
         """Whether nothing of this kind and version is claimed here just now, so that others have the first look."""
         if pair not in self._aside:
             return False
-        now = self._scheduler.time.monotonic()
+        now = self._scheduler.parts.time.monotonic()
         left = self._aside[pair] = [(start, until) for start, until in self._aside[pair] if now < until]
         if not left:
             del self._aside[pair]
@@ -114,7 +116,7 @@ class Handover:
     def _patience(self, process: Process) -> float:
         """How long it is left to others: longer while one lives that has other code for it, or a newer Perdure."""
         pair = (process.kind, process.code)
-        if any(self._goes_on(Offer.decode(hosts), pair) for hosts in self.others()):
+        if any(self._goes_on(Offer.decode(hosts), pair) for hosts in self._scheduler.events.offers()):
             return limits.HANDOVER_SECONDS
         return limits.HANDOVER_ALONE_SECONDS
 

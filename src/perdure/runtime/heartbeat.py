@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perdure import limits
@@ -20,25 +20,13 @@ from perdure.kernel.clock import STEP
 from perdure.kernel.names import id_text
 from perdure.kernel.worker import Beat, Renewal
 from perdure.loop import Loop
-from perdure.runtime import release, shortage
-from perdure.store.base import Store
+from perdure.runtime import release
 
 if TYPE_CHECKING:
+    from perdure.runtime.events import WorkerEvents
     from perdure.runtime.instance import Activation
+    from perdure.runtime.parts import WorkerParts
     from perdure.runtime.scheduler import Scheduler
-
-
-class Incarnation:
-    """Shared by all roles of a worker: when it was ended by others, a new ``id`` takes its place.
-
-    Once it is ``lost`` nothing more is claimed and nobody beats in its name.
-    ``hang`` is the evidence of what has blocked its event loop until its lease was lost, until it is written.
-    """
-
-    def __init__(self, id: bytes) -> None:
-        self.id = id
-        self.lost = False
-        self.hang: bytes | None = None
 
 
 log = logging.getLogger("perdure")
@@ -51,14 +39,13 @@ class Pulse:
     ``lead`` is how many microseconds the store's time was ahead of its machine's clock at the last beat.
     """
 
-    def __init__(self, incarnation: Incarnation, store: Store, scheduler: Scheduler, *, beat: float) -> None:
-        self.incarnation = incarnation
-        self.store = store
+    def __init__(self, parts: WorkerParts, scheduler: Scheduler, events: WorkerEvents) -> None:
+        self.incarnation = parts.incarnation
+        self.store = parts.store
         self.scheduler = scheduler
-        self.beat_seconds = beat
+        self.events = events
+        self.beat_seconds = beat = parts.pace.beat_seconds
         self.silence = microseconds(scheduler.lease_seconds)
-        self.ended: Callable[[bytes], None] = lambda incarnation: None
-        self.strayed: Callable[[], None] = lambda: None
         self.loop = Loop("pulse", self._tick, after_error=beat / 6)
         self.guard = Loop("lease guard", self._guard)
         self.sure_until = 0.0
@@ -89,7 +76,7 @@ class Pulse:
         self.scheduler.time.heard(answer.now, sent)
         self._keep_in_step(answer.lead)
         if not answer.alive:
-            self.ended(incarnation)
+            self.events.retired(incarnation)
             return self.beat_seconds
         self.sure_until = sent + self.scheduler.lease_seconds
         if answer.schema_ahead:
@@ -98,7 +85,7 @@ class Pulse:
         for renewal in renewals:
             activation = self.scheduler.hand.get(renewal.process)
             if activation is None and renewal.process not in lost:
-                self.strayed()  # let go while this beat was under way, which has given it another lease
+                self.events.strayed()  # let go while this beat was under way, which has given it another lease
             if activation is None or activation.process.token != renewal.token:
                 continue
             if renewal.process in lost:
@@ -149,9 +136,9 @@ class Pulse:
         for activation in [a for a in hand.values() if a.lease_end < edge]:
             self._lose(activation)
             if self.scheduler.alone:
-                self.strayed()  # free it before another suspect is claimed, whose death would count against both
+                self.events.strayed()  # free it before another suspect is claimed, whose death would count against both
         release.let_go(self.scheduler)
-        shortage.let_go(self.scheduler)
+        release.let_go_what_waits(self.scheduler)
         return margin / 3
 
     def _lose(self, activation: Activation) -> None:
@@ -170,11 +157,11 @@ CALM_SECONDS = 0.25
 class Grip:
     """Renews the leases of those in doubt, by a beat between the beats: its answer tells which were lost."""
 
-    def __init__(self, incarnation: Incarnation, store: Store, scheduler: Scheduler) -> None:
-        self.incarnation = incarnation
-        self.store = store
+    def __init__(self, parts: WorkerParts, scheduler: Scheduler, events: WorkerEvents) -> None:
+        self.incarnation = parts.incarnation
+        self.store = parts.store
         self.scheduler = scheduler
-        self.strayed: Callable[[], None] = lambda: None
+        self.events = events
         self.loop = Loop("grip", self._tick)
         self._named: set[bytes] = set()
         self._since: float | None = None
@@ -230,7 +217,7 @@ class Grip:
         lost = set(answer.lost)
         for activation, renewal in zip(doubtful, renewals, strict=True):
             if renewal.process not in scheduler.hand and renewal.process not in lost:
-                self.strayed()  # let go while this was under way, which has given it another lease
+                self.events.strayed()  # let go while this was under way, which has given it another lease
             if activation.gone or activation.process.token != renewal.token:
                 continue
             if renewal.process in lost:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perdure import limits
@@ -14,6 +14,7 @@ from perdure.runtime.turn_commit import rests
 from perdure.store.base import Store
 
 if TYPE_CHECKING:
+    from perdure.runtime.events import WorkerEvents
     from perdure.runtime.instance import Activation
     from perdure.runtime.scheduler import Scheduler
 
@@ -30,16 +31,13 @@ GAP_SECONDS = 0.001
 
 
 class InboxReader:
-    """Reads for those whose commit told of unheard messages; on a hint, and once a second, for all in hand.
+    """Reads for those whose commit told of unheard messages; on a hint, and once a second, for all in hand."""
 
-    ``quiet`` is told of those that something was to have come for, and nothing had.
-    """
-
-    def __init__(self, store: Store, scheduler: Scheduler) -> None:
+    def __init__(self, store: Store, scheduler: Scheduler, events: WorkerEvents) -> None:
         self.store = store
         self.scheduler = scheduler
+        self.events = events
         self.loop = Loop("inbox", self._tick)
-        self.quiet: Callable[[Sequence[bytes]], None] = lambda processes: None
         self._wanted: list[Activation] = []
         self._hinted = False
         self._named: set[bytes] = set()
@@ -79,7 +77,7 @@ class InboxReader:
             self._named |= named
             raise
         if quiet := [a.process.id for a in heard if a.process.id in named and a.process.id not in news]:
-            self.quiet(quiet)
+            self.events.in_doubt(quiet)
         if self._wanted or self._named:
             return 0.0
         if self._hinted:  # there may be many hints: looking must not become all that is done

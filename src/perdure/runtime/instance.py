@@ -158,7 +158,8 @@ class Activation:
         """All that had happened has gone into a commit, which is under way; what was asked for waits for its answer."""
         if cleared:
             self.steps.forget_deaths()
-        self.steps.expect()
+        if self.steps.asked:
+            self.steps.expect()
         if self.inbox.consumed:
             self.inbox.committed()
         self.events = []
@@ -219,5 +220,6 @@ class Activation:
     def drop(self) -> None:
         """Let go: steps are cancelled, the code's memory is evicted; nothing that it does now counts (rule 20)."""
         self.gone = True
-        self.steps.stop()
+        if self.steps.in_flight or self.steps.retries:
+            self.steps.stop()
         self.loop.evict()

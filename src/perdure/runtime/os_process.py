@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from perdure import limits
@@ -25,6 +26,9 @@ from perdure.clock import Child, Linked
 T = TypeVar("T")
 
 log = logging.getLogger("perdure")
+
+EXIT_HUNG = 70
+"""The exit code of a worker that ended itself because its event loop was blocked until its lease was lost."""
 
 
 def run(main: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
@@ -175,3 +179,14 @@ def stopped(pid: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] in "Tt"
     except OSError:
         return False
+
+
+def inherited_environment() -> dict[str, str]:
+    """What a child OS process of ours gets: our environment, with our import path, Python's own parts first.
+
+    A ``queue.py`` where the worker was started must not stand in for Python's.
+    """
+    own = Path(os.__file__).resolve().parent
+    entries = [Path(entry).resolve() for entry in sys.path]
+    entries.sort(key=lambda entry: entry not in (own, own / "lib-dynload"))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, entries))}

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from msgspec.json import encode
 
@@ -23,9 +21,8 @@ from perdure.kernel import quarantine
 from perdure.kernel.commit import Commit
 from perdure.kernel.process import Process
 from perdure.loop import Loop
-from perdure.runtime.os_process import minded, patience
+from perdure.runtime.os_process import EXIT_HUNG, inherited_environment, minded, patience
 from perdure.runtime.pace import Pace
-from perdure.runtime.watchdog import EXIT_HUNG
 from perdure.telemetry import Telemetry
 
 log = logging.getLogger("perdure")
@@ -162,17 +159,6 @@ class Solitary:
     def environment(self) -> dict[str, str]:
         """Our environment, with the store's URL (never an argument: it may hold a password) and the import path."""
         return {**inherited_environment(), "PERDURE_URL": self.url}
-
-
-def inherited_environment() -> dict[str, str]:
-    """What a child OS process of ours gets: our environment, with our import path, Python's own parts first.
-
-    A ``queue.py`` where the worker was started must not stand in for Python's.
-    """
-    own = Path(os.__file__).resolve().parent
-    entries = [Path(entry).resolve() for entry in sys.path]
-    entries.sort(key=lambda entry: entry not in (own, own / "lib-dynload"))
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, entries))}
 
 
 def report(before: Sequence[Process], freed: Sequence[Commit], telemetry: Telemetry) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from perdure.errors import (
     StoreError,
     StoreUnavailable,
 )
+from perdure.exhaustion import exhausted
 from perdure.futures import asked
 from perdure.kernel import quarantine, transition
 from perdure.kernel.claim import Claimed
@@ -52,22 +53,21 @@ from perdure.runtime.quarantine import report
 
 if TYPE_CHECKING:
     from perdure.kernel.worker import Worker
+    from perdure.runtime.holder import Holder
     from perdure.runtime.instance import Activation
-    from perdure.runtime.scheduler import Scheduler
-    from perdure.store.base import Store
 
 log = logging.getLogger("perdure")
 
 
-def park(scheduler: Scheduler, activation: Activation, error: BaseException) -> None:
+def park(scheduler: Holder, activation: Activation, error: BaseException) -> None:
     """Park a process of which no commit is in flight; what it did not write is void."""
     scheduler.drop(activation)
-    time = scheduler.time
+    time = scheduler.parts.time
     commit = transition.broken(activation.process, Failure.of(error), now=time.now(), idle_at=time.idle_at())
-    scheduler.committer.commit(commit, partial(_parked, scheduler, commit, error))
+    scheduler.parts.committer.commit(commit, partial(_parked, scheduler, commit, error))
 
 
-def unwritten(scheduler: Scheduler, activation: Activation, error: StoreError) -> None:
+def unwritten(scheduler: Holder, activation: Activation, error: StoreError) -> None:
     """Let a process go whose commit was not written: parked, if that is because of what it would write."""
     log.error("process %s: its commit was not written: %s", id_text(activation.process.id), error)
     if isinstance(error, BadRecord):
@@ -76,16 +76,16 @@ def unwritten(scheduler: Scheduler, activation: Activation, error: StoreError) -
         scheduler.drop(activation)
 
 
-def _parked(scheduler: Scheduler, commit: Commit, error: BaseException, answer: Any) -> None:
+def _parked(scheduler: Holder, commit: Commit, error: BaseException, answer: Any) -> None:
     """Hear what became of it. Where it was refused somebody else has the process, and nothing is to be said."""
     process = commit.after
     if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
         log.error("process %s is broken and waits for a person: %s", id_text(process.id), error)
-        scheduler.telemetry.counters["broken"] += 1
-        scheduler.ended(commit.after, scheduler.committer.sent)
+        scheduler.parts.telemetry.counters["broken"] += 1
+        scheduler.events.ended(commit.after, scheduler.parts.committer.sent)
     elif isinstance(answer, BadRecord) and commit.events:
         bare = transition.unrecorded(commit)
-        scheduler.committer.commit(bare, partial(_parked, scheduler, bare, error))
+        scheduler.parts.committer.commit(bare, partial(_parked, scheduler, bare, error))
     elif isinstance(answer, StoreError):  # its lease lapses, and whoever takes it over parks it
         log.error("process %s could not be parked as broken: %s", id_text(process.id), answer)
 
@@ -101,24 +101,24 @@ def spared(activation: Activation) -> bool:
     return bool(activation.steps.in_flight) and activation.inbox.until is None and may_end_late(activation.process)
 
 
-def lapsed(scheduler: Scheduler, activation: Activation) -> bool:
+def lapsed(scheduler: Holder, activation: Activation) -> bool:
     """Let go of a process if we hear so late that it is ours that its lease is over: nobody acts on that.
 
     By the store it may last: what we asked for was carried out long after it had been sent.
     """
-    if activation.lease_end > scheduler.time.monotonic():
+    if activation.lease_end > scheduler.parts.time.monotonic():
         return False
-    scheduler.telemetry.count("leases_lost")
+    scheduler.parts.telemetry.count("leases_lost")
     scheduler.drop(activation)
-    scheduler.strayed()
+    scheduler.events.strayed()
     return True
 
 
-def too_late(scheduler: Scheduler, activation: Activation) -> bool:
+def too_late(scheduler: Holder, activation: Activation) -> bool:
     """Let go at once of a process that was claimed after its deadline, or too slowly: its code is not run any more."""
     if lapsed(scheduler, activation):
         return True
-    if not passed(activation, scheduler.time.now()):
+    if not passed(activation, scheduler.parts.time.now()):
         return False
     if activation.process.inbox > activation.process.seen:  # handed back it would be due now: claimed again, for ever
         scheduler.drop(activation)
@@ -127,9 +127,9 @@ def too_late(scheduler: Scheduler, activation: Activation) -> bool:
     return True
 
 
-def let_go(scheduler: Scheduler) -> None:
+def let_go(scheduler: Holder) -> None:
     """Let go of all that is over its deadline: at work or not, nothing of it counts any more."""
-    now = scheduler.time.now()
+    now = scheduler.parts.time.now()
     for activation in [one for one in scheduler.hand.values() if passed(one, now) and not spared(one)]:
         if may_end_late(activation.process):
             scheduler.hand_back(activation)  # a sweep would wait for the end of its lease
@@ -145,7 +145,7 @@ def ordered(messages: Sequence[Message], since: int) -> Message | None:
     return None
 
 
-def carried_out(scheduler: Scheduler, activation: Activation, claimed: Claimed) -> bool:
+def carried_out(scheduler: Holder, activation: Activation, claimed: Claimed) -> bool:
     """Whether a claimed process was to end: then it is ended before its code has run, and its own children hear of it.
 
     An order that was meant for an earlier run counts no more.
@@ -155,25 +155,25 @@ def carried_out(scheduler: Scheduler, activation: Activation, claimed: Claimed) 
         return False
     scheduler.drop(activation)
     sender = json.decode(order.sender or b"{}", type=Sender)
-    commit = transition.terminated(claimed.process, sender, claimed.events, now=scheduler.time.now())
+    commit = transition.terminated(claimed.process, sender, claimed.events, now=scheduler.parts.time.now())
 
     def answered(answer: CommitAnswer | StoreError) -> None:
         # If we die here it is ended, or its lease lapses and whoever takes it next finds the order again.
         if isinstance(answer, StoreError):
             log.error("process %s could not be ended with its parent: %s", id_text(order.process), answer)
         elif answer.verdict is Verdict.APPLIED:
-            scheduler.telemetry.counters["cancelled"] += 1
-            scheduler.ended(commit.after, scheduler.committer.sent)
-            scheduler.posted(commit)
+            scheduler.parts.telemetry.counters["cancelled"] += 1
+            scheduler.events.ended(commit.after, scheduler.parts.committer.sent)
+            scheduler.events.posted(commit)
 
-    scheduler.committer.commit(commit, answered)
+    scheduler.parts.committer.commit(commit, answered)
     return True
 
 
 class Unreadable:
     """Lets go of the processes that a scheduler has claimed and cannot replay."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Holder) -> None:
         self._scheduler = scheduler
         self.handover = Handover(scheduler)
 
@@ -199,7 +199,7 @@ class Unreadable:
     def hear(self, activation: Activation, messages: Sequence[Message]) -> bool:
         """Put messages into the next turn of a process, or let it go if one of them is missing."""
         try:
-            self._scheduler.telemetry.counters["messages"] += activation.hear(messages)
+            self._scheduler.parts.telemetry.counters["messages"] += activation.hear(messages)
         except DamagedRecord as error:
             self.let_go(activation, error)
             return False
@@ -217,7 +217,7 @@ class Unreadable:
         if seconds is None:
             self._scheduler.park(activation, trouble)
             return
-        self._scheduler.telemetry.count("processes_handed_over")
+        self._scheduler.parts.telemetry.count("processes_handed_over")
         id = id_text(activation.process.id)
         log.warning("process %s is left to a newer worker for %g s: %s", id, seconds, trouble)
         process = activation.process
@@ -234,14 +234,54 @@ class Unreadable:
             self._scheduler.hand_back(activation, microseconds(seconds))
 
 
-async def without_the_dead(store: Store, scheduler: Scheduler, claimed: Sequence[Claimed]) -> Sequence[Claimed]:
+def let_go_what_waits(scheduler: Holder) -> None:
+    """Hand back the processes whose steps this worker cannot begin: their leases are not renewed for nothing."""
+    agent = scheduler.agent
+    agent.shortages.look()
+    if not agent.held_up():
+        return
+    for activation in list(scheduler.hand.values()):
+        still = _waits(activation)
+        if still is not None:
+            if still():
+                agent.shortages.unserved[activation.process.kind] = still
+            put_off(scheduler, activation)
+
+
+def short(scheduler: Holder, activation: Activation, error: BaseException) -> bool:
+    """Hand a process back if the error is a shortage of this worker; for a while, then it counts as its own."""
+    what, shortages = exhausted(error), scheduler.agent.shortages
+    if what is None or not shortages.patient(activation.process.id):
+        return False
+    shortages.refused(what, f"process {id_text(activation.process.id)}: {error!r:.200}")
+    put_off(scheduler, activation)
+    return True
+
+
+def put_off(scheduler: Holder, activation: Activation) -> None:
+    """Hand a process back for some seconds: another worker, or this one later, goes on with it."""
+    scheduler.parts.telemetry.count("processes_put_off")
+    scheduler.hand_back(activation, microseconds(limits.SHORTAGE_WAIT_SECONDS))
+
+
+def _waits(activation: Activation) -> Callable[[], bool] | None:
+    """What tells that the steps of a process still cannot begin here, if all that it does is to wait for that."""
+    still = None
+    for execution in activation.steps.in_flight.values():
+        if execution.started:
+            return None  # it is at work: it goes on here
+        still = still or execution.held_up()
+    return None if activation.inputs or activation.events else still
+
+
+async def without_the_dead(scheduler: Holder, claimed: Sequence[Claimed]) -> Sequence[Claimed]:
     """Free again what was claimed from workers that died, each death counted; the answer is what may go on at once.
 
     So it is with the one process that has hung its worker, whether that lives or not.
     """
     if not any(one.was_owned_by for one in claimed):
         return claimed
-    workers = {worker.id: worker for worker in await store.workers(ended=True)}
+    workers = {worker.id: worker for worker in await scheduler.parts.store.workers(ended=True)}
     guilty = {
         one.process.id: worker
         for one in claimed
@@ -255,8 +295,8 @@ async def without_the_dead(store: Store, scheduler: Scheduler, claimed: Sequence
         for one in claimed
         if one.process.id in guilty
     ]
-    await asyncio.gather(*(asked(scheduler.committer.commit, commit) for commit in commits))
-    report(before, commits, scheduler.telemetry)
+    await asyncio.gather(*(asked(scheduler.parts.committer.commit, commit) for commit in commits))
+    report(before, commits, scheduler.parts.telemetry)
     return [one for one in claimed if one.process.id not in guilty]
 
 
@@ -270,7 +310,7 @@ def died(worker: Worker) -> bool:
     return worker.died or (worker.ended_at is None and worker.locked and worker.lock_free)
 
 
-def _freed(scheduler: Scheduler, claimed: Claimed, worker: Worker, held: int) -> Commit:
-    name, time = f"{worker.name} {id_text(worker.id)}", scheduler.time
+def _freed(scheduler: Holder, claimed: Claimed, worker: Worker, held: int) -> Commit:
+    name, time = f"{worker.name} {id_text(worker.id)}", scheduler.parts.time
     now, idle_at, hang = time.now(), time.idle_at(), Hang.read(worker.hang)
     return transition.orphaned(claimed.process, now=now, died=True, worker=name, idle_at=idle_at, held=held, hang=hang)

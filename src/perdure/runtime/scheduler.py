@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from perdure import limits
-from perdure.authoring.registry import Registry
-from perdure.authoring.workflow import Workflow
-from perdure.clock import Machine, microseconds
+from perdure.clock import microseconds
 from perdure.errors import HistoryMisfit, StoreError
-from perdure.exhaustion import exhausted
 from perdure.kernel import transition
 from perdure.kernel.claim import Claimed
 from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Verdict
@@ -22,23 +19,22 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.integrity import flaw
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
-from perdure.kernel.process import RUNNING, Process
+from perdure.kernel.process import RUNNING
 from perdure.kernel.retry import FailedAttempt
 from perdure.kernel.run import renewed
-from perdure.runtime import compensation, inbox, release, shortage, turn, turn_commit
-from perdure.runtime.committer import Committer
+from perdure.runtime import compensation, inbox, release, turn, turn_commit
 from perdure.runtime.eager_start import EagerStart
-from perdure.runtime.heartbeat import Incarnation
+from perdure.runtime.events import WorkerEvents
 from perdure.runtime.instance import Activation
+from perdure.runtime.parts import WorkerParts
 from perdure.runtime.ready import Alarms, Ready
 from perdure.runtime.release import Unreadable, park, unwritten
 from perdure.runtime.replay import replay
+from perdure.runtime.shortage import Shortages
 from perdure.runtime.steps.agent import Agent
 from perdure.runtime.steps.attempt_run import Execution
 from perdure.runtime.steps.late_results import Latecomers
-from perdure.runtime.store_time import StoreTime
 from perdure.runtime.turn_commit import bounded, drafted
-from perdure.telemetry import Telemetry
 from perdure.turns.loop import Ask, TurnLoop
 from perdure.turns.publication import publications_of
 from perdure.turns.renewal import left_over
@@ -48,67 +44,34 @@ log = logging.getLogger("perdure")
 
 
 class Scheduler:
-    """Holds the processes in hand, and the ids of those ``starting``: their insert is under way.
+    """Holds the processes in hand, and the ids of those ``starting``: their insert is under way."""
 
-    ``ended`` is told of every process whose end was committed here, ``parted`` of every other that was let go.
-    ``room`` is told whenever a process was let go.
-    ``strayed`` is told when a row may still be ours by the store that was let go here without writing.
-    ``posted`` is told of every commit that started children or sent messages.
-    ``waiting`` is told the due time of every row that was let go, so that the claims look again in time.
-    """
-
-    def __init__(
-        self,
-        incarnation: Incarnation,
-        registry: Registry,
-        committer: Committer,
-        time: StoreTime,
-        machine: Machine,
-        telemetry: Telemetry,
-        *,
-        lease: float = limits.LEASE_SECONDS,
-    ) -> None:
-        self.incarnation = incarnation
-        self.registry = registry
-        self.committer = committer
-        self.time = time
-        self.machine = machine
-        self.telemetry = telemetry
-        self.lease_seconds = lease
-        self.lease = microseconds(lease)
+    def __init__(self, parts: WorkerParts, events: WorkerEvents) -> None:
+        self.parts = parts
+        self.events = events
+        self.registry = parts.registry
+        self.committer = parts.committer
+        self.time = parts.time
+        self.machine = parts.machine
+        self.telemetry = parts.telemetry
+        self.lease_seconds = parts.pace.lease_seconds
+        self.lease = parts.lease
         self.hold = microseconds(limits.HOLD_SECONDS)
         self.hand: dict[bytes, Activation] = {}
-        self.alarms = Alarms(time, self._ring)
-        self.agent = Agent(telemetry, time, machine, self)
-        self.late_results = Latecomers(committer, self._sent)
-        self.sent: Callable[[bytes, bytes | None], None] = lambda process, owner: None
-        self.ended: Callable[[Process, float], None] = lambda process, sent: None
-        self.parted: Callable[[bytes], None] = lambda id: None
-        self.room: Callable[[], None] = lambda: None
-        self.strayed: Callable[[], None] = lambda: None
-        self.waiting: Callable[[int], None] = lambda due_at: None
-        self.unheard: Callable[[Activation], None] = lambda activation: None
-        self.posted: Callable[[Commit], None] = lambda commit: None
+        self.alarms = Alarms(parts.time, self._ring)
+        self.shortages = Shortages(parts.telemetry, parts.machine.monotonic, events.worn_out)
+        self.agent = Agent(parts, self, self.shortages)
+        self.late_results = Latecomers(parts.committer, events.sent)
         self.draining = False
-        self.alone = False
+        self.alone = parts.alone
         self.emptied = asyncio.Event()
         self.eager = EagerStart(self)
         self.unreadable = Unreadable(self)
         self.starting = self.eager.starting
-        self.ready = Ready(self._turn, time)
+        self.ready = Ready(self._turn, parts.time)
         self.feed = self.ready.put
 
     # -- taking processes in hand ------------------------------------------------------------------------------
-
-    def start(
-        self,
-        process: Process,
-        workflow: Workflow[Any, Any],
-        answered: Callable[[Any], None],
-        messages: tuple[Message, ...] = (),
-    ) -> None:
-        """Run the first turn of a process that is started here and store both in one insert; see :mod:`eager`."""
-        self.eager.start(process, workflow, answered, messages)
 
     def adopt(self, claimed: Claimed, sent: float) -> None:
         """Take a claimed process in hand: replay what happened, deliver what is unheard, go on."""
@@ -131,7 +94,7 @@ class Scheduler:
             replay(activation, claimed.events, claimed.messages)
             self.telemetry.counters["messages"] += activation.hear(claimed.messages)
         except Exception as error:  # a misfit, or code or a payload that cannot be opened: a person must see it
-            if self._short(activation, error):
+            if release.short(self, activation, error):
                 return
             if not isinstance(error, HistoryMisfit):
                 log.exception("process %s could not be replayed", id_text(process.id))
@@ -155,8 +118,7 @@ class Scheduler:
             self.alarms.cancel(activation)
         if self.hand.get(activation.process.id) is activation:
             del self.hand[activation.process.id]
-            self.parted(activation.process.id)
-            self.room()
+            self.events.parted(activation.process.id)
             if not self.hand:
                 self.emptied.set()
 
@@ -192,7 +154,7 @@ class Scheduler:
             turn.run(activation, now)
             turn.gather(activation)
         except Exception as error:  # a misfit, or code that runs in a circle: a person must see it
-            if not self._short(activation, error):
+            if not release.short(self, activation, error):
                 self.park(activation, error)
         else:
             if loop.mailboxes and turn.must_fetch(activation):
@@ -208,7 +170,7 @@ class Scheduler:
         try:
             self._go_on(activation)
         except Exception as error:  # a defect of ours must not leave a process in hand that nobody moves
-            if self._short(activation, error):
+            if release.short(self, activation, error):
                 return
             log.exception("process %s cannot go on; please report it", id_text(activation.process.id))
             self.park(activation, error)
@@ -231,9 +193,9 @@ class Scheduler:
             return
         if loop.renewal is not None and _all_written(activation):
             now = max(self.time.now(), activation.at)
-            renewal = renewed(activation.process, loop.renewal, loop.late, left_over(loop), now=now)
-            activation.handed_over(renewal)
-            self._write(activation, renewal)
+            commit = renewed(activation.process, loop.renewal, loop.late, left_over(loop), now=now)
+            activation.handed_over(commit)
+            self._write(activation, commit)
             return
         outcome = turn_commit.outcome(activation, self.time, self.hold)
         if outcome.status is RUNNING and not loop.finished:
@@ -244,8 +206,7 @@ class Scheduler:
                     self.alarms.set(activation)
                 if written:
                     return
-        commit = drafted(self, activation, outcome)
-        self.committer.commit(commit, partial(self._answered, activation, commit))
+        self._write(activation, drafted(self.parts, activation, outcome))
 
     # -- commits -----------------------------------------------------------------------------------------------
 
@@ -257,12 +218,12 @@ class Scheduler:
             if answer.verdict is APPLIED:
                 self.telemetry.counters["commits"] += 1
                 if commit.starts or commit.sends:
-                    self.posted(commit)
+                    self.events.posted(commit)
                 if not activation.gone:
                     activation.committed(commit.after, self.committer.sent + self.lease_seconds)
                     self.applied(activation, commit, answer.inbox)
                 elif commit.lease and commit.after.id not in self.hand:
-                    self.strayed()  # let go while this was under way, which has given it another lease
+                    self.events.strayed()  # let go while this was under way, which has given it another lease
                 return
             if answer.verdict is Verdict.READ_FIRST and not activation.gone:
                 self.telemetry.counters["commits_read_first"] += 1
@@ -286,32 +247,29 @@ class Scheduler:
             # If we die here the row is free and due at its time; nobody waits for us.
             if process.status is not RUNNING:
                 self.telemetry.counters[process.status.value] += 1
-                self.ended(process, self.committer.sent)
+                self.events.ended(process, self.committer.sent)
             self.drop(activation)
             if process.status is RUNNING and process.due_at is not None:
-                self.waiting(self.time.now() if inbox > process.seen else process.due_at)
+                self.events.due(self.time.now() if inbox > process.seen else process.due_at)
             return
+        steps = activation.steps
         if activation.trouble is not None:
             self.park(activation, activation.trouble)
         elif activation.leaving or (self.alone and not process.deaths):
             self.hand_back(activation)  # it goes on elsewhere: we stop, or it is no suspect any more
         elif inbox > activation.inbox.heard:
-            self.await_messages(
-                activation, inbox
-            )  # rule 18: unheard messages open the next turn before outputs are released
-        elif (
-            activation.events or activation.steps.asked or activation.loop.timers.open or activation.outbox is not None
-        ):
+            self.await_messages(activation, inbox)  # rule 18: they open the next turn before outputs are released
+        elif activation.events or steps.asked or activation.loop.timers.open or activation.outbox is not None:
             self._settle(activation)
         else:  # a step after a step, as most commits are
             self._release(activation)
-            if not activation.steps.in_flight:
+            if not steps.in_flight:
                 self._settle(activation)
 
     def await_messages(self, activation: Activation, count: int = 0) -> None:
         """Have its messages read before it goes on: ``count`` are in the inbox, as far as is known."""
         activation.inbox.await_messages(count)
-        self.unheard(activation)
+        self.events.unheard(activation)
 
     def heard(
         self,
@@ -379,6 +337,19 @@ class Scheduler:
         """See StepListener."""
         release.lapsed(self, instance)
 
+    def step_refused(self, instance: Activation) -> None:
+        """See StepListener."""
+        if not instance.gone:
+            self.drop(instance)
+
+    def step_kept(self, instance: Activation, message: Message | None) -> None:
+        """See StepListener: it is heard at once, if it is the next message that is to be heard."""
+        inbox = instance.inbox
+        if inbox.unheard or message is None or message.number > inbox.heard + 1:
+            self.await_messages(instance)
+        else:
+            self.heard(instance, [message])
+
     def undo_due(self, activation: Activation, undo: Ask[Any]) -> None:
         """See StepListener: nothing of its process is under way any more."""
         activation.steps.end(undo.slot)
@@ -395,9 +366,6 @@ class Scheduler:
         now = max(self.time.now(), activation.at)
         activation.note(EventType.PUBLISHED, now, raw, name=name, place=f"{ask.name}:{ask.place}")
         self.agent.loop.call_soon(self._settle, activation)
-
-    def _sent(self, process: bytes, owner: bytes | None) -> None:
-        self.sent(process, owner)
 
     def _ring(self, activation: Activation) -> None:
         """The earliest timer of a process in hand is due by the store's clock."""
@@ -419,23 +387,6 @@ class Scheduler:
             activation.leave(error)  # its own version must be known first
             return
         park(self, activation, error)
-
-    def _short(self, activation: Activation, error: BaseException) -> bool:
-        """Hand a process back if the error is a shortage of this worker; for a while, then it counts as its own."""
-        what = exhausted(error)
-        if what is None or not self.agent.shortages.patient(activation.process.id):
-            return False
-        self.agent.shortages.refused(what, f"process {id_text(activation.process.id)}: {error!r:.200}")
-        shortage.put_off(self, activation)
-        return True
-
-    def rests_for_nothing(self, process: bytes) -> bool:
-        """Whether a process is held here, and nothing is under way that would bring it on: no step, commit or timer."""
-        instance = self.hand.get(process)
-        if instance is None or instance.commit is not None or instance.inbox.unheard or instance.outbox is not None:
-            return False
-        under_way = instance.steps.in_flight or instance.steps.retries
-        return not (under_way or instance in self.ready or instance in self.alarms)
 
 
 def _all_written(activation: Activation) -> bool:

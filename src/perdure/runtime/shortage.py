@@ -8,16 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING
 
 from perdure import limits
-from perdure.clock import microseconds
 from perdure.exhaustion import CHILDREN, DESCRIPTORS, MEMORY, THREADS
 from perdure.telemetry import Telemetry
-
-if TYPE_CHECKING:
-    from perdure.runtime.instance import Activation
-    from perdure.runtime.scheduler import Scheduler
 
 log = logging.getLogger("perdure")
 
@@ -56,15 +50,20 @@ class Shortages:
 
     ``active`` says that it is, or was just now. ``unserved`` are the kinds of process that it cannot serve now, each
     with what tells whether that still holds.
-    ``restart`` is told why, once, when it does not recover by itself.
+    ``worn_out`` is told of what, once, when it does not recover by itself.
     """
 
-    def __init__(self, telemetry: Telemetry, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        monotonic: Callable[[], float],
+        worn_out: Callable[[str], None] = lambda what: None,
+    ) -> None:
         self.telemetry = telemetry
         self.unserved: dict[str, Callable[[], bool]] = {}
-        self.restart: Callable[[str], None] = lambda why: None
         self.active = False
         self._monotonic = monotonic
+        self._worn_out = worn_out
         self._spells: dict[str, Spell] = {}
         self._patience: dict[Hashable, tuple[float, float]] = {}
         self._share = 1.0
@@ -96,7 +95,7 @@ class Shortages:
         if now - spell.stuck >= restart and not spell.told:
             spell.told = True
             log.error("this worker has been short of %s for %.0f s and does not recover: restart it", what, restart)
-            self.restart(what)
+            self._worn_out(what)
 
     def progressed(self, what: str) -> None:
         """There is too little of something, but what there is serves: no restart would make it more."""
@@ -146,33 +145,3 @@ class Shortages:
             for what in self._spells:
                 self.progressed(what)
         self.active = bool(self._spells or self.unserved) or self._share < 1.0
-
-
-def let_go(scheduler: Scheduler) -> None:
-    """Hand back the processes whose steps this worker cannot begin: their leases are not renewed for nothing."""
-    agent = scheduler.agent
-    agent.shortages.look()
-    if not agent.held_up():
-        return
-    for activation in list(scheduler.hand.values()):
-        still = _waits(activation)
-        if still is not None:
-            if still():
-                agent.shortages.unserved[activation.process.kind] = still
-            put_off(scheduler, activation)
-
-
-def put_off(scheduler: Scheduler, activation: Activation) -> None:
-    """Hand a process back for some seconds: another worker, or this one later, goes on with it."""
-    scheduler.telemetry.count("processes_put_off")
-    scheduler.hand_back(activation, microseconds(limits.SHORTAGE_WAIT_SECONDS))
-
-
-def _waits(activation: Activation) -> Callable[[], bool] | None:
-    """What tells that the steps of a process still cannot begin here, if all that it does is to wait for that."""
-    still = None
-    for execution in activation.steps.in_flight.values():
-        if execution.started:
-            return None  # it is at work: it goes on here
-        still = still or execution.held_up()
-    return None if activation.inputs or activation.events else still

@@ -21,6 +21,11 @@ class StoreTime:
         self._offset: float | None = None
         self.last = 0
 
+    def forget(self) -> None:
+        """Know nothing of the store's time any more, until it answers again."""
+        self._offset = None
+        self.last = 0
+
     def heard(self, now: int, sent: float) -> None:
         """Take the store's time from an answer that has just arrived, to a request of the monotonic time ``sent``.
 

@@ -5,14 +5,12 @@ Two supervisors at work at once do no harm: whatever they write is fenced, so ea
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import ModuleType
 
 from perdure import limits
 from perdure.errors import StoreUnavailable
-from perdure.kernel.soundness import Finding
 from perdure.loop import Loop
 from perdure.runtime.sweeps import (
     finished_long_ago,
@@ -30,8 +28,6 @@ from perdure.runtime.sweeps import (
 from perdure.runtime.sweeps.context import Ward
 from perdure.store.base import Overdue
 
-log = logging.getLogger("perdure")
-
 EMPTYING: tuple[ModuleType, ...] = (owner_gone, lease_lapsed, process_overdue, process_idle, finished_long_ago)
 """The sweeps after whose round there is less to find: as long as one finds something, the next round follows at once,
 whether other supervisors were quicker with a part of it or not."""
@@ -42,7 +38,6 @@ class Supervisor:
 
     def __init__(self, ward: Ward) -> None:
         self.ward = ward
-        ward.found = self._report
         self._looks = worker_dead.Looks()
         self._place = record_unsound.Place()
         self._known = nobody_hosts.Known()
@@ -105,6 +100,3 @@ class Supervisor:
             self._looks.free.clear()
             return 0
         return await worker_dead.sweep(self.ward, self._looks)
-
-    def _report(self, finding: Finding) -> None:
-        log.warning("%s: %s", finding.law, finding.text)

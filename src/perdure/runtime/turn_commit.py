@@ -28,10 +28,10 @@ from perdure.runtime.store_time import StoreTime
 
 if TYPE_CHECKING:
     from perdure.runtime.instance import Activation
-    from perdure.runtime.scheduler import Scheduler
+    from perdure.runtime.parts import WorkerParts
 
 
-def drafted(scheduler: Scheduler, activation: Activation, outcome: Outcome, *, inward: bool = False) -> Commit:
+def drafted(parts: WorkerParts, activation: Activation, outcome: Outcome, *, inward: bool = False) -> Commit:
     """The commit that leaves this outcome; ``inward`` leaves out what goes to others."""
     steps = activation.steps
     cleared = steps.inherited is not None and steps.cleared
@@ -47,16 +47,16 @@ def drafted(scheduler: Scheduler, activation: Activation, outcome: Outcome, *, i
     starts: tuple[Start, ...] = ()
     sends: tuple[Message, ...] = ()
     if activation.outbox is not None and not inward:
-        starts, sends = activation.outbox.dispatch(activation, scheduler.machine)
-    idle_at = 0 if outcome.busy or outcome.status in FINAL else scheduler.time.idle_at(activation.workflow.idle)
+        starts, sends = activation.outbox.dispatch(activation, parts.machine)
+    idle_at = 0 if outcome.busy or outcome.status in FINAL else parts.time.idle_at(activation.workflow.idle)
     if cleared and is_suspect(process):
-        scheduler.telemetry.count("suspects_cleared")
+        parts.telemetry.count("suspects_cleared")
     commit = transition.turn(
         process,
         activation.events,
         outcome,
         now=activation.at,
-        lease=scheduler.lease,
+        lease=parts.lease,
         idle_at=idle_at,
         consumed=tuple(sorted(inbox.consumed.items())) if inbox.consumed else (),
         not_before=activation.not_before,

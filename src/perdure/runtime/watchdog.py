@@ -24,6 +24,7 @@ from perdure.errors import PerdureError
 from perdure.kernel.failure import safe_text
 from perdure.kernel.names import id_text
 from perdure.kernel.worker import Beat, Hang
+from perdure.runtime.os_process import EXIT_HUNG
 from perdure.runtime.steps.async_runner import Relay
 from perdure.store.backend import store_for
 from perdure.telemetry import Telemetry
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perdure")
 
-EXIT_HUNG = 70
-"""The exit code of a worker that ended itself because its event loop was blocked until its lease was lost."""
 SHARE = 0.25
 """After this share of a lease what blocks the loop is written into the store: before the first lease lapses."""
 
@@ -53,7 +52,14 @@ class Watchdog:
     """
 
     def __init__(
-        self, pulse: Pulse, witness: Witness, machine: Machine, telemetry: Telemetry, *, exits: bool = False
+        self,
+        pulse: Pulse,
+        witness: Witness,
+        machine: Machine,
+        telemetry: Telemetry,
+        fence: Callable[[bytes, bytes | None], None] = lambda incarnation, hang: None,
+        *,
+        exits: bool = False,
     ) -> None:
         self.pulse = pulse
         self.witness = witness
@@ -62,9 +68,9 @@ class Watchdog:
         self.exits = exits
         self.lease = pulse.scheduler.lease_seconds
         self.seconds = limits.BLOCKED_LOOP_SECONDS
-        self.fence: Callable[[bytes, bytes | None], None] = lambda incarnation, hang: None
-        self.sign: Callable[[], None] = lambda: None
-        self.sign_off: Callable[[], None] = lambda: None
+        self._fence = fence
+        self._sign: Callable[[], None] = lambda: None
+        self._sign_off: Callable[[], None] = lambda: None
         self.blocker: Callable[[], Blocker] = self._found
         self._ticked = self._seen = 0.0
         self._looked = 0.0
@@ -77,6 +83,11 @@ class Watchdog:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handle: asyncio.TimerHandle | None = None
         self._thread = threading.Thread(target=self._watch, name="perdure watchdog", daemon=True)
+
+    def sign_by(self, sign: Callable[[], None], sign_off: Callable[[], None] = lambda: None) -> None:
+        """Give a sign of life by ``sign``, now and at every look, and ``sign_off`` at the end."""
+        self._sign, self._sign_off = sign, sign_off
+        sign()
 
     def begin(self) -> None:
         """Note the event loop of the calling thread, which is to be watched, and let it tick."""
@@ -109,12 +120,12 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._stop.wait(self.pause):
-            self.sign()
+            self._sign()
             try:
                 self.look()
             except Exception:  # without it nobody would see that a worker hangs
                 log.exception("the watchdog could not look, and looks again; please report it")
-        self.sign_off()
+        self._sign_off()
 
     def look(self) -> None:
         """Look once: whether the loop has ticked, who has it, and whether the lease is still ours."""
@@ -183,20 +194,20 @@ class Watchdog:
             )
         )  # fmt: skip
         if self.exits:
-            self.sign()
+            self._sign()
             self.witness.wait(limits.LAST_WORDS_SECONDS)
             # If we die here nothing is different: the system frees our lock, and others find the evidence.
             self.machine.exit(EXIT_HUNG)
         elif self._loop is not None and not self._loop.is_closed():
             hang = None if evidence is None else evidence.encode()
-            self._loop.call_soon_threadsafe(self.fence, worker, hang)
+            self._loop.call_soon_threadsafe(self._fence, worker, hang)
 
     def _say(self, words: Callable[[], None]) -> None:
         """Log in a thread of its own: what blocks the loop may be the log itself."""
         if self.machine.simulated:
             words()
             return
-        self.sign()  # the words may take their time
+        self._sign()  # the words may take their time
         said = aside(words, "perdure last words")
         if said is not None:
             said.join(limits.LAST_WORDS_SECONDS)

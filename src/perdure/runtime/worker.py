@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from perdure.authoring.registry import Registry
-from perdure.clock import Machine, microseconds
+from perdure.clock import microseconds
 from perdure.errors import PerdureError
 from perdure.kernel import transition
 from perdure.kernel.commit import Commit
 from perdure.kernel.names import id_text
-from perdure.kernel.process import Process
 from perdure.kernel.worker import Beat
 from perdure.kernel.worker import Worker as WorkerRow
-from perdure.limits import QUARANTINE_PROCESSES
 from perdure.runtime import gc_tuning
 from perdure.runtime.claimer import Intake
-from perdure.runtime.committer import Committer
-from perdure.runtime.heartbeat import Grip, Incarnation, Pulse
+from perdure.runtime.events import Ends, WorkerEvents
+from perdure.runtime.heartbeat import Grip, Pulse
 from perdure.runtime.inbox_reader import InboxReader
-from perdure.runtime.pace import Pace
+from perdure.runtime.parts import WorkerParts
 from perdure.runtime.quarantine import Solitary
 from perdure.runtime.scheduler import Scheduler
-from perdure.runtime.steps.isolated.pool import Cells
-from perdure.runtime.steps.transactional import Notary
-from perdure.runtime.store_time import StoreTime
 from perdure.runtime.supervisor import Supervisor
 from perdure.runtime.sweeps import nobody_hosts
 from perdure.runtime.sweeps.context import Pages, Ward
 from perdure.runtime.watchdog import Watchdog, Witness
-from perdure.store.base import Overdue, Store
-from perdure.telemetry import Telemetry
+from perdure.store.base import Overdue
+
+if TYPE_CHECKING:
+    from perdure.kernel.soundness import Finding
+    from perdure.runtime.instance import Activation
 
 log = logging.getLogger("perdure")
 
@@ -40,98 +38,50 @@ log = logging.getLogger("perdure")
 class Worker:
     """Everything that one worker runs, started and stopped together.
 
-    ``ended`` is told of every process whose end this worker committed. ``worn_out`` is set when it is short of
-    something and does not recover: then it should be stopped, and another take its place.
-    ``alone`` makes it a solitary worker: it runs one group of suspects and nothing else, no supervisor either.
+    ``ends`` is told of every process that ended, was parked or was let go here. ``worn_out`` is set when the worker is
+    short of something and does not recover: then it should be stopped, and another take its place.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        registry: Registry,
-        committer: Committer,
-        time: StoreTime,
-        machine: Machine,
-        telemetry: Telemetry,
-        pace: Pace,
-        *,
-        alone: bool = False,
-    ) -> None:
-        self.store = store
-        self.registry = registry
-        self.machine = machine
-        self.telemetry = telemetry
-        self.pace = pace
-        self.time = time
-        self.incarnation = Incarnation(machine.new_id())
-        self.scheduler = Scheduler(
-            self.incarnation, registry, committer, time, machine, telemetry, lease=pace.lease_seconds
-        )
-        self.scheduler.sent = self.sent
-        self.shortages = self.scheduler.agent.shortages
-        self.scheduler.agent.cells = Cells(registry.sources, telemetry, pace.cells, machine, self.shortages)
-        self.scheduler.agent.notary = Notary(store, machine, self.scheduler)
-        self.inbox = InboxReader(store, self.scheduler)
-        self.intake = Intake(self.incarnation, store, registry, self.scheduler)
-        self.pulse = Pulse(self.incarnation, store, self.scheduler, beat=pace.beat_seconds)
-        self.grip = Grip(self.incarnation, store, self.scheduler)
-        self.inbox.quiet = self.grip.doubt
-        self.ward = Ward(
-            self.incarnation,
-            store,
-            registry,
-            committer,
-            time,
-            machine,
-            telemetry,
-            retention=pace.retention_seconds,
-            key_retention=pace.key_retention_seconds,
-        )
+    def __init__(self, parts: WorkerParts, ends: Ends) -> None:
+        self.parts = parts
+        self.store = parts.store
+        self.registry = parts.registry
+        self.machine = machine = parts.machine
+        self.telemetry = telemetry = parts.telemetry
+        self.pace = pace = parts.pace
+        self.time = parts.time
+        self.incarnation = parts.incarnation
+        self.ends = ends
+        events = Dispatch(self)
+        self.scheduler = Scheduler(parts, events)
+        self.shortages = self.scheduler.shortages
+        self.inbox = InboxReader(parts.store, self.scheduler, events)
+        self.intake = Intake(parts, self.scheduler, events)
+        self.pulse = Pulse(parts, self.scheduler, events)
+        self.grip = Grip(parts, self.scheduler, events)
+        self.ward = Ward(parts, events)
         self.supervisor = Supervisor(self.ward)
-        self.solitary = Solitary(store.url, registry, pace, machine, telemetry)
-        self.watchdog = Watchdog(self.pulse, Witness(store.url, machine), machine, telemetry, exits=pace.exit_when_hung)
-        self.alone, self._calm = alone, False
+        self.solitary = Solitary(parts.store.url, parts.registry, pace, machine, telemetry)
+        witness = Witness(parts.store.url, machine)
+        self.watchdog = Watchdog(self.pulse, witness, machine, telemetry, self._fence, exits=pace.exit_when_hung)
+        self.alone, self._calm = parts.alone, False
         self._hurry, self.worn_out = asyncio.Event(), asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
         self._look_round: asyncio.Task[None] | None = None
 
-    def on_end(self, ended: Callable[[Process, float], None], parted: Callable[[bytes], None]) -> None:
-        """Have ``ended`` told of every process that ended or was parked here, ``parted`` of the others let go."""
-        self.scheduler.ended = ended
-        self.scheduler.parted = parted
-
     async def start(self) -> None:
         """Enlist, then begin to beat, to claim and to sweep."""
         await self._enlist(self.incarnation.id)
-        if self.scheduler.agent.notary is not None:
-            self.scheduler.agent.notary.open()
+        self.scheduler.agent.notary.open()
         self._calm = not self.machine.simulated
         if self._calm:
             gc_tuning.calm()
-        self.scheduler.unheard = self.inbox.want
-        self.scheduler.waiting = self.intake.waiting
-        self.scheduler.posted = self._posted
-        self.scheduler.room = self.intake.parted
-        self.intake.reconcile = self.reconcile
-        self.scheduler.unreadable.handover.others = self.ward.offers
-        self.ward.taken = self.taken
-        self.ward.undue = self.intake.undue
-        self.ward.steady = self.pulse.steady
-        self.intake.ended = self.pulse.ended = self._ended
-        self.pulse.strayed = self.grip.strayed = self.scheduler.strayed = self.intake.strayed
-        self.intake.suspects = self.solitary.wanted
-        self.intake.capacity = self.pace.in_flight
-        self.shortages.restart = lambda why: self.worn_out.set()
-        self.watchdog.fence = self._fence
         self.pulse.loop.start()
         self.pulse.guard.start()
         self.grip.loop.start()
         self.inbox.loop.start()
-        if self.alone:
-            self.intake.alone, self.intake.capacity, self.scheduler.alone = True, QUARANTINE_PROCESSES, True
-            self.supervisor.start(alone=True)
-        else:
-            self.supervisor.start()
+        self.supervisor.start(alone=self.alone)
+        if not self.alone:
             self.solitary.loop.start()
             self._look_round = asyncio.create_task(nobody_hosts.report(self.store), name="perdure look round")
         self.intake.loop.start()
@@ -153,15 +103,6 @@ class Worker:
             self.intake.wake()
         elif owner == self.incarnation.id:
             self.inbox.look(process)
-
-    def _posted(self, commit: Commit) -> None:
-        """A commit of ours has started children or sent messages: whoever of them we have in hand hears at once."""
-        if commit.sends:
-            self.told([message.process for message in commit.sends])
-            self.intake.soon()
-        if commit.starts:
-            children = [start.process for start in commit.starts]
-            self.intake.named([child.kind for child in children], [child.id for child in children])
 
     def told(self, processes: Sequence[bytes]) -> None:
         """Messages were sent to these processes, or they were taken: those in hand hear at once. None named: any."""
@@ -186,9 +127,14 @@ class Worker:
         """How many processes are in hand, or about to be."""
         return len(self.scheduler.hand) + len(self.scheduler.starting)
 
-    def has_room(self, kind: str) -> bool:
-        """Whether this worker, short of something, may take a process of a kind in hand."""
-        return self.busy < self.shortages.room(self.pace.in_flight) and self.shortages.serves(kind)
+    def takes(self, kind: str) -> bool:
+        """Whether this worker would start a process of that kind as its own: it has room, and stays."""
+        if self.scheduler.draining or self.busy >= self.pace.in_flight or self.alone:
+            return False
+        shortages = self.shortages
+        if not shortages.active:
+            return True
+        return self.busy < shortages.room(self.pace.in_flight) and shortages.serves(kind)
 
     async def until_idle(self, seconds: float) -> None:
         """Work until nothing has been claimed for so many seconds, and nothing is in hand or waits for a place."""
@@ -264,9 +210,9 @@ class Worker:
             self.telemetry.count("leases_lost")
             self.scheduler.drop(activation)
         self.incarnation.lost, self.incarnation.hang = True, hang
-        self._ended(incarnation)
+        self.retired(incarnation)
 
-    def _ended(self, incarnation: bytes) -> None:
+    def retired(self, incarnation: bytes) -> None:
         """Others have ended this incarnation: drop everything in hand and go on under a new id (rule 11).
 
         What was asked in the name of one before says nothing of the present one.
@@ -310,3 +256,86 @@ class Worker:
             if not pages.more:
                 break
         return freed
+
+
+class Dispatch:
+    """What the roles of a worker tell goes to that role, or whoever waits, which acts on it: see WorkerEvents."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self.ended = worker.ends.ended
+
+    def parted(self, id: bytes) -> None:
+        """There may be room for another."""
+        self._worker.ends.parted(id)
+        self._worker.intake.parted()
+
+    def unheard(self, instance: Activation) -> None:
+        """Its messages are read."""
+        self._worker.inbox.want(instance)
+
+    def in_doubt(self, processes: Sequence[bytes]) -> None:
+        """Their leases are renewed, which tells whether they are still ours."""
+        self._worker.grip.doubt(processes)
+
+    def posted(self, commit: Commit) -> None:
+        """Those of them that are held here hear at once."""
+        worker = self._worker
+        if commit.sends:
+            worker.told([message.process for message in commit.sends])
+            worker.intake.soon()
+        if commit.starts:
+            children = [start.process for start in commit.starts]
+            worker.intake.named([child.kind for child in children], [child.id for child in children])
+
+    def sent(self, process: bytes, owner: bytes | None) -> None:
+        """It is heard at once if the process is ours."""
+        self._worker.sent(process, owner)
+
+    def due(self, at: int) -> None:
+        """It is claimed by then."""
+        self._worker.intake.waiting(at)
+
+    def strayed(self) -> None:
+        """It is freed at the next look."""
+        self._worker.intake.strayed()
+
+    def taken(self, process: bytes, token: int | None) -> None:
+        """If it was ours, it is let go."""
+        self._worker.taken(process, token)
+
+    def undue(self, processes: Iterable[bytes]) -> None:
+        """They are claimed one by one."""
+        self._worker.intake.undue(processes)
+
+    def retired(self, incarnation: bytes) -> None:
+        """The worker goes on under a new id."""
+        self._worker.retired(incarnation)
+
+    def suspects(self, due: bool, waiting: bool) -> None:
+        """They run in quarantine."""
+        self._worker.solitary.wanted(due, waiting)
+
+    def found(self, finding: Finding) -> None:
+        """It is logged."""
+        log.warning("%s: %s", finding.law, finding.text)
+
+    def worn_out(self, what: str) -> None:
+        """Whoever has started this worker is to restart it."""
+        self._worker.worn_out.set()
+
+    def steady(self) -> bool:
+        """Whether no beat has failed for a while."""
+        return self._worker.pulse.steady()
+
+    def offers(self) -> Sequence[bytes]:
+        """What the others said when they were last looked for."""
+        return self._worker.ward.offers()
+
+    async def reconcile(self) -> int:
+        """See Worker.reconcile."""
+        return await self._worker.reconcile()
+
+
+if TYPE_CHECKING:
+    _events: type[WorkerEvents] = Dispatch

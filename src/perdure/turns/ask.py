@@ -121,7 +121,8 @@ class Asker(Protocol):
 class Ask(asyncio.Future[R]):
     """One call of a step inside a turn. It may be awaited, or passed un-awaited as an argument of another step.
 
-    ``place`` and ``name`` say which call it is, together they are its ``slot``; ``raw`` is the payload of the arguments and ``digest`` its short name.
+    ``place`` and ``name`` say which call it is, together they are its ``slot``. ``raw`` is the payload of the arguments
+    and ``digest`` its short name.
     ``raw`` is empty as long as a promise among the arguments is unresolved: only then is the step asked for.
     """
 

@@ -53,18 +53,18 @@ class Outputs:
 class AskingLoop(BareLoop):
     """The part of the turn loop that steps, children and the verbs of a turn use.
 
-    ``open`` holds every ask not yet answered, by (name, place), and ``stopping`` those that were asked to end.
-    ``state`` is what the code last gave to ``set_state``, as a payload. ``finished`` says that the workflow and all its
-    tasks have ended. ``runs`` counts turns, ``saga`` holds what there is to undo, and ``shape`` checks the result.
-    ``publications`` are what the code shows of itself, ``patches`` which ways it has taken. ``received`` are numbers and
-    names of the letters that the code has taken and the history does not have yet; up to the number ``backlog`` letters
-    may wait in the store. While a history is replayed, ``past`` is the number of the recorded turn,
-    if there is one, and ``fired`` are the places of the recorded timers.
+    ``open`` holds every ask not yet answered, by its slot, and ``stopping`` those that were asked to end. ``state`` is
+    what the code last gave to ``set_state``, as a payload. ``finished`` says that the workflow and all its tasks have
+    ended. ``runs`` counts turns, ``saga`` holds what there is to undo, and ``shape`` checks the result.
+    ``publications`` are what the code shows of itself, ``patches`` which ways it has taken. ``received`` are numbers
+    and names of the letters that the code has taken and the history does not have yet; up to the number ``backlog``
+    letters may wait in the store. While a history is replayed, ``past`` is the number of the recorded turn, if there is
+    one, and ``fired`` are the places of the recorded timers.
     """
 
     __slots__ = (
-        "_asks", "_chance", "_outputs", "backlog", "finished", "fired",
-        "mailboxes", "open", "past", "patches", "publications", "received", "runs", "saga", "seed", "shape", "state", "stopping",
+        "_asks", "_chance", "_outputs", "backlog", "finished", "fired", "mailboxes", "open", "past", "patches",
+        "publications", "received", "runs", "saga", "seed", "shape", "state", "stopping",
     )  # fmt: skip
 
     def __init__(self, process_id: bytes, seed: bytes, backlog: int = 0) -> None:

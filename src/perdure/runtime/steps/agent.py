@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.authoring.step import ATTEMPT
-from perdure.clock import SECOND, Machine, microseconds
+from perdure.clock import SECOND, microseconds
 from perdure.errors import StepCrashed
 from perdure.exhaustion import exhausted_in_step
 from perdure.kernel.event import EventType
@@ -22,21 +22,19 @@ from perdure.kernel.failure import Failure, answered
 from perdure.kernel.retry import FailedAttempt
 from perdure.runtime.shortage import Shortages
 from perdure.runtime.steps.async_runner import Relay
-from perdure.runtime.steps.attempt_run import Execution, LeaseLapsed
+from perdure.runtime.steps.attempt_run import Execution, LeaseLapsed, StepListener
 from perdure.runtime.steps.budget import Budgets
 from perdure.runtime.steps.isolated.pool import Cells, HardCall
 from perdure.runtime.steps.isolated.protocol import Answer, Failed, order
 from perdure.runtime.steps.lingering import Lingering
 from perdure.runtime.steps.threads import Call, Threads
-from perdure.runtime.store_time import StoreTime
-from perdure.telemetry import Telemetry
+from perdure.runtime.steps.transactional import Notary
 from perdure.turns.loop import Ask
 from perdure.turns.saga import UndoAsk
 
 if TYPE_CHECKING:
     from perdure.runtime.instance import Activation
-    from perdure.runtime.steps.listener import StepListener
-    from perdure.runtime.steps.transactional import Notary
+    from perdure.runtime.parts import WorkerParts
 
 log = logging.getLogger("perdure")
 
@@ -53,18 +51,18 @@ class Agent:
     Its ``listener`` is told what becomes of the steps.
     """
 
-    def __init__(self, telemetry: Telemetry, time: StoreTime, machine: Machine, listener: StepListener) -> None:
+    def __init__(self, parts: WorkerParts, listener: StepListener, shortages: Shortages) -> None:
         self.listener = listener
-        self.telemetry = telemetry
-        self.time = time
-        self.machine = machine
-        self.shortages = Shortages(telemetry, machine.monotonic)
+        self.telemetry = parts.telemetry
+        self.time = parts.time
+        self.machine = machine = parts.machine
+        self.shortages = shortages
         self.loop = asyncio.get_running_loop()
         self.thread = get_ident()
         self._ticks = machine.ticks
         self._relay = Relay(self.loop, self._completed, self.failed, self._lapse, self._ticks)
-        self.cells: Cells | None = None
-        self.notary: Notary | None = None
+        self.cells = Cells(parts.registry.sources, parts.telemetry, parts.pace.cells, machine, shortages)
+        self.notary = Notary(parts.store, machine, self)
         self._threads: Threads | None = None
         self._running: dict[Execution, None] = {}  # in the order of their beginning
         self._lingering = Lingering(self.loop)
@@ -110,7 +108,7 @@ class Agent:
             return
         if ask.step.away:
             self.loop.call_soon(self.listener.undo_due, execution.activation, ask)
-        elif ask.step.transaction and self.notary is not None:
+        elif ask.step.transaction:
             self.notary.begin(execution)
         elif ask.step.is_async:
             self.began(execution)
@@ -151,9 +149,9 @@ class Agent:
             self._lingering.add(execution)
         if execution.call is not None:
             self.threads.give_up(execution.call)
-        if execution.ask.step.transaction and self.notary is not None:
+        if execution.ask.step.transaction:
             self.notary.give_up(execution)
-        if execution.hard_call is not None and self.cells is not None:
+        if execution.hard_call is not None:
             taken_back = not execution.activation.gone and execution.left() > 0.001
             self.cells.give_up(execution.hard_call, gently=taken_back)
         task = execution.task
@@ -219,7 +217,7 @@ class Agent:
         """Whether some step may have to wait long before it can begin here."""
         if self.put_off or (self._threads is not None and self._threads.held_up()):
             return True
-        return self.cells is not None and self.cells.held_up()
+        return self.cells.held_up()
 
     def held_up_by(self, execution: Execution) -> Callable[[], bool] | None:
         """What tells whether an attempt still cannot begin, if it waits for a shortage to end."""
@@ -231,7 +229,7 @@ class Agent:
             key = execution.call.key
             if self.threads.held_up(key):
                 return lambda: self.threads.held_up(key)
-        elif execution.hard_call is not None and self.cells is not None and self.cells.held_up():
+        elif execution.hard_call is not None and self.cells.held_up():
             return self.cells.held_up
         return None
 
@@ -258,12 +256,10 @@ class Agent:
             self._patrol.cancel()
         if self._silent:
             await asyncio.wait(list(self._silent), timeout=1.0)
-        if self.notary is not None:
-            await self.notary.close()
+        await self.notary.close()
         if self._threads is not None:
             self._threads.close()
-        if self.cells is not None:
-            await self.cells.close()
+        await self.cells.close()
 
     @property
     def threads(self) -> Threads:
@@ -315,7 +311,6 @@ class Agent:
                 else:
                     self._ended(execution, bytes(answer.result), None)
 
-        assert self.cells is not None
         ordered = order(execution.ask.step, execution.ask.raw, execution.current())
         began, late = partial(self.began, execution), partial(self.late_for, execution)
         execution.hard_call = HardCall(ordered, began, execution.heard, ended, late)

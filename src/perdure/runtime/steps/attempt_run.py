@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from math import inf
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from perdure import limits
 from perdure.authoring.step import Attempt
@@ -15,17 +15,88 @@ from perdure.errors import DefinitionError, PayloadTooLarge
 from perdure.kernel import payload
 from perdure.runtime import compensation
 from perdure.runtime.steps.isolated.pool import HardCall
-from perdure.runtime.steps.threads import Call
+from perdure.runtime.steps.threads import Call, Threads
 from perdure.turns.loop import Ask
 
 if TYPE_CHECKING:
+    from perdure.kernel.failure import Failure
+    from perdure.kernel.message import Message
+    from perdure.kernel.retry import FailedAttempt
     from perdure.runtime.instance import Activation
-    from perdure.runtime.steps.agent import Agent
     from perdure.store.step_transaction import Pact
+    from perdure.telemetry import Telemetry
 
 
 class LeaseLapsed(Exception):
     """The lease was over before the step's function was called: nothing was tried."""
+
+
+class StepListener(Protocol):
+    """What becomes of the steps of the processes that are held here; all of it is told on the event loop."""
+
+    def feed(self, instance: Activation, /) -> None:
+        """A step has an answer, which was delivered: the next turn hears it."""
+
+    def step_failed(self, instance: Activation, ask: Ask[Any], failure: Failure) -> None:
+        """A step has no attempt left."""
+
+    def step_tried(self, instance: Activation, ask: Ask[Any], tried: FailedAttempt) -> None:
+        """An attempt has failed, and another will follow."""
+
+    def step_due(self, instance: Activation, ask: Ask[Any]) -> None:
+        """The wait before an attempt has passed."""
+
+    def undo_due(self, instance: Activation, undo: Ask[Any]) -> None:
+        """An undo that waits in a queue may be asked for."""
+
+    def step_shown(self, attempt: Execution, name: str, raw: bytes) -> None:
+        """An attempt has published a value."""
+
+    def came_late(self, attempt: Execution, value: Any) -> None:
+        """An attempt that was given up has come to this value."""
+
+    def lease_lapsed(self, instance: Activation) -> object:
+        """The lease of a process was over before a step of it could begin or go on."""
+
+    def step_refused(self, instance: Activation) -> None:
+        """A transactional step was refused with its effect: the process is another worker's."""
+
+    def step_kept(self, instance: Activation, message: Message | None) -> None:
+        """The result of a transactional step lies in the inbox, as this message or one that an earlier attempt left."""
+
+
+class Runner(Protocol):
+    """What runs attempts, as the attempts see it: the agent of a worker; ``thread`` is that of its event ``loop``."""
+
+    loop: asyncio.AbstractEventLoop
+    thread: int
+    listener: StepListener
+    telemetry: Telemetry
+
+    @property
+    def threads(self) -> Threads:
+        """Where ordinary functions run."""
+
+    def began(self, execution: Execution) -> None:
+        """An attempt begins, and its time with it."""
+
+    def failed(self, execution: Execution, error: BaseException) -> None:
+        """An attempt has raised, or could not be made."""
+
+    def silence(self, execution: Execution) -> None:
+        """Cancel an attempt that counts no more."""
+
+    def silenced(self, execution: Execution) -> bool:
+        """Whether what an attempt says now is late; if not, it is the last thing that it says."""
+
+    def succeeded(self, ask: Ask[Any]) -> None:
+        """An attempt has brought a result."""
+
+    def late_for(self, execution: Execution) -> bool:
+        """Whether the lease of an attempt is over, from whichever thread."""
+
+    def held_up_by(self, execution: Execution) -> Callable[[], bool] | None:
+        """What tells whether an attempt still cannot begin, if it waits for a shortage to end."""
 
 
 class Execution:
@@ -36,7 +107,7 @@ class Execution:
         "pact", "since", "started", "task", "timer",
     )  # fmt: skip
 
-    def __init__(self, agent: Agent, activation: Activation, ask: Ask[Any], number: int, since: int) -> None:
+    def __init__(self, agent: Runner, activation: Activation, ask: Ask[Any], number: int, since: int) -> None:
         self.agent = agent
         self.activation = activation
         self.ask = ask

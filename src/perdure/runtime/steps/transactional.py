@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from perdure.runtime.instance import Activation
-    from perdure.runtime.scheduler import Scheduler
-    from perdure.runtime.steps.agent import Agent
-    from perdure.runtime.steps.attempt_run import Execution
+    from perdure.runtime.steps.attempt_run import Execution, Runner
 
 log = logging.getLogger("perdure")
 
@@ -55,19 +53,15 @@ class NotBegun(Exception):
 class Notary:
     """Has each step call its function inside a pact. On SQLite one at a time, for there is one writer."""
 
-    def __init__(self, store: Store, machine: Machine, scheduler: Scheduler) -> None:
+    def __init__(self, store: Store, machine: Machine, agent: Runner) -> None:
         self._store = store
         self._machine = machine
-        self._scheduler = scheduler
+        self._agent = agent
         self._pacts: Pacts | None = None
         self._seal: Callable[[Message], Message]
         self._waiting: deque[Execution] = deque()
         self._writing: Execution | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def _agent(self) -> Agent:
-        return self._scheduler.agent
 
     def open(self) -> None:
         """Import what the store's pacts are made of: not in the middle of a process, where a file may be refused."""
@@ -193,7 +187,7 @@ class Notary:
                 self._agent.telemetry.counters["commits_refused"] += 1
                 log.info("process %s: a late result was refused, with its effect", id_text(activation.process.id))
                 if not activation.gone:
-                    self._scheduler.drop(activation)
+                    self._agent.listener.step_refused(activation)
             elif not activation.gone:
                 self._tell(activation, kept.message if kept.verdict is PactVerdict.KEPT else None)
 
@@ -212,12 +206,8 @@ class Notary:
             self.begin(execution)
 
     def _tell(self, activation: Activation, message: Message | None) -> None:
-        """Let the process hear its result, which lies in its inbox: at once, if it is the next that is to be heard."""
-        inbox = activation.inbox
-        if inbox.unheard or message is None or message.number > inbox.heard + 1:
-            self._scheduler.await_messages(activation)
-        else:
-            self._scheduler.heard(activation, [message])
+        """Let the process hear its result, which lies in its inbox."""
+        self._agent.listener.step_kept(activation, message)
 
     def give_up(self, execution: Execution) -> None:
         """An attempt counts no more: unless it is being committed just now, it is rolled back."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from msgspec.structs import replace
 
 from perdure import limits
-from perdure.authoring.registry import Registry
-from perdure.clock import Machine
 from perdure.exhaustion import exhausted
 from perdure.futures import asked
 from perdure.kernel.child import beforehand, without_orders
@@ -21,11 +19,9 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.kernel.soundness import Finding
 from perdure.kernel.worker import Worker
-from perdure.runtime.committer import Committer
-from perdure.runtime.heartbeat import Incarnation
-from perdure.runtime.store_time import StoreTime
+from perdure.runtime.events import WorkerEvents
+from perdure.runtime.parts import WorkerParts
 from perdure.store.base import Overdue, Pruned, Search, Store, switch
-from perdure.telemetry import Telemetry
 
 log = logging.getLogger("perdure")
 
@@ -33,41 +29,24 @@ log = logging.getLogger("perdure")
 class Ward:
     """The store, the committer, the clock and the counters. Sweeps decide by the kernel and write by commits.
 
-    ``found`` is told of findings, ``taken`` of every process that a sweep took from whoever held it, with the token
-    that it has now, and ``undue`` of those that this worker must take in hand before they are due; ``steady`` says
-    whether our own beats have come through long enough to judge those of others. ``pages`` are the rows that are
-    overdue, for each way of being so, and where its sweep is among them; ``pruned`` is what was removed last, and
+    ``events`` go to the worker: what a sweep has found, and what it took from its owner. ``pages`` are the rows that
+    are overdue, for each way of being so, and where its sweep is among them; ``pruned`` is what was removed last, and
     where to go on.
     """
 
-    def __init__(
-        self,
-        incarnation: Incarnation,
-        store: Store,
-        registry: Registry,
-        committer: Committer,
-        time: StoreTime,
-        machine: Machine,
-        telemetry: Telemetry,
-        *,
-        retention: float,
-        key_retention: float,
-    ) -> None:
-        self.incarnation = incarnation
-        self.store = store
-        self.registry = registry
-        self.committer = committer
-        self.time = time
-        self.machine = machine
-        self.telemetry = telemetry
-        self.retention = retention
-        self.key_retention = key_retention
-        self.found: Callable[[Finding], None] = lambda finding: None
-        self.taken: Callable[[bytes, int | None], None] = lambda process, token: None
-        self.undue: Callable[[Iterable[bytes]], None] = lambda processes: None
-        self.steady: Callable[[], bool] = lambda: True
+    def __init__(self, parts: WorkerParts, events: WorkerEvents) -> None:
+        self.incarnation = parts.incarnation
+        self.store = parts.store
+        self.registry = parts.registry
+        self.committer = parts.committer
+        self.time = parts.time
+        self.machine = parts.machine
+        self.telemetry = parts.telemetry
+        self.events = events
+        self.retention = parts.pace.retention_seconds
+        self.key_retention = parts.pace.key_retention_seconds
         self.pruned = Pruned(0, 0)
-        self.pages = {what: Pages(store, what) for what in Overdue}
+        self.pages = {what: Pages(self.store, what) for what in Overdue}
         self._workers: list[Worker] = []
         self._workers_at = -math.inf
         self._left: set[str] = set()
@@ -106,7 +85,7 @@ class Ward:
                 f"{type(error).__name__}: {error}. Look at it with `perdure show`; `perdure terminate` ends it"
             )
             self.telemetry.count("records_unsound")
-            self.found(Finding("row_undecided", row.id, text))
+            self.events.found(Finding("row_undecided", row.id, text))
 
     async def may_recover(self, found: str) -> bool:
         """Whether what was found may be recovered; while a person has paused that, it is reported and left alone."""
@@ -141,7 +120,7 @@ class Ward:
             if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
                 applied.append(commit)
                 if commit.after.token > commit.token:
-                    self.taken(commit.after.id, commit.after.token)
+                    self.events.taken(commit.after.id, commit.after.token)
         return applied
 
 

@@ -49,7 +49,7 @@ async def _page(ward: Ward) -> int:
     wants = [Waiting(row.id, name, 0, row.seen, row.inbox, 1) for row in rows for name in awaited_signals(row)]
     overlooked = {letter.process for letter in await ward.store.messages(waiting=wants)} if wants else set()
     found = [row for row in rows if row.id in overlooked]
-    ward.undue(row.id for row in found if not is_suspect(row))
+    ward.events.undue(row.id for row in found if not is_suspect(row))
     now = ward.time.now()
     await ward.write([transition.due_now(row, now=now) for row in found if is_suspect(row)])  # not for this worker
     return len(found)

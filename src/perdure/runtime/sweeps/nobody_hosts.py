@@ -54,7 +54,7 @@ async def sweep(ward: Ward, known: Known) -> int:
     for (kind, code), first in waiting.items():
         number = counts[kind, code]
         some = f"at least {number}" if number >= part else str(number)
-        ward.found(Finding("nobody_hosts", first, _told(kind, code, some, kept.get(kind))))
+        ward.events.found(Finding("nobody_hosts", first, _told(kind, code, some, kept.get(kind))))
     return len(fresh)
 
 

@@ -36,7 +36,7 @@ async def sweep(ward: Ward) -> int:
 async def _held(ward: Ward, lineage: Lineage, ids: Sequence[bytes]) -> int:
     # What we have in hand of them goes first: its next commit could carry the very token that the hold will draw.
     for id in ids:
-        ward.taken(id, None)
+        ward.events.taken(id, None)
     texts = {id: lineage.set_back[id] for id in ids}
     settling = lineage.settling
     rows = {row.id: row for row in await ward.store.search(Search(ids=tuple(ids), limit=len(ids)))}
@@ -52,6 +52,6 @@ async def _held(ward: Ward, lineage: Lineage, ids: Sequence[bytes]) -> int:
     now_stored = rows | {commit.after.id: commit.after for commit in written}
     done = [id for id in ids if id not in still and (id in rows or not settling)]
     for id in done:
-        ward.found(Finding(LAW, id, texts[id]))
+        ward.events.found(Finding(LAW, id, texts[id]))
         lineage.handled(id, now_stored.get(id))
     return len(done)

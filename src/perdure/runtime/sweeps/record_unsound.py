@@ -46,5 +46,5 @@ async def _looked_at(ward: Ward, row: Process) -> int:
         return 0  # who claims it finds that too, and parks it
     findings = unsound(row, events, messages, ward.time.now())
     for finding in findings:
-        ward.found(finding)
+        ward.events.found(finding)
     return len(findings)

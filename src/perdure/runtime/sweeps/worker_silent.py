@@ -20,7 +20,7 @@ COUNTER = "workers_silent"
 
 async def sweep(ward: Ward) -> int:
     """End silent incarnations, by compare-and-set on their beats, and free what they held."""
-    if not ward.steady():
+    if not ward.events.steady():
         return 0  # the store was away: nobody could beat
     # What the probe has read a moment ago will do: whoever has beaten since has other beats, and is not ended.
     workers = [one for one in await ward.workers(PROBE_SECONDS * 2) if one.id != ward.incarnation.id]

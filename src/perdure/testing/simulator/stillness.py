@@ -22,6 +22,7 @@ from perdure.testing.simulator.newer import NewerStore
 from perdure.testing.simulator.violation import Violation
 
 if TYPE_CHECKING:
+    from perdure.runtime.scheduler import Scheduler
     from perdure.testing.simulator.cluster import Cluster
     from perdure.testing.simulator.node import Node
 
@@ -118,7 +119,7 @@ class Stillness:
             return
         for node in self._cluster.workers:
             worker = None if node.engine is None or node.life is not owner else node.engine.worker
-            if worker is not None and worker.scheduler.rests_for_nothing(process.id):
+            if worker is not None and _rests_for_nothing(worker.scheduler, process.id):
                 self._broken(
                     process, f"{owner.name} has had it in hand for longer than a lease, and it waits for nothing"
                 )
@@ -139,6 +140,15 @@ class Stillness:
     def _broken(self, process: Process, text: str) -> None:
         violation: Violation = self._cluster.monitor.violation(LAW, process, text)
         self._cluster.loop.fail(violation)
+
+
+def _rests_for_nothing(scheduler: Scheduler, process: bytes) -> bool:
+    """Whether a process is held there, and nothing is under way that would bring it on: no step, commit or timer."""
+    instance = scheduler.hand.get(process)
+    if instance is None or instance.commit is not None or instance.inbox.unheard or instance.outbox is not None:
+        return False
+    under_way = instance.steps.in_flight or instance.steps.retries
+    return not (under_way or instance in scheduler.ready or instance in scheduler.alarms)
 
 
 def _takes(node: Node, process: Process) -> bool:

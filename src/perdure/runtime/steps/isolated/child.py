@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from threading import Lock
 
-from perdure.runtime.quarantine import inherited_environment
+from perdure.runtime.os_process import inherited_environment
 from perdure.runtime.steps.isolated.protocol import Frames, Said, read_said
 
 RECEIVED_BYTES = 64 * 1024

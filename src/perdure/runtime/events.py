@@ -1,0 +1,71 @@
+"""The events of a worker: what its roles tell it, and what it tells those who wait for the ends of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from perdure.kernel.commit import Commit
+    from perdure.kernel.process import Process
+    from perdure.kernel.soundness import Finding
+    from perdure.runtime.instance import Activation
+
+
+class Ends(Protocol):
+    """Who waits for the ends of processes."""
+
+    def ended(self, process: Process, sent: float) -> None:
+        """A process has ended or was parked, by a commit that went out at that monotonic time."""
+
+    def parted(self, id: bytes) -> None:
+        """A process was let go here."""
+
+
+class WorkerEvents(Ends, Protocol):
+    """What a worker hears from its scheduler, its claimer, its heartbeat and its sweeps."""
+
+    def unheard(self, instance: Activation) -> None:
+        """A process has messages that are to be read before it goes on."""
+
+    def in_doubt(self, processes: Sequence[bytes]) -> None:
+        """Something was to have come for these processes, and nothing had."""
+
+    def posted(self, commit: Commit) -> None:
+        """A commit has started children or sent messages."""
+
+    def sent(self, process: bytes, owner: bytes | None) -> None:
+        """A message was sent to a process, which that worker owns."""
+
+    def due(self, at: int) -> None:
+        """A row was let go here that is due at that time of the store."""
+
+    def strayed(self) -> None:
+        """By the store a row may still be ours that was let go here without writing."""
+
+    def taken(self, process: bytes, token: int | None) -> None:
+        """What was written here took a row from its owner; ``token`` is the one that it has now, if that is known."""
+
+    def undue(self, processes: Iterable[bytes]) -> None:
+        """These rest and are not due, and must go on here."""
+
+    def retired(self, incarnation: bytes) -> None:
+        """The store says that this incarnation was ended by others."""
+
+    def suspects(self, due: bool, waiting: bool) -> None:
+        """Whether suspects are due, and whether some of them wait for a place in their queue."""
+
+    def found(self, finding: Finding) -> None:
+        """A sweep has found something that people should know."""
+
+    def worn_out(self, what: str) -> None:
+        """This worker is short of something and does not recover by itself: it should be restarted."""
+
+    def steady(self) -> bool:
+        """Whether our own beats have come through long enough to judge those of other workers."""
+
+    def offers(self) -> Sequence[bytes]:
+        """What the other living workers say of themselves."""
+
+    async def reconcile(self) -> int:
+        """Free the rows that are ours by the store and not held here (rule 5); answers how many."""

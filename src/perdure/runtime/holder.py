@@ -1,0 +1,42 @@
+"""The holder of processes, as those see it who let processes go: the scheduler of a worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from perdure.kernel.commit import Commit
+    from perdure.runtime.events import WorkerEvents
+    from perdure.runtime.instance import Activation
+    from perdure.runtime.parts import WorkerParts
+    from perdure.runtime.steps.agent import Agent
+
+
+class Holder(Protocol):
+    """Holds processes in memory, by their ids; each is dropped, handed back or parked through it."""
+
+    parts: WorkerParts
+    events: WorkerEvents
+    agent: Agent
+    hand: dict[bytes, Activation]
+    draining: bool
+    hold: int
+    lease_seconds: float
+
+    def feed(self, instance: Activation, /) -> None:
+        """Have the next turn of a process run soon."""
+
+    def applied(self, instance: Activation, commit: Commit, inbox: int) -> None:
+        """A commit was written."""
+
+    def drop(self, instance: Activation) -> None:
+        """Let a process go without writing."""
+
+    def hand_back(self, instance: Activation, later: int = 0) -> None:
+        """Release a process, to be claimed by others after so many microseconds."""
+
+    def park(self, instance: Activation, error: BaseException) -> None:
+        """Park a process as broken."""
+
+    def drain(self) -> None:
+        """Begin nothing more."""

@@ -1,0 +1,48 @@
+"""The parts of a worker: what each of its roles is made of, given to all of them as one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from perdure.authoring.registry import Registry
+from perdure.clock import Machine, microseconds
+from perdure.runtime.committer import Committer
+from perdure.runtime.pace import Pace
+from perdure.runtime.store_time import StoreTime
+from perdure.store.base import Store
+from perdure.telemetry import Telemetry
+
+
+class Incarnation:
+    """Shared by all roles of a worker: when it was ended by others, a new ``id`` takes its place.
+
+    Once it is ``lost`` nothing more is claimed and nobody beats in its name.
+    ``hang`` is the evidence of what has blocked its event loop until its lease was lost, until it is written.
+    """
+
+    def __init__(self, id: bytes) -> None:
+        self.id = id
+        self.lost = False
+        self.hang: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkerParts:
+    """What one worker is made of. ``alone``: it runs one group of suspects and nothing else (rule 13).
+
+    ``lease`` is for how many microseconds a claim, a commit or a beat leases a row.
+    """
+
+    incarnation: Incarnation
+    store: Store
+    registry: Registry
+    committer: Committer
+    time: StoreTime
+    machine: Machine
+    telemetry: Telemetry
+    pace: Pace
+    alone: bool = False
+    lease: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lease", microseconds(self.pace.lease_seconds))
