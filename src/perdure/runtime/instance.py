@@ -157,7 +157,7 @@ class Activation:
     def handed_over(self, commit: Commit, *, cleared: bool = False) -> None:
         """All that had happened has gone into a commit, which is under way; what was asked for waits for its answer."""
         if cleared:
-            self.steps.forget_deaths()
+            self.steps.forget_deaths(written=True)
         if self.steps.asked:
             self.steps.expect()
         if self.inbox.consumed:
@@ -180,7 +180,7 @@ class Activation:
         if self.outbox is not None:
             self.outbox.restore(commit)
         if commit.after.deaths < self.process.deaths:
-            self.steps.recall_deaths()
+            self.steps.forget_deaths(written=False)
         self.inbox.take_back(commit.consumed)
         self.events = list(commit.events[:-1])
         self.not_before = commit.not_before

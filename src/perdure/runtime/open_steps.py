@@ -63,15 +63,11 @@ class OpenSteps:
     # -- from the asking to the attempt ----------------------------------------------------------------------------
 
     def ask(self, asks: list[Ask[Any]], run: int) -> None:
-        """A turn of that run has asked for these."""
+        """A turn of that run has asked for these, or another attempt of them may begin."""
         if self.origins is not None:
             for ask in asks:
                 self.origins.setdefault(ask.slot, run)
         self.asked += asks
-
-    def ask_again(self, ask: Ask[Any]) -> None:
-        """Another attempt may begin as soon as the failure of the last one is written."""
-        self.asked.append(ask)
 
     def expect(self) -> None:
         """What was asked for waits for the commit that is being written, with what could not be released before."""
@@ -202,10 +198,6 @@ class OpenSteps:
         self.inherited = {ask.slot for ask in self.asked}
         self.remembers = True
 
-    def forget_deaths(self) -> None:
-        """A commit forgets the deaths."""
-        self.inherited = None
-
-    def recall_deaths(self) -> None:
-        """That commit was not applied: the next one forgets them."""
-        self.inherited = set()
+    def forget_deaths(self, *, written: bool) -> None:
+        """A commit forgets the deaths; if it was not ``written``, the next one does."""
+        self.inherited = None if written else set()

@@ -326,7 +326,7 @@ class Scheduler:
         """See StepListener: at once if nothing is to be written first."""
         if release.passed(activation, self.time.now()):
             return  # the pulse lets go of it
-        activation.steps.ask_again(ask)
+        activation.steps.ask([ask], activation.process.run)
         self._settle(activation)
 
     def came_late(self, attempt: Execution, value: Any) -> None:

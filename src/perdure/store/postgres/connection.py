@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import asyncpg
 
@@ -131,12 +131,18 @@ class Request(NamedTuple):
     name: str
 
 
+Met: TypeAlias = Callable[["asyncpg.Connection[asyncpg.Record]"], Awaitable[None]]
+"""Looks at a fresh connection, before anything else is asked of it."""
+
+
 class Link:
     """A connection for one purpose, opened when it is first needed and again after it was lost."""
 
-    def __init__(self, address: Address, machine: Machine, queries: Mapping[str, str], purpose: str) -> None:
+    def __init__(
+        self, address: Address, machine: Machine, queries: Mapping[str, str], purpose: str, met: Met | None = None
+    ) -> None:
         self.patience = SILENT_CONNECTION_SECONDS
-        self.met: Callable[[asyncpg.Connection[asyncpg.Record]], Awaitable[None]] | None = None
+        self.met = met
         self._address = address
         self._machine = machine
         self._queries = queries

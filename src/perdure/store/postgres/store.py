@@ -61,19 +61,17 @@ class PostgresStore:
         self._address = address_of(url)
         self._machine = machine = machine or Machine()
         sql = self._sql = dict(queries(self._address.schema))
-        self._writes = Link(self._address, machine, sql, "writes")
-        self._beats = Link(self._address, machine, sql, "beats")
-        self._reads = Link(self._address, machine, sql, "reads")
-        self._searches = Link(self._address, machine, sql, "searches")
+        self.lineage = Lineage(machine, sql)
+        self._writes = Link(self._address, machine, sql, "writes", self.lineage.met)
+        self._beats = Link(self._address, machine, sql, "beats", self.lineage.met)
+        self._reads = Link(self._address, machine, sql, "reads", self.lineage.met)
+        self._searches = Link(self._address, machine, sql, "searches", self.lineage.met)
         self._searches.patience = limits.SEARCH_SECONDS
         self._presence = Presence(self._address, machine, sql)
-        self.lineage = Lineage(machine, sql)
         self._looking_back = asyncio.Lock()
         self.schema = len(steps("postgres"))
         self._ahead = 0
         self._beaten = 0
-        for link in (self._writes, self._beats, self._reads, self._searches):
-            link.met = self.lineage.met
 
     @property
     def standing_since(self) -> float | None:
