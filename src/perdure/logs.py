@@ -103,7 +103,7 @@ def reveal(store: object) -> None:
     _filter.sealed.discard(store)
 
 
-# -- the log of programs of our own: workers, quarantine workers --------------------------------------------------------
+# -- the log of workers and quarantine workers, which are programs of our own ------------------------------------------
 
 LEVEL = "PERDURE_LOG_LEVEL"
 FORMAT = "PERDURE_LOG_FORMAT"

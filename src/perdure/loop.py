@@ -13,23 +13,26 @@ log = logger("worker")
 
 
 class Outage:
-    """Says once that the database does not answer, and once that it answers again, whoever of one engine asks it."""
+    """Says once that the database does not answer, and once that it answers again, whoever of one engine asks it.
+
+    ``since`` is when it began, by the machine's monotonic clock; None while the database answers.
+    """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._since: float | None = None
+        self.since: float | None = None
 
     def began(self, error: StoreUnavailable) -> None:
         """The database did not answer, or refused for now."""
-        if self._since is None:
-            self._since = self._monotonic()
+        if self.since is None:
+            self.since = self._monotonic()
             log.warning("the database does not answer; what is to be written waits, and goes on by itself: %s", error)
 
     def ended(self) -> None:
         """The database has answered."""
-        if self._since is not None:
-            log.warning("the database answers again, after %.1f s", self._monotonic() - self._since)
-            self._since = None
+        if self.since is not None:
+            log.warning("the database answers again, after %.1f s", self._monotonic() - self.since)
+            self.since = None
 
 
 class Loop:

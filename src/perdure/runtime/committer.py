@@ -218,7 +218,8 @@ class Committer:
                 self.telemetry.count("batches_halved")
                 half = len(records) // 2
                 return await self._resolved(records[:half], door) + await self._resolved(records[half:], door)
-            self.outage.ended()
+            if self.outage.since is not None:
+                self.outage.ended()
             self.telemetry.count("batches")
             self.telemetry.took(door.__name__, self.machine.monotonic() - sent)
             self._hear(answers, sent)

@@ -21,7 +21,7 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.integrity import flaw
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
-from perdure.kernel.process import RUNNING, Process
+from perdure.kernel.process import COMPLETED, RUNNING, Process
 from perdure.kernel.retry import FailedAttempt
 from perdure.kernel.run import renewed
 from perdure.logs import logger
@@ -276,8 +276,10 @@ class Scheduler:
         if process.owner is None:
             # If we die here the row is free and due at its time; nobody waits for us.
             if process.status is not RUNNING:
-                self.telemetry.counters[process.status.value] += 1
-                if process.error is not None:
+                if process.status is COMPLETED:
+                    self.telemetry.counters["completed"] += 1
+                else:
+                    self.telemetry.counters[process.status.value] += 1
                     failure_log.ended(process)
                 self.ended(process, self.committer.sent)
             self.drop(activation)

@@ -177,11 +177,6 @@ class TurnLoop(BareLoop):
             self._held = False
             current.leave(before)
 
-    @property
-    def replaying(self) -> bool:
-        """Whether the code runs through recorded turns again."""
-        return self.fired is not None
-
     def failure(self) -> BaseException | None:
         """The error that the workflow ended with, if it did."""
         return self.error

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perdure import limits
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, StoreUnavailable
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.process import Process
 from perdure.kernel.queue import Load, Queue, Standing
@@ -91,6 +91,8 @@ async def report(store: Store) -> None:
         backlogs = await store.records(Backlog)
         for backlog in unoffered(backlogs, await store.workers()):
             log.warning("%s", told(backlog))
+    except StoreUnavailable:
+        pass  # the heartbeat tells of that
     except PerdureError as error:
         log.warning("whether processes wait for code that nobody offers is not known: %s", error)
 

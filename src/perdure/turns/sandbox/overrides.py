@@ -261,4 +261,4 @@ def _say_nothing_twice() -> None:
 
 def _has_said(loop: TurnLoop) -> bool:
     """Whether the code runs again, or is only closed because its process was let go."""
-    return loop.replaying or loop.dead
+    return loop.fired is not None or loop.dead
