@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +14,14 @@ from perdure.errors import HistoryMisfit
 from perdure.kernel.commit import Outcome
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure, safe_text
-from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
 from perdure.kernel.undo import listed, undoes
-from perdure.logs import Confided
 from perdure.turns.saga import UndoAsk
 
 if TYPE_CHECKING:
     from perdure.runtime.instance import Activation
     from perdure.turns.ask import Ask
     from perdure.turns.loop import TurnLoop
-
-log = logging.getLogger("perdure")
 
 _PART_BYTES = limits.ERROR_TEXT_BYTES // 4
 
@@ -76,8 +71,6 @@ def key_undone(activation: Activation, ask: Ask[Any]) -> str | None:
 
 def gave_up(activation: Activation, undo: UndoAsk, failure: Failure, now: int) -> None:
     """An undo has no attempt left. Its failure is no answer to the code: a person lets it be tried again."""
-    id, text = id_text(activation.process.id), Confided(safe_text(failure.message, _PART_BYTES))
-    log.error("process %s: %r cannot undo %s: %s: %s", id, undo.name, undo.owed.step, failure.type, text)
     undo.spent = failure
     activation.reach(max(activation.at, now))
 

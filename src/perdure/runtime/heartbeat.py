@@ -9,7 +9,6 @@ incarnation.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from perdure.errors import StoreUnavailable
 from perdure.kernel.clock import STEP
 from perdure.kernel.names import id_text
 from perdure.kernel.worker import Beat, Renewal
+from perdure.logs import logger
 from perdure.loop import Loop
 from perdure.runtime import release
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from perdure.runtime.scheduler import Scheduler
 
 
-log = logging.getLogger("perdure")
+log = logger("worker")
 
 
 class Pulse:
@@ -46,7 +46,7 @@ class Pulse:
         self.events = events
         self.beat_seconds = beat = parts.pace.beat_seconds
         self.silence = microseconds(scheduler.lease_seconds)
-        self.loop = Loop("pulse", self._tick, after_error=beat / 6)
+        self.loop = Loop("heartbeat", self._tick, scheduler.committer.outage, after_error=beat / 6)
         self.guard = Loop("lease guard", self._guard)
         self.sure_until = 0.0
         self._failing = False
@@ -69,6 +69,7 @@ class Pulse:
                 if activation is not None and renewal.progress is not None:  # the next beat tells it again
                     activation.show(None)
             raise
+        self.scheduler.committer.outage.ended()
         if self._failing:
             self._failing = False
             self._steady_from = self.scheduler.time.monotonic() + limits.PROBE_GRACE_SECONDS
@@ -162,7 +163,7 @@ class Grip:
         self.store = parts.store
         self.scheduler = scheduler
         self.events = events
-        self.loop = Loop("grip", self._tick)
+        self.loop = Loop("lease check", self._tick, scheduler.committer.outage)
         self._named: set[bytes] = set()
         self._since: float | None = None
 

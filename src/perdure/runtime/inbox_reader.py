@@ -37,7 +37,7 @@ class InboxReader:
         self.store = store
         self.scheduler = scheduler
         self.events = events
-        self.loop = Loop("inbox", self._tick)
+        self.loop = Loop("signals", self._tick, scheduler.committer.outage)
         self._wanted: list[Activation] = []
         self._hinted = False
         self._named: set[bytes] = set()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
-import logging
 import os
 import socket
 import sys
@@ -22,10 +21,11 @@ from typing import Any, TypeVar
 
 from perdure import limits
 from perdure.clock import Child, Linked
+from perdure.logs import logger
 
 T = TypeVar("T")
 
-log = logging.getLogger("perdure")
+log = logger("worker")
 
 EXIT_HUNG = 70
 """The exit code of a worker that ended itself because its event loop was blocked until its lease was lost."""

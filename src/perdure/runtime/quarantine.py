@@ -7,7 +7,6 @@ death halves; only a death while it ran alone counts towards the limit at which 
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -20,12 +19,13 @@ from perdure.clock import Child, Machine
 from perdure.kernel import quarantine
 from perdure.kernel.commit import Commit
 from perdure.kernel.process import Process
+from perdure.logs import logger
 from perdure.loop import Loop
 from perdure.runtime.os_process import EXIT_HUNG, inherited_environment, minded, patience
 from perdure.runtime.pace import Pace
 from perdure.telemetry import Telemetry
 
-log = logging.getLogger("perdure")
+log = logger("quarantine")
 
 GRACE_SECONDS = 5.0
 """What a solitary worker gets to stop, beyond the time for the step in its hands."""
@@ -46,7 +46,7 @@ class Solitary:
         self.pace = pace
         self.machine = machine
         self.telemetry = telemetry
-        self.loop = Loop("solitary", self._tick)
+        self.loop = Loop("quarantine", self._tick)
         self._wanted = False
         self._children: dict[Child, float] = {}
         self._ends: set[asyncio.Task[None]] = set()

@@ -14,7 +14,6 @@ little later each time would never be rid of it (rule 13).
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -48,6 +47,8 @@ from perdure.kernel.run import opening_of
 from perdure.kernel.stored import first_trouble
 from perdure.kernel.transition import Sender
 from perdure.kernel.worker import Hang
+from perdure.logs import logger
+from perdure.runtime import failure_log
 from perdure.runtime.handover import Handover, took_what_is_unknown
 from perdure.runtime.quarantine import report
 
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from perdure.runtime.holder import Holder
     from perdure.runtime.instance import Activation
 
-log = logging.getLogger("perdure")
+log = logger("process")
 
 
 def park(scheduler: Holder, activation: Activation, error: BaseException) -> None:
@@ -80,7 +81,7 @@ def _parked(scheduler: Holder, commit: Commit, error: BaseException, answer: Any
     """Hear what became of it. Where it was refused somebody else has the process, and nothing is to be said."""
     process = commit.after
     if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
-        log.error("process %s is broken and waits for a person: %s", id_text(process.id), error)
+        failure_log.ended(process)
         scheduler.parts.telemetry.counters["broken"] += 1
         scheduler.events.ended(commit.after, scheduler.parts.committer.sent)
     elif isinstance(answer, BadRecord) and commit.events:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from perdure import limits
 from perdure.clock import microseconds
-from perdure.errors import HistoryMisfit, StoreError
+from perdure.errors import StoreError
 from perdure.kernel import transition
 from perdure.kernel.claim import Claimed
 from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Verdict
@@ -19,10 +18,11 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.integrity import flaw
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
-from perdure.kernel.process import RUNNING
+from perdure.kernel.process import COMPLETED, RUNNING
 from perdure.kernel.retry import FailedAttempt
 from perdure.kernel.run import renewed
-from perdure.runtime import compensation, inbox, release, turn, turn_commit
+from perdure.logs import logger
+from perdure.runtime import compensation, failure_log, inbox, release, turn, turn_commit
 from perdure.runtime.eager_start import EagerStart
 from perdure.runtime.events import WorkerEvents
 from perdure.runtime.instance import Activation
@@ -40,7 +40,7 @@ from perdure.turns.publication import publications_of
 from perdure.turns.renewal import left_over
 from perdure.turns.saga import UndoAsk
 
-log = logging.getLogger("perdure")
+log = logger("process")
 
 
 class Scheduler:
@@ -96,8 +96,6 @@ class Scheduler:
         except Exception as error:  # a misfit, or code or a payload that cannot be opened: a person must see it
             if release.short(self, activation, error):
                 return
-            if not isinstance(error, HistoryMisfit):
-                log.exception("process %s could not be replayed", id_text(process.id))
             self.unreadable.misfit(activation, claimed.events, error)
             return
         if claimed.was_owned_by is not None:
@@ -247,6 +245,8 @@ class Scheduler:
             # If we die here the row is free and due at its time; nobody waits for us.
             if process.status is not RUNNING:
                 self.telemetry.counters[process.status.value] += 1
+                if process.status is not COMPLETED:
+                    failure_log.ended(process)
                 self.events.ended(process, self.committer.sent)
             self.drop(activation)
             if process.status is RUNNING and process.due_at is not None:

@@ -6,14 +6,14 @@ worker takes less in hand, and says so once; if it does not recover by itself, i
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable
 
 from perdure import limits
 from perdure.exhaustion import CHILDREN, DESCRIPTORS, MEMORY, THREADS
+from perdure.logs import logger
 from perdure.telemetry import Telemetry
 
-log = logging.getLogger("perdure")
+log = logger("worker")
 
 STEADY_SECONDS = 1.0
 """What a worker may have in hand is halved and doubled no more often than this."""

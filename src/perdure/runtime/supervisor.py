@@ -83,7 +83,8 @@ class Supervisor:
                 return 0.0
             return self._pace(sweep, seconds) * (0.9 + 0.2 * self.ward.machine.random())
 
-        return Loop(f"sweep {sweep.__name__.rpartition('.')[2]}", tick)
+        name = sweep.__name__.rpartition(".")[2]
+        return Loop(f"sweep {name.replace('_', ' ')}", tick, self.ward.committer.outage)
 
     def _pace(self, sweep: ModuleType, seconds: float) -> float:
         """After which time a sweep looks again: sooner if there is a page behind its last one, or a look is owed."""

@@ -8,7 +8,6 @@ wait. ``bounded`` tells people of a history that grows long, and holds the proce
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -23,6 +22,7 @@ from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import COMPLETED, FINAL, Status
 from perdure.kernel.quarantine import is_suspect
+from perdure.logs import logger
 from perdure.runtime import compensation, published
 from perdure.runtime.store_time import StoreTime
 
@@ -134,7 +134,7 @@ def rests(activation: Activation) -> bool:
     return waits and not (activation.steps.in_flight or activation.inputs)
 
 
-log = logging.getLogger("perdure")
+log = logger("process")
 
 
 def bounded(activation: Activation, outcome: Outcome) -> Outcome:

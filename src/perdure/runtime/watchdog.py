@@ -7,7 +7,6 @@ into the store by a witness, from a thread of its own, while the loop is blocked
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import threading
 import traceback
@@ -24,6 +23,7 @@ from perdure.errors import PerdureError
 from perdure.kernel.failure import safe_text
 from perdure.kernel.names import id_text
 from perdure.kernel.worker import Beat, Hang
+from perdure.logs import logger
 from perdure.runtime.os_process import EXIT_HUNG
 from perdure.runtime.steps.async_runner import Relay
 from perdure.store.backend import store_for
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from perdure.runtime.heartbeat import Pulse
     from perdure.runtime.steps.attempt_run import Execution
 
-log = logging.getLogger("perdure")
+log = logger("worker")
 
 SHARE = 0.25
 """After this share of a lease what blocks the loop is written into the store: before the first lease lapses."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from perdure.kernel.commit import Commit
 from perdure.kernel.names import id_text
 from perdure.kernel.worker import Beat
 from perdure.kernel.worker import Worker as WorkerRow
+from perdure.logs import logger
 from perdure.runtime import gc_tuning
 from perdure.runtime.claimer import Intake
 from perdure.runtime.events import Ends, WorkerEvents
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from perdure.kernel.soundness import Finding
     from perdure.runtime.instance import Activation
 
-log = logging.getLogger("perdure")
+log = logger("worker")
 
 
 class Worker:
@@ -318,7 +318,7 @@ class Dispatch:
 
     def found(self, finding: Finding) -> None:
         """It is logged."""
-        log.warning("%s: %s", finding.law, finding.text)
+        logger("recovery").warning("%s: %s", finding.law, finding.text)
 
     def worn_out(self, what: str) -> None:
         """Whoever has started this worker is to restart it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,11 +18,12 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.kernel.soundness import Finding
 from perdure.kernel.worker import Worker
+from perdure.logs import logger
 from perdure.runtime.events import WorkerEvents
 from perdure.runtime.parts import WorkerParts
 from perdure.store.base import Overdue, Pruned, Search, Store, switch
 
-log = logging.getLogger("perdure")
+log = logger("recovery")
 
 
 class Ward:
