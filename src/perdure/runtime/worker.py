@@ -129,12 +129,14 @@ class Worker:
 
     def takes(self, kind: str) -> bool:
         """Whether this worker would start a process of that kind as its own: it has room, and stays."""
-        if self.scheduler.draining or self.busy >= self.pace.in_flight or self.alone:
+        scheduler = self.scheduler
+        held = len(scheduler.hand) + len(scheduler.starting)
+        if scheduler.draining or held >= self.pace.in_flight or self.alone:
             return False
         shortages = self.shortages
         if not shortages.active:
             return True
-        return self.busy < shortages.room(self.pace.in_flight) and shortages.serves(kind)
+        return held < shortages.room(self.pace.in_flight) and shortages.serves(kind)
 
     async def until_idle(self, seconds: float) -> None:
         """Work until nothing has been claimed for so many seconds, and nothing is in hand or waits for a place."""

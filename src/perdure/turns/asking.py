@@ -55,16 +55,19 @@ class AskingLoop(BareLoop):
 
     ``open`` holds every ask not yet answered, by its slot, and ``stopping`` those that were asked to end. ``state`` is
     what the code last gave to ``set_state``, as a payload. ``finished`` says that the workflow and all its tasks have
-    ended. ``runs`` counts turns, ``saga`` holds what there is to undo, and ``shape`` checks the result.
-    ``publications`` are what the code shows of itself, ``patches`` which ways it has taken. ``received`` are numbers
-    and names of the letters that the code has taken and the history does not have yet; up to the number ``backlog``
-    letters may wait in the store. While a history is replayed, ``past`` is the number of the recorded turn, if there is
-    one, and ``fired`` are the places of the recorded timers.
+    ended, ``cancelled`` that it was by cancellation; ``error`` and ``result`` are how else it ended. ``renewal`` are the
+    arguments with which it goes on in a new run, ``late`` the wishes to cancel that came too late. ``runs`` counts
+    turns, ``saga`` holds what there is to undo, and ``shape`` checks the result. ``publications`` are what the code
+    shows of itself, ``patches`` which ways it has taken. ``received`` are numbers and names of the letters that the
+    code has taken and the history does not have yet; up to the number ``backlog`` letters may wait in the store. While
+    a history is replayed, ``past`` is the number of the recorded turn, if there is one, and ``fired`` are the places of
+    the recorded timers.
     """
 
     __slots__ = (
-        "_asks", "_chance", "_outputs", "backlog", "finished", "fired", "mailboxes", "open", "past", "patches",
-        "publications", "received", "runs", "saga", "seed", "shape", "state", "stopping",
+        "_asks", "_chance", "_outputs", "backlog", "cancelled", "error", "finished", "fired", "late", "mailboxes",
+        "open", "past", "patches", "publications", "received", "renewal", "result", "runs", "saga", "seed", "shape",
+        "state", "stopping",
     )  # fmt: skip
 
     def __init__(self, process_id: bytes, seed: bytes, backlog: int = 0) -> None:
@@ -78,6 +81,11 @@ class AskingLoop(BareLoop):
         self.mailboxes: dict[str, Mailbox] = {}
         self.state: bytes | None = None
         self.finished = False
+        self.cancelled = False
+        self.error: BaseException | None = None
+        self.result: Any = None
+        self.renewal: bytes | None = None
+        self.late: tuple[int, ...] = ()
         self.runs = 0
         self.saga: saga.Whole | None = None
         self.shape: CallShape | None = None
@@ -92,7 +100,9 @@ class AskingLoop(BareLoop):
 
     def take_outputs(self) -> tuple[list[Ask[Any]], Outputs | None]:
         """Take what the code has asked for since the last time: steps to be run here, and all else, if there is any."""
-        asks, self._asks = self._asks, []
+        asks = self._asks
+        if asks:
+            self._asks = []
         outputs = self._outputs
         if outputs is not None:
             self._outputs = None

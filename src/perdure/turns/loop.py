@@ -30,21 +30,9 @@ _AWAITING_LENGTH = 200
 
 
 class TurnLoop(AskingLoop):
-    """The event loop of one process in memory.
+    """The event loop of one process in memory: its life, its replay, what comes in, and what it waits for."""
 
-    ``cancelled`` says that the workflow ended by cancellation, ``error`` and ``result`` are how else it ended.
-    ``renewal`` are the arguments with which it goes on in a new run, ``late`` the wishes to cancel that came too late.
-    """
-
-    __slots__ = ("cancelled", "error", "late", "renewal", "result")
-
-    def __init__(self, process_id: bytes, seed: bytes, backlog: int = 0) -> None:
-        super().__init__(process_id, seed, backlog)
-        self.cancelled = False
-        self.error: BaseException | None = None
-        self.result: Any = None
-        self.renewal: bytes | None = None
-        self.late: tuple[int, ...] = ()
+    __slots__ = ()
 
     # -- the life of a process in memory -----------------------------------------------------------------------------
 
