@@ -16,6 +16,7 @@ from perdure.runtime import outbox
 from perdure.runtime.pace import Pace
 from perdure.store.base import Search
 from perdure.testing.faults import Outage
+from perdure.turns.renewal import continue_as_new
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 from tests.runtime.kin import Hold, crash, done, fails_once, gated, gates, kid, sound, statuses
 
@@ -144,6 +145,33 @@ async def test_a_parent_that_dies_between_the_commits_of_its_children_starts_the
 @workflow
 async def hears(n: int) -> list[int]:
     return [await receive("number", int) for _ in range(n)]
+
+
+@workflow
+async def tells_and_continues(to: str, run: int = 1) -> str:
+    if run == 1:
+        for n in range(7):
+            tell(to, "number", n)
+        continue_as_new(to, 2)
+    return "told"
+
+
+async def test_a_run_that_continues_as_new_and_dies_between_the_commits_of_its_signals_sends_the_rest_once(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "OUTBOX_RECORDS", 2)
+    other, _ = await opened(work=True, workflows=[hears])
+    listener = await other.start(hears, 7)
+    first, store = await opened(work=True, workflows=[tells_and_continues], pace=PACE)
+    hold = Hold(store, 3)
+    handle = await first.start(tells_and_continues, listener.id)
+    await until(lambda: hold.met)
+    await crash(first, store)
+    second, _ = await opened(work=True, workflows=[tells_and_continues], pace=PACE)
+    assert await second.result(handle.id, timeout=LIMIT) == "told"
+    assert await listener.result(LIMIT) == list(range(7))
+    hold.lifted.set()
+    await sound(second)
 
 
 @workflow

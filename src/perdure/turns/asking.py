@@ -55,8 +55,8 @@ class AskingLoop(BareLoop):
 
     ``open`` holds every ask not yet answered, by its slot, and ``stopping`` those that were asked to end. ``state`` is
     what the code last gave to ``set_state``, as a payload. ``finished`` says that the workflow and all its tasks have
-    ended, ``cancelled`` that it was by cancellation; ``error`` and ``result`` are how else it ended. ``renewal`` are the
-    arguments with which it goes on in a new run, ``late`` the wishes to cancel that came too late. ``runs`` counts
+    ended, ``cancelled`` that it was by cancellation; ``error`` and ``result`` are how else it ended. ``renewal`` are
+    the arguments with which it goes on in a new run, ``late`` the wishes to cancel that came too late. ``runs`` counts
     turns, ``saga`` holds what there is to undo, and ``shape`` checks the result. ``publications`` are what the code
     shows of itself, ``patches`` which ways it has taken. ``received`` are numbers and names of the letters that the
     code has taken and the history does not have yet; up to the number ``backlog`` letters may wait in the store. While
@@ -100,9 +100,7 @@ class AskingLoop(BareLoop):
 
     def take_outputs(self) -> tuple[list[Ask[Any]], Outputs | None]:
         """Take what the code has asked for since the last time: steps to be run here, and all else, if there is any."""
-        asks = self._asks
-        if asks:
-            self._asks = []
+        asks, self._asks = self._asks, []
         outputs = self._outputs
         if outputs is not None:
             self._outputs = None
