@@ -13,12 +13,12 @@ ALIKE: Mapping[str, str] = {}
 
 PRIVATE = frozenset(
     {
-        "activation", "bell", "cell", "cells", "confinement", "crew", "crime", "dossier", "draft", "execution", "expiry",
-        "fact", "gate", "grip", "guest", "hand", "haste", "inmate", "intake", "keeper", "lane", "latecomer", "lent",
-        "letter", "letters", "lineage", "link", "member", "mover", "news", "notary", "outside", "pace", "pact",
-        "parcel", "parking", "patching", "post", "presence", "publishing", "pulse", "purity", "relay", "seat", "seats",
-        "solitary", "standing", "submission", "takeover", "terms", "unoffered", "unopened", "victim", "wall", "ward",
-        "wire",
+        "activation", "bell", "cell", "cells", "confinement", "crew", "crime", "dossier", "draft", "execution",
+        "expiry", "fact", "gate", "grip", "guest", "hand", "haste", "inmate", "intake", "keeper", "lane", "latecomer",
+        "lent", "letter", "letters", "lineage", "link", "member", "mover", "news", "notary", "outside", "pace",
+        "pact", "parcel", "parking", "patching", "post", "presence", "publishing", "pulse", "purity", "relay", "seat",
+        "seats", "solitary", "standing", "submission", "takeover", "terms", "unoffered", "unopened", "victim", "wall",
+        "ward", "wire",
     }
 )  # fmt: skip
 """Words of ours for what people who know Temporal, DBOS or PostgreSQL call otherwise; the glossary has theirs."""
@@ -71,7 +71,9 @@ def test_no_file_is_named_by_a_word_that_only_we_would_search_for() -> None:
 
 
 def test_a_second_meaning_and_a_private_file_name_are_found() -> None:
-    one, other = (planted(text, f"src/perdure/{n}.py") for n, text in enumerate(("class Step: ...", "Step = int | str")))
+    one, other = (
+        planted(text, f"src/perdure/{n}.py") for n, text in enumerate(("class Step: ...", "Step = int | str"))
+    )
     assert ambiguous([one, other]) == {"Step": ["src/perdure/0.py", "src/perdure/1.py"]}
     assert ambiguous([one, one_variable()]) == {}
     assert privately_named(["src/perdure/store/sqlite/bell.py", "src/perdure/handover.py"]) == [
