@@ -20,7 +20,7 @@ from tests.sweeps.watch import Watch
 async def test_while_recovery_is_paused_no_sweep_ends_frees_or_forces_anything_and_each_says_what_it_found(
     watch: Watch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ward, dead = await watch.ward(), await victim(watch)
+    context, dead = await watch.context(), await victim(watch)
     recovery = Recovery(watch.store)
     held = await dead.trial.in_hand(dead.id)
     late = await watch.trial.started(deadline=await watch.store.now() + SECOND)
@@ -30,11 +30,11 @@ async def test_while_recovery_is_paused_no_sweep_ends_frees_or_forces_anything_a
     looks = worker_dead.Looks()
     with caplog.at_level(logging.WARNING, "perdure"):
         for _ in range(3):
-            assert await worker_dead.sweep(ward, looks) == 0
-            assert await worker_silent.sweep(ward) == 0
-            assert await owner_gone.sweep(ward) == 0
-            assert await lease_lapsed.sweep(ward) == 0
-            assert await process_overdue.sweep(ward) == 0
+            assert await worker_dead.sweep(context, looks) == 0
+            assert await worker_silent.sweep(context) == 0
+            assert await owner_gone.sweep(context) == 0
+            assert await lease_lapsed.sweep(context) == 0
+            assert await process_overdue.sweep(context) == 0
     assert (await watch.trial.row(held.id)).owner == dead.id
     assert (await watch.trial.row(late.id)).status is Status.RUNNING
     assert {worker.id for worker in await watch.store.workers()} >= {dead.id}
@@ -44,8 +44,8 @@ async def test_while_recovery_is_paused_no_sweep_ends_frees_or_forces_anything_a
     assert all("by Ann because: the release is broken" in text for text in told)
     assert any("processes over their deadlines: left alone" in text for text in told)
     await recovery.resume(who="Ann")
-    assert await process_overdue.sweep(ward) == 1
-    assert await worker_dead.sweep(ward, looks) + await worker_silent.sweep(ward) == 1
+    assert await process_overdue.sweep(context) == 1
+    assert await worker_dead.sweep(context, looks) + await worker_silent.sweep(context) == 1
     assert (await watch.trial.row(held.id)).owner is None
 
 

@@ -33,9 +33,9 @@ class _Harmless:
 
 def show(*parts: RenderableType) -> None:
     """Print parts of a page below each other."""
-    page = console()
+    target = console()
     for part in parts:
-        page.print(_Harmless(part))
+        target.print(_Harmless(part))
 
 
 def carried(value: Any) -> Any:

@@ -136,7 +136,7 @@ def translated(error: Any) -> BaseException:
     )
 
 
-class PostgresGuest:
+class PostgresInTransaction:
     """What each method promises stands in ``store/in_transaction.py``."""
 
     def __init__(self, url: str, connection: Any, place: str | None = None) -> None:
