@@ -151,7 +151,7 @@ async def plant_process_idle(watch: Watch, context: SweepContext) -> Planted:
     return partial(process_idle.sweep, context), until(watch, row, freed=lambda one: one.due_at != now + 2 * SECOND)
 
 
-async def plant_letter_overlooked(watch: Watch, context: SweepContext) -> Planted:
+async def plant_signal_overlooked(watch: Watch, context: SweepContext) -> Planted:
     """Many with signals that they do not wait for, and one with the one that it waits for."""
     owner = await watch.trial.worker("of the first release")
     now = await watch.store.now()

@@ -133,7 +133,7 @@ async def plant_process_idle(watch: Watch, context: SweepContext, plot: Plot) ->
     return partial(process_idle.sweep, context), lambda row: row.due_at != at
 
 
-async def plant_letter_overlooked(watch: Watch, context: SweepContext, plot: Plot) -> Planted:
+async def plant_signal_overlooked(watch: Watch, context: SweepContext, plot: Plot) -> Planted:
     at = await watch.store.now() + 3600 * SECOND
     await plot.planted(await watch.trial.worker("of the first release"))
     await plot.each(lambda row: going_on(row, seen=1, consumed=((1, 0),)))
