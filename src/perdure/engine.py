@@ -146,7 +146,7 @@ class Engine(Client):
         self._unwatch = self.store.watch(self._heard)
 
     async def close(self, seconds: float | None = None) -> None:
-        """Stop: steps in flight get ``seconds`` (default of the pace) to finish, the rest is handed back.
+        """Stop: steps in flight get ``seconds`` (default: those of its options) to finish, the rest is handed back.
 
         Who calls it again waits for the same end, or hastens it with 0 seconds.
         """
@@ -210,7 +210,7 @@ class Engine(Client):
         """Start and signal processes inside the transaction that is open on ``connection``, with its commit.
 
         It is one of asyncpg, psycopg or SQLAlchemy to the store's PostgreSQL database, or of sqlite3 to its file.
-        Where the connection's own calls block, so do those of the guest: then there is nothing to await.
+        Where the connection's own calls block, so do those of what is answered: then there is nothing to await.
         Raises InvalidInput if it is none of these, is to another file, or has no transaction.
         """
         inside = InTransaction(self, connection)

@@ -1,6 +1,6 @@
 """The entry of a quarantine worker: runs the suspects that are due, one group after the other, and ends.
 
-Started by :mod:`perdure.runtime.quarantine` with the pace, the queues and labels, then the modules that define the
+Started by :mod:`perdure.runtime.quarantine` with the options, the queues and labels, then the modules that define the
 code.
 """
 

@@ -94,14 +94,14 @@ async def plant_worker_dead(watch: Watch, context: SweepContext) -> Planted:
     for number in range(HEALTHY):
         await watch.trial.worker(f"healthy {number}")
     dead = await victim(watch)
-    row = await dead.trial.in_hand(dead.id)
+    row = await dead.trial.owned(dead.id)
     await dead.die()
     return partial(worker_dead.sweep, context, worker_dead.Looks()), until(watch, row, freed=lambda now: not now.owner)
 
 
 async def plant_worker_silent(watch: Watch, context: SweepContext) -> Planted:
     silent = await watch.trial.worker("silent")
-    row = await watch.trial.in_hand(silent)
+    row = await watch.trial.owned(silent)
     await watch.passed(SILENCE / SECOND + 1)
     for number in range(HEALTHY):
         await watch.trial.worker(f"healthy {number}")
@@ -201,7 +201,7 @@ async def plant_unhosted(watch: Watch, context: SweepContext) -> Planted:
 
 
 async def plant_record_unsound(watch: Watch, context: SweepContext) -> Planted:
-    row = await watch.trial.in_hand(await watch.trial.worker())
+    row = await watch.trial.owned(await watch.trial.worker())
     commit = released(row, await watch.store.now() + 1)
     await watch.trial.done(replace(commit, after=replace(commit.after, events=9)))
     await started(watch, HEALTHY)

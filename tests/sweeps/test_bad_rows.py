@@ -60,7 +60,7 @@ class Plot:
         """Have all of them in this worker's hand, each with a key, an event and a message, perhaps a wish to cancel."""
         trial = self.watch.trial
         for number in range(GOOD + len(self.damages)):
-            row = await trial.done(going_on(await trial.in_hand(owner, key=f"key {number}", **fields)))
+            row = await trial.done(going_on(await trial.owned(owner, key=f"key {number}", **fields)))
             if not sent:
                 self.rows.append(row)
                 continue
@@ -245,7 +245,7 @@ async def test_a_child_whose_beginning_cannot_be_read_keeps_neither_its_parent_n
     context = await watch.context(order)
     deadline = await watch.store.now() + 60 * SECOND
     owner = await watch.trial.worker("elsewhere")
-    rows = [await watch.trial.in_hand(owner, deadline=deadline) for _ in range(3)]
+    rows = [await watch.trial.owned(owner, deadline=deadline) for _ in range(3)]
     garbled = (Event(1, rows[1].version + 1, EventType.CHILD_STARTED, rows[1].created_at, "1", "pay", b"{"),)
     await watch.trial.done(going_on(rows[1], events=garbled))
     await watch.passed(61)
@@ -257,7 +257,7 @@ async def test_a_child_whose_beginning_cannot_be_read_keeps_neither_its_parent_n
 
 async def test_who_was_asked_to_end_is_ended_although_it_cannot_be_read_by_whom(watch: Watch) -> None:
     deadline = await watch.store.now() + 60 * SECOND
-    row = await watch.trial.in_hand(await watch.trial.worker("elsewhere"), deadline=deadline)
+    row = await watch.trial.owned(await watch.trial.worker("elsewhere"), deadline=deadline)
     wanted = wish(Sender("ann"), deadline)
     await watch.trial.send(row.id, type=MessageType.CANCEL, payload=wanted, sender=b"{")
     context = await watch.context(order)

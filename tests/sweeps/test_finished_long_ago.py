@@ -16,7 +16,7 @@ FAILURE = b'{"type":"X","message":"why"}'
 
 async def ended(watch: Watch, status: Status = Status.COMPLETED, **fields: object) -> Process:
     """A process that has ended just now."""
-    row = await watch.trial.in_hand(await watch.trial.worker(), **fields)
+    row = await watch.trial.owned(await watch.trial.worker(), **fields)
     told = {} if status is Status.COMPLETED else {"result": None, "error": FAILURE}
     return await watch.trial.done(finished(row, status, **told))
 
@@ -39,7 +39,7 @@ async def test_what_finished_longer_ago_is_removed_with_all_that_is_its_own(watc
 @pytest.mark.parametrize("status", [Status.RUNNING, Status.HELD, Status.BROKEN])
 async def test_what_has_not_ended_is_kept_however_old_it_is(watch: Watch, status: Status) -> None:
     context = await watch.context()
-    row = await watch.trial.in_hand(await watch.trial.worker())
+    row = await watch.trial.owned(await watch.trial.worker())
     error = None if status is Status.RUNNING else FAILURE
     rested = await watch.trial.done(resting(row, await watch.store.now(), status, events=(), error=error))
     await watch.passed(100 * DAY)

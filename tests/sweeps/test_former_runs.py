@@ -52,7 +52,7 @@ async def runs_left(watch: Watch, row: Process) -> list[int]:
 
 async def test_former_runs_that_ended_long_ago_are_removed_with_the_messages_that_they_received(watch: Watch) -> None:
     context = await watch.context()
-    row = await watch.trial.in_hand(context.incarnation.id)
+    row = await watch.trial.owned(context.incarnation.id)
     for _ in range(3):
         row = await lived(watch, row)
     await watch.passed(DAY + 1)
@@ -67,7 +67,7 @@ async def test_former_runs_that_ended_long_ago_are_removed_with_the_messages_tha
 
 async def test_the_present_run_and_the_one_before_it_stay_however_old_they_are(watch: Watch) -> None:
     context = await watch.context()
-    row = await watch.trial.in_hand(context.incarnation.id)
+    row = await watch.trial.owned(context.incarnation.id)
     for _ in range(3):
         row = await lived(watch, row)
     await watch.passed(100 * DAY)
@@ -78,7 +78,7 @@ async def test_the_present_run_and_the_one_before_it_stay_however_old_they_are(w
 
 async def test_a_message_that_was_put_back_stays_as_long_as_the_run_that_received_it(watch: Watch) -> None:
     context = await watch.context()
-    row = await lived(watch, await watch.trial.in_hand(context.incarnation.id))
+    row = await lived(watch, await watch.trial.owned(context.incarnation.id))
     row = await lived(watch, row, puts_back=True)
     row = await lived(watch, row, takes=2)
     await watch.passed(DAY + 1)
@@ -93,7 +93,7 @@ async def test_a_message_that_was_put_back_stays_as_long_as_the_run_that_receive
 
 async def test_a_message_whose_event_a_restart_has_kept_stays_as_long_as_that_run(watch: Watch) -> None:
     context = await watch.context()
-    row = await lived(watch, await watch.trial.in_hand(context.incarnation.id))
+    row = await lived(watch, await watch.trial.owned(context.incarnation.id))
     kept = Event(row.events + 1, row.version + 1, EventType.MESSAGE_RECEIVED, row.created_at, "", "approval", message=1)
     row = await watch.trial.done(going_on(row, events=(kept,)))
     row = await lived(watch, row)
@@ -109,7 +109,7 @@ async def test_a_message_whose_event_a_restart_has_kept_stays_as_long_as_that_ru
 async def test_a_key_of_a_message_is_known_for_as_long_as_keys_are(watch: Watch) -> None:
     context = await watch.context()
     context.key_retention = 3 * DAY
-    row = await watch.trial.in_hand(context.incarnation.id)
+    row = await watch.trial.owned(context.incarnation.id)
     keyed = await watch.trial.send(row.id, key="once")
     heard = Event(1, row.version + 1, EventType.MESSAGE_RECEIVED, row.created_at, name="approval", message=keyed.number)
     row = await watch.trial.done(going_on(row, events=(heard,), seen=1, consumed=((1, 1),)))
@@ -133,7 +133,7 @@ async def test_a_long_run_is_removed_in_portions_and_many_processes_page_after_p
     context = await watch.context()
     rows = []
     for _ in range(5):
-        row = await watch.trial.in_hand(context.incarnation.id)
+        row = await watch.trial.owned(context.incarnation.id)
         row = await watch.trial.done(going_on(row, steps=1_000))
         for _ in range(2):
             row = await lived(watch, row)
@@ -146,7 +146,7 @@ async def test_a_long_run_is_removed_in_portions_and_many_processes_page_after_p
 
 async def test_what_lives_on_and_was_never_continued_loses_nothing(watch: Watch) -> None:
     context = await watch.context()
-    row = await lived(watch, await watch.trial.in_hand(context.incarnation.id))
+    row = await lived(watch, await watch.trial.owned(context.incarnation.id))
     await watch.passed(100 * DAY)
     before = await watch.trial.whole(row.id)
     assert await pruned(context) == 0

@@ -19,7 +19,7 @@ LAPSED = LEASE / SECOND + 1
 async def beating(watch: Watch, rows: int = 1) -> list[Process]:
     """Rows whose owner lives and beats, but has let their leases lapse."""
     owner = await watch.trial.worker("forgetful")
-    held = [await watch.trial.in_hand(owner) for _ in range(rows)]
+    held = [await watch.trial.owned(owner) for _ in range(rows)]
     await watch.passed(LAPSED / 2)
     await watch.trial.beat(owner)
     await watch.passed(LAPSED / 2)
@@ -30,7 +30,7 @@ async def beating(watch: Watch, rows: int = 1) -> list[Process]:
 async def test_a_lapsed_lease_of_a_kind_not_hosted_here_is_freed_and_its_owner_fenced_off(watch: Watch) -> None:
     context = await watch.context()
     [row] = await beating(watch)
-    neighbours = [await watch.trial.in_hand(await watch.trial.worker("alive")), await watch.trial.started()]
+    neighbours = [await watch.trial.owned(await watch.trial.worker("alive")), await watch.trial.started()]
     assert await lease_lapsed.sweep(context) == 1
     freed = await watch.sound(row)
     assert (freed.owner, freed.token, freed.due_at) == (None, row.token + 1, await watch.store.now())

@@ -18,8 +18,8 @@ from tests.sweeps.watch import Watch
 async def test_rows_of_an_ended_worker_are_free_and_due_at_once(watch: Watch) -> None:
     context = await watch.context()
     ended = await watch.trial.worker("ended")
-    rows = [await watch.trial.in_hand(ended) for _ in range(3)]
-    neighbours = [await watch.trial.in_hand(await watch.trial.worker("alive")), await watch.trial.started()]
+    rows = [await watch.trial.owned(ended) for _ in range(3)]
+    neighbours = [await watch.trial.owned(await watch.trial.worker("alive")), await watch.trial.started()]
     await watch.store.retire(ended, None, True)
     assert await owner_gone.sweep(context) == 3
     for row in rows:
@@ -33,7 +33,7 @@ async def test_rows_of_an_ended_worker_are_free_and_due_at_once(watch: Watch) ->
 async def test_rule_13_an_evidenced_death_counts_and_is_recorded_with_the_worker(watch: Watch) -> None:
     context = await watch.context()
     dead = await watch.trial.worker("dead")
-    row = await watch.trial.in_hand(dead)
+    row = await watch.trial.owned(dead)
     await watch.store.retire(dead, None, True)
     await owner_gone.sweep(context)
     assert (await watch.sound(row)).deaths == 1
@@ -48,7 +48,7 @@ async def test_rule_13_a_worker_that_said_goodbye_makes_nobody_a_suspect(watch: 
     context = await watch.context()
     for _ in range(limits.SUSPECT_DEATHS + 1):
         stopped = await watch.trial.worker("stopped")
-        row = await watch.trial.in_hand(stopped)
+        row = await watch.trial.owned(stopped)
         await watch.store.retire(stopped, None, False)
         assert await owner_gone.sweep(context) == 1
         assert (await watch.sound(row)).deaths == 0
@@ -57,7 +57,7 @@ async def test_rule_13_a_worker_that_said_goodbye_makes_nobody_a_suspect(watch: 
 async def test_rule_13_a_process_that_died_too_often_alone_is_parked_with_the_evidence(watch: Watch) -> None:
     context = await watch.context()
     first = await watch.trial.worker()
-    row = await watch.trial.in_hand(first)
+    row = await watch.trial.owned(first)
     for death in range(limits.SUSPECT_DEATHS + limits.ALONE_DEATHS):
         worker = first if death == 0 else await watch.trial.worker()
         if death:
@@ -72,7 +72,7 @@ async def test_rule_13_a_process_that_died_too_often_alone_is_parked_with_the_ev
 
 async def test_two_supervisors_at_once_count_each_death_once(watch: Watch) -> None:
     dead = await watch.trial.worker("dead")
-    rows = [await watch.trial.in_hand(dead) for _ in range(5)]
+    rows = [await watch.trial.owned(dead) for _ in range(5)]
     await watch.store.retire(dead, None, True)
     assert sum(await watch.at_once(owner_gone.sweep)) == 5
     for row in rows:
@@ -87,7 +87,7 @@ async def test_a_round_frees_a_bounded_batch_and_the_next_rounds_the_rest(
     context = await watch.context()
     ended = await watch.trial.worker("ended")
     for _ in range(5):
-        await watch.trial.in_hand(ended)
+        await watch.trial.owned(ended)
     await watch.store.retire(ended, None, False)
     assert [await owner_gone.sweep(context) for _ in range(4)] == [2, 2, 1, 0]
     assert await watch.overdue(Overdue.ORPHANED) == 0
@@ -96,7 +96,7 @@ async def test_a_round_frees_a_bounded_batch_and_the_next_rounds_the_rest(
 async def test_after_a_store_error_the_next_round_finds_the_orphans_again(watch: Watch) -> None:
     context = await watch.context()
     ended = await watch.trial.worker("ended")
-    row = await watch.trial.in_hand(ended)
+    row = await watch.trial.owned(ended)
     await watch.store.retire(ended, None, False)
     assert await watch.after_an_outage(context, owner_gone.sweep, "search") == 1
     assert (await watch.sound(row)).owner is None

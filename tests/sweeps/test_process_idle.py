@@ -19,7 +19,7 @@ FAILURE = b'{"type":"X","message":"why"}'
 
 async def idle(watch: Watch, status: Status = Status.RUNNING, *, seconds: float = 5.0) -> Process:
     """A process that rests, and is to be looked at in so many seconds."""
-    row = await watch.trial.in_hand(await watch.trial.worker())
+    row = await watch.trial.owned(await watch.trial.worker())
     due_at = await watch.store.now() + round(seconds * SECOND)
     error = None if status is Status.RUNNING else FAILURE
     return await watch.trial.done(resting(row, due_at, status, events=(), error=error))

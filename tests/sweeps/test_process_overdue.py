@@ -23,7 +23,7 @@ async def due_in(watch: Watch, seconds: float) -> int:
 
 async def test_an_owned_process_past_its_deadline_ends_as_failed(watch: Watch) -> None:
     context = await watch.context()
-    row = await watch.trial.in_hand(await watch.trial.worker(), deadline=await due_in(watch, 5))
+    row = await watch.trial.owned(await watch.trial.worker(), deadline=await due_in(watch, 5))
     neighbours = [await watch.trial.started(deadline=await due_in(watch, 60)), await watch.trial.started()]
     assert await process_overdue.sweep(context) == 0
     await watch.passed(6)
@@ -40,7 +40,7 @@ async def test_an_owned_process_past_its_deadline_ends_as_failed(watch: Watch) -
 @pytest.mark.parametrize("status", [Status.RUNNING, Status.HELD, Status.BROKEN])
 async def test_a_process_that_rests_ends_at_its_deadline_too(watch: Watch, status: Status) -> None:
     context = await watch.context()
-    row = await watch.trial.in_hand(await watch.trial.worker(), deadline=await due_in(watch, 5))
+    row = await watch.trial.owned(await watch.trial.worker(), deadline=await due_in(watch, 5))
     error = None if status is Status.RUNNING else FAILURE
     await watch.trial.done(resting(row, await due_in(watch, 3600), status, error=error))
     await watch.passed(6)
@@ -50,7 +50,7 @@ async def test_a_process_that_rests_ends_at_its_deadline_too(watch: Watch, statu
 
 async def test_what_ended_before_its_deadline_stays_as_it_ended(watch: Watch) -> None:
     context = await watch.context()
-    row = await watch.trial.in_hand(await watch.trial.worker(), deadline=await due_in(watch, 5))
+    row = await watch.trial.owned(await watch.trial.worker(), deadline=await due_in(watch, 5))
     ended = await watch.trial.done(finished(row))
     await watch.passed(6)
     assert await process_overdue.sweep(context) == 0

@@ -15,14 +15,14 @@ from tests.sweeps.watch import Watch
 
 async def unsound(watch: Watch) -> Process:
     """A row that counts more events than its history has: no constraint of a row can see that."""
-    row = await watch.trial.in_hand(await watch.trial.worker())
+    row = await watch.trial.owned(await watch.trial.worker())
     commit = released(row, await watch.store.now() + 1)
     return await watch.trial.done(replace(commit, after=replace(commit.after, events=9)))
 
 
 async def test_a_record_that_breaks_a_law_is_reported_under_its_name_and_not_touched(watch: Watch) -> None:
     context, place = await watch.context(), record_unsound.Position()
-    sound = await watch.trial.in_hand(await watch.trial.worker())
+    sound = await watch.trial.owned(await watch.trial.worker())
     await watch.trial.done(going_on(sound))
     assert await record_unsound.sweep(context, place) == 0
     row = await unsound(watch)
@@ -48,7 +48,7 @@ async def test_a_round_reads_a_few_and_the_rounds_go_round_and_round(
 
 async def test_what_moves_while_it_is_read_is_not_reported(watch: Watch) -> None:
     context, place = await watch.context(), record_unsound.Position()
-    row = await watch.trial.in_hand(await watch.trial.worker())
+    row = await watch.trial.owned(await watch.trial.worker())
 
     async def move(name: str, argument: object) -> None:
         if name == "history":
@@ -61,7 +61,7 @@ async def test_what_moves_while_it_is_read_is_not_reported(watch: Watch) -> None
 
 async def test_what_has_ended_is_not_read(watch: Watch) -> None:
     context, place = await watch.context(), record_unsound.Position()
-    row = await watch.trial.in_hand(await watch.trial.worker())
+    row = await watch.trial.owned(await watch.trial.worker())
     await watch.trial.done(finished(row))
     watch.store.calls.clear()
     assert await record_unsound.sweep(context, place) == 0

@@ -22,7 +22,7 @@ async def test_while_recovery_is_paused_no_sweep_ends_frees_or_forces_anything_a
 ) -> None:
     context, dead = await watch.context(), await victim(watch)
     recovery = Recovery(watch.store)
-    held = await dead.trial.in_hand(dead.id)
+    held = await dead.trial.owned(dead.id)
     late = await watch.trial.started(deadline=await watch.store.now() + SECOND)
     await dead.die()
     await recovery.pause(who="Ann", why="the release is broken")
@@ -54,7 +54,7 @@ async def test_while_recovery_is_paused_no_claim_takes_a_lapsed_lease_and_any_ta
 ) -> None:
     trial = watch.trial
     mine, other = await trial.worker(), await trial.worker()
-    lapsed = await trial.in_hand(other)
+    lapsed = await trial.owned(other)
     await Recovery(watch.store).pause(who="Ann")
     await watch.ground.time.advance(60)
     due = await trial.started()
@@ -69,7 +69,7 @@ async def test_a_lapsed_task_of_a_limited_queue_is_left_alone_as_well(watch: Wat
     trial = watch.trial
     await watch.store.records(Queue, [Queue("bank", 1, concurrency=5)])
     mine, other = await trial.worker(), await trial.worker()
-    lapsed = await trial.in_hand(other, kind="@bank")
+    lapsed = await trial.owned(other, kind="@bank")
     await Recovery(watch.store).pause()
     await watch.ground.time.advance(60)
     for _ in range(2):

@@ -13,7 +13,7 @@ from tests.sweeps.watch import Watch, order
 
 async def at_rest(watch: Watch, owner: bytes, awaiting: str, kind: str = "order") -> Process:
     """A process that has heard a signal ``approval`` and not received it, and then went to rest."""
-    row = await watch.trial.in_hand(owner, kind=kind)
+    row = await watch.trial.owned(owner, kind=kind)
     await watch.trial.send(row.id, "approval")
     row = await watch.trial.done(going_on(row, seen=1, consumed=((1, 0),)))
     due_at = await watch.store.now() + 3600 * SECOND

@@ -27,7 +27,7 @@ async def until(true: Callable[[], Any]) -> None:
 
 async def test_what_a_supervisor_finds_is_counted_under_the_name_of_its_sweep(watch: Watch) -> None:
     context = await watch.context()
-    row = await watch.trial.in_hand(await watch.trial.worker("silent"))
+    row = await watch.trial.owned(await watch.trial.worker("silent"))
     await watch.passed(SILENCE / SECOND + 1)
     supervisor = Supervisor(context)
     supervisor.start()
@@ -46,7 +46,7 @@ async def test_a_round_that_fails_is_counted_and_followed_by_others(
 ) -> None:
     context = await watch.context()
     ended = await watch.trial.worker("ended")
-    await watch.trial.in_hand(ended)
+    await watch.trial.owned(ended)
     await watch.store.retire(ended, None, False)
     monkeypatch.setattr(owner_gone, "SECONDS", 0.001)
     supervisor = Supervisor(context)
@@ -68,7 +68,7 @@ async def test_a_heap_is_worked_off_at_once_batch_after_batch(watch: Watch, monk
     one, two = await watch.context(), await watch.context()
     ended = await watch.trial.worker("ended")
     for _ in range(20):
-        await watch.trial.in_hand(ended)
+        await watch.trial.owned(ended)
     await watch.store.retire(ended, None, False)
     supervisors = [Supervisor(one), Supervisor(two)]
     for supervisor in supervisors:

@@ -44,7 +44,7 @@ async def test_tasks_that_a_full_or_blocked_queue_keeps_are_reported_as_that(wat
     now = await watch.store.now()
     blocked = Queue("bank", 1, blocked_at=now, blocked_by="ana", blocked_why="no money")
     await watch.store.records(Queue, [blocked, Queue("till", 1, concurrency=1)])
-    await watch.trial.in_hand(await watch.trial.worker(), kind="@till")
+    await watch.trial.owned(await watch.trial.worker(), kind="@till")
     rows = [await watch.trial.started(kind=kind) for kind in ("@bank", "@till", "@till")]
     await watch.passed(61)
     assert await unhosted.sweep(context, known) == 3
@@ -69,7 +69,7 @@ async def test_a_process_is_counted_once_however_often_it_is_found(watch: Watch)
 async def test_what_is_hosted_owned_or_due_later_is_not_reported(watch: Watch) -> None:
     context, known = await watch.context(order), unhosted.Known()
     owner = await watch.trial.worker()
-    row = await watch.trial.in_hand(owner)
+    row = await watch.trial.owned(owner)
     await watch.passed(50)
     await watch.trial.beat(owner, row)
     await watch.passed(20)

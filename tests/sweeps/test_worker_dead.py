@@ -52,7 +52,7 @@ async def victim(watch: Watch) -> Victim:
 async def test_rule_12_a_free_lock_at_two_looks_is_a_death_and_at_one_look_is_not(watch: Watch) -> None:
     context, dead = await watch.context(), await victim(watch)
     looks = worker_dead.Looks()
-    rows = [await dead.trial.in_hand(dead.id) for _ in range(3)]
+    rows = [await dead.trial.owned(dead.id) for _ in range(3)]
     assert [await worker_dead.sweep(context, looks) for _ in range(2)] == [0, 0]
     await dead.die()
     assert await worker_dead.sweep(context, looks) == 0
@@ -89,8 +89,8 @@ async def test_all_that_a_dead_worker_held_is_freed_batch_after_batch(
     context, dead = await watch.context(), await victim(watch)
     looks = worker_dead.Looks()
     for _ in range(5):
-        await dead.trial.in_hand(dead.id)
-    neighbour = await watch.trial.in_hand(await watch.trial.worker("alive"))
+        await dead.trial.owned(dead.id)
+    neighbour = await watch.trial.owned(await watch.trial.worker("alive"))
     await dead.die()
     assert [await worker_dead.sweep(context, looks) for _ in range(2)] == [0, 1]
     assert context.telemetry.counters[owner_gone.COUNTER] == 5
@@ -99,7 +99,7 @@ async def test_all_that_a_dead_worker_held_is_freed_batch_after_batch(
 
 async def test_two_supervisors_at_once_count_a_death_once(watch: Watch) -> None:
     dead = await victim(watch)
-    row = await dead.trial.in_hand(dead.id)
+    row = await dead.trial.owned(dead.id)
     await dead.die()
     looks: dict[SweepContext, worker_dead.Looks] = {}
 
@@ -129,7 +129,7 @@ async def test_rule_12_the_grace_begins_anew_when_our_own_connection_came_back(
 async def test_after_a_store_error_the_next_round_finds_the_dead_again(watch: Watch) -> None:
     context, dead = await watch.context(), await victim(watch)
     looks = worker_dead.Looks()
-    row = await dead.trial.in_hand(dead.id)
+    row = await dead.trial.owned(dead.id)
     await dead.die()
     await worker_dead.sweep(context, looks)
 

@@ -21,7 +21,7 @@ async def test_a_silent_worker_is_ended_and_all_that_it_held_is_due_now(
     monkeypatch.setattr(limits, "SWEEP_ROWS", 2)
     context = await watch.context()
     silent = await watch.trial.worker("silent")
-    rows = [await watch.trial.in_hand(silent) for _ in range(5)]
+    rows = [await watch.trial.owned(silent) for _ in range(5)]
     assert await worker_silent.sweep(context) == 0
     await watch.passed(SILENT)
     assert await worker_silent.sweep(context) == 1
@@ -34,7 +34,7 @@ async def test_a_silent_worker_is_ended_and_all_that_it_held_is_due_now(
 
 async def test_rule_13_silence_is_no_evidence_of_a_death(watch: Watch) -> None:
     context = await watch.context()
-    row = await watch.trial.in_hand(await watch.trial.worker("silent"))
+    row = await watch.trial.owned(await watch.trial.worker("silent"))
     await watch.passed(SILENT)
     assert await worker_silent.sweep(context) == 1
     assert (await watch.sound(row)).deaths == 0
@@ -43,7 +43,7 @@ async def test_rule_13_silence_is_no_evidence_of_a_death(watch: Watch) -> None:
 async def test_the_late_answer_of_a_silent_worker_is_refused_and_it_is_told(watch: Watch) -> None:
     context = await watch.context()
     paused = await watch.trial.worker("paused")
-    row = await watch.trial.in_hand(paused)
+    row = await watch.trial.owned(paused)
     await watch.passed(SILENT)
     await worker_silent.sweep(context)
     assert (await watch.trial.commit(going_on(row))).verdict is Verdict.REFUSED
@@ -53,7 +53,7 @@ async def test_the_late_answer_of_a_silent_worker_is_refused_and_it_is_told(watc
 async def test_a_worker_that_beats_is_not_ended_by_others(watch: Watch) -> None:
     context = await watch.context()
     alive = await watch.trial.worker("alive")
-    neighbour = await watch.trial.in_hand(alive)
+    neighbour = await watch.trial.owned(alive)
     await watch.passed(SILENT - 2)
     await watch.trial.beat(alive)
     await watch.passed(2)
@@ -70,7 +70,7 @@ async def test_a_supervisor_that_is_silent_itself_does_not_end_itself(watch: Wat
 
 async def test_rule_12_nobody_is_judged_right_after_the_store_was_away(watch: Watch) -> None:
     context = await watch.context()
-    row = await watch.trial.in_hand(await watch.trial.worker("cut off as we were"))
+    row = await watch.trial.owned(await watch.trial.worker("cut off as we were"))
     await watch.passed(SILENT)
     context.steady = lambda: False
     assert await worker_silent.sweep(context) == 0
@@ -81,7 +81,7 @@ async def test_rule_12_nobody_is_judged_right_after_the_store_was_away(watch: Wa
 
 async def test_two_supervisors_at_once_count_a_silent_worker_once(watch: Watch) -> None:
     silent = await watch.trial.worker("silent")
-    rows = [await watch.trial.in_hand(silent) for _ in range(4)]
+    rows = [await watch.trial.owned(silent) for _ in range(4)]
     await watch.ground.time.advance(SILENT)
     watch.machine.advance(SILENT)
     assert sum(await watch.at_once(worker_silent.sweep, "retire")) == 1
@@ -92,7 +92,7 @@ async def test_two_supervisors_at_once_count_a_silent_worker_once(watch: Watch) 
 
 async def test_after_a_store_error_the_next_round_finds_the_silent_worker_again(watch: Watch) -> None:
     context = await watch.context()
-    await watch.trial.in_hand(await watch.trial.worker("silent"))
+    await watch.trial.owned(await watch.trial.worker("silent"))
     await watch.passed(SILENT)
     assert await watch.after_an_outage(context, worker_silent.sweep, "retire") == 1
 

@@ -1,4 +1,4 @@
-"""Where there can be no guest, and how it fares beside others."""
+"""Where the caller's transaction cannot be used, and how it fares beside others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fact: one event of a history, told in words."""
+"""One event of a history, in words."""
 
 from __future__ import annotations
 

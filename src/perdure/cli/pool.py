@@ -1,4 +1,4 @@
-"""A crew: several workers, each an OS process, started, replaced when they die, and stopped together."""
+"""A worker pool: several workers, each an OS process, started, replaced when they die, and stopped together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("perdure")
 
 
 class WorkerSlot:
-    """One place in the crew: the OS process that sits there now, and its line to us."""
+    """One place in the pool: the OS process that has it now, and its line to us."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -31,7 +31,7 @@ class WorkerSlot:
 
 
 class WorkerPool:
-    """``size`` workers on the same terms. :meth:`run` ends when they were told to stop, or when none can start."""
+    """``size`` workers with the same options. :meth:`run` ends when they were told to stop, or when none can start."""
 
     def __init__(self, options: ProcessOptions, url: str, size: int, machine: Machine | None = None) -> None:
         self.options = options
@@ -42,7 +42,7 @@ class WorkerPool:
         self._stopping: asyncio.Event | None = None
 
     async def run(self) -> int:
-        """Keep every seat taken until told to stop; the answer is the exit code."""
+        """Keep every slot taken until told to stop; the answer is the exit code."""
         self._stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
         for one in (signal.SIGTERM, signal.SIGINT):
@@ -59,7 +59,7 @@ class WorkerPool:
         return 1 if all(slot.empty for slot in taken) else 0
 
     def stop(self) -> None:
-        """Pass a request to stop on to every member; the third one kills those that are left."""
+        """Pass a request to stop on to every worker; the third one kills those that are left."""
         self.asked += 1
         assert self._stopping is not None
         self._stopping.set()
@@ -67,13 +67,13 @@ class WorkerPool:
             _send(slot.process, signal.SIGTERM if self.asked < 3 else signal.SIGKILL)
 
     async def _keep(self, slot: WorkerSlot) -> None:
-        """Fill one seat again and again, ever more slowly while its members die young."""
+        """Fill one slot again and again, ever more slowly while its workers die young."""
         assert self._stopping is not None
         wait = FIRST_SECONDS
         while not self._stopping.is_set():
             began = self.machine.monotonic()
             try:
-                code = await self._sit(slot)
+                code = await self._fill(slot)
             except OSError as error:
                 what = exhausted(error, spawning=True)
                 if what is None:
@@ -94,8 +94,8 @@ class WorkerPool:
             except TimeoutError:
                 wait = min(wait * 2, CAP_SECONDS)
 
-    async def _sit(self, slot: WorkerSlot) -> int:
-        """Have one member serve in this seat until it ends; the answer is its exit code."""
+    async def _fill(self, slot: WorkerSlot) -> int:
+        """Have one worker run in this slot until it ends; the answer is its exit code."""
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
@@ -115,7 +115,7 @@ class WorkerPool:
                 listening.cancel()
 
     async def _listen(self, slot: WorkerSlot, ours: socket.socket) -> None:
-        """Hear when a member is ready; from then on it is killed if its interpreter runs no more."""
+        """Hear when a worker is ready; from then on it is killed if its interpreter runs no more."""
         heard, process = hearing(ours), slot.process
         assert process is not None
         if await asyncio.get_running_loop().sock_recv(ours, 1):
@@ -123,7 +123,7 @@ class WorkerPool:
             await mind(process.pid, heard, lambda: _send(process, signal.SIGKILL), self.options.patience)
 
     async def _wait(self, process: asyncio.subprocess.Process) -> int:
-        """Wait for a member's end; one that does not stop within the limit is killed."""
+        """Wait for a worker's end; one that does not stop within the limit is killed."""
         assert self._stopping is not None
         ended = asyncio.create_task(process.wait())
         stopping = asyncio.create_task(self._stopping.wait())

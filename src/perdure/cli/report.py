@@ -1,4 +1,4 @@
-"""A dossier: all that is known about one process, gathered to say why it does not move."""
+"""A report: all that is known about one process, gathered to say why it does not move."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Report:
         """The parts of the page, for people."""
         parts: list[RenderableType] = [
             Text.assemble((self.title, "bold"), "  ", table.status(self.view.status)),
-            self._facts(),
+            self._overview(),
         ]
         if self.view.progress and self.view.owner is not None:
             parts += ["", Text("steps under way, as of the last beat", style="bold"), self._under_way()]
@@ -103,7 +103,7 @@ class Report:
             parts += [table.of_events(last, self.letters, self.now, 160)]
         return parts
 
-    def _facts(self) -> Table:
+    def _overview(self) -> Table:
         view, now = self.view, self.now
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim", no_wrap=True)

@@ -1,4 +1,4 @@
-"""A member: one worker in one OS process, alone or in a crew; it ends when it is told to, or when its parent dies.
+"""A worker process: one worker in one OS process, alone or in a pool; it ends when it is told to, or when its parent dies.
 
 Nothing here may import what only people need: a worker is small.
 """
@@ -35,7 +35,7 @@ log = logging.getLogger("perdure")
 
 
 class ProcessOptions(msgspec.Struct, frozen=True):
-    """What a worker is told: the modules it hosts, its pace in seconds, and how it speaks."""
+    """What a worker is started with: the modules it hosts, its times in seconds, and how it speaks."""
 
     modules: list[str]
     lease: float = limits.LEASE_SECONDS
@@ -56,7 +56,7 @@ class ProcessOptions(msgspec.Struct, frozen=True):
 
     @property
     def worker_options(self) -> WorkerOptions:
-        """The pace; raises DefinitionError on nonsense."""
+        """The same as the engine takes them; raises DefinitionError on nonsense."""
         return WorkerOptions(self.lease, self.beat, self.in_flight, self.stop, cells=self.cells, exit_when_hung=True)
 
 
@@ -195,7 +195,7 @@ def speak() -> None:
 
 
 def command(options: ProcessOptions, lifeline: int | None = None) -> list[str]:
-    """The command line of a member: this Python, the terms, and its end of the line to a parent, if it has one."""
+    """The command line of a worker process: this Python, the options, and its end of the line to a parent, if it has one."""
     options_text = msgspec.json.encode(options).decode()
     return [
         sys.executable,

@@ -98,7 +98,7 @@ class Handle(Questions, Generic[ResultT]):
         self.key = key
         self.created = created
         self.sent: SendVerdict | None = None
-        self.known = True  # to be stored; not so while the transaction of a guest is open
+        self.known = True  # to be stored; not so while the caller's transaction is open
 
     @property
     def id(self) -> str:

@@ -1,4 +1,4 @@
-"""A guest: starts and signals processes inside a database transaction that belongs to the caller.
+"""Starts and signals processes inside a database transaction that belongs to the caller.
 
 If his transaction commits, the process is there, due, and workers are woken; if it is rolled back, nothing ever
 happened. The same arguments, answers, errors and limits at the door as those of the client.
@@ -58,7 +58,7 @@ class InTransaction:
     async def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> Handle[Any]: ...
     async def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """Start a process with the caller's commit: see :meth:`Client.start`."""
-        flow, options = self._client.registry.startable(workflow)  # nothing is read for it: a guest may not wait
+        flow, options = self._client.registry.startable(workflow)  # nothing is read for it: this may not wait
         process = self._client._fresh(flow, args, kwargs, options)
         message = self._client._first_message(process, options)
         handle = self._client._handle(flow, process, await self._door.start(Start(process)))
@@ -114,7 +114,7 @@ class BlockingInTransaction(Generic[HandleT]):
 def blocking_in_transaction(
     client: Client, connection: Any, hold: Callable[[Handle[Any]], HandleT]
 ) -> BlockingInTransaction[HandleT]:
-    """A guest whose verbs are ordinary calls; raises InvalidInput if those of the connection must be awaited."""
+    """One whose verbs are ordinary calls; raises InvalidInput if those of the connection must be awaited."""
     inside = InTransaction(client, connection)
     if not inside.blocking:
         raise InvalidInput("the calls of this connection must be awaited. Use it with an Engine, on its event loop.")

@@ -1,4 +1,4 @@
-"""The pace of a worker: how long leases last, how often it beats, how much it holds, how long things are kept."""
+"""Worker options: how long leases last, how often it beats, how much it holds, how long things are kept."""
 
 from __future__ import annotations
 

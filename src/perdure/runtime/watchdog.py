@@ -174,7 +174,7 @@ class Watchdog:
         late = f" Its timeout of {by.timeout:g} s is over." if over else ""
         how = f"this OS process ends itself with exit code {EXIT_HUNG}"
         if not self.exits:
-            how = "this worker drops all that it holds as soon as the loop turns again (Pace: exit_when_hung)"
+            how = "this worker drops all that it holds as soon as the loop turns again (WorkerOptions: exit_when_hung)"
         self._say(
             lambda: log.critical(
                 "worker %s is hung: its event loop has been blocked %sfor %.1f s and its lease is lost; %s.%s "

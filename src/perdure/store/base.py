@@ -174,7 +174,7 @@ class Store(Protocol):
     def watch(self, listener: Listener) -> StopListening:
         """Call ``listener`` with what this store and others leave to be looked at; the answer stops the watch.
 
-        News only save looking: they may be late, be lost, or say merely that there is something.
+        Notifications only save looking: they may be late, be lost, or say merely that there is something.
         """
 
 

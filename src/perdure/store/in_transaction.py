@@ -1,4 +1,4 @@
-"""A guest: the store's two doors for newcomers, start and send, inside a transaction that belongs to the caller.
+"""The store's two doors for newcomers, start and send, inside a transaction that belongs to the caller.
 
 The caller's connection does it, whichever driver's it is: if his transaction commits, the process or message is there,
 and workers are woken; if it is rolled back, nothing ever happened. Nothing here commits, rolls back or tries again.
@@ -35,7 +35,7 @@ class StoreInTransaction(Protocol):
 
 
 def store_in_transaction(store: Store, connection: Any, machine: Machine) -> StoreInTransaction:
-    """The store as a guest on that connection; raises InvalidInput where there can be none."""
+    """The store on that connection; raises InvalidInput where there can be none."""
     from perdure.store.sealed.store import SealedStore
 
     if isinstance(store, SealedStore):

@@ -1,4 +1,4 @@
-"""News: what a transaction leaves for others to look at, as far as the store can say it. It only saves looking.
+"""Notifications: what a transaction leaves for others to look at, as far as the store can say it. They save looking.
 
 Whatever is told here is looked up before it counts, and what was not told, or got lost, is found by the next poll.
 """
@@ -54,7 +54,7 @@ class Notification(Struct, frozen=True, omit_defaults=True, gc=False):
 _NOTHING = Notification()
 
 Listener: TypeAlias = Callable[[Notification], None]
-"""Called with news, which are never empty."""
+"""Called with a notification, which is never empty."""
 StopListening: TypeAlias = Callable[[], None]
 """Ends a watch; may be called again."""
 
@@ -80,7 +80,7 @@ class Listeners(list[Listener]):
 
 
 def of_due(rows: Iterable[Process]) -> Notification:
-    """The news that these processes are due now."""
+    """The notification that these processes are due now."""
     kinds: dict[str, None] = {}
     due: list[bytes] = []
     for row in rows:
@@ -101,7 +101,7 @@ _due = json.Decoder(Notification).decode
 
 
 def of_channel(channel: str, payload: str) -> Notification:
-    """The news of a notification: of processes that are due, in JSON, or have ended, or were told or have published.
+    """What PostgreSQL has passed on: processes that are due, in JSON, or have ended, or were told or have published.
 
     An empty payload says that there are some, and so does one that cannot be read: it is from another version.
     """

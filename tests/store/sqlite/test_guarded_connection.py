@@ -1,4 +1,4 @@
-"""A lent connection: whoever writes by it can neither end its transaction nor keep it from being taken back."""
+"""A guarded connection: whoever writes by it can neither end its transaction nor keep it from being taken back."""
 
 from __future__ import annotations
 

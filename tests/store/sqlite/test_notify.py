@@ -31,7 +31,7 @@ async def main():
     store = SqliteStore(sys.argv[1])
     await store.open()
     store.watch(lambda news: None)
-    print(store._bell._name, flush=True)
+    print(store._notifier._name, flush=True)
     await asyncio.Event().wait()
 asyncio.run(main())
 """

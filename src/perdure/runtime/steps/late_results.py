@@ -1,4 +1,4 @@
-"""A latecomer: an attempt of a task that answers although its process was lost to it, or its time was over.
+"""Late results: of an attempt of a task that answers although its process was lost to it, or its time was over.
 
 By default such an answer is refused. A step with ``accept="first"`` has it sent to its task instead, as a message: the
 first answer counts, and the attempt that is at work meanwhile is told to stop.

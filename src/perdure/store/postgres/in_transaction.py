@@ -25,7 +25,7 @@ from perdure.store.postgres.url import address_of
 
 _PLACE = re.compile(r"\$(\d+)")
 _ASYNC = "sqlalchemy.ext.asyncio"
-_OPEN = "Begin one first: what a guest writes belongs to the caller's transaction."
+_OPEN = "Begin one first: what is written here belongs to the caller's transaction."
 
 
 class Driver(Protocol):

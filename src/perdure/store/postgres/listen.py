@@ -69,7 +69,7 @@ class ListenConnection:
             await ended(connection)
 
     def watch(self, listener: Listener) -> StopListening:
-        """Call ``listener`` with news as they arrive; the answer stops it."""
+        """Call ``listener`` with notifications as they arrive; the answer stops it."""
         return self._listeners.add(listener)
 
     async def hold(self, worker: bytes) -> bool:

@@ -338,18 +338,18 @@ _SEND_BUSY = SendAnswer(SendVerdict.BUSY)
 
 
 class SealedInTransaction(Struct, frozen=True):
-    """A guest behind a chain of codecs. What would go outside is refused: no transaction holds an offload."""
+    """The same in the caller's transaction. What would go outside is refused: no transaction holds an offload."""
 
     inside: StoreInTransaction
     store: SealedStore
 
     @property
     def blocking(self) -> bool:
-        """See Guest."""
+        """See StoreInTransaction."""
         return self.inside.blocking
 
     async def start(self, start: Start) -> StartAnswer:
-        """See Guest. A conflict is looked into: the same input may have been sealed with another key then."""
+        """See StoreInTransaction. A conflict is looked into: the same input may have been sealed with another key then."""
         answer = await self.inside.start(self._kept_inside(RecordSealer(self.store.seal, None).start(start)))
         if answer.verdict is StartVerdict.CONFLICT:
             for chain in self.store.seal.former():
@@ -359,7 +359,7 @@ class SealedInTransaction(Struct, frozen=True):
         return answer
 
     async def send(self, message: Message) -> SendAnswer:
-        """See Guest."""
+        """See StoreInTransaction."""
         return await self.inside.send(self._kept_inside(RecordSealer(self.store.seal, None).message(message)))
 
     def _kept_inside(self, record: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A guest on SQLite: the store's own statements on the caller's sqlite3 connection, inside his transaction."""
+"""In the caller's transaction on SQLite: the store's own statements on his sqlite3 connection."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class SqliteInTransaction:
         # Since Python 3.12 a connection may say so by an attribute of its own, which then counts alone.
         if self._connection.isolation_level is None or getattr(self._connection, "autocommit", None) is True:
             raise InvalidInput(
-                "this connection has no transaction. Begin one first, with BEGIN IMMEDIATE: what a guest writes "
+                "this connection has no transaction. Begin one first, with BEGIN IMMEDIATE: what is written here "
                 "belongs to the caller's transaction."
             )
         self._borrowed.one("begin_immediate")

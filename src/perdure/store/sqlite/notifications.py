@@ -12,18 +12,18 @@ from perdure.store.sqlite.writer import Transaction
 
 
 def of_starts(starts: Sequence[Start], answers: Sequence[StartAnswer], transaction: Transaction) -> Notification:
-    """The news of new processes that nobody owns."""
+    """The notification of new processes that nobody owns."""
     free = [start.process for start in starts if start.process.owner is None and not start.process.final]
     return _of_free(free, transaction)
 
 
 def of_sends(messages: Sequence[Message], answers: Sequence[SendAnswer], transaction: Transaction) -> Notification:
-    """The news of messages: told to whoever has the targets, or due."""
+    """The notification of messages: told to whoever has the targets, or due."""
     return Notification(told=_owned(answers), some_due=any(answer.owner is None for answer in answers))
 
 
 def of_commits(commits: Sequence[Commit], answers: Sequence[object], transaction: Transaction) -> Notification:
-    """The news of processes that were let go, have ended or were taken, of their children and their messages."""
+    """The notification of processes let go, ended or taken, of their children and their messages."""
     free = [start.process for commit in commits for start in commit.starts]
     ended: list[bytes] = []
     taken: list[bytes] = []
@@ -51,7 +51,7 @@ def of_commits(commits: Sequence[Commit], answers: Sequence[object], transaction
 
 
 def _of_free(rows: Sequence[Process], transaction: Transaction) -> Notification:
-    """News of rows that nobody owns: those due later are looked for, so that whoever may take them is there in time."""
+    """Rows that nobody owns: those due later are looked for, so that whoever may take them is there in time."""
     now = [row for row in rows if row.due_at is None or row.due_at <= transaction.now]
     if len(now) < len(rows):
         return Notification(some_due=True)

@@ -1,9 +1,9 @@
-"""Bells: stores on one SQLite file wake each other at once, by datagrams between the OS processes of one machine.
+"""Stores on one SQLite file notify each other at once, by datagrams between the OS processes of one machine.
 
-Each store that watches hangs a bell: a Unix socket beside the lock files, which only this user can reach. Whoever has
-committed something for others rings all of them, and waits for nobody. A ring that is lost costs no more than a look
-at the file's version, which goes on beneath. A child OS process inherits no bell, and a bell without an owner is
-removed by whoever rings it in vain.
+Each store that watches listens at a Unix socket beside the lock files, which only this user can reach. A store that has
+committed something for others sends a notice to all of them, and waits for none. A lost notice costs no more than a
+look at the file's version, which goes on beneath. A child OS process inherits no socket, and the next sender removes a
+socket without an owner.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SUFFIX = ".bell"
 LONGEST_PATH = 100
 """Bytes of a socket's path that every system takes."""
 AT_ONCE = 64
-"""So many rings are heard in one round of the event loop."""
+"""So many notices are read in one round of the event loop."""
 SETTLED_SECONDS = 0.02
 """Systems note when a folder was changed to a few milliseconds: for so long after a change it may change unnoticed."""
 
@@ -32,7 +32,7 @@ _of_this_process: weakref.WeakSet[Notifier] = weakref.WeakSet()
 
 
 class Notice(Struct, rename={"notification": "news"}, frozen=True, omit_defaults=True, gc=False):
-    """One transaction's news, and how many hints for what is due and what is done it has counted in the file."""
+    """What one transaction tells, and how many hints for what is due and what is done it has counted in the file."""
 
     notification: Notification
     due: int = 0
@@ -44,7 +44,7 @@ _decode = json.Decoder(Notice).decode
 
 
 def read_notice(raw: bytes) -> Notice | None:
-    """What a ring says; None if it cannot be read: it is from another version, or was cut."""
+    """What a notice says; None if it cannot be read: it is from another version, or was cut."""
     try:
         return _decode(raw)
     except (MsgspecError, ValueError, RecursionError):
@@ -52,7 +52,7 @@ def read_notice(raw: bytes) -> Notice | None:
 
 
 class Notifier:
-    """The bell of one store object, and the way to those of the others. ``folder`` is None for one in memory."""
+    """The socket of one store object, and the way to those of the others. ``folder`` is None for one in memory."""
 
     def __init__(self, folder: Path | None, machine: Machine) -> None:
         self._folder = None if machine.simulated or not hasattr(socket, "AF_UNIX") else folder
@@ -68,7 +68,7 @@ class Notifier:
         _of_this_process.add(self)
 
     def listen(self, listener: Callable[[list[Notice], bool], None]) -> bool:
-        """Hear rings from now on; false where that cannot be.
+        """Receive notices from now on; false where that cannot be.
 
         ``listener`` is called on the running event loop with the notices, and whether some may have been missed.
         """
@@ -92,7 +92,7 @@ class Notifier:
         return True
 
     def stop_listening(self) -> None:
-        """Hear nothing any more."""
+        """Receive nothing any more."""
         receiver, self._receiver = self._receiver, None
         if receiver is None or self._folder is None:
             return
@@ -107,7 +107,7 @@ class Notifier:
         self.forget()
 
     def forget(self) -> None:
-        """Close what a forked child has a copy of: the bell itself stays its parent's."""
+        """Close what a forked child has a copy of: the socket itself stays its parent's."""
         for end in (self._receiver, self._sender):
             if end is not None:
                 end.close()
@@ -116,7 +116,7 @@ class Notifier:
             self._place.close()
 
     def notify(self, notice: Notice) -> None:
-        """Let all others hear; called by the thread that has just committed, and waits for nothing."""
+        """Send it to all others; called by the thread that has just committed, and waits for nothing."""
         peers = self._others()
         if not peers or self._place is None:
             return
@@ -127,13 +127,13 @@ class Notifier:
         for name in peers:
             try:
                 self._sender.sendto(told, self._place.of(name))
-            except ConnectionRefusedError:  # its owner is dead: nobody else ever has a bell of this name
+            except ConnectionRefusedError:  # its owner is dead: nobody else ever has a socket of this name
                 self._remove(name)
             except OSError:
                 continue  # gone, or so full that it will look by itself
 
     def _others(self) -> tuple[str, ...]:
-        """The names of the other bells; the folder is read again when it has changed."""
+        """The names of the other sockets; the folder is read again when it has changed."""
         if self._folder is None:
             return ()
         try:
@@ -169,18 +169,18 @@ class Notifier:
 
 
 FULL = 8
-"""So many rings that wait say that there was perhaps no room for more: systems let a socket have ten."""
+"""So many notices that wait say that there was perhaps no room for more: systems let a socket have ten."""
 
 
 class _Place:
-    """What is written before the name of a bell: the folder, or, where that is too long for a socket, a way around."""
+    """What is written before the name of a socket: the folder, or, where that is too long, a way around."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = str(folder)
         self._handle: int | None = None
 
     def of(self, name: str) -> str:
-        """The address of a bell; raises OSError where there is none."""
+        """The address of a socket; raises OSError where there is none."""
         if len(os.fsencode(self._folder)) + 1 + len(name) <= LONGEST_PATH:
             return f"{self._folder}/{name}"
         if self._handle is None:

@@ -1,7 +1,7 @@
-"""Watching on SQLite: what others have committed is heard from their bells, and by looking at the file's data version.
+"""Watching on SQLite: what others have committed is known by their notices, and by looking at the file's data version.
 
 No thread is needed for it (rule 25). The look is the safety net: a change that nobody rang for is found by it, at
-its own pace where bells can be heard, every few milliseconds where not.
+its own pace where notices can be received, every few milliseconds where not.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from perdure.store.sqlite.notify import Notice, Notifier
 from perdure.store.sqlite.writer import Hints
 
 _BUSY_LOOKS = 20
-"""Looks without news after which the file counts as idle."""
+"""Looks without a change after which the file counts as idle."""
 
 
 class Watch:
-    """Tells the hearers of one store object: at once for its own changes and for what others ring.
+    """Notifies the listeners of one store object: at once of its own changes and of what notices of others say.
 
     The look is one PRAGMA on a connection kept for it; only when the file has changed is the clock's row read, in
-    which every transaction counts its hints. What this store object has counted itself, and what was rung, is left out.
+    which every transaction counts its hints. What this store object has counted itself, and what a notice has told, is left out.
     """
 
     def __init__(self, own: Hints, notifier: Notifier, connect: Callable[[], sqlite3.Connection | None]) -> None:
@@ -98,7 +98,7 @@ class Watch:
                 foreign = (due - self._own.due, done - self._own.done)
                 self._version, before, self._foreign = version, self._foreign, foreign
                 self._quiet = 0
-                if notify:  # published values leave no count: any change may be one, where no bell tells of them
+                if notify:  # published values leave no count: any change may be one, where no notice tells of them
                     due, done = foreign[0] != before[0], foreign[1] != before[1]
                     self.notify(Notification(some_due=due, some_done=done, some_published=not self._listening))
         except sqlite3.Error:

@@ -1,4 +1,4 @@
-"""The writer: one lane that writes, each piece of work in one short transaction under the database's write lock."""
+"""The writer: one thread that writes, each piece of work in one short transaction under the database's write lock."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Transaction:
 
 Batch: TypeAlias = Callable[[Transaction, Sequence[Any]], list[T]]
 NotificationOf: TypeAlias = Callable[[Sequence[Any], Sequence[Any], Transaction], Notification]
-"""Gives the news of a batch that was committed: of its records, with their answers."""
+"""The notification of a batch that was committed: of its records, with their answers."""
 
 
 class _Piece(Struct, frozen=True, gc=False):
@@ -313,7 +313,7 @@ def _onto(body: Batch[T], records: Sequence[Any], transaction: Transaction) -> l
 
 
 def undo(connection: Connection) -> None:
-    """Roll back whatever is open; where that fails the open transaction tells the lane to drop the connection."""
+    """Roll back whatever is open; where that fails the open transaction tells the thread to drop the connection."""
     if connection.in_transaction:
         try:
             connection.raw.rollback()

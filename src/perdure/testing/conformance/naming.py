@@ -1,4 +1,4 @@
-"""News: whoever watches is told which processes are due, have ended or have messages, and claims those named."""
+"""Notifications: whoever watches is told which processes are due, have ended or have messages, and claims those named."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Listener:
         self.notification: asyncio.Queue[Notification] = asyncio.Queue()
 
     async def named(self) -> Notification:
-        """The next news that name something."""
+        """The next notification that names something."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 notification = await self.notification.get()
@@ -49,7 +49,7 @@ async def _listening(trial: Trial) -> AsyncIterator[Listener]:
 
 
 class Naming:
-    """``watch`` and its news, and claims ``among`` those that were named."""
+    """``watch`` and its notifications, and claims ``among`` those that were named."""
 
     @pytest.fixture
     def shared_and_hinted(self, ground: Ground) -> None:

@@ -26,7 +26,7 @@ Record = TypeVar("Record", Start, Commit, Message)
 
 
 class SimDatabaseThread(DatabaseThread):
-    """A lane without a thread: work is carried out by the server, when it arrives there."""
+    """A database thread without a thread: work is carried out by the server, when it arrives there."""
 
     def __init__(
         self, owner: SimStore, server: Server, name: str, connect: Callable[[], Connection], check: Callable[[], None]

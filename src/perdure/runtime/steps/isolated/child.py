@@ -1,7 +1,7 @@
 """A cell: a child OS process in which hard steps run, one at a time, as its worker sees it.
 
 It is started from a clean interpreter, as the leader of a session and process group of its own; it inherits
-nothing but its end of the wire, and a pipe by which the kernel ends it when the worker dies. What kills it kills the
+nothing but its end of the channel, and a pipe by which the kernel ends it when the worker dies. What kills it kills the
 whole group: what the step has started dies with it.
 """
 
@@ -28,7 +28,7 @@ DYING_SECONDS = 1.0
 
 
 class IsolatedChild:
-    """One child OS process: its wire, its stderr, its end. Except for ``stop`` and ``kill``, of one thread only."""
+    """One child OS process: its channel, its stderr, its end. Except for ``stop`` and ``kill``, of one thread only."""
 
     def __init__(self, sources: Sequence[str]) -> None:
         self.calls = 0
@@ -132,7 +132,7 @@ class IsolatedChild:
         return code
 
     def _watch_for_death(self) -> int | None:
-        """What becomes readable when it dies; where there is no such thing, the end of the wire must do."""
+        """What becomes readable when it dies; where there is no such thing, the end of the channel must do."""
         with suppress(AttributeError, OSError):
             return os.pidfd_open(self._process.pid)
         return None

@@ -1,6 +1,6 @@
-"""The inmate: what runs in a cell, a child OS process of a worker; it runs hard steps, one after the other.
+"""What runs in a cell, a child OS process of a worker: hard steps, one after the other.
 
-Started by :mod:`perdure.runtime.steps.isolated.child` with two file descriptors (the wire; a pipe that closes when the
+Started by :mod:`perdure.runtime.steps.isolated.child` with two file descriptors (the channel; a pipe that closes when the
 worker dies), then the modules or files that the application consists of.
 """
 
@@ -55,7 +55,7 @@ SCORE = 500
 
 
 class ChildMain:
-    """Reads orders from the wire, runs the step of each on the main thread, and answers."""
+    """Reads orders from the channel, runs the step of each on the main thread, and answers."""
 
     def __init__(self, channel: socket.socket, machine: Machine) -> None:
         self.channel = channel

@@ -1,8 +1,7 @@
 """The child OS processes in which hard steps run: a bounded pool, filled as there is need, with a thread for each.
 
 A cell is killed with the attempt in it: at its deadline, when its process is not in hand any more, and, after a moment
-for its clean-up, when the code takes the step back. The next call has a fresh one, from the keeper that had the calls
-made in it.
+for its clean-up, when the code takes the step back. The next call has a fresh one, of the same thread.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from perdure.telemetry import Telemetry
 class HardCall:
     """One attempt for a cell; on the event loop ``begun``, ``heard`` (of progress) and ``ended`` are told of it.
 
-    ``late`` says, in the keeper's thread, that it must not begin any more: its lease is over.
+    ``late`` says, in the pool's thread, that it must not begin any more: its lease is over.
     """
 
     __slots__ = (
@@ -189,7 +188,7 @@ class PoolThread:
 
 
 def said(child: IsolatedChild) -> Said | None:
-    """What a cell says next; None when it has died, or when something else has written on the wire."""
+    """What a cell says next; None when it has died, or when something else has written on the channel."""
     try:
         return child.hear()
     except ValueError:
@@ -306,7 +305,7 @@ class ChildPool:
         self._next()
 
     def _take(self) -> PoolThread | None:
-        """A keeper, or None while the system refuses it."""
+        """A thread of the pool, or None while the system refuses it."""
         if self._idle:
             thread, leaving = self._idle.popitem()  # the one used last, so that the others may go
             leaving.cancel()
@@ -376,7 +375,7 @@ class ChildPool:
         self._short(answer.resource, answer.error)
 
     def left(self) -> None:
-        """A keeper has ended, and its cell with all that was in it."""
+        """A thread of the pool has ended, and its cell with all that was in it."""
         self._leaving -= 1
         self._empty.set()
 

@@ -1,4 +1,4 @@
-"""The wire between a worker and its cells: messages as JSON, each after its length in four bytes.
+"""What a worker and its cells say to each other: messages as JSON, each after its length in four bytes.
 
 Arguments, results and progress travel as the payloads that they are: no pickle, and nothing is encoded twice.
 """
@@ -101,7 +101,7 @@ def order(step: Step[Any, Any], args: bytes, attempt: Attempt) -> bytes:
 
 
 def framed(message: Order | Said) -> bytes:
-    """A message as it goes over the wire."""
+    """A message as it goes over the channel."""
     body = _encode(message)
     return len(body).to_bytes(4, "big") + body
 
@@ -112,7 +112,7 @@ def read_order(body: bytes) -> Order:
 
 
 def read_said(body: bytes) -> Said:
-    """What a cell says in a frame; raises ValueError if it is none of ours: something else has written on the wire."""
+    """What a cell says in a frame; raises ValueError if it is none of ours: something else has written there."""
     return _read(_said, body)
 
 
