@@ -146,7 +146,7 @@ class Engine(Client):
         self._unwatch = self.store.watch(self._heard)
 
     async def close(self, seconds: float | None = None) -> None:
-        """Stop: steps in flight get ``seconds`` (default: those of its options) to finish, the rest is handed back.
+        """Stop: steps in flight get ``seconds`` (default: its options) to finish, the rest is handed back.
 
         Who calls it again waits for the same end, or hastens it with 0 seconds.
         """

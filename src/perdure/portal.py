@@ -285,7 +285,7 @@ class BlockingEngine:
         return self
 
     def close(self, seconds: float | None = None) -> None:
-        """Stop for good: steps in flight get ``seconds`` (default: those of its options) to finish, the rest is handed back.
+        """Stop for good: steps in flight get ``seconds`` (default: its options) to finish, the rest is handed back.
 
         Ctrl-C meanwhile has all handed back at once. Calls under way raise PerdureError. The child of a fork closes
         nothing: what is open belongs to its parent.

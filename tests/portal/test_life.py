@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[2]
 UNCLOSED = """
 import sys
 from tests.portal import shop
-from perdure import BlockingEngine, Pace
-engine = BlockingEngine(sys.argv[1], work=True, pace=Pace(stop_seconds=0.1))
+from perdure import BlockingEngine, WorkerOptions
+engine = BlockingEngine(sys.argv[1], work=True, options=WorkerOptions(stop_seconds=0.1))
 print(engine.start(shop.lasting.options(key="A-1")).status().owner is not None)
 {end}
 """

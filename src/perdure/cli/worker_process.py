@@ -195,7 +195,7 @@ def speak() -> None:
 
 
 def command(options: ProcessOptions, lifeline: int | None = None) -> list[str]:
-    """The command line of a worker process: this Python, the options, and its end of the line to a parent, if it has one."""
+    """The command line of a worker process: this Python, the options, and its end of the line to a parent, if any."""
     options_text = msgspec.json.encode(options).decode()
     return [
         sys.executable,

@@ -349,7 +349,7 @@ class SealedInTransaction(Struct, frozen=True):
         return self.inside.blocking
 
     async def start(self, start: Start) -> StartAnswer:
-        """See StoreInTransaction. A conflict is looked into: the same input may have been sealed with another key then."""
+        """See StoreInTransaction. A conflict is looked into: the same input may have been sealed with another key."""
         answer = await self.inside.start(self._kept_inside(RecordSealer(self.store.seal, None).start(start)))
         if answer.verdict is StartVerdict.CONFLICT:
             for chain in self.store.seal.former():

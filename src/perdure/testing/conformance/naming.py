@@ -1,4 +1,4 @@
-"""Notifications: whoever watches is told which processes are due, have ended or have messages, and claims those named."""
+"""Notifications: a watch says which processes are due, have ended or have messages, and those named are claimed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What runs in a cell, a child OS process of a worker: hard steps, one after the other.
 
-Started by :mod:`perdure.runtime.steps.isolated.child` with two file descriptors (the channel; a pipe that closes when the
-worker dies), then the modules or files that the application consists of.
+Started by :mod:`perdure.runtime.steps.isolated.child` with two file descriptors (the channel; a pipe that closes when
+the worker dies), then the modules or files that the application consists of.
 """
 
 from __future__ import annotations
