@@ -7,7 +7,6 @@ death halves; only a death while it ran alone counts towards the limit at which 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 from collections import Counter
@@ -22,13 +21,14 @@ from perdure.clock import ChildProcess, Machine
 from perdure.kernel import quarantine
 from perdure.kernel.commit import Commit
 from perdure.kernel.process import Process
+from perdure.logs import logger
 from perdure.loop import Loop
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.os_process import minded, patience
 from perdure.runtime.watchdog import EXIT_HUNG
 from perdure.telemetry import Telemetry
 
-log = logging.getLogger("perdure")
+log = logger("quarantine")
 
 GRACE_SECONDS = 5.0
 """What a quarantine worker gets to stop, beyond the time for the step in its hands."""

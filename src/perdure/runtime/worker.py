@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 
 from perdure.authoring.registry import Registry
@@ -15,6 +14,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.kernel.worker import Beat, WorkerRow
 from perdure.limits import QUARANTINE_PROCESSES
+from perdure.logs import logger
 from perdure.runtime import gc_tuning
 from perdure.runtime.claimer import Claimer
 from perdure.runtime.committer import Committer
@@ -34,7 +34,7 @@ from perdure.runtime.watchdog import Watchdog, Witness
 from perdure.store.base import Overdue, Store
 from perdure.telemetry import Telemetry
 
-log = logging.getLogger("perdure")
+log = logger("worker")
 
 
 class Worker:

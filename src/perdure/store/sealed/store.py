@@ -9,7 +9,6 @@ caller's own transaction is sealed in the same way, outside of that transaction.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -28,6 +27,7 @@ from perdure.kernel.message import LettersWanted, Message, MessageType, SendAnsw
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import Undecodable, first_trouble
 from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
+from perdure.logs import logger
 from perdure.store.base import Pruned, Search, Store
 from perdure.store.base import RowT as SmallRecord
 from perdure.store.in_transaction import StoreInTransaction
@@ -42,7 +42,7 @@ AnswerT = TypeVar("AnswerT", StartAnswer, CommitAnswer, SendAnswer)
 StoredT = TypeVar("StoredT", Process, Event, Message, Claimed)
 ResultT = TypeVar("ResultT")
 
-log = logging.getLogger("perdure")
+log = logger("store")
 
 LARGE_BYTES = 256 * 1024
 """More than this is sealed or opened in a thread, so that the event loop goes on meanwhile."""

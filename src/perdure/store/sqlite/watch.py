@@ -24,7 +24,7 @@ class Watch:
     """Notifies the listeners of one store object: at once of its own changes and of what notices of others say.
 
     The look is one PRAGMA on a connection kept for it; only when the file has changed is the clock's row read, in
-    which every transaction counts its hints. What this store object has counted itself, or a notice has told, is left out.
+    which every transaction counts its hints. What this object has counted itself, or a notice has told, is left out.
     """
 
     def __init__(self, own: Hints, notifier: Notifier, connect: Callable[[], sqlite3.Connection | None]) -> None:

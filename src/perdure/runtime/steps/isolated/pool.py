@@ -7,7 +7,6 @@ for its clean-up, when the code takes the step back. The next call has a fresh o
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from perdure import limits
 from perdure.clock import Machine
 from perdure.errors import StepCrashed
 from perdure.exhaustion import THREADS, exhausted
+from perdure.logs import logger
 from perdure.runtime.shortage import Shortages
 from perdure.runtime.steps.isolated.child import IsolatedChild
 from perdure.runtime.steps.isolated.protocol import ChildReady, Said, StepBeat, StepBegun, StepEnded, StepRaised
@@ -202,7 +202,7 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-log = logging.getLogger("perdure")
+log = logger("step")
 
 CLOSE_SECONDS = 5.0
 """What killed cells get to be gone when a worker stops; they need milliseconds."""
