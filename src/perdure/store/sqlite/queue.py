@@ -71,7 +71,7 @@ class Part(Struct):
         return replace(self.queue, turn=begun[-1].share or "") if begun else self.queue
 
 
-class Level(Struct, array_like=True):
+class QueueLevel(Struct, array_like=True):
     """One code and priority of a queue: the earliest due times of what is plain, suspect, and due later."""
 
     code: str
@@ -197,10 +197,10 @@ class _Look:
         part.next_at = min(times, default=None)
         return part
 
-    def _levels(self) -> list[Level]:
+    def _levels(self) -> list[QueueLevel]:
         codes = json.encode(self.codes).decode()
         (found,) = self.connection.one("heads_of_queue", kind=self.kind, codes=codes, now=self.now)
-        return json.decode(found, type=list[Level])
+        return json.decode(found, type=list[QueueLevel])
 
     def _waiting(self, most: int, room: int | None) -> list[WaitingTask]:
         """The first due tasks of each code, priority and share."""
@@ -219,7 +219,7 @@ class _Look:
                 waiting += self._tasks("tasks_of_share", share=share, most=each, **where)
         return _group(waiting) if self.alone else waiting
 
-    def _shares(self, level: Level) -> list[str | None]:
+    def _shares(self, level: QueueLevel) -> list[str | None]:
         """The shares behind the one whose turn it was last, then those before it, and what has no share."""
         where = {"kind": self.kind, "code": level.code, "priority": level.priority, "most": SHARES_A_LOOK + 1}
         turn = self.queue.turn
