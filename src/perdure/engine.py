@@ -14,7 +14,13 @@ from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import Workflow
 from perdure.client.client import Client
 from perdure.client.handle import Handle
-from perdure.client.in_transaction import Awaited, Blocking, BlockingGuest, Guest, blocking_guest
+from perdure.client.in_transaction import (
+    Awaited,
+    Blocking,
+    BlockingInTransaction,
+    InTransaction,
+    blocking_in_transaction,
+)
 from perdure.clock import SECOND, Machine
 from perdure.errors import DefinitionError, PerdureError
 from perdure.futures import to_future
@@ -23,13 +29,13 @@ from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process
 from perdure.logs import logger
 from perdure.runtime.committer import Committer
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.runtime.parts import Incarnation, WorkerParts
 from perdure.runtime.store_time import StoreTime
 from perdure.runtime.worker import Worker
 from perdure.store.backend import sealed, store_for
 from perdure.store.base import Store
-from perdure.store.notifications import News
+from perdure.store.notifications import Notification
 from perdure.store.sealed.codec import Codec
 from perdure.store.sealed.offload import Offload
 from perdure.telemetry import Telemetry
@@ -61,7 +67,7 @@ class Engine(Client):
         workflows: Iterable[Workflow[Any, Any]] | None = None,
         queues: Iterable[str] | Mapping[str, int | None] | None = None,
         labels: Iterable[str] = (),
-        pace: Pace | None = None,
+        options: WorkerOptions | None = None,
         migrate: bool = True,
         registry: Registry | None = None,
         machine: Machine | None = None,
@@ -72,7 +78,7 @@ class Engine(Client):
     ) -> None:
         self.machine = machine or Machine()
         self.telemetry = Telemetry()
-        self.pace = pace or Pace()
+        self.options = options or WorkerOptions()
         if registry is None:
             registry = Registry.of_program() if workflows is None else Registry(*workflows)
         if queues is not None or labels:
@@ -130,14 +136,14 @@ class Engine(Client):
             self._time.heard(await self.store.now(), sent)
             parts = WorkerParts(
                 Incarnation(self.machine.new_id()), self.store, self.registry, self.committer, self._time, self.machine,
-                self.telemetry, self.pace, self._alone,
+                self.telemetry, self.options, self._alone,
             )  # fmt: skip
             self.worker = Worker(parts, self.results)
             await self.worker.start()
         self._unwatch = self.store.watch(self._heard)
 
     async def close(self, seconds: float | None = None) -> None:
-        """Stop: steps in flight get ``seconds`` (default of the pace) to finish, the rest is handed back.
+        """Stop: steps in flight get ``seconds`` (default: its options) to finish, the rest is handed back.
 
         Who calls it again waits for the same end, or hastens it with 0 seconds.
         """
@@ -154,7 +160,7 @@ class Engine(Client):
         self._draining = worker
         try:
             if worker is not None:
-                await worker.stop(self.pace.stop_seconds if seconds is None else seconds)
+                await worker.stop(self.options.stop_seconds if seconds is None else seconds)
         finally:
             await self.committer.close()
             await self.results.close()
@@ -185,41 +191,41 @@ class Engine(Client):
         """Counters and durations since this engine was made; the names are in ``perdure.telemetry``."""
         figures = self.telemetry.snapshot()
         figures["in_hand"] = 0 if self.worker is None else self.worker.busy
-        figures["clock_ahead_seconds"] = 0.0 if self.worker is None else self.worker.pulse.lead / SECOND
+        figures["clock_ahead_seconds"] = 0.0 if self.worker is None else self.worker.heartbeat.lead / SECOND
         return figures
 
     # -- in a transaction of the caller's own --------------------------------------------------------------------
 
     @overload
-    def within(self, connection: Blocking) -> BlockingGuest[Handle[Any]]: ...
+    def within(self, connection: Blocking) -> BlockingInTransaction[Handle[Any]]: ...
 
     @overload
-    def within(self, connection: Awaited) -> Guest: ...
+    def within(self, connection: Awaited) -> InTransaction: ...
 
     def within(self, connection: Any) -> Any:
         """Start and signal processes inside the transaction that is open on ``connection``, with its commit.
 
         It is one of asyncpg, psycopg or SQLAlchemy to the store's PostgreSQL database, or of sqlite3 to its file.
-        Where the connection's own calls block, so do those of the guest: then there is nothing to await.
+        Where the connection's own calls block, so do those of what is answered: then there is nothing to await.
         Raises InvalidInput if it is none of these, is to another file, or has no transaction.
         """
-        guest = Guest(self, connection)
-        return blocking_guest(self, connection, lambda handle: handle) if guest.blocking else guest
+        inside = InTransaction(self, connection)
+        return blocking_in_transaction(self, connection, lambda handle: handle) if inside.blocking else inside
 
     # -- between client and worker -------------------------------------------------------------------------------
 
-    def _heard(self, news: News) -> None:
+    def _heard(self, notification: Notification) -> None:
         worker = self.worker
-        if worker is not None and (news.some_due or news.told):
-            if news.some_due:
+        if worker is not None and (notification.some_due or notification.told):
+            if notification.some_due:
                 worker.hint()
-            worker.told(() if news.some_due else news.told)
-        if news.some_done:
+            worker.look_at(() if notification.some_due else notification.told)
+        if notification.some_done:
             self.results.hint()
-        if news.ended:
-            self.results.named(news.ended)
-        if worker is not None and news.kinds:
-            worker.intake.named(news.kinds, news.due)
+        if notification.ended:
+            self.results.named(notification.ended)
+        if worker is not None and notification.kinds:
+            worker.claimer.named(notification.kinds, notification.due)
 
 
 class _OwnWorker:
@@ -242,7 +248,7 @@ class _OwnWorker:
     def holds(self, process: bytes) -> bool:
         """See LocalWorker."""
         worker = self._engine.worker
-        return worker is not None and process in worker.scheduler.hand
+        return worker is not None and process in worker.scheduler.instances
 
     def sent(self, answer: SendAnswer) -> None:
         """If we hold the process it hears at once, if nobody does it is due."""

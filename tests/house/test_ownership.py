@@ -14,7 +14,7 @@ import pytest
 from tests.house.tree import Module, modules, planted
 
 OWNED = {
-    "src/perdure/runtime/instance.py": "Activation",
+    "src/perdure/runtime/instance.py": "Instance",
     "src/perdure/runtime/open_steps.py": "OpenSteps",
     "src/perdure/runtime/inbox.py": "Inbox",
     "src/perdure/turns/asking.py": "AskingLoop",

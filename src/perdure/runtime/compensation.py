@@ -19,23 +19,23 @@ from perdure.kernel.undo import listed, undoes
 from perdure.turns.saga import UndoAsk
 
 if TYPE_CHECKING:
-    from perdure.runtime.instance import Activation
+    from perdure.runtime.instance import Instance
     from perdure.turns.ask import Ask
     from perdure.turns.loop import TurnLoop
 
 _PART_BYTES = limits.ERROR_TEXT_BYTES // 4
 
 
-def note_owed(activation: Activation, history: Iterable[Event] = ()) -> None:
+def note_owed(instance: Instance, history: Iterable[Event] = ()) -> None:
     """Write down the undos that are newly owed, with the asking for their steps, so that a command can list them."""
-    saga = activation.loop.saga
+    saga = instance.loop.saga
     if saga is None or not saga.fresh:
         return
     known = {(event.name, event.place) for event in history if event.type is EventType.UNDO_OWED}
     for owed in saga.take_fresh():
         name, place = owed.slot
         if (name, place) not in known:
-            activation.note(EventType.UNDO_OWED, activation.at, None, name=name, place=place)
+            instance.note(EventType.UNDO_OWED, instance.at, None, name=name, place=place)
 
 
 def check(loop: TurnLoop, history: Iterable[Event]) -> None:
@@ -62,22 +62,22 @@ def cancelled(loop: TurnLoop) -> bytes | None:
     return failure.encode() if failure.undone else None
 
 
-def key_undone(activation: Activation, ask: Ask[Any]) -> str | None:
+def key_undone(instance: Instance, ask: Ask[Any]) -> str | None:
     """The idempotency key of the step that an undo takes back; None for what is no undo."""
-    if isinstance(activation.workflow, QueueWork):
-        return task_of(activation.process.input).undoes
-    return activation.idempotency_key(ask.owed.ask) if type(ask) is UndoAsk else None
+    if isinstance(instance.workflow, QueueWork):
+        return task_of(instance.process.input).undoes
+    return instance.idempotency_key(ask.owed.ask) if type(ask) is UndoAsk else None
 
 
-def gave_up(activation: Activation, undo: UndoAsk, failure: Failure, now: int) -> None:
+def gave_up(instance: Instance, undo: UndoAsk, failure: Failure, now: int) -> None:
     """An undo has no attempt left. Its failure is no answer to the code: a person lets it be tried again."""
     undo.spent = failure
-    activation.reach(max(activation.at, now))
+    instance.reach(max(instance.at, now))
 
 
-def broken(activation: Activation) -> Outcome | None:
+def broken(instance: Instance) -> Outcome | None:
     """The process as broken, with all that is known, if an undo gave up; whatever ran beside it has ended by now."""
-    loop = activation.loop
+    loop = instance.loop
     spent = next((ask for ask in loop.open.values() if type(ask) is UndoAsk and ask.spent is not None), None)
     if spent is None or spent.spent is None or loop.saga is None:
         return None

@@ -15,7 +15,7 @@ from perdure.kernel.message import Message
 from perdure.kernel.process import Process
 from perdure.logs import logger
 from perdure.runtime import release, turn, turn_commit
-from perdure.runtime.instance import Activation
+from perdure.runtime.instance import Instance
 from perdure.runtime.turn_commit import drafted
 from perdure.turns.loop import TurnLoop
 
@@ -56,53 +56,53 @@ class EagerStart:
         now = scheduler.parts.time.now()
         process = replace(process, owner=scheduler.parts.incarnation.id, token=1, created_at=now, opened_at=now)
         self.starting[process.id] = answered, messages
-        scheduler.feed(Activation(process, workflow, TurnLoop(process.id, process.id)))
+        scheduler.feed(Instance(process, workflow, TurnLoop(process.id, process.id)))
 
-    def open(self, activation: Activation) -> None:
+    def open(self, instance: Instance) -> None:
         """Run the first turn, and hand in the insert that carries it."""
         scheduler = self.scheduler
-        _, messages = self.starting[activation.process.id]
+        _, messages = self.starting[instance.process.id]
         try:
-            turn.begin(activation)
-            turn.gather(activation)
-            outbox = activation.outbox
+            turn.begin(instance)
+            turn.gather(instance)
+            outbox = instance.outbox
             wait = outbox is not None and outbox.pending  # an insert carries no children: the next commit does
-            outcome = STILL_BUSY if wait else turn_commit.outcome(activation, scheduler.parts.time, scheduler.hold)
-            commit = drafted(scheduler.parts, activation, outcome, inward=wait)
+            outcome = STILL_BUSY if wait else turn_commit.outcome(instance, scheduler.parts.time, scheduler.hold)
+            commit = drafted(scheduler.parts, instance, outcome, inward=wait)
         except Exception as error:  # it is accepted all the same: whoever claims it parks it as broken
-            log.warning("the first turn of a process of kind %r cannot be run: %s", activation.process.kind, error)
-            self._start_plain(activation, messages)
+            log.warning("the first turn of a process of kind %r cannot be run: %s", instance.process.kind, error)
+            self._start_plain(instance, messages)
             return
         if messages and commit.after.final:
-            self._start_plain(activation, messages)
+            self._start_plain(instance, messages)
             return
         start = Start(commit.after, commit.events, commit.lease, messages)
-        scheduler.parts.committer.start(start, partial(self._stored, activation, commit))
+        scheduler.parts.committer.start(start, partial(self._stored, instance, commit))
 
-    def _start_plain(self, activation: Activation, messages: tuple[Message, ...]) -> None:
+    def _start_plain(self, instance: Instance, messages: tuple[Message, ...]) -> None:
         """Start it as owned by nobody, as if no turn of it had been run."""
-        activation.drop()
-        unowned = replace(activation.process, owner=None, token=0, created_at=0, opened_at=None)
-        self.scheduler.parts.committer.start(Start(unowned, messages=messages), partial(self._tell, activation))
+        instance.drop()
+        unowned = replace(instance.process, owner=None, token=0, created_at=0, opened_at=None)
+        self.scheduler.parts.committer.start(Start(unowned, messages=messages), partial(self._tell, instance))
 
-    def _stored(self, activation: Activation, commit: Commit, answer: StartAnswer | StoreError) -> None:
+    def _stored(self, instance: Instance, commit: Commit, answer: StartAnswer | StoreError) -> None:
         scheduler = self.scheduler
-        self._tell(activation, answer)
+        self._tell(instance, answer)
         counters = scheduler.parts.telemetry.counters
         if isinstance(answer, StartAnswer) and answer.verdict is CREATED:
             counters["starts"] += 1
             counters["turns"] += 1
-            scheduler.hand[activation.process.id] = activation
-            activation.committed(commit.after, scheduler.parts.committer.sent + scheduler.lease_seconds)
-            if commit.after.owner is None or not release.lapsed(scheduler, activation):
-                scheduler.applied(activation, commit, answer.inbox)
+            scheduler.instances[instance.process.id] = instance
+            instance.committed(commit.after, scheduler.parts.committer.sent + scheduler.lease_seconds)
+            if commit.after.owner is None or not release.lapsed(scheduler, instance):
+                scheduler.applied(instance, commit, answer.inbox)
         else:
             # Somebody else has the key, or nothing could be stored: what the turn did in memory is void.
-            activation.drop()
+            instance.drop()
             if isinstance(answer, StartAnswer):
                 counters["starts_existing"] += 1
 
-    def _tell(self, activation: Activation, answer: Any) -> None:
+    def _tell(self, instance: Instance, answer: Any) -> None:
         """Answer whoever started the process."""
-        answered, _ = self.starting.pop(activation.process.id)
+        answered, _ = self.starting.pop(instance.process.id)
         answered(answer)

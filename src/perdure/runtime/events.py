@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from perdure.kernel.commit import Commit
     from perdure.kernel.process import Process
     from perdure.kernel.soundness import Finding
-    from perdure.runtime.instance import Activation
+    from perdure.runtime.instance import Instance
 
 
 class Ends(Protocol):
@@ -25,7 +25,7 @@ class Ends(Protocol):
 class WorkerEvents(Ends, Protocol):
     """What a worker hears from its scheduler, its claimer, its heartbeat and its sweeps."""
 
-    def unheard(self, instance: Activation) -> None:
+    def unheard(self, instance: Instance) -> None:
         """A process has messages that are to be read before it goes on."""
 
     def in_doubt(self, processes: Sequence[bytes]) -> None:

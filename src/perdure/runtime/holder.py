@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from perdure.kernel.commit import Commit
     from perdure.runtime.events import WorkerEvents
-    from perdure.runtime.instance import Activation
+    from perdure.runtime.instance import Instance
     from perdure.runtime.parts import WorkerParts
     from perdure.runtime.steps.agent import Agent
 
@@ -18,24 +18,24 @@ class Holder(Protocol):
     parts: WorkerParts
     events: WorkerEvents
     agent: Agent
-    hand: dict[bytes, Activation]
+    instances: dict[bytes, Instance]
     draining: bool
     hold: int
     lease_seconds: float
 
-    def feed(self, instance: Activation, /) -> None:
+    def feed(self, instance: Instance, /) -> None:
         """Have the next turn of a process run soon."""
 
-    def applied(self, instance: Activation, commit: Commit, inbox: int) -> None:
+    def applied(self, instance: Instance, commit: Commit, inbox: int) -> None:
         """A commit was written."""
 
-    def drop(self, instance: Activation) -> None:
+    def drop(self, instance: Instance) -> None:
         """Let a process go without writing."""
 
-    def hand_back(self, instance: Activation, later: int = 0) -> None:
+    def release(self, instance: Instance, later: int = 0) -> None:
         """Release a process, to be claimed by others after so many microseconds."""
 
-    def park(self, instance: Activation, error: BaseException) -> None:
+    def park(self, instance: Instance, error: BaseException) -> None:
         """Park a process as broken."""
 
     def drain(self) -> None:

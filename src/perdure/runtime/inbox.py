@@ -14,17 +14,17 @@ from perdure import limits
 from perdure.clock import microseconds
 from perdure.kernel import integrity
 from perdure.kernel.command import sooner
-from perdure.kernel.message import Message, MessageType, Waiting
+from perdure.kernel.message import LettersWanted, Message, MessageType
 from perdure.runtime.open_steps import NOTHING
 
 if TYPE_CHECKING:
     from perdure.kernel.process import Process
     from perdure.turns.mailbox import Mailbox
 
-Found: TypeAlias = tuple[Sequence[Waiting], Sequence[Message]]
+FoundLetters: TypeAlias = tuple[Sequence[LettersWanted], Sequence[Message]]
 """Which letters that wait in the store were asked for, and those found."""
 
-NONE: Found = ((), ())
+NONE: FoundLetters = ((), ())
 
 
 class Inbox:
@@ -117,10 +117,10 @@ class Inbox:
         """That commit was not applied."""
         self.consumed = dict(consumed)
 
-    def wanted(self, process: Process, boxes: Iterable[Mailbox]) -> list[Waiting]:
+    def wanted(self, process: Process, boxes: Iterable[Mailbox]) -> list[LettersWanted]:
         """The letters that are to be read before the next turn, since somebody waits for them."""
         return [
-            Waiting(
+            LettersWanted(
                 process.id,
                 box.name,
                 box.cursor,
@@ -132,7 +132,7 @@ class Inbox:
             if box.wanting
         ]
 
-    def fetch(self, wanted: Sequence[Waiting]) -> bool:
+    def fetch(self, wanted: Sequence[LettersWanted]) -> bool:
         """Whether letters are to be read from the store: then nothing goes on before they were."""
         self.fetching = bool(wanted)
         return self.fetching

@@ -15,7 +15,7 @@ from perdure.store.base import Store
 
 if TYPE_CHECKING:
     from perdure.runtime.events import WorkerEvents
-    from perdure.runtime.instance import Activation
+    from perdure.runtime.instance import Instance
     from perdure.runtime.scheduler import Scheduler
 
 
@@ -38,13 +38,13 @@ class InboxReader:
         self.scheduler = scheduler
         self.events = events
         self.loop = Loop("signals", self._tick, scheduler.committer.outage)
-        self._wanted: list[Activation] = []
+        self._wanted: list[Instance] = []
         self._hinted = False
         self._named: set[bytes] = set()
 
-    def want(self, activation: Activation) -> None:
+    def want(self, instance: Instance) -> None:
         """The process is known to have unheard messages: it waits for them before it goes on."""
-        self._wanted.append(activation)
+        self._wanted.append(instance)
         self.loop.wake()
 
     def hint(self) -> None:
@@ -63,7 +63,7 @@ class InboxReader:
         hinted, self._hinted = self._hinted, False
         known = set(map(id, wanted))
         told = self.scheduler.time.monotonic() + self.scheduler.lease_seconds - TOLD_SECONDS
-        others = [a for a in self.scheduler.hand.values() if id(a) not in known]
+        others = [a for a in self.scheduler.instances.values() if id(a) not in known]
         heard = [
             a
             for a in others
@@ -86,10 +86,10 @@ class InboxReader:
         # The hint may have been for one of those left out, and newer than its last commit: look a moment later.
         return TOLD_SECONDS if (hinted or named) and len(heard) < len(others) else limits.POLL_SECONDS
 
-    async def _read(self, activations: Sequence[Activation], waiting: set[int]) -> set[bytes]:
+    async def _read(self, instances: Sequence[Instance], waiting: set[int]) -> set[bytes]:
         """Read, and hand over; answers who had something new. ``waiting`` are the numbers of those who wait for it."""
         news: set[bytes] = set()
-        left = sorted(activations, key=lambda activation: activation.process.id)
+        left = sorted(instances, key=lambda instance: instance.process.id)
         while left:
             some, left = left[: limits.BATCH_RECORDS], left[limits.BATCH_RECORDS :]
             messages = await self.store.messages([(a.process.id, a.inbox.heard) for a in some], most=limits.BATCH_BYTES)
@@ -100,23 +100,23 @@ class InboxReader:
             found: dict[bytes, list[Message]] = {}
             for message in messages:
                 found.setdefault(message.process, []).append(message)
-            for activation in some:
-                mine = found.get(activation.process.id, [])
-                wanted = id(activation) in waiting
-                if wanted and activation.inbox.fetching and not activation.gone:
-                    await self._fetch(activation, mine)
+            for instance in some:
+                mine = found.get(instance.process.id, [])
+                wanted = id(instance) in waiting
+                if wanted and instance.inbox.fetching and not instance.gone:
+                    await self._fetch(instance, mine)
                 elif wanted or mine:
-                    self.scheduler.heard(activation, mine, wanted=wanted)
+                    self.scheduler.heard(instance, mine, wanted=wanted)
             news.update(found)
         return news
 
-    async def _fetch(self, activation: Activation, messages: Sequence[Message]) -> None:
+    async def _fetch(self, instance: Instance, messages: Sequence[Message]) -> None:
         """Read the letters that somebody waits for, and hand them over with what is unheard."""
-        asked = turn.wanted(activation)
+        asked = turn.wanted(instance)
         letters = await self.store.messages(waiting=asked) if asked else []
         # While they were read, others may have told it to stop waiting; whatever it is, it goes on.
-        activation.inbox.fetch(())
-        self.scheduler.heard(activation, messages, wanted=True, letters=(asked, letters))
+        instance.inbox.fetch(())
+        self.scheduler.heard(instance, messages, wanted=True, letters=(asked, letters))
 
 
 def _may_be_cut(messages: Sequence[Message]) -> bool:

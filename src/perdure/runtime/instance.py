@@ -25,7 +25,7 @@ Input: TypeAlias = tuple[EventType, Any, bytes | None]
 """What opens a turn: (STEP_COMPLETED or STEP_FAILED, the ask, payload) or (MESSAGE_RECEIVED, the message, None)."""
 
 
-class Activation:
+class Instance:
     """One process in memory. ``process`` is the row as last committed; everything else is what came since.
 
     Its verbs alone change it, and those of its ``steps``, its ``inbox`` and its ``outbox``, which is made when it is

@@ -18,7 +18,7 @@ from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.transition import Sender
 from perdure.kernel.undo import undoes
-from perdure.turns.asking import Outputs, Post
+from perdure.turns.asking import OutgoingSignal, Outputs
 from perdure.turns.loop import Ask, TurnLoop, misfit
 from perdure.turns.saga import UndoAsk
 
@@ -30,7 +30,7 @@ HOLD = microseconds(limits.CHILD_HOLD_SECONDS)
 
 Stray: TypeAlias = tuple[bytes, bytes | None]
 """A child by its id, with the digest of its arguments."""
-Stop: TypeAlias = Callable[[bytes, bytes], Message]
+StopOrder: TypeAlias = Callable[[bytes, bytes], Message]
 """What tells a child, by its id and its parent's, that it is to end."""
 
 
@@ -69,8 +69,8 @@ class Outbox:
     """
 
     __slots__ = (
-        "_digests", "_doomed", "_early", "_ids", "_letters", "_new", "_posts", "_sent", "_starts", "_stops", "_strays",
-        "out", "patience", "started",
+        "_digests", "_doomed", "_early", "_ids", "_letters", "_new", "_outgoing", "_sent", "_starts", "_stops",
+        "_strays", "out", "patience", "started",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -83,8 +83,8 @@ class Outbox:
         self._early: dict[bytes, Slot | bytes] = {}  # by their ids: the place, and once it is known what came of them
         self._ids: dict[Slot, bytes] = {}
         self._new: list[Ask[Any]] = []
-        self._stops: list[tuple[Slot, Stop]] = []
-        self._posts: list[Post] = []
+        self._stops: list[tuple[Slot, StopOrder]] = []
+        self._outgoing: list[OutgoingSignal] = []
         self._sent: set[str] = set()
         self._starts: list[Start] = []
         self._letters: list[Message] = []
@@ -92,21 +92,21 @@ class Outbox:
     @property
     def pending(self) -> bool:
         """Whether something waits to be written."""
-        return bool(self._new or self._stops or self._posts or self._starts or self._letters)
+        return bool(self._new or self._stops or self._outgoing or self._starts or self._letters)
 
     @property
     def overfull(self) -> bool:
         """Whether more waits than one commit takes."""
-        new, posts = self._portions()
-        return new < len(self._new) or posts < len(self._posts) or len(self._stops) > limits.OUTBOX_RECORDS
+        new, outgoing = self._portions()
+        return new < len(self._new) or outgoing < len(self._outgoing) or len(self._stops) > limits.OUTBOX_RECORDS
 
     def _portions(self) -> tuple[int, int]:
         """How many of the new children and of the signals go into the next commit."""
-        return _portion(len(ask.raw) for ask in self._new), _portion(len(post.payload) for post in self._posts)
+        return _portion(len(ask.raw) for ask in self._new), _portion(len(signal.payload) for signal in self._outgoing)
 
     def gather(self, parent: Parent, outputs: Outputs) -> None:
         """Collect the children that the code has asked for, those that it wants to end, and the signals it sends."""
-        self._posts += outputs.posts
+        self._outgoing += outputs.outgoing
         if self._strays:
             self._new += [ask for ask in outputs.away if not self._found(parent, ask)]
         else:
@@ -163,7 +163,7 @@ class Outbox:
             if isinstance(ask, UndoAsk):
                 ask.undoes = parent.idempotency_key(ask.owed.ask)
             self._starts.append(Start(ask.asked.process(id, ask, parent.process, key, parent.at)))
-            begun = child.Begun(id_text(id), _goes_on(ask), _stop(ask) is child.terminate).encode()
+            begun = child.ChildBegun(id_text(id), _goes_on(ask), _stop(ask) is child.terminate).encode()
             type, at, digest = EventType.CHILD_STARTED, parent.at, ask.digest
             parent.note(type, at, begun, name=ask.name, place=ask.place, digest=digest)
             self.started += 1
@@ -174,17 +174,17 @@ class Outbox:
             self._letters.append(stop(self._ids[slot], parent.process.id))
             if slot not in open:
                 self.out.pop(self._ids[slot], None)
-        posts, self._posts = self._posts[:signals], self._posts[signals:]
-        for post in posts:
-            self._letters.append(_signal(parent, post))
-            parent.note(EventType.SIGNAL_SENT, parent.at, _to(post), name=post.name, place=post.place)
+        outgoing, self._outgoing = self._outgoing[:signals], self._outgoing[signals:]
+        for signal in outgoing:
+            self._letters.append(_signal(parent, signal))
+            parent.note(EventType.SIGNAL_SENT, parent.at, _to(signal), name=signal.name, place=signal.place)
         starts, self._starts = tuple(self._starts), []
         letters, self._letters = tuple(self._letters), []
         if starts or letters:
             self.patience = parent.at + HOLD
         return starts, letters
 
-    def _due_stops(self) -> tuple[list[tuple[Slot, Stop]], list[tuple[Slot, Stop]]]:
+    def _due_stops(self) -> tuple[list[tuple[Slot, StopOrder]], list[tuple[Slot, StopOrder]]]:
         """The wishes to be written now and later.
 
         A child that still waits to be started is started first; one that has answered meanwhile needs no wish.
@@ -259,7 +259,9 @@ class Outbox:
         self._ids[slot] = id
         self.out[id] = slot
 
-    def replayed(self, parent: Parent, awaited: list[Ask[Any]], asked: Container[Slot], posts: Sequence[Post]) -> None:
+    def replayed(
+        self, parent: Parent, awaited: list[Ask[Any]], asked: Container[Slot], outgoing: Sequence[OutgoingSignal]
+    ) -> None:
         """Of the children still awaited after a replay, ask for those that were never started, as for what is new.
 
         The same with the signals that the code has sent.
@@ -284,7 +286,7 @@ class Outbox:
         self._new = [ask for ask in awaited if ask.slot not in self._ids]
         self._stops = [(slot, child.cancel) for slot in loop.stopping]
         self.patience = parent.at + HOLD
-        self._posts = [post for post in posts if post.place not in self._sent]
+        self._outgoing = [signal for signal in outgoing if signal.place not in self._sent]
         if loop.finished:  # its last turn was written without its end; nobody knows which children were told of that
             self._part(loop)
 
@@ -300,20 +302,20 @@ def _portion(sizes: Iterable[int]) -> int:
     return count
 
 
-def _signal(parent: Parent, post: Post) -> Message:
+def _signal(parent: Parent, signal: OutgoingSignal) -> Message:
     """A signal under an id that its place gives it: sent again after a replay, it is known."""
     sender = Sender(who=f"process {id_text(parent.process.id)}", origin="workflow")
-    run = parent.steps.first_run((" tell", post.place), parent.process.run)
-    key = f"{run}/{post.place}".encode()
+    run = parent.steps.first_run((" tell", signal.place), parent.process.run)
+    key = f"{run}/{signal.place}".encode()
     id = blake2b(key, digest_size=16, key=parent.process.id, person=b"tell").digest()
-    return Message(id, post.target, MessageType.SIGNAL, post.name, post.payload, post.key, sender.encode())
+    return Message(id, signal.target, MessageType.SIGNAL, signal.name, signal.payload, signal.key, sender.encode())
 
 
-def _to(post: Post) -> bytes:
-    return json.encode({"to": id_text(post.target)})
+def _to(signal: OutgoingSignal) -> bytes:
+    return json.encode({"to": id_text(signal.target)})
 
 
-def _stop(ask: Ask[Any]) -> Stop:
+def _stop(ask: Ask[Any]) -> StopOrder:
     """What a child is told when its parent has ended."""
     return child.terminate if ask.asked.on_parent_end == "terminate" else child.cancel
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from perdure.authoring.registry import Registry
 from perdure.clock import Machine, microseconds
 from perdure.runtime.committer import Committer
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.runtime.store_time import StoreTime
 from perdure.store.base import Store
 from perdure.telemetry import Telemetry
@@ -40,9 +40,9 @@ class WorkerParts:
     time: StoreTime
     machine: Machine
     telemetry: Telemetry
-    pace: Pace
+    options: WorkerOptions
     alone: bool = False
     lease: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lease", microseconds(self.pace.lease_seconds))
+        object.__setattr__(self, "lease", microseconds(self.options.lease_seconds))

@@ -11,25 +11,25 @@ from msgspec import json
 from msgspec.structs import replace
 
 from perdure.kernel.event import SHOWN, EventType
-from perdure.kernel.patch import Taken
+from perdure.kernel.patch import TakenPatch
 from perdure.kernel.process import merged, missing
 
 if TYPE_CHECKING:
     from perdure.kernel.commit import Commit
     from perdure.kernel.process import Process
-    from perdure.runtime.instance import Activation
+    from perdure.runtime.instance import Instance
 
 
-def note_patches(instance: Activation) -> None:
+def note_patches(instance: Instance) -> None:
     """Write down the patches just taken."""
     patches = instance.loop.patches
     if patches is None:
         return
     for name in patches.take_fresh():
-        instance.note(EventType.PATCHED, instance.at, Taken(instance.turns).encode(), name=name)
+        instance.note(EventType.PATCHED, instance.at, TakenPatch(instance.turns).encode(), name=name)
 
 
-def note(instance: Activation) -> None:
+def note(instance: Instance) -> None:
     """Write down the values and attributes that the code has just shown, but for what the history holds already."""
     publications = instance.loop.publications
     if publications is None:
@@ -44,7 +44,7 @@ def note(instance: Activation) -> None:
             instance.note(EventType.ATTRIBUTES_SET, instance.at, json.encode(news))
 
 
-def shown(instance: Activation, process: Process) -> Process:
+def shown(instance: Instance, process: Process) -> Process:
     """The row with the attributes that the code has set; raises PayloadTooLarge if they are too many by now."""
     publications = instance.loop.publications
     if publications is None or not publications.attributes:

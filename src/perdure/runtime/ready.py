@@ -11,7 +11,7 @@ from itertools import islice
 
 from perdure.clock import SECOND
 from perdure.runtime import turn_commit
-from perdure.runtime.instance import Activation
+from perdure.runtime.instance import Instance
 from perdure.runtime.store_time import StoreTime
 from perdure.turns.current import staged
 
@@ -24,35 +24,35 @@ class Ready:
     Turns between two breaths have one time: that of their beginning, which is no earlier than what came in for them.
     """
 
-    def __init__(self, turn: Callable[[Activation, int], None], time: StoreTime) -> None:
+    def __init__(self, turn: Callable[[Instance, int], None], time: StoreTime) -> None:
         self._turn = turn
         self._time = time
         self._loop = asyncio.get_running_loop()
-        self._queue: dict[Activation, None] = {}
+        self._queue: dict[Instance, None] = {}
         self._scheduled = False
 
-    def put(self, activation: Activation) -> None:
+    def put(self, instance: Instance) -> None:
         """Have the process's next turn run soon, with whatever is in its inputs by then."""
         queue = self._queue
-        if activation in queue or activation.gone:
+        if instance in queue or instance.gone:
             return
-        queue[activation] = None
+        queue[instance] = None
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._pass)
 
-    def __contains__(self, activation: Activation) -> bool:
-        return activation in self._queue
+    def __contains__(self, instance: Instance) -> bool:
+        return instance in self._queue
 
     def _pass(self) -> None:
         queue = self._queue
         now = self._time.now()
         try:
             with staged():
-                for activation in list(islice(queue, TURNS_PER_PASS)):
-                    del queue[activation]
-                    if not activation.gone:
-                        self._turn(activation, now)
+                for instance in list(islice(queue, TURNS_PER_PASS)):
+                    del queue[instance]
+                    if not instance.gone:
+                        self._turn(instance, now)
         finally:  # also when somebody interrupts the worker in a turn: it still has to stop gracefully
             self._scheduled = bool(queue)
             if queue:
@@ -63,49 +63,49 @@ LATE_SECONDS = 0.0005
 """The monotonic clock and the event loop are finer than this; asking a little later avoids asking twice."""
 
 
-class Alarms(dict[Activation, tuple[int, asyncio.TimerHandle]]):
+class Alarms(dict[Instance, tuple[int, asyncio.TimerHandle]]):
     """One alarm per process in hand, for its earliest timer; a timer that was cancelled meanwhile never fires.
 
     A process that waits for nothing but children or messages gets one too: it is not kept in hand for ever.
     """
 
-    def __init__(self, time: StoreTime, ring: Callable[[Activation], None]) -> None:
+    def __init__(self, time: StoreTime, ring: Callable[[Instance], None]) -> None:
         super().__init__()
         self._time = time
         self._ring = ring
         self._loop = asyncio.get_running_loop()
 
-    def cancel(self, activation: Activation) -> None:
+    def cancel(self, instance: Instance) -> None:
         """The process was let go: its alarm does not ring."""
-        self.pop(activation)[1].cancel()
+        self.pop(instance)[1].cancel()
 
-    def set(self, activation: Activation) -> None:
+    def set(self, instance: Instance) -> None:
         """Set the process's alarm to its earliest timer, if it has one."""
-        due = _next(activation, self._time.now())
-        alarm = self.get(activation)
+        due = _next(instance, self._time.now())
+        alarm = self.get(instance)
         if due is None or (alarm is not None and alarm[0] == due):
             return
         if alarm is not None:
             alarm[1].cancel()
         delay = max(0.0, (due - self._time.now()) / SECOND) + LATE_SECONDS
-        self[activation] = due, self._loop.call_later(delay, self._due, activation)
+        self[instance] = due, self._loop.call_later(delay, self._due, instance)
 
-    def _due(self, activation: Activation) -> None:
-        self.pop(activation, None)
-        if activation.gone:
+    def _due(self, instance: Instance) -> None:
+        self.pop(instance, None)
+        if instance.gone:
             return
-        due = _next(activation, self._time.now())
+        due = _next(instance, self._time.now())
         if due is not None and due > self._time.now():
-            self.set(activation)
+            self.set(instance)
         else:
-            self._ring(activation)
+            self._ring(instance)
 
 
-def _next(activation: Activation, now: int) -> int | None:
+def _next(instance: Instance, now: int) -> int | None:
     """When to look again though nothing comes in: at the earliest timer, or when it lingers no longer."""
-    timer = activation.loop.next_timer()
+    timer = instance.loop.next_timer()
     due = None if timer is None else timer[0]
-    until = turn_commit.until(activation)
+    until = turn_commit.until(instance)
     if now < until:
         return until if due is None else min(due, until)
     return due

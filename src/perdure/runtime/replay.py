@@ -12,32 +12,32 @@ from perdure.kernel.retry import decode_attempt
 from perdure.kernel.run import opening_of
 from perdure.kernel.stored import under_way
 from perdure.runtime import compensation, published, turn
-from perdure.runtime.instance import Activation
+from perdure.runtime.instance import Instance
 from perdure.runtime.open_steps import Slot
 from perdure.turns import patches
-from perdure.turns.asking import Post
+from perdure.turns.asking import OutgoingSignal
 from perdure.turns.loop import Ask
 from perdure.turns.publication import publications_of
 
 
-def replay(instance: Activation, events: Sequence[Event], messages: Sequence[Message]) -> None:
+def replay(instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> None:
     """Deliver the recorded turns at their own times, in the recorded order; raises HistoryMisfit."""
     Replay(instance, events, messages).run()
 
 
 class Replay:
-    """One replay. ``asked`` are the children that the code has asked for, ``posts`` the signals that it has sent.
+    """One replay. ``asked`` are the children that the code has asked for, ``outgoing`` the signals that it has sent.
 
     ``kept`` are the results that the run before has left for the steps that are open where this run begins.
     """
 
-    def __init__(self, instance: Activation, events: Sequence[Event], messages: Sequence[Message]) -> None:
+    def __init__(self, instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> None:
         self.instance = instance
         self.events = events
         self.opening = opening_of(events)
         self.letters = {message.number: message for message in messages}
         self.asked: set[Slot] = set()
-        self.posts: list[Post] = []
+        self.outgoing: list[OutgoingSignal] = []
         self.kept: dict[Slot, Event] = {}
 
     def run(self) -> None:
@@ -82,13 +82,13 @@ class Replay:
         if outputs is not None:
             asks += outputs.away
             self.asked.update(ask.slot for ask in outputs.away)
-            self.posts += outputs.posts
+            self.outgoing += outputs.outgoing
         opening = self.opening
         if opening.origins:
             run = self.instance.process.run
             stamps = {ask.slot: opening.origin(f"{ask.name}:{ask.place}", last, run) for ask in asks}
             if outputs is not None:
-                stamps |= {(" tell", post.place): opening.origin("", last, run) for post in outputs.posts}
+                stamps |= {(" tell", signal.place): opening.origin("", last, run) for signal in outputs.outgoing}
             self.instance.steps.stamp(stamps)
 
     def _deliver(self, event: Event) -> None:
@@ -137,9 +137,9 @@ class Replay:
         instance, loop, process = self.instance, self.instance.loop, self.instance.process
         open = list(loop.open.values())
         here = [ask for ask in open if not ask.step.away]
-        if len(here) < len(open) or self.posts or instance.outbox is not None:
+        if len(here) < len(open) or self.outgoing or instance.outbox is not None:
             elsewhere = [ask for ask in open if ask.step.away]
-            instance.outward().replayed(instance, elsewhere, self.asked, self.posts)
+            instance.outward().replayed(instance, elsewhere, self.asked, self.outgoing)
         still = {f"{name}:{place}" for name, place in loop.open}
         told = {} if process.progress is None else under_way(process.progress)
         reported = {step: progress for step, progress in told.items() if step in still}

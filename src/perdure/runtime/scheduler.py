@@ -25,16 +25,16 @@ from perdure.logs import logger
 from perdure.runtime import compensation, failure_log, inbox, release, turn, turn_commit
 from perdure.runtime.eager_start import EagerStart
 from perdure.runtime.events import WorkerEvents
-from perdure.runtime.instance import Activation
+from perdure.runtime.instance import Instance
 from perdure.runtime.parts import WorkerParts
 from perdure.runtime.ready import Alarms, Ready
 from perdure.runtime.release import Unreadable, park, unwritten
 from perdure.runtime.replay import replay
 from perdure.runtime.shortage import Shortages
 from perdure.runtime.steps.agent import Agent
-from perdure.runtime.steps.attempt_run import Execution
-from perdure.runtime.steps.late_results import Latecomers
-from perdure.runtime.turn_commit import bounded, drafted
+from perdure.runtime.steps.attempt_run import AttemptRun
+from perdure.runtime.steps.late_results import LateResults
+from perdure.runtime.turn_commit import drafted, limited
 from perdure.turns.loop import Ask, TurnLoop
 from perdure.turns.publication import publications_of
 from perdure.turns.renewal import left_over
@@ -54,14 +54,14 @@ class Scheduler:
         self.time = parts.time
         self.machine = parts.machine
         self.telemetry = parts.telemetry
-        self.lease_seconds = parts.pace.lease_seconds
+        self.lease_seconds = parts.options.lease_seconds
         self.lease = parts.lease
         self.hold = microseconds(limits.HOLD_SECONDS)
-        self.hand: dict[bytes, Activation] = {}
+        self.instances: dict[bytes, Instance] = {}
         self.alarms = Alarms(parts.time, self._ring)
         self.shortages = Shortages(parts.telemetry, parts.machine.monotonic, events.worn_out)
         self.agent = Agent(parts, self, self.shortages)
-        self.late_results = Latecomers(parts.committer, events.sent)
+        self.late_results = LateResults(parts.committer, events.sent)
         self.draining = False
         self.alone = parts.alone
         self.emptied = asyncio.Event()
@@ -76,169 +76,167 @@ class Scheduler:
     def adopt(self, claimed: Claimed, sent: float) -> None:
         """Take a claimed process in hand: replay what happened, deliver what is unheard, go on."""
         process = claimed.process
-        if (late := self.hand.get(process.id)) is not None:
+        if (late := self.instances.get(process.id)) is not None:
             self.drop(late)  # a command of somebody elsewhere has taken it from us, and it is ours again
         code = self.registry.code_of(process.kind, process.code)
         loop = TurnLoop(process.id, process.id, process.seen if claimed.backlog else 0)
-        activation = Activation(process, code, loop, sent + self.lease_seconds)
-        self.hand[process.id] = activation
+        instance = Instance(process, code, loop, sent + self.lease_seconds)
+        self.instances[process.id] = instance
         self.telemetry.counters["claims"] += 1
         now = self.time.now()
         trouble = claimed.trouble or flaw(process, claimed.events, claimed.messages)
         if trouble is not None:
-            self.unreadable.let_go(activation, trouble)
+            self.unreadable.let_go(instance, trouble)
             return
         try:
-            if release.carried_out(self, activation, claimed) or release.too_late(self, activation):
+            if release.carried_out(self, instance, claimed) or release.too_late(self, instance):
                 return
-            replay(activation, claimed.events, claimed.messages)
-            self.telemetry.counters["messages"] += activation.hear(claimed.messages)
+            replay(instance, claimed.events, claimed.messages)
+            self.telemetry.counters["messages"] += instance.hear(claimed.messages)
         except Exception as error:  # a misfit, or code or a payload that cannot be opened: a person must see it
-            if release.short(self, activation, error):
+            if release.short(self, instance, error):
                 return
-            self.unreadable.misfit(activation, claimed.events, error)
+            self.unreadable.misfit(instance, claimed.events, error)
             return
         if claimed.was_owned_by is not None:
             self.telemetry.counters["takeovers"] += 1
             evidence = b'{"worker":"%s","lease":"lapsed","origin":"automatic"}' % id_text(claimed.was_owned_by).encode()
-            activation.note(EventType.REVIVED, now, evidence)
-        if turn.must_fetch(activation):
-            self.await_messages(activation)
-        elif activation.inputs or activation.loop.due_timers(now):
-            self.feed(activation)
+            instance.note(EventType.REVIVED, now, evidence)
+        if turn.must_fetch(instance):
+            self.await_messages(instance)
+        elif instance.inputs or instance.loop.due_timers(now):
+            self.feed(instance)
         else:
-            self._settle(activation)
+            self._settle(instance)
 
-    def drop(self, activation: Activation) -> None:
+    def drop(self, instance: Instance) -> None:
         """Let a process go without writing: its lease is lost, or was refused (rule 17)."""
-        activation.drop()
-        if activation in self.alarms:
-            self.alarms.cancel(activation)
-        if self.hand.get(activation.process.id) is activation:
-            del self.hand[activation.process.id]
-            self.events.parted(activation.process.id)
-            if not self.hand:
+        instance.drop()
+        if instance in self.alarms:
+            self.alarms.cancel(instance)
+        if self.instances.get(instance.process.id) is instance:
+            del self.instances[instance.process.id]
+            self.events.parted(instance.process.id)
+            if not self.instances:
                 self.emptied.set()
 
     def drain(self) -> None:
         """Begin no more steps; a process is handed back as soon as it has none in flight and all is written."""
         self.draining = True
-        for activation in list(self.hand.values()):
-            if not (activation.steps.in_flight or activation.inputs or activation.events):
-                self.hand_back(activation)
+        for instance in list(self.instances.values()):
+            if not (instance.steps.in_flight or instance.inputs or instance.events):
+                self.release(instance)
 
-    def hand_back(self, activation: Activation, later: int = 0) -> None:
+    def release(self, instance: Instance, later: int = 0) -> None:
         """Release a process that is stopped in the middle, once its commit in flight is answered: others go on."""
-        if activation.gone:
+        if instance.gone:
             return
-        if activation.commit is not None:
-            activation.leave()
+        if instance.commit is not None:
+            instance.leave()
             return
-        self.drop(activation)
-        self._write(activation, transition.released(activation.process, due_at=self.time.now() + later))
+        self.drop(instance)
+        self._write(instance, transition.released(instance.process, due_at=self.time.now() + later))
 
     # -- turns -------------------------------------------------------------------------------------------------
 
-    def _turn(self, activation: Activation, now: int) -> None:
-        loop = activation.loop
+    def _turn(self, instance: Instance, now: int) -> None:
+        loop = instance.loop
         if not loop.runs:
-            self.eager.open(activation)
+            self.eager.open(instance)
             return
-        finishing = loop.finished and activation.commit is not None
-        if finishing or activation.inbox.fetching or activation.trouble is not None:
+        finishing = loop.finished and instance.commit is not None
+        if finishing or instance.inbox.fetching or instance.trouble is not None:
             return  # what has come in waits for the answer to the commit in flight, or for letters that came before it
         self.telemetry.counters["turns"] += 1
         try:
-            turn.run(activation, now)
-            turn.gather(activation)
+            turn.run(instance, now)
+            turn.gather(instance)
         except Exception as error:  # a misfit, or code that runs in a circle: a person must see it
-            if not release.short(self, activation, error):
-                self.park(activation, error)
+            if not release.short(self, instance, error):
+                self.park(instance, error)
         else:
-            if loop.mailboxes and turn.must_fetch(activation):
-                self.await_messages(activation)
-            elif activation.inputs:  # what it has asked for is known already
-                self.feed(activation)
-            self._settle(activation)
+            if loop.mailboxes and turn.must_fetch(instance):
+                self.await_messages(instance)
+            elif instance.inputs:  # what it has asked for is known already
+                self.feed(instance)
+            self._settle(instance)
 
-    def _settle(self, activation: Activation) -> None:
+    def _settle(self, instance: Instance) -> None:
         """Write what has happened, or release what was asked for if there is nothing to write."""
-        if activation.commit is not None or activation.gone or activation.inbox.unheard:
+        if instance.commit is not None or instance.gone or instance.inbox.unheard:
             return
         try:
-            self._go_on(activation)
+            self._go_on(instance)
         except Exception as error:  # a defect of ours must not leave a process in hand that nobody moves
-            if release.short(self, activation, error):
+            if release.short(self, instance, error):
                 return
-            log.exception("process %s cannot go on; please report it", id_text(activation.process.id))
-            self.park(activation, error)
+            log.exception("process %s cannot go on; please report it", id_text(instance.process.id))
+            self.park(instance, error)
 
-    def _go_on(self, activation: Activation) -> None:
-        steps = activation.steps
+    def _go_on(self, instance: Instance) -> None:
+        steps = instance.steps
         if steps.releasing:
-            self._release(activation)
-        loop = activation.loop
+            self._begin_asked(instance)
+        loop = instance.loop
         written = (
-            not (activation.events or loop.finished)
-            and _all_written(activation)
-            and loop.state == activation.process.state
+            not (instance.events or loop.finished) and _all_written(instance) and loop.state == instance.process.state
         )
         if written and steps.asked:
             steps.expect()
-            self._release(activation)
-        if self.draining and written and not steps.in_flight and not activation.inputs:
-            self.hand_back(activation)
+            self._begin_asked(instance)
+        if self.draining and written and not steps.in_flight and not instance.inputs:
+            self.release(instance)
             return
-        if loop.renewal is not None and _all_written(activation):
-            now = max(self.time.now(), activation.at)
-            commit = renewed(activation.process, loop.renewal, loop.late, left_over(loop), now=now)
-            activation.handed_over(commit)
-            self._write(activation, commit)
+        if loop.renewal is not None and _all_written(instance):
+            now = max(self.time.now(), instance.at)
+            commit = renewed(instance.process, loop.renewal, loop.late, left_over(loop), now=now)
+            instance.handed_over(commit)
+            self._write(instance, commit)
             return
-        outcome = turn_commit.outcome(activation, self.time, self.hold)
+        outcome = turn_commit.outcome(instance, self.time, self.hold)
         if outcome.status is RUNNING and not loop.finished:
-            if activation.number >= limits.HISTORY_WARN_EVENTS:
-                outcome = bounded(activation, outcome)
+            if instance.number >= limits.HISTORY_WARN_EVENTS:
+                outcome = limited(instance, outcome)
             if outcome.busy:
-                if loop.timers.open or activation.outbox is not None or activation.inbox.patience:
-                    self.alarms.set(activation)
+                if loop.timers.open or instance.outbox is not None or instance.inbox.patience:
+                    self.alarms.set(instance)
                 if written:
                     return
-        self._write(activation, drafted(self.parts, activation, outcome))
+        self._write(instance, drafted(self.parts, instance, outcome))
 
     # -- commits -----------------------------------------------------------------------------------------------
 
-    def _write(self, activation: Activation, commit: Commit) -> None:
-        self.committer.commit(commit, partial(self._answered, activation, commit))
+    def _write(self, instance: Instance, commit: Commit) -> None:
+        self.committer.commit(commit, partial(self._answered, instance, commit))
 
-    def _answered(self, activation: Activation, commit: Commit, answer: CommitAnswer | StoreError) -> None:
+    def _answered(self, instance: Instance, commit: Commit, answer: CommitAnswer | StoreError) -> None:
         if isinstance(answer, CommitAnswer):
             if answer.verdict is APPLIED:
                 self.telemetry.counters["commits"] += 1
                 if commit.starts or commit.sends:
                     self.events.posted(commit)
-                if not activation.gone:
-                    activation.committed(commit.after, self.committer.sent + self.lease_seconds)
-                    self.applied(activation, commit, answer.inbox)
-                elif commit.lease and commit.after.id not in self.hand:
+                if not instance.gone:
+                    instance.committed(commit.after, self.committer.sent + self.lease_seconds)
+                    self.applied(instance, commit, answer.inbox)
+                elif commit.lease and commit.after.id not in self.instances:
                     self.events.strayed()  # let go while this was under way, which has given it another lease
                 return
-            if answer.verdict is Verdict.READ_FIRST and not activation.gone:
+            if answer.verdict is Verdict.READ_FIRST and not instance.gone:
                 self.telemetry.counters["commits_read_first"] += 1
-                activation.take_back(commit)
-                self.await_messages(activation, answer.inbox)
+                instance.take_back(commit)
+                self.await_messages(instance, answer.inbox)
                 return
             self.telemetry.counters["commits_refused"] += 1
             self.late_results.refused(commit.after)
-            if not activation.gone:
-                log.info("process %s: a late answer was refused", id_text(activation.process.id))
-                self.drop(activation)
+            if not instance.gone:
+                log.info("process %s: a late answer was refused", id_text(instance.process.id))
+                self.drop(instance)
             return
-        if not activation.gone:
-            activation.unwritten()
-            unwritten(self, activation, answer)
+        if not instance.gone:
+            instance.unwritten()
+            unwritten(self, instance, answer)
 
-    def applied(self, activation: Activation, commit: Commit, inbox: int) -> None:
+    def applied(self, instance: Instance, commit: Commit, inbox: int) -> None:
         """A commit has been written: release what waited for it, let the process go, or go on."""
         process = commit.after
         if process.owner is None:
@@ -248,101 +246,101 @@ class Scheduler:
                 if process.status is not COMPLETED:
                     failure_log.ended(process)
                 self.events.ended(process, self.committer.sent)
-            self.drop(activation)
+            self.drop(instance)
             if process.status is RUNNING and process.due_at is not None:
                 self.events.due(self.time.now() if inbox > process.seen else process.due_at)
             return
-        steps = activation.steps
-        if activation.trouble is not None:
-            self.park(activation, activation.trouble)
-        elif activation.leaving or (self.alone and not process.deaths):
-            self.hand_back(activation)  # it goes on elsewhere: we stop, or it is no suspect any more
-        elif inbox > activation.inbox.heard:
-            self.await_messages(activation, inbox)  # rule 18: they open the next turn before outputs are released
-        elif activation.events or steps.asked or activation.loop.timers.open or activation.outbox is not None:
-            self._settle(activation)
+        steps = instance.steps
+        if instance.trouble is not None:
+            self.park(instance, instance.trouble)
+        elif instance.leaving or (self.alone and not process.deaths):
+            self.release(instance)  # it goes on elsewhere: we stop, or it is no suspect any more
+        elif inbox > instance.inbox.heard:
+            self.await_messages(instance, inbox)  # rule 18: they open the next turn before outputs are released
+        elif instance.events or steps.asked or instance.loop.timers.open or instance.outbox is not None:
+            self._settle(instance)
         else:  # a step after a step, as most commits are
-            self._release(activation)
+            self._begin_asked(instance)
             if not steps.in_flight:
-                self._settle(activation)
+                self._settle(instance)
 
-    def await_messages(self, activation: Activation, count: int = 0) -> None:
+    def await_messages(self, instance: Instance, count: int = 0) -> None:
         """Have its messages read before it goes on: ``count`` are in the inbox, as far as is known."""
-        activation.inbox.await_messages(count)
-        self.events.unheard(activation)
+        instance.inbox.await_messages(count)
+        self.events.unheard(instance)
 
     def heard(
         self,
-        activation: Activation,
+        instance: Instance,
         messages: Sequence[Message],
         *,
         wanted: bool = False,
-        letters: inbox.Found = inbox.NONE,
+        letters: inbox.FoundLetters = inbox.NONE,
     ) -> None:
         """What it had not heard was read, and ``letters``: its next turn begins, which waits for them if ``wanted``."""
-        counted = activation.inbox.read() if wanted else 0
-        if activation.gone or self.unreadable.among(activation, (*letters[1], *messages), counted):
+        counted = instance.inbox.read() if wanted else 0
+        if instance.gone or self.unreadable.among(instance, (*letters[1], *messages), counted):
             return
-        if release.ordered(messages, activation.inbox.void) is not None:
-            self.hand_back(activation)  # whoever claims it, with its history, ends it
+        if release.ordered(messages, instance.inbox.void) is not None:
+            self.release(instance)  # whoever claims it, with its history, ends it
             return
-        if not self.unreadable.hear(activation, messages):
+        if not self.unreadable.hear(instance, messages):
             return
         if letters[0]:
-            turn.fetched(activation, letters)
-        if activation.inputs or activation.loop.due_timers(self.time.now()):
-            self.feed(activation)
+            turn.fetched(instance, letters)
+        if instance.inputs or instance.loop.due_timers(self.time.now()):
+            self.feed(instance)
         else:
-            self._settle(activation)
+            self._settle(instance)
 
     # -- steps and timers --------------------------------------------------------------------------------------
 
-    def _release(self, activation: Activation) -> None:
+    def _begin_asked(self, instance: Instance) -> None:
         """Let what was asked for begin: only after the commit that holds the reason for it."""
         if self.draining:
             return
-        for ask in activation.steps.release():
-            if ask.slot in activation.loop.open:
-                self.agent.begin(activation, ask)
+        for ask in instance.steps.release():
+            if ask.slot in instance.loop.open:
+                self.agent.begin(instance, ask)
 
-    def step_failed(self, activation: Activation, ask: Ask[Any], failure: Failure) -> None:
+    def step_failed(self, instance: Instance, ask: Ask[Any], failure: Failure) -> None:
         """See StepListener. Of an undo the code hears nothing: it gives up."""
         if isinstance(ask, UndoAsk):
             self.telemetry.counters["undos_spent"] += 1
-            compensation.gave_up(activation, ask, failure, self.time.now())
-            self._settle(activation)
+            compensation.gave_up(instance, ask, failure, self.time.now())
+            self._settle(instance)
         else:
-            activation.deliver(EventType.STEP_FAILED, ask, failure.encode())
-            self.feed(activation)
+            instance.deliver(EventType.STEP_FAILED, ask, failure.encode())
+            self.feed(instance)
 
-    def step_tried(self, activation: Activation, ask: Ask[Any], tried: FailedAttempt) -> None:
+    def step_tried(self, instance: Instance, ask: Ask[Any], tried: FailedAttempt) -> None:
         """See StepListener: once the failure is in the history."""
-        activation.steps.tried(ask.slot, tried)
-        now = max(self.time.now(), activation.at)
-        activation.note(EventType.ATTEMPT_FAILED, now, tried.encode(), name=ask.name, place=ask.place)
-        self.step_due(activation, ask)
+        instance.steps.tried(ask.slot, tried)
+        now = max(self.time.now(), instance.at)
+        instance.note(EventType.ATTEMPT_FAILED, now, tried.encode(), name=ask.name, place=ask.place)
+        self.step_due(instance, ask)
 
-    def step_due(self, activation: Activation, ask: Ask[Any]) -> None:
+    def step_due(self, instance: Instance, ask: Ask[Any]) -> None:
         """See StepListener: at once if nothing is to be written first."""
-        if release.passed(activation, self.time.now()):
+        if release.passed(instance, self.time.now()):
             return  # the pulse lets go of it
-        activation.steps.ask([ask], activation.process.run)
-        self._settle(activation)
+        instance.steps.ask([ask], instance.process.run)
+        self._settle(instance)
 
-    def came_late(self, attempt: Execution, value: Any) -> None:
+    def came_late(self, attempt: AttemptRun, value: Any) -> None:
         """See StepListener: a step may accept the first answer of any attempt."""
         self.late_results.late(attempt, value)
 
-    def lease_lapsed(self, instance: Activation) -> None:
+    def lease_lapsed(self, instance: Instance) -> None:
         """See StepListener."""
         release.lapsed(self, instance)
 
-    def step_refused(self, instance: Activation) -> None:
+    def step_refused(self, instance: Instance) -> None:
         """See StepListener."""
         if not instance.gone:
             self.drop(instance)
 
-    def step_kept(self, instance: Activation, message: Message | None) -> None:
+    def step_kept(self, instance: Instance, message: Message | None) -> None:
         """See StepListener: it is heard at once, if it is the next message that is to be heard."""
         inbox = instance.inbox
         if inbox.unheard or message is None or message.number > inbox.heard + 1:
@@ -350,44 +348,44 @@ class Scheduler:
         else:
             self.heard(instance, [message])
 
-    def undo_due(self, activation: Activation, undo: Ask[Any]) -> None:
+    def undo_due(self, instance: Instance, undo: Ask[Any]) -> None:
         """See StepListener: nothing of its process is under way any more."""
-        activation.steps.end(undo.slot)
-        if not activation.gone:
-            activation.outward().put(undo)
-            self._settle(activation)
+        instance.steps.end(undo.slot)
+        if not instance.gone:
+            instance.outward().put(undo)
+            self._settle(instance)
 
-    def step_shown(self, execution: Execution, name: str, raw: bytes) -> None:
+    def step_shown(self, attempt_run: AttemptRun, name: str, raw: bytes) -> None:
         """See StepListener: it is written when the step lets us."""
-        activation, ask = execution.activation, execution.ask
-        if execution.over or activation.gone:
+        instance, ask = attempt_run.instance, attempt_run.ask
+        if attempt_run.over or instance.gone:
             return
-        publications_of(activation.loop)
-        now = max(self.time.now(), activation.at)
-        activation.note(EventType.PUBLISHED, now, raw, name=name, place=f"{ask.name}:{ask.place}")
-        self.agent.loop.call_soon(self._settle, activation)
+        publications_of(instance.loop)
+        now = max(self.time.now(), instance.at)
+        instance.note(EventType.PUBLISHED, now, raw, name=name, place=f"{ask.name}:{ask.place}")
+        self.agent.loop.call_soon(self._settle, instance)
 
-    def _ring(self, activation: Activation) -> None:
+    def _ring(self, instance: Instance) -> None:
         """The earliest timer of a process in hand is due by the store's clock."""
-        if activation.gone:
+        if instance.gone:
             return
-        if activation.loop.due_timers(self.time.now()):
+        if instance.loop.due_timers(self.time.now()):
             self.telemetry.counters["timers"] += 1
-            self.feed(activation)
+            self.feed(instance)
         else:
-            self._settle(activation)  # children were awaited in hand for long enough
+            self._settle(instance)  # children were awaited in hand for long enough
 
     # -- processes that cannot go on -----------------------------------------------------------------------------
 
-    def park(self, activation: Activation, error: BaseException) -> None:
+    def park(self, instance: Instance, error: BaseException) -> None:
         """Park a process as broken with what is known; what it did not write is void."""
-        if activation.gone:
+        if instance.gone:
             return
-        if activation.commit is not None:
-            activation.leave(error)  # its own version must be known first
+        if instance.commit is not None:
+            instance.leave(error)  # its own version must be known first
             return
-        park(self, activation, error)
+        park(self, instance, error)
 
 
-def _all_written(activation: Activation) -> bool:
-    return not activation.events and (activation.outbox is None or not activation.outbox.pending)
+def _all_written(instance: Instance) -> bool:
+    return not instance.events and (instance.outbox is None or not instance.outbox.pending)

@@ -10,10 +10,10 @@ from perdure.kernel.child import ANSWERS, ORDERS
 from perdure.kernel.command import until_of
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
-from perdure.kernel.message import Message, MessageType, Waiting
+from perdure.kernel.message import LettersWanted, Message, MessageType
 from perdure.runtime import compensation, published
-from perdure.runtime.inbox import Found
-from perdure.runtime.instance import Activation
+from perdure.runtime.inbox import FoundLetters
+from perdure.runtime.instance import Instance
 from perdure.turns.asking import Outputs
 from perdure.turns.loop import Ask
 from perdure.turns.saga import UndoAsk
@@ -21,14 +21,14 @@ from perdure.turns.saga import UndoAsk
 _COMPLETED, _MESSAGE = EventType.STEP_COMPLETED, EventType.MESSAGE_RECEIVED
 
 
-def begin(instance: Activation, input: bytes = b"") -> None:
+def begin(instance: Instance, input: bytes = b"") -> None:
     """Run the first turn at the opening time of the run; ``input`` is its own, if the process opened it itself."""
     args, kwargs = instance.workflow.shape.decode(input or instance.process.input)
     instance.loop.begin(instance.workflow.function, args, kwargs, instance.workflow.shape)
     instance.loop.run(instance.at)
 
 
-def run(instance: Activation, now: int) -> None:
+def run(instance: Instance, now: int) -> None:
     """Run one turn: the timers that are due, then what has come in, as events; then the code until it waits."""
     loop = instance.loop
     if now < instance.at:
@@ -53,7 +53,7 @@ def run(instance: Activation, now: int) -> None:
             _record_letter(instance, number, name)
 
 
-def gather(instance: Activation) -> None:
+def gather(instance: Instance) -> None:
     """Collect what the code has asked for in a turn, and let go of what it no longer wants."""
     loop = instance.loop
     if loop.patches is not None:
@@ -69,9 +69,9 @@ def gather(instance: Activation) -> None:
         _gather_others(instance, outputs or Outputs())
 
 
-def _gather_others(instance: Activation, outputs: Outputs) -> None:
+def _gather_others(instance: Instance, outputs: Outputs) -> None:
     finished = instance.outbox is not None and instance.loop.finished
-    if outputs.away or outputs.stops or outputs.posts or finished:
+    if outputs.away or outputs.stops or outputs.outgoing or finished:
         instance.outward().gather(instance, outputs)
     if outputs.dropped:
         for ask in outputs.dropped:
@@ -83,7 +83,7 @@ def _gather_others(instance: Activation, outputs: Outputs) -> None:
 # -- what comes in -------------------------------------------------------------------------------------------------
 
 
-def _answer(instance: Activation, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
+def _answer(instance: Instance, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
     instance.record(type, ask.place, ask.name, payload, ask.digest)
     if instance.steps.remembers:
         instance.steps.forget(ask)
@@ -93,7 +93,7 @@ def _answer(instance: Activation, type: EventType, ask: Ask[Any], payload: bytes
         instance.loop.step_failed(ask.place, ask.name, ask.digest, payload)
 
 
-def _receive(instance: Activation, message: Message) -> None:
+def _receive(instance: Instance, message: Message) -> None:
     if message.type in ANSWERS:
         ask = None if message.sender is None else _awaited(instance, message)
         _deliver_answer(instance, _of_a_child(instance, message) if ask is None else ask, message)
@@ -107,7 +107,7 @@ def _receive(instance: Activation, message: Message) -> None:
         instance.loop.message(message.type, message.name, message.payload, message.number)
 
 
-def _awaited(instance: Activation, message: Message) -> Ask[Any] | None:
+def _awaited(instance: Instance, message: Message) -> Ask[Any] | None:
     """The transactional step whose result this message is, if the code still waits for it; raises HistoryMisfit.
 
     It does if the code has changed meanwhile, and waits for that step with other arguments.
@@ -121,7 +121,7 @@ def _awaited(instance: Activation, message: Message) -> Ask[Any] | None:
     return ask
 
 
-def _of_a_child(instance: Activation, message: Message) -> Ask[Any] | None:
+def _of_a_child(instance: Instance, message: Message) -> Ask[Any] | None:
     """The child or queued step that a message answers, if the code still waits for it.
 
     Of an undo that has failed the code hears nothing: it has given up.
@@ -133,7 +133,7 @@ def _of_a_child(instance: Activation, message: Message) -> Ask[Any] | None:
     return ask
 
 
-def _deliver_answer(instance: Activation, ask: Ask[Any] | None, message: Message) -> None:
+def _deliver_answer(instance: Instance, ask: Ask[Any] | None, message: Message) -> None:
     """Deliver an answer, whose payload stays in the inbox; or note that nobody waits for it."""
     if ask is None:
         instance.note(EventType.ANSWER_IGNORED, instance.at, None, name=message.name, message=message.number)
@@ -149,7 +149,7 @@ def _deliver_answer(instance: Activation, ask: Ask[Any] | None, message: Message
 # -- letters -------------------------------------------------------------------------------------------------------
 
 
-def _receive_letter(instance: Activation, message: Message) -> None:
+def _receive_letter(instance: Instance, message: Message) -> None:
     """Hand a letter to the code that awaits it, or leave it in the inbox; a few are kept in memory too."""
     box = instance.loop.mailbox(message.name)
     number = message.number
@@ -165,23 +165,23 @@ def _receive_letter(instance: Activation, message: Message) -> None:
     instance.loop.message(message.type, message.name, message.payload, number, recorded=awaited)
 
 
-def _record_letter(instance: Activation, number: int, name: str) -> None:
+def _record_letter(instance: Instance, number: int, name: str) -> None:
     """Record that the code has received a letter, whose payload stays in the inbox."""
     instance.record(_MESSAGE, "", name, None, None, number)
     instance.inbox.received(number, instance.number, instance.at)
 
 
-def wanted(instance: Activation) -> list[Waiting]:
+def wanted(instance: Instance) -> list[LettersWanted]:
     """The letters that are to be read before the next turn, since somebody waits for them."""
     return instance.inbox.wanted(instance.process, instance.loop.mailboxes.values())
 
 
-def must_fetch(instance: Activation) -> bool:
+def must_fetch(instance: Instance) -> bool:
     """Whether somebody waits for letters that are in the store: then nothing goes on before they were read."""
     return instance.inbox.fetch(wanted(instance))
 
 
-def fetched(instance: Activation, found: Found) -> None:
+def fetched(instance: Instance, found: FoundLetters) -> None:
     """Letters were read that waited in the store: the next turn hears them first."""
     asked, letters = found
     for one in asked:

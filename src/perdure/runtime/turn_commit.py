@@ -3,7 +3,7 @@
 ``drafted`` makes the commit. ``outcome`` says how the process stands, and until when it stays in memory though it only
 waits for others: parents do for a moment, since children answer soon, and so do processes with a long history that have
 just heard a message, for claiming one again means reading and replaying all of it, while the others of that worker
-wait. ``bounded`` tells people of a history that grows long, and holds the process at the limit.
+wait. ``limited`` tells people of a history that grows long, and holds the process at the limit.
 """
 
 from __future__ import annotations
@@ -27,46 +27,46 @@ from perdure.runtime import compensation, published
 from perdure.runtime.store_time import StoreTime
 
 if TYPE_CHECKING:
-    from perdure.runtime.instance import Activation
+    from perdure.runtime.instance import Instance
     from perdure.runtime.parts import WorkerParts
 
 
-def drafted(parts: WorkerParts, activation: Activation, outcome: Outcome, *, inward: bool = False) -> Commit:
+def drafted(parts: WorkerParts, instance: Instance, outcome: Outcome, *, inward: bool = False) -> Commit:
     """The commit that leaves this outcome; ``inward`` leaves out what goes to others."""
-    steps = activation.steps
+    steps = instance.steps
     cleared = steps.inherited is not None and steps.cleared
-    process = activation.process
+    process = instance.process
     if process.progress is not None or steps.reported:
         process = replace(process, progress=steps.progress())
-    inbox = activation.inbox
+    inbox = instance.inbox
     if inbox.until is not None:
         process = replace(process, deadline=sooner(process.deadline, inbox.until))
-    shows = activation.loop.publications is not None
+    shows = instance.loop.publications is not None
     if shows:
-        process = published.shown(activation, process)
+        process = published.shown(instance, process)
     starts: tuple[Start, ...] = ()
     sends: tuple[Message, ...] = ()
-    if activation.outbox is not None and not inward:
-        starts, sends = activation.outbox.dispatch(activation, parts.machine)
-    idle_at = 0 if outcome.busy or outcome.status in FINAL else parts.time.idle_at(activation.workflow.idle)
+    if instance.outbox is not None and not inward:
+        starts, sends = instance.outbox.dispatch(instance, parts.machine)
+    idle_at = 0 if outcome.busy or outcome.status in FINAL else parts.time.idle_at(instance.workflow.idle)
     if cleared and is_suspect(process):
         parts.telemetry.count("suspects_cleared")
     commit = transition.turn(
         process,
-        activation.events,
+        instance.events,
         outcome,
-        now=activation.at,
+        now=instance.at,
         lease=parts.lease,
         idle_at=idle_at,
         consumed=tuple(sorted(inbox.consumed.items())) if inbox.consumed else (),
-        not_before=activation.not_before,
+        not_before=instance.not_before,
         cleared=cleared,
         starts=starts,
         sends=sends,
     )
     if shows:
-        commit = published.told(commit, activation.process)
-    activation.handed_over(commit, cleared=cleared)
+        commit = published.told(commit, instance.process)
+    instance.handed_over(commit, cleared=cleared)
     return commit
 
 
@@ -74,15 +74,15 @@ FARTHEST = microseconds(limits.FARTHEST_SECONDS)
 """A row whose timer is further away is looked at once before: no database and no calendar can hold every number."""
 
 
-def outcome(activation: Activation, time: StoreTime, hold: int) -> Outcome:
+def outcome(instance: Instance, time: StoreTime, hold: int) -> Outcome:
     """What is left behind; a process that goes on within ``hold`` microseconds stays in hand."""
-    loop = activation.loop
-    outbox = activation.outbox
+    loop = instance.loop
+    outbox = instance.outbox
     if loop.finished and (outbox is None or not outbox.overfull):
-        return _ending(activation)
-    steps = activation.steps
-    in_hand = steps.in_flight or steps.asked or steps.releasing or activation.inputs
-    if in_hand or (outbox is not None and outbox.pending):
+        return _ending(instance)
+    steps = instance.steps
+    occupied = steps.in_flight or steps.asked or steps.releasing or instance.inputs
+    if occupied or (outbox is not None and outbox.pending):
         return STILL_BUSY if loop.state is None else Outcome(busy=True, state=loop.state)
     timer = loop.next_timer()
     times = [steps.attempts[slot].retry_at for slot in steps.retries]
@@ -90,73 +90,73 @@ def outcome(activation: Activation, time: StoreTime, hold: int) -> Outcome:
         times.append(timer[0])
     away = 0 if outbox is None else len(outbox.out)
     if len(loop.open) > len(steps.retries) + away:  # a step is open and nobody runs it: whoever comes next will
-        broken = compensation.broken(activation)
+        broken = compensation.broken(instance)
         return broken or Outcome(Status.RUNNING, False, time.now(), loop.awaiting(), loop.state)
     wake_at = min(times, default=None)
     if wake_at is not None:
         wake_at = min(wake_at, time.now() + FARTHEST)
-    busy = (wake_at is not None and wake_at - time.now() <= hold) or until(activation) > time.now()
+    busy = (wake_at is not None and wake_at - time.now() <= hold) or until(instance) > time.now()
     # What it waits for is said also where it stays in hand, unless it is a timer: then no death counts against it.
     awaiting = None if busy and wake_at is not None else loop.awaiting()
     return Outcome(Status.RUNNING, busy, wake_at, awaiting, loop.state)
 
 
-def _ending(activation: Activation) -> Outcome:
-    loop = activation.loop
+def _ending(instance: Instance) -> Outcome:
+    loop = instance.loop
     if loop.renewal is not None:
         return STILL_BUSY  # what this run has come to is written, then it opens the next one
     if loop.cancelled:
         return Outcome(Status.CANCELLED, state=loop.state, error=compensation.cancelled(loop))
     failure = loop.failure()
     if failure is not None:
-        error = compensation.compensated(loop, activation.workflow.failure(failure))
+        error = compensation.compensated(loop, instance.workflow.failure(failure))
         return Outcome(Status.FAILED, state=loop.state, error=error.encode())
     try:
-        result = loop.result_payload(activation.workflow.shape)
+        result = loop.result_payload(instance.workflow.shape)
     except ValueError as error:
         told = compensation.compensated(loop, Failure.of(error))
         return Outcome(Status.FAILED, state=loop.state, error=told.encode())
     return Outcome(COMPLETED, state=loop.state, result=result)
 
 
-def until(activation: Activation) -> int:
+def until(instance: Instance) -> int:
     """The store's time until which it stays in hand though it waits for nothing but children or messages."""
-    outbox = activation.outbox
-    if outbox is not None and outbox.out and outbox.patience > activation.inbox.patience:
+    outbox = instance.outbox
+    if outbox is not None and outbox.out and outbox.patience > instance.inbox.patience:
         return outbox.patience
-    return activation.inbox.patience
+    return instance.inbox.patience
 
 
-def rests(activation: Activation) -> bool:
+def rests(instance: Instance) -> bool:
     """Whether a process is in hand for no other reason than what may come soon."""
-    outbox = activation.outbox
-    waits = activation.inbox.patience > 0 or (outbox is not None and len(outbox.out) > 0)
-    return waits and not (activation.steps.in_flight or activation.inputs)
+    outbox = instance.outbox
+    waits = instance.inbox.patience > 0 or (outbox is not None and len(outbox.out) > 0)
+    return waits and not (instance.steps.in_flight or instance.inputs)
 
 
 log = logger("process")
 
 
-def bounded(activation: Activation, outcome: Outcome) -> Outcome:
+def limited(instance: Instance, outcome: Outcome) -> Outcome:
     """The outcome, or a hold in its place; a person who lets the process go on grants it as many events again.
 
     A child's start and its answer do not count: a process has as many children as it needs.
     """
-    family = 0 if activation.outbox is None else 2 * activation.outbox.started
-    if activation.number < family + limits.HISTORY_WARN_EVENTS:
+    family = 0 if instance.outbox is None else 2 * instance.outbox.started
+    if instance.number < family + limits.HISTORY_WARN_EVENTS:
         return outcome
-    bound = activation.resumed + family + limits.HISTORY_HOLD_EVENTS
-    if activation.number >= bound:
-        text = f"the history has {activation.number} events; have it continue as new, or go on with `perdure retry`"
+    bound = instance.resumed + family + limits.HISTORY_HOLD_EVENTS
+    if instance.number >= bound:
+        text = f"the history has {instance.number} events; have it continue as new, or go on with `perdure retry`"
         failure = Failure(type="HistoryTooLong", message=text)
         return replace(outcome, status=Status.HELD, busy=False, wake_at=None, error=failure.encode())
-    if activation.warn_once():
+    if instance.warn_once():
         log.warning(
             "process %s (%s) has a history of %d events and will be held at %d: every revival replays all of it. "
             "Have it continue as new with what it has come to",
-            id_text(activation.process.id),
-            activation.process.kind,
-            activation.number,
+            id_text(instance.process.id),
+            instance.process.kind,
+            instance.number,
             bound,
         )
     return outcome

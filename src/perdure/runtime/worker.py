@@ -11,26 +11,25 @@ from perdure.errors import PerdureError
 from perdure.kernel import transition
 from perdure.kernel.commit import Commit
 from perdure.kernel.names import id_text
-from perdure.kernel.worker import Beat
-from perdure.kernel.worker import Worker as WorkerRow
+from perdure.kernel.worker import Beat, WorkerRow
 from perdure.logs import logger
 from perdure.runtime import gc_tuning
-from perdure.runtime.claimer import Intake
+from perdure.runtime.claimer import Claimer
 from perdure.runtime.events import Ends, WorkerEvents
-from perdure.runtime.heartbeat import Grip, Pulse
+from perdure.runtime.heartbeat import Heartbeat, LeaseCheck
 from perdure.runtime.inbox_reader import InboxReader
 from perdure.runtime.parts import WorkerParts
-from perdure.runtime.quarantine import Solitary
+from perdure.runtime.quarantine import Quarantine
 from perdure.runtime.scheduler import Scheduler
 from perdure.runtime.supervisor import Supervisor
-from perdure.runtime.sweeps import nobody_hosts
-from perdure.runtime.sweeps.context import Pages, Ward
+from perdure.runtime.sweeps import unhosted
+from perdure.runtime.sweeps.context import Pages, SweepContext
 from perdure.runtime.watchdog import Watchdog, Witness
 from perdure.store.base import Overdue
 
 if TYPE_CHECKING:
     from perdure.kernel.soundness import Finding
-    from perdure.runtime.instance import Activation
+    from perdure.runtime.instance import Instance
 
 log = logger("worker")
 
@@ -48,7 +47,7 @@ class Worker:
         self.registry = parts.registry
         self.machine = machine = parts.machine
         self.telemetry = telemetry = parts.telemetry
-        self.pace = pace = parts.pace
+        self.options = options = parts.options
         self.time = parts.time
         self.incarnation = parts.incarnation
         self.ends = ends
@@ -56,14 +55,14 @@ class Worker:
         self.scheduler = Scheduler(parts, events)
         self.shortages = self.scheduler.shortages
         self.inbox = InboxReader(parts.store, self.scheduler, events)
-        self.intake = Intake(parts, self.scheduler, events)
-        self.pulse = Pulse(parts, self.scheduler, events)
-        self.grip = Grip(parts, self.scheduler, events)
-        self.ward = Ward(parts, events)
-        self.supervisor = Supervisor(self.ward)
-        self.solitary = Solitary(parts.store.url, parts.registry, pace, machine, telemetry)
+        self.claimer = Claimer(parts, self.scheduler, events)
+        self.heartbeat = Heartbeat(parts, self.scheduler, events)
+        self.lease_check = LeaseCheck(parts, self.scheduler, events)
+        self.context = SweepContext(parts, events)
+        self.supervisor = Supervisor(self.context)
+        self.quarantine = Quarantine(parts.store.url, parts.registry, options, machine, telemetry)
         witness = Witness(parts.store.url, machine)
-        self.watchdog = Watchdog(self.pulse, witness, machine, telemetry, self._fence, exits=pace.exit_when_hung)
+        self.watchdog = Watchdog(self.heartbeat, witness, machine, telemetry, self._fence, exits=options.exit_when_hung)
         self.alone, self._calm = parts.alone, False
         self._hurry, self.worn_out = asyncio.Event(), asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
@@ -72,19 +71,19 @@ class Worker:
     async def start(self) -> None:
         """Enlist, then begin to beat, to claim and to sweep."""
         await self._enlist(self.incarnation.id)
-        self.scheduler.agent.notary.open()
+        self.scheduler.agent.transactional_steps.open()
         self._calm = not self.machine.simulated
         if self._calm:
             gc_tuning.calm()
-        self.pulse.loop.start()
-        self.pulse.guard.start()
-        self.grip.loop.start()
+        self.heartbeat.loop.start()
+        self.heartbeat.guard.start()
+        self.lease_check.loop.start()
         self.inbox.loop.start()
         self.supervisor.start(alone=self.alone)
         if not self.alone:
-            self.solitary.loop.start()
-            self._look_round = asyncio.create_task(nobody_hosts.report(self.store), name="perdure look round")
-        self.intake.loop.start()
+            self.quarantine.loop.start()
+            self._look_round = asyncio.create_task(unhosted.report(self.store), name="perdure look round")
+        self.claimer.loop.start()
         if not self.machine.simulated:
             self.watchdog.start()
 
@@ -94,22 +93,22 @@ class Worker:
 
     def hint(self) -> None:
         """Work may be due, or a message may have come: look now."""
-        self.intake.wake()
+        self.claimer.wake()
         self.inbox.hint()
 
     def sent(self, process: bytes, owner: bytes | None) -> None:
         """A message was sent from here: if we have the process in hand it hears at once, if nobody has it it is due."""
         if owner is None:
-            self.intake.wake()
+            self.claimer.wake()
         elif owner == self.incarnation.id:
             self.inbox.look(process)
 
-    def told(self, processes: Sequence[bytes]) -> None:
+    def look_at(self, processes: Sequence[bytes]) -> None:
         """Messages were sent to these processes, or they were taken: those in hand hear at once. None named: any."""
         if not processes:
-            self.grip.doubt()
+            self.lease_check.doubt()
         for process in processes:
-            if process in self.scheduler.hand:
+            if process in self.scheduler.instances:
                 self.inbox.look(process)
 
     def taken(self, process: bytes, token: int | None) -> None:
@@ -118,36 +117,36 @@ class Worker:
         Not if we have claimed it since, before we heard of what we wrote: then our token is later than the ``token`` of
         that. None means any.
         """
-        activation = self.scheduler.hand.get(process)
-        if activation is not None and (token is None or activation.process.token < token):
-            self.scheduler.drop(activation)
+        instance = self.scheduler.instances.get(process)
+        if instance is not None and (token is None or instance.process.token < token):
+            self.scheduler.drop(instance)
 
     @property
     def busy(self) -> int:
         """How many processes are in hand, or about to be."""
-        return len(self.scheduler.hand) + len(self.scheduler.starting)
+        return len(self.scheduler.instances) + len(self.scheduler.starting)
 
     def takes(self, kind: str) -> bool:
         """Whether this worker would start a process of that kind as its own: it has room, and stays."""
         scheduler = self.scheduler
-        held = len(scheduler.hand) + len(scheduler.starting)
-        if scheduler.draining or held >= self.pace.in_flight or self.alone:
+        held = len(scheduler.instances) + len(scheduler.starting)
+        if scheduler.draining or held >= self.options.in_flight or self.alone:
             return False
         shortages = self.shortages
         if not shortages.active:
             return True
-        return held < shortages.room(self.pace.in_flight) and shortages.serves(kind)
+        return held < shortages.room(self.options.in_flight) and shortages.serves(kind)
 
     async def until_idle(self, seconds: float) -> None:
         """Work until nothing has been claimed for so many seconds, and nothing is in hand or waits for a place."""
-        claimed, emptied = self.intake.claimed_any, self.scheduler.emptied
+        claimed, emptied = self.claimer.claimed_any, self.scheduler.emptied
         while True:
             try:
                 await asyncio.wait_for(claimed.wait(), seconds)
             except TimeoutError:
-                if self.intake.suspects_waiting:
+                if self.claimer.suspects_waiting:
                     continue
-                if not self.scheduler.hand:  # it is told of a claim before that has looked who died, and is in hand
+                if not self.scheduler.instances:  # it is told of a claim before that has looked who died
                     return
             claimed.clear()
             emptied.clear()
@@ -159,17 +158,19 @@ class Worker:
         emptied = self.scheduler.emptied
         emptied.clear()
         self.scheduler.drain()
-        if self.scheduler.hand:
-            log.info("stopping: %d in hand, whose steps have up to %g s to finish", len(self.scheduler.hand), seconds)
-        await self.intake.loop.stop()
-        if self.scheduler.hand:
+        if self.scheduler.instances:
+            log.info(
+                "stopping: %d in hand, whose steps have up to %g s to finish", len(self.scheduler.instances), seconds
+            )
+        await self.claimer.loop.stop()
+        if self.scheduler.instances:
             ends = [asyncio.create_task(emptied.wait()), asyncio.create_task(self._hurry.wait())]
             await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             for end in ends:
                 end.cancel()
-        for activation in list(self.scheduler.hand.values()):
-            self.scheduler.hand_back(activation)
-        if self.intake.unsure and not self._hurry.is_set():
+        for instance in list(self.scheduler.instances.values()):
+            self.scheduler.release(instance)
+        if self.claimer.unsure and not self._hurry.is_set():
             try:
                 await self.reconcile()
             except PerdureError:
@@ -185,8 +186,8 @@ class Worker:
             if task is not None:
                 task.cancel()
         await self.supervisor.stop()
-        await self.solitary.stop(hurry=self._hurry)
-        for loop in (self.inbox.loop, self.grip.loop, self.pulse.guard, self.pulse.loop):
+        await self.quarantine.stop(hurry=self._hurry)
+        for loop in (self.inbox.loop, self.lease_check.loop, self.heartbeat.guard, self.heartbeat.loop):
             await loop.stop()
         await self.scheduler.agent.close()
         self.watchdog.stop()
@@ -199,8 +200,8 @@ class Worker:
         offer = self.scheduler.unreadable.handover.offer = self.registry.offer(getattr(self.store, "schema", 0))
         row = WorkerRow(incarnation, self.machine.name(), offer.encode())
         sent = self.machine.monotonic()
-        await self.store.enlist(row, microseconds(self.pace.lease_seconds))
-        self.pulse.sure_until = sent + self.pace.lease_seconds
+        await self.store.enlist(row, microseconds(self.options.lease_seconds))
+        self.heartbeat.sure_until = sent + self.options.lease_seconds
         sent = self.machine.monotonic()
         self.time.heard(await self.store.now(), sent)
 
@@ -208,9 +209,9 @@ class Worker:
         """The event loop turns again after it was blocked until the lease was lost: nothing in hand is ours now."""
         if incarnation != self.incarnation.id:
             return
-        for activation in list(self.scheduler.hand.values()):
+        for instance in list(self.scheduler.instances.values()):
             self.telemetry.count("leases_lost")
-            self.scheduler.drop(activation)
+            self.scheduler.drop(instance)
         self.incarnation.lost, self.incarnation.hang = True, hang
         self.retired(incarnation)
 
@@ -225,14 +226,14 @@ class Worker:
     async def _renew(self) -> None:
         self.telemetry.count("incarnations_renewed")
         log.warning("worker %s was ended by others; it goes on as a new incarnation", id_text(self.incarnation.id))
-        for activation in list(self.scheduler.hand.values()):
-            self.scheduler.drop(activation)
+        for instance in list(self.scheduler.instances.values()):
+            self.scheduler.drop(instance)
         incarnation = self.machine.new_id()
         try:
             await self._enlist_at_last(incarnation)
         finally:  # not before: what asks in its name until then would be told that it has ended
             self.incarnation.id, self.incarnation.lost = incarnation, False
-        self.intake.wake()
+        self.claimer.wake()
 
     async def _enlist_at_last(self, incarnation: bytes) -> None:
         while True:
@@ -244,7 +245,7 @@ class Worker:
                 return await self._enlist(incarnation)
             except PerdureError as error:
                 log.warning("the new incarnation cannot be enlisted yet: %s", error)
-                await asyncio.sleep(self.pace.beat_seconds)
+                await asyncio.sleep(self.options.beat_seconds)
 
     async def reconcile(self) -> int:
         """Free rows that this worker owns but does not hold: a claim whose answer never came (rule 5)."""
@@ -252,9 +253,9 @@ class Worker:
         # Renewals move rows in hand behind all others: a page of nothing but those that were seen ends it.
         while not (owned := {row.id: row for row in await pages.next()}).keys() <= seen:
             seen |= owned.keys()
-            held = self.scheduler.hand.keys() | self.scheduler.starting
+            held = self.scheduler.instances.keys() | self.scheduler.starting
             lost = [row for row in owned.values() if row.id not in held]
-            freed += len(await self.ward.write([transition.released(row, due_at=self.time.now()) for row in lost]))
+            freed += len(await self.context.write([transition.released(row, due_at=self.time.now()) for row in lost]))
             if not pages.more:
                 break
         return freed
@@ -270,25 +271,25 @@ class Dispatch:
     def parted(self, id: bytes) -> None:
         """There may be room for another."""
         self._worker.ends.parted(id)
-        self._worker.intake.parted()
+        self._worker.claimer.parted()
 
-    def unheard(self, instance: Activation) -> None:
+    def unheard(self, instance: Instance) -> None:
         """Its messages are read."""
         self._worker.inbox.want(instance)
 
     def in_doubt(self, processes: Sequence[bytes]) -> None:
         """Their leases are renewed, which tells whether they are still ours."""
-        self._worker.grip.doubt(processes)
+        self._worker.lease_check.doubt(processes)
 
     def posted(self, commit: Commit) -> None:
         """Those of them that are held here hear at once."""
         worker = self._worker
         if commit.sends:
             worker.told([message.process for message in commit.sends])
-            worker.intake.soon()
+            worker.claimer.soon()
         if commit.starts:
             children = [start.process for start in commit.starts]
-            worker.intake.named([child.kind for child in children], [child.id for child in children])
+            worker.claimer.named([child.kind for child in children], [child.id for child in children])
 
     def sent(self, process: bytes, owner: bytes | None) -> None:
         """It is heard at once if the process is ours."""
@@ -296,11 +297,11 @@ class Dispatch:
 
     def due(self, at: int) -> None:
         """It is claimed by then."""
-        self._worker.intake.waiting(at)
+        self._worker.claimer.waiting(at)
 
     def strayed(self) -> None:
         """It is freed at the next look."""
-        self._worker.intake.strayed()
+        self._worker.claimer.strayed()
 
     def taken(self, process: bytes, token: int | None) -> None:
         """If it was ours, it is let go."""
@@ -308,7 +309,7 @@ class Dispatch:
 
     def undue(self, processes: Iterable[bytes]) -> None:
         """They are claimed one by one."""
-        self._worker.intake.undue(processes)
+        self._worker.claimer.undue(processes)
 
     def retired(self, incarnation: bytes) -> None:
         """The worker goes on under a new id."""
@@ -316,7 +317,7 @@ class Dispatch:
 
     def suspects(self, due: bool, waiting: bool) -> None:
         """They run in quarantine."""
-        self._worker.solitary.wanted(due, waiting)
+        self._worker.quarantine.wanted(due, waiting)
 
     def found(self, finding: Finding) -> None:
         """It is logged."""
@@ -328,11 +329,11 @@ class Dispatch:
 
     def steady(self) -> bool:
         """Whether no beat has failed for a while."""
-        return self._worker.pulse.steady()
+        return self._worker.heartbeat.steady()
 
     def offers(self) -> Sequence[bytes]:
         """What the others said when they were last looked for."""
-        return self._worker.ward.offers()
+        return self._worker.context.offers()
 
     async def reconcile(self) -> int:
         """See Worker.reconcile."""

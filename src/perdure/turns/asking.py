@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from perdure.turns.publication import Publications
 
 
-class Post(Struct, frozen=True, gc=False):
+class OutgoingSignal(Struct, frozen=True, gc=False):
     """A signal that the code wants sent: from which place, to whom (an id), with what."""
 
     place: str
@@ -38,16 +38,16 @@ class Outputs:
     """What the code has asked for, besides the steps that are run here.
 
     ``away`` are children and queued steps, ``dropped`` the asks that it took back, ``stops`` the children that are to
-    end, and ``posts`` the signals that it sends.
+    end, and ``outgoing`` the signals that it sends.
     """
 
-    __slots__ = ("away", "dropped", "posts", "stops")
+    __slots__ = ("away", "dropped", "outgoing", "stops")
 
     def __init__(self) -> None:
         self.away: list[Ask[Any]] = []
         self.dropped: list[Ask[Any]] = []
         self.stops: list[Ask[Any]] = []
-        self.posts: list[Post] = []
+        self.outgoing: list[OutgoingSignal] = []
 
 
 class AskingLoop(BareLoop):
@@ -197,10 +197,10 @@ class AskingLoop(BareLoop):
             self._others().stops.append(ask)
         return True
 
-    def send(self, post: Post) -> None:
+    def send(self, signal: OutgoingSignal) -> None:
         """Send a signal with the commit of this turn; what a dead process sends is void."""
         if not self.dead:
-            self._others().posts.append(post)
+            self._others().outgoing.append(signal)
 
     def receive(self, number: int, name: str) -> None:
         """Note that the code has received a letter of which the history does not know yet."""

@@ -10,7 +10,7 @@ from uuid import UUID
 from perdure.clock import Duration, Machine, in_seconds
 from perdure.kernel import payload
 from perdure.kernel.names import check_key, check_name, id_bytes, id_text
-from perdure.turns.asking import Post
+from perdure.turns.asking import OutgoingSignal
 from perdure.turns.current import current_turn, turn_for
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def tell(process: str, name: str, value: Any = None, *, key: str | None = None) 
     check_name(name, "the name of the signal")
     if key is not None:
         check_key(key, "the key of the signal")
-    post = Post(loop.place(" tell"), target, name, payload.encode(value, what=f"signal {name!r}"), key)
-    loop.send(post)
+    signal = OutgoingSignal(loop.place(" tell"), target, name, payload.encode(value, what=f"signal {name!r}"), key)
+    loop.send(signal)
 
 
 def set_state(value: Any) -> None:

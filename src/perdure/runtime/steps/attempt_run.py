@@ -1,4 +1,4 @@
-"""An execution: one attempt of one step under way, what the step may know of it, and its deadline."""
+"""An attempt run: one attempt of one step under way, what the step may know of it, and its deadline."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from perdure.errors import DefinitionError, PayloadTooLarge
 from perdure.kernel import payload
 from perdure.runtime import compensation
 from perdure.runtime.steps.isolated.pool import HardCall
-from perdure.runtime.steps.threads import Call, Threads
+from perdure.runtime.steps.threads import ThreadCall, Threads
 from perdure.turns.loop import Ask
 
 if TYPE_CHECKING:
     from perdure.kernel.failure import Failure
     from perdure.kernel.message import Message
     from perdure.kernel.retry import FailedAttempt
-    from perdure.runtime.instance import Activation
-    from perdure.store.step_transaction import Pact
+    from perdure.runtime.instance import Instance
+    from perdure.store.step_transaction import StepTransaction
     from perdure.telemetry import Telemetry
 
 
@@ -34,34 +34,34 @@ class LeaseLapsed(Exception):
 class StepListener(Protocol):
     """What becomes of the steps of the processes that are held here; all of it is told on the event loop."""
 
-    def feed(self, instance: Activation, /) -> None:
+    def feed(self, instance: Instance, /) -> None:
         """A step has an answer, which was delivered: the next turn hears it."""
 
-    def step_failed(self, instance: Activation, ask: Ask[Any], failure: Failure) -> None:
+    def step_failed(self, instance: Instance, ask: Ask[Any], failure: Failure) -> None:
         """A step has no attempt left."""
 
-    def step_tried(self, instance: Activation, ask: Ask[Any], tried: FailedAttempt) -> None:
+    def step_tried(self, instance: Instance, ask: Ask[Any], tried: FailedAttempt) -> None:
         """An attempt has failed, and another will follow."""
 
-    def step_due(self, instance: Activation, ask: Ask[Any]) -> None:
+    def step_due(self, instance: Instance, ask: Ask[Any]) -> None:
         """The wait before an attempt has passed."""
 
-    def undo_due(self, instance: Activation, undo: Ask[Any]) -> None:
+    def undo_due(self, instance: Instance, undo: Ask[Any]) -> None:
         """An undo that waits in a queue may be asked for."""
 
-    def step_shown(self, attempt: Execution, name: str, raw: bytes) -> None:
+    def step_shown(self, attempt: AttemptRun, name: str, raw: bytes) -> None:
         """An attempt has published a value."""
 
-    def came_late(self, attempt: Execution, value: Any) -> None:
+    def came_late(self, attempt: AttemptRun, value: Any) -> None:
         """An attempt that was given up has come to this value."""
 
-    def lease_lapsed(self, instance: Activation) -> object:
+    def lease_lapsed(self, instance: Instance) -> object:
         """The lease of a process was over before a step of it could begin or go on."""
 
-    def step_refused(self, instance: Activation) -> None:
+    def step_refused(self, instance: Instance) -> None:
         """A transactional step was refused with its effect: the process is another worker's."""
 
-    def step_kept(self, instance: Activation, message: Message | None) -> None:
+    def step_kept(self, instance: Instance, message: Message | None) -> None:
         """The result of a transactional step lies in the inbox, as this message or one that an earlier attempt left."""
 
 
@@ -77,48 +77,61 @@ class Runner(Protocol):
     def threads(self) -> Threads:
         """Where ordinary functions run."""
 
-    def began(self, execution: Execution) -> None:
+    def began(self, attempt_run: AttemptRun) -> None:
         """An attempt begins, and its time with it."""
 
-    def failed(self, execution: Execution, error: BaseException) -> None:
+    def failed(self, attempt_run: AttemptRun, error: BaseException) -> None:
         """An attempt has raised, or could not be made."""
 
-    def silence(self, execution: Execution) -> None:
+    def silence(self, attempt_run: AttemptRun) -> None:
         """Cancel an attempt that counts no more."""
 
-    def silenced(self, execution: Execution) -> bool:
+    def silenced(self, attempt_run: AttemptRun) -> bool:
         """Whether what an attempt says now is late; if not, it is the last thing that it says."""
 
     def succeeded(self, ask: Ask[Any]) -> None:
         """An attempt has brought a result."""
 
-    def late_for(self, execution: Execution) -> bool:
+    def late_for(self, attempt_run: AttemptRun) -> bool:
         """Whether the lease of an attempt is over, from whichever thread."""
 
-    def held_up_by(self, execution: Execution) -> Callable[[], bool] | None:
+    def held_up_by(self, attempt_run: AttemptRun) -> Callable[[], bool] | None:
         """What tells whether an attempt still cannot begin, if it waits for a shortage to end."""
 
 
-class Execution:
+class AttemptRun:
     """One attempt of one step, under way. After :meth:`stop` or its deadline nothing of it counts."""
 
     __slots__ = (
-        "activation", "agent", "ask", "attempt", "call", "deadline", "extending", "hard_call", "number", "over",
-        "pact", "since", "started", "task", "timer",
+        "agent",
+        "ask",
+        "attempt",
+        "call",
+        "deadline",
+        "extending",
+        "hard_call",
+        "instance",
+        "number",
+        "over",
+        "since",
+        "started",
+        "task",
+        "timer",
+        "transaction",
     )  # fmt: skip
 
-    def __init__(self, agent: Runner, activation: Activation, ask: Ask[Any], number: int, since: int) -> None:
+    def __init__(self, agent: Runner, instance: Instance, ask: Ask[Any], number: int, since: int) -> None:
         self.agent = agent
-        self.activation = activation
+        self.instance = instance
         self.ask = ask
         self.number = number
         self.since = since
         self.over = False
         self.extending = False
         self.task: asyncio.Task[None] | None = None
-        self.call: Call | None = None
+        self.call: ThreadCall | None = None
         self.hard_call: HardCall | None = None
-        self.pact: Pact | None = None
+        self.transaction: StepTransaction | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.started = 0.0
         self.deadline = inf
@@ -127,18 +140,18 @@ class Execution:
     def current(self) -> Attempt:
         """What the step may know about this attempt; made when it asks for it."""
         if self.attempt is None:
-            activation, ask = self.activation, self.ask
-            key = activation.idempotency_key(ask)
+            instance, ask = self.instance, self.ask
+            key = instance.idempotency_key(ask)
             self.attempt = Attempt(
-                process=activation.process,
+                process=instance.process,
                 step=ask.name,
                 number=self.number,
                 idempotency_key=key,
                 extend=self.extend,
                 left=self.left,
-                last_progress=activation.steps.last_progress(ask),
-                undoes=compensation.key_undone(activation, ask),
-                connection=None if self.pact is None else self.pact.connection,
+                last_progress=instance.steps.last_progress(ask),
+                undoes=compensation.key_undone(instance, ask),
+                connection=None if self.transaction is None else self.transaction.connection,
                 show=self.publish,
             )
         return self.attempt
@@ -152,10 +165,10 @@ class Execution:
         """Seconds until the deadline of this attempt."""
         return self.deadline - self.agent.loop.time()
 
-    def told(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """What the row shows: the attempt's number and time, the seconds it may take (rule 14), what it reported."""
         attempt = self.attempt
-        reported = self.activation.steps.last_progress(self.ask) if attempt is None else attempt.last_progress
+        reported = self.instance.steps.last_progress(self.ask) if attempt is None else attempt.last_progress
         timeout = self.ask.step.timeout
         return {"attempt": self.number, "since": self.since, "timeout": timeout, "reported": reported}
 
@@ -173,12 +186,12 @@ class Execution:
 
     def publish(self, name: str, raw: bytes) -> None:
         """Publish a value, from whichever thread; raises DefinitionError if nobody could read it."""
-        if isinstance(self.activation.workflow, QueueWork):
+        if isinstance(self.instance.workflow, QueueWork):
             raise DefinitionError(
                 "a queued step is a process of its own, whose values nobody would look for. Return the value, and "
                 "publish it in the workflow."
             )
-        if len(self.activation.events) >= limits.PUBLISHED_RECORDS:
+        if len(self.instance.events) >= limits.PUBLISHED_RECORDS:
             raise PayloadTooLarge(
                 f"{limits.PUBLISHED_RECORDS:,} values wait to be written. Put several into one, or let the step await "
                 "something now and then."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from perdure import limits
 
 if TYPE_CHECKING:
-    from perdure.runtime.steps.attempt_run import Execution
+    from perdure.runtime.steps.attempt_run import AttemptRun
 
 
 class Lingering:
@@ -20,22 +20,22 @@ class Lingering:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._ending: dict[bytes, dict[Execution, asyncio.TimerHandle]] = {}
+        self._ending: dict[bytes, dict[AttemptRun, asyncio.TimerHandle]] = {}
         self._held: dict[bytes, list[Callable[[], None]]] = {}
 
-    def add(self, execution: Execution) -> None:
+    def add(self, attempt_run: AttemptRun) -> None:
         """An attempt was told to stop while it was under way."""
-        until = max(execution.deadline, self._loop.time() + limits.UNDO_GRACE_SECONDS)
-        ending = self._ending.setdefault(execution.activation.process.id, {})
-        ending[execution] = self._loop.call_at(until, self.ended, execution)
+        until = max(attempt_run.deadline, self._loop.time() + limits.UNDO_GRACE_SECONDS)
+        ending = self._ending.setdefault(attempt_run.instance.process.id, {})
+        ending[attempt_run] = self._loop.call_at(until, self.ended, attempt_run)
 
-    def ended(self, execution: Execution) -> None:
+    def ended(self, attempt_run: AttemptRun) -> None:
         """An attempt that was told to stop has ended, or has had its time."""
-        id = execution.activation.process.id
+        id = attempt_run.instance.process.id
         ending = self._ending.get(id)
-        if ending is None or execution not in ending:
+        if ending is None or attempt_run not in ending:
             return
-        ending.pop(execution).cancel()
+        ending.pop(attempt_run).cancel()
         if not ending:
             del self._ending[id]
             for begin in self._held.pop(id, ()):

@@ -17,7 +17,7 @@ from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.kernel.soundness import Finding
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import WorkerRow
 from perdure.logs import logger
 from perdure.runtime.events import WorkerEvents
 from perdure.runtime.parts import WorkerParts
@@ -26,7 +26,7 @@ from perdure.store.base import Overdue, Pruned, Search, Store, switch
 log = logger("recovery")
 
 
-class Ward:
+class SweepContext:
     """The store, the committer, the clock and the counters. Sweeps decide by the kernel and write by commits.
 
     ``events`` go to the worker: what a sweep has found, and what it took from its owner. ``pages`` are the rows that
@@ -43,16 +43,16 @@ class Ward:
         self.machine = parts.machine
         self.telemetry = parts.telemetry
         self.events = events
-        self.retention = parts.pace.retention_seconds
-        self.key_retention = parts.pace.key_retention_seconds
+        self.retention = parts.options.retention_seconds
+        self.key_retention = parts.options.key_retention_seconds
         self.pruned = Pruned(0, 0)
         self.pages = {what: Pages(self.store, what) for what in Overdue}
-        self._workers: list[Worker] = []
+        self._workers: list[WorkerRow] = []
         self._workers_at = -math.inf
         self._left: set[str] = set()
         self._undecided: dict[bytes, int] = {}
 
-    async def workers(self, seconds: float = 0.0) -> list[Worker]:
+    async def workers(self, seconds: float = 0.0) -> list[WorkerRow]:
         """The incarnations that have not ended, as they were at most so many seconds ago."""
         now = self.time.monotonic()
         if now - self._workers_at >= seconds:

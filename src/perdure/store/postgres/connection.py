@@ -135,7 +135,7 @@ Met: TypeAlias = Callable[["asyncpg.Connection[asyncpg.Record]"], Awaitable[None
 """Looks at a fresh connection, before anything else is asked of it."""
 
 
-class Link:
+class PostgresConnection:
     """A connection for one purpose, opened when it is first needed and again after it was lost."""
 
     def __init__(

@@ -44,12 +44,12 @@ class Stillness:
         self._lives: dict[bytes, Life] = {}
         self._full: dict[int, float] = {}
         self._looked = 0.0
-        pace, slowest = cluster.swarm.pace, max(cluster.swarm.latencies)
+        options, slowest = cluster.swarm.options, max(cluster.swarm.latencies)
         self.bound = SLACK_SECONDS + WAYS * slowest
-        self.lease = pace.lease_seconds
+        self.lease = options.lease_seconds
         margin = min(limits.LEASE_MARGIN_SECONDS, self.lease / 4)
         # A renewal is due when a third of the lease is over, goes with the next beat, and may have to wait for another.
-        self.applies = self.lease / 3 + pace.beat_seconds + margin + 4 * slowest < self.lease
+        self.applies = self.lease / 3 + options.beat_seconds + margin + 4 * slowest < self.lease
 
     def touched(self, life: Life, was: Process | None, now: Process, mark: int, *, worker: bool) -> None:
         """A transaction of a life has changed a row; ``mark`` is the store's time.
@@ -144,7 +144,7 @@ class Stillness:
 
 def _rests_for_nothing(scheduler: Scheduler, process: bytes) -> bool:
     """Whether a process is held there, and nothing is under way that would bring it on: no step, commit or timer."""
-    instance = scheduler.hand.get(process)
+    instance = scheduler.instances.get(process)
     if instance is None or instance.commit is not None or instance.inbox.unheard or instance.outbox is not None:
         return False
     under_way = instance.steps.in_flight or instance.steps.retries
@@ -161,4 +161,4 @@ def _takes(node: Node, process: Process) -> bool:
 
 def _has_room(node: Node) -> bool:
     worker = None if node.engine is None else node.engine.worker
-    return worker is None or len(worker.scheduler.hand) < worker.intake.capacity
+    return worker is None or len(worker.scheduler.instances) < worker.claimer.capacity
