@@ -28,7 +28,7 @@ class Running(Protocol):
     def stop(self) -> None:
         """Silence it and cancel it."""
 
-    def told(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """What the row shows of it."""
 
     def held_up(self) -> Callable[[], bool] | None:
@@ -134,11 +134,11 @@ class OpenSteps:
 
     def keep(self, ask: Ask[Any], attempt: Running) -> None:
         """Keep what an attempt that has failed reported last, for the next one."""
-        told = attempt.told()
-        if told["reported"] is not None:
+        report = attempt.report()
+        if report["reported"] is not None:
             if self.reported is NOTHING:
                 self.reported = {}
-            self.reported[f"{ask.name}:{ask.place}"] = told
+            self.reported[f"{ask.name}:{ask.place}"] = report
             self.remembers = True
 
     def forget(self, ask: Ask[Any]) -> None:
@@ -161,7 +161,7 @@ class OpenSteps:
         """What the steps that are open have reported, as the row shows it to people and to the next attempt."""
         told = dict(self.reported)
         for (name, place), attempt in self.in_flight.items():
-            told[f"{name}:{place}"] = attempt.told()
+            told[f"{name}:{place}"] = attempt.report()
         return json.encode(told) if told else None
 
     # -- over several runs and workers -----------------------------------------------------------------------------

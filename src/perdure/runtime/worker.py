@@ -285,7 +285,7 @@ class Dispatch:
         """Those of them that are held here hear at once."""
         worker = self._worker
         if commit.sends:
-            worker.told([message.process for message in commit.sends])
+            worker.look_at([message.process for message in commit.sends])
             worker.claimer.soon()
         if commit.starts:
             children = [start.process for start in commit.starts]
