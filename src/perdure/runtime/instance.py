@@ -50,7 +50,7 @@ class Instance:
         self.at = process.opened_at or 0
         self.events: list[Event] = []
         self.inputs: list[Input] = []
-        self.steps = OpenSteps()
+        self.steps = OpenSteps(process.run)
         self.inbox = Inbox(process.seen)
         self.outbox: Outbox | None = None
         self.not_before = 0
@@ -207,7 +207,7 @@ class Instance:
         """
         if isinstance(self.workflow, QueueWork):
             return task_of(self.process.input).key
-        run = self.steps.first_run(ask.slot, self.process.run)
+        run = self.steps.first_run(ask.slot)
         return f"{id_text(self.process.id)}/{run}/{ask.name}:{ask.place}"
 
     def leave(self, trouble: BaseException | None = None) -> None:

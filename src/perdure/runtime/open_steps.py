@@ -47,9 +47,11 @@ class OpenSteps:
 
     __slots__ = (
         "asked", "attempts", "in_flight", "inherited", "origins", "releasing", "remembers", "reported", "retries",
+        "run",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, run: int) -> None:
+        self.run = run
         self.asked: list[Ask[Any]] = []
         self.releasing: list[Ask[Any]] = []
         self.in_flight: dict[Slot, Running] = {}
@@ -62,11 +64,11 @@ class OpenSteps:
 
     # -- from the asking to the attempt ----------------------------------------------------------------------------
 
-    def ask(self, asks: list[Ask[Any]], run: int) -> None:
-        """A turn of that run has asked for these, or another attempt of them may begin."""
+    def ask(self, asks: list[Ask[Any]]) -> None:
+        """A turn has asked for these, or another attempt of them may begin."""
         if self.origins is not None:
             for ask in asks:
-                self.origins.setdefault(ask.slot, run)
+                self.origins.setdefault(ask.slot, self.run)
         self.asked += asks
 
     def expect(self) -> None:
@@ -166,9 +168,9 @@ class OpenSteps:
 
     # -- over several runs and workers -----------------------------------------------------------------------------
 
-    def first_run(self, slot: Slot, run: int) -> int:
-        """The run in which the code first came to this place; ``run`` is the present one."""
-        return run if self.origins is None else self.origins.get(slot, run)
+    def first_run(self, slot: Slot) -> int:
+        """The run in which the code first came to this place."""
+        return self.run if self.origins is None else self.origins.get(slot, self.run)
 
     def stamp(self, origins: Mapping[Slot, int]) -> None:
         """Note in which runs these were first asked for (rule 21), unless that is known."""

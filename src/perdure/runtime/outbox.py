@@ -305,7 +305,7 @@ def _portion(sizes: Iterable[int]) -> int:
 def _signal(parent: Parent, signal: OutgoingSignal) -> Message:
     """A signal under an id that its place gives it: sent again after a replay, it is known."""
     sender = Sender(who=f"process {id_text(parent.process.id)}", origin="workflow")
-    run = parent.steps.first_run((" tell", signal.place), parent.process.run)
+    run = parent.steps.first_run((" tell", signal.place))
     key = f"{run}/{signal.place}".encode()
     id = blake2b(key, digest_size=16, key=parent.process.id, person=b"tell").digest()
     return Message(id, signal.target, MessageType.SIGNAL, signal.name, signal.payload, signal.key, sender.encode())

@@ -184,7 +184,7 @@ class Scheduler:
         if written and steps.asked:
             steps.expect()
             self._begin_asked(instance)
-        if self.draining and written and not steps.in_flight and not instance.inputs:
+        if written and self.draining and not steps.in_flight and not instance.inputs:
             self.release(instance)
             return
         if loop.renewal is not None and _all_written(instance):
@@ -324,7 +324,7 @@ class Scheduler:
         """See StepListener: at once if nothing is to be written first."""
         if release.passed(instance, self.time.now()):
             return  # the pulse lets go of it
-        instance.steps.ask([ask], instance.process.run)
+        instance.steps.ask([ask])
         self._settle(instance)
 
     def came_late(self, attempt: AttemptRun, value: Any) -> None:

@@ -56,15 +56,13 @@ def run(instance: Instance, now: int) -> None:
 def gather(instance: Instance) -> None:
     """Collect what the code has asked for in a turn, and let go of what it no longer wants."""
     loop = instance.loop
-    if loop.patches is not None:
+    if loop.notes:
         published.note_patches(instance)
-    if loop.publications is not None:
         published.note(instance)
-    if loop.saga is not None:
         compensation.note_owed(instance)
     asks, outputs = loop.take_outputs()
     if asks:
-        instance.steps.ask(asks, instance.process.run)
+        instance.steps.ask(asks)
     if outputs is not None or (instance.outbox is not None and loop.finished):
         _gather_others(instance, outputs or Outputs())
 

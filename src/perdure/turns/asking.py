@@ -58,16 +58,16 @@ class AskingLoop(BareLoop):
     ended, ``cancelled`` that it was by cancellation; ``error`` and ``result`` are how else it ended. ``renewal`` are
     the arguments with which it goes on in a new run, ``late`` the wishes to cancel that came too late. ``runs`` counts
     turns, ``saga`` holds what there is to undo, and ``shape`` checks the result. ``publications`` are what the code
-    shows of itself, ``patches`` which ways it has taken. ``received`` are numbers and names of the letters that the
-    code has taken and the history does not have yet; up to the number ``backlog`` letters may wait in the store. While
-    a history is replayed, ``past`` is the number of the recorded turn, if there is one, and ``fired`` are the places of
-    the recorded timers.
+    shows of itself, ``patches`` which ways it has taken; ``notes`` says that there is any of these three. ``received``
+    are numbers and names of the letters that the code has taken and the history does not have yet; up to the number
+    ``backlog`` letters may wait in the store. While a history is replayed, ``past`` is the number of the recorded turn,
+    if there is one, and ``fired`` are the places of the recorded timers.
     """
 
     __slots__ = (
         "_asks", "_chance", "_outputs", "backlog", "cancelled", "error", "finished", "fired", "late", "mailboxes",
-        "open", "past", "patches", "publications", "received", "renewal", "result", "runs", "saga", "seed", "shape",
-        "state", "stopping",
+        "notes", "open", "past", "patches", "publications", "received", "renewal", "result", "runs", "saga", "seed",
+        "shape", "state", "stopping",
     )  # fmt: skip
 
     def __init__(self, process_id: bytes, seed: bytes, backlog: int = 0) -> None:
@@ -94,6 +94,7 @@ class AskingLoop(BareLoop):
         self.past: int | None = None
         self.patches: Patches | None = None
         self.publications: Publications | None = None
+        self.notes = False
         self._chance: Random | None = None
 
     # -- what whoever runs the turns takes ---------------------------------------------------------------------------

@@ -67,6 +67,7 @@ def patches_of(loop: AskingLoop) -> Patches:
     """The patches of a process in memory."""
     if loop.patches is None:
         loop.patches = Patches()
+        loop.notes = True
     return loop.patches
 
 

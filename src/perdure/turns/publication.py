@@ -123,4 +123,5 @@ def publications_of(loop: AskingLoop) -> Publications:
     """What the code of this process has shown; made when it first does."""
     if loop.publications is None:
         loop.publications = Publications()
+        loop.notes = True
     return loop.publications

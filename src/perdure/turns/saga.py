@@ -266,6 +266,7 @@ def whole_of(loop: AskingLoop) -> Whole:
     """The scope that is the workflow as a whole."""
     if loop.saga is None:
         loop.saga = Whole(loop)
+        loop.notes = True
     return loop.saga
 
 
