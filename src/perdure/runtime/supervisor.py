@@ -100,7 +100,7 @@ class Supervisor:
 
     async def probe(self) -> int:
         """Look for the dead, after a grace: sessions must have had time to come back (rule 12)."""
-        since = getattr(self.ward.store, "standing_since", None)
+        since = self.ward.store.backend.standing_since
         if since is not None and self.ward.time.monotonic() - since < limits.PROBE_GRACE_SECONDS:
             self._looks.free.clear()
             return 0

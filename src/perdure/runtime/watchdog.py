@@ -25,7 +25,7 @@ from perdure.kernel.failure import safe_text
 from perdure.kernel.names import id_text
 from perdure.kernel.worker import Beat, Hang
 from perdure.runtime.steps.async_runner import Relay
-from perdure.store.backend import store_for
+from perdure.store.url import store_for
 from perdure.telemetry import Telemetry
 from perdure.turns.current import turn_running
 

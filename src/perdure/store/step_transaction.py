@@ -6,17 +6,12 @@ that is still in the same hands, and both are committed. Nothing here decides wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Protocol
 
 from msgspec import Struct
 
-from perdure.clock import Machine
-from perdure.errors import PayloadTooLarge
 from perdure.kernel.message import Message
-from perdure.limits import INSIDE_PAYLOAD_BYTES
-from perdure.store.base import Store
 
 
 class PactVerdict(StrEnum):
@@ -41,7 +36,9 @@ class PactAnswer(Struct, frozen=True, gc=False):
 class Pact(Protocol):
     """One transaction. Unless :meth:`keep` answers ``KEPT``, nothing of it is there; :meth:`end` follows always."""
 
-    connection: Any
+    @property
+    def connection(self) -> Any:
+        """What the step writes by."""
 
     async def begin(self, process: bytes, id: bytes, patience: float) -> bool:
         """Open the transaction, unless the result with that ``id`` is there already: then the answer is False.
@@ -65,7 +62,6 @@ class Pact(Protocol):
 class Pacts(Protocol):
     """Makes pacts on one store. With a ``blocking`` one nothing ever waits, and its step runs in a thread."""
 
-    kind: str
     blocking: bool
 
     async def take(self) -> Pact:
@@ -73,44 +69,3 @@ class Pacts(Protocol):
 
     async def close(self) -> None:
         """Let go of every connection."""
-
-
-def pacts_of(store: Store, machine: Machine) -> Pacts | None:
-    """What makes pacts on that store, or None where there can be none: its transactions are nobody else's."""
-    from perdure.store.sealed.store import SealedStore
-
-    if isinstance(store, SealedStore):
-        return pacts_of(store.store, machine)
-    if (own := getattr(store, "pacts", None)) is not None:  # a simulated store is no file
-        made: Pacts = own()
-        return made
-    if store.url.startswith("sqlite:"):
-        from perdure.store.sqlite.step_transaction import SqlitePacts
-
-        return SqlitePacts(store.url, machine) if ":memory:" not in store.url else None
-    if store.url.startswith("postgres"):
-        from perdure.store.postgres.step_transaction import PostgresPacts
-
-        return PostgresPacts(store.url, machine)
-    return None
-
-
-def sealing_of(store: Store) -> Callable[[Message], Message]:
-    """How results are sealed for that store. They stay in the database: no transaction holds an offload."""
-    from perdure.store.sealed.records import Sealing
-    from perdure.store.sealed.store import SealedStore
-
-    if not isinstance(store, SealedStore):
-        return lambda message: message
-    chain = store.seal
-
-    def seal(message: Message) -> Message:
-        size = len(message.payload)
-        if size > INSIDE_PAYLOAD_BYTES:
-            raise PayloadTooLarge(
-                f"the result has {size:,} bytes; that of a step with a transaction stays in the database, and may have "
-                f"{INSIDE_PAYLOAD_BYTES:,}. Let the step store it, and return its name."
-            )
-        return Sealing(chain, None).message(message)
-
-    return seal

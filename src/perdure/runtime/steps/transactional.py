@@ -28,7 +28,7 @@ from perdure.kernel.names import id_text
 from perdure.runtime.steps.attempt_run import LeaseLapsed
 from perdure.runtime.steps.threads import Call
 from perdure.store.base import Store
-from perdure.store.step_transaction import Pact, Pacts, PactVerdict, pacts_of, sealing_of
+from perdure.store.step_transaction import Pact, Pacts, PactVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -61,7 +61,6 @@ class Notary:
         self._machine = machine
         self._scheduler = scheduler
         self._pacts: Pacts | None = None
-        self._seal: Callable[[Message], Message]
         self._waiting: deque[Execution] = deque()
         self._writing: Execution | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -71,13 +70,12 @@ class Notary:
         return self._scheduler.agent
 
     def open(self) -> None:
-        """Import what the store's pacts are made of: not in the middle of a process, where a file may be refused."""
-        self._pacts = pacts_of(self._store, self._machine)
-        self._seal = sealing_of(self._store)
+        """Be ready to run such steps, if the database lends transactions."""
+        self._pacts = self._store.backend.step_transactions()
 
     def begin(self, execution: Execution) -> None:
         """Run an attempt; one that cannot have a transaction here has failed at once."""
-        why = unfit(execution.ask.step, "" if self._pacts is None else self._pacts.kind)
+        why = unfit(execution.ask.step, None if self._pacts is None else self._pacts.blocking)
         if self._pacts is None or why is not None:
             self._agent.loop.call_soon(self._agent.failed, execution, DefinitionError(why))
         elif self._pacts.blocking:
@@ -168,12 +166,11 @@ class Notary:
             value = await value
         result = ask.step.shape.encode_result(value)
         message = pact.result(key, process.id, ask.name, ask.place, ask.digest, result)
-        sealed = self._seal(message)
         if execution.over or not made.seal():
             raise TimeoutError("the step has returned after its attempt was given up")
         execution.task = None  # a COMMIT is never cancelled
         process = activation.process
-        answer = await made.keep(sealed, process.owner or bytes(16), process.token)
+        answer = await made.keep(message, process.owner or bytes(16), process.token)
         return Kept(answer.verdict, replace(message, number=answer.number, at=answer.at))
 
     def _began(self, execution: Execution) -> None:

@@ -28,9 +28,10 @@ from perdure.kernel.stored import Types
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
 from perdure.store.base import Pruned, Record, Search
 from perdure.store.failover import Line, Lineage, SetBehind
-from perdure.store.migrate import ahead, outgrown, steps
+from perdure.store.migrate import ahead, outgrown
 from perdure.store.notifications import Heard, Stop
 from perdure.store.postgres import records as row
+from perdure.store.postgres.backend import PostgresBackend
 from perdure.store.postgres.connection import Link
 from perdure.store.postgres.listen import Presence
 from perdure.store.postgres.records import (
@@ -68,17 +69,12 @@ class PostgresStore:
         self._searches.patience = limits.SEARCH_SECONDS
         self._presence = Presence(self._address, machine, sql)
         self.lineage = Lineage(machine, sql)
+        self.backend = PostgresBackend(url, machine, self.lineage, self._presence)
         self._looking_back = asyncio.Lock()
-        self.schema = len(steps("postgres"))
         self._ahead = 0
         self._beaten = 0
         for link in (self._writes, self._beats, self._reads, self._searches):
             link.met = self.lineage.met
-
-    @property
-    def standing_since(self) -> float | None:
-        """Since when sessions of ours are known to stand (monotonic; infinity: lost); None behind a pooler."""
-        return self._presence.standing_since
 
     async def open(self, *, migrate: bool = True) -> None:
         """Connect; create or migrate the schema under a lock, or raise StoreTooOld if ``migrate`` is false."""

@@ -1,0 +1,151 @@
+"""The backend of a sealed store: what goes into the transactions of callers and steps is sealed, and stays inside.
+
+An offload takes no part in a transaction of the database: a payload that is too large to stay inside is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from perdure import limits
+from perdure.errors import PayloadTooLarge
+from perdure.kernel.commit import Start, StartAnswer, StartVerdict
+from perdure.kernel.message import Message, SendAnswer
+from perdure.store.backend import Backend
+from perdure.store.failover import Lineage
+from perdure.store.in_transaction import Guest
+from perdure.store.sealed import seal
+from perdure.store.sealed.blob import Blobs
+from perdure.store.sealed.records import Sealing
+from perdure.store.sealed.seal import Seal
+from perdure.store.step_transaction import Pact, PactAnswer, Pacts
+
+Record = TypeVar("Record", Start, Message)
+
+
+class SealedBackend:
+    """The backend of the database behind it, with payloads sealed; for promises see ``store/backend.py``."""
+
+    def __init__(self, backend: Backend, chain: Seal, blobs: Blobs | None) -> None:
+        self._backend = backend
+        self._chain = chain
+        self._blobs = blobs
+
+    @property
+    def schema(self) -> int:
+        """See Backend."""
+        return self._backend.schema
+
+    def step_transactions(self) -> SealedPacts | None:
+        """See Backend."""
+        pacts = self._backend.step_transactions()
+        return None if pacts is None else SealedPacts(pacts, self._chain)
+
+    def in_transaction(self, connection: Any) -> SealedGuest:
+        """See Backend."""
+        return SealedGuest(self._backend.in_transaction(connection), self._chain, self._blobs)
+
+    def failover(self) -> Lineage:
+        """See Backend."""
+        return self._backend.failover()
+
+    @property
+    def standing_since(self) -> float | None:
+        """See Backend."""
+        return self._backend.standing_since
+
+    async def make_roles(self) -> list[str]:
+        """See Backend."""
+        return await self._backend.make_roles()
+
+
+class SealedGuest(Struct, frozen=True):
+    """A guest behind a chain of codecs. What would go outside is refused."""
+
+    guest: Guest
+    chain: Seal
+    blobs: Blobs | None
+
+    @property
+    def blocking(self) -> bool:
+        """See Guest."""
+        return self.guest.blocking
+
+    async def start(self, start: Start) -> StartAnswer:
+        """See Guest. A conflict is looked into: the same input may have been sealed with another key then."""
+        answer = await self.guest.start(self._inside(Sealing(self.chain, None).start(start)))
+        if answer.verdict is StartVerdict.CONFLICT:
+            for chain in self.chain.former():
+                other = await self.guest.start(Sealing(chain, None).start(start))
+                if other.verdict is not StartVerdict.CONFLICT:
+                    return other
+        return answer
+
+    async def send(self, message: Message) -> SendAnswer:
+        """See Guest."""
+        return await self.guest.send(self._inside(Sealing(self.chain, None).message(message)))
+
+    def _inside(self, record: Record) -> Record:
+        if self.blobs is not None and (size := seal.weight(record)) > self.blobs.offload.above:
+            raise PayloadTooLarge(
+                f"a payload of {size:,} bytes belongs into the offload, of which a transaction knows nothing. "
+                "Pass a smaller one, or start and signal outside of the transaction."
+            )
+        return record
+
+
+class SealedPacts:
+    """What each method promises stands in ``store/step_transaction.py``."""
+
+    def __init__(self, pacts: Pacts, chain: Seal) -> None:
+        self.blocking = pacts.blocking
+        self._pacts = pacts
+        self._chain = chain
+
+    async def take(self) -> SealedPact:
+        """See Pacts."""
+        return SealedPact(await self._pacts.take(), self._chain)
+
+    async def close(self) -> None:
+        """See Pacts."""
+        await self._pacts.close()
+
+
+class SealedPact(Struct, frozen=True):
+    """A pact whose result is sealed before it is kept."""
+
+    pact: Pact
+    chain: Seal
+
+    @property
+    def connection(self) -> Any:
+        """See Pact."""
+        return self.pact.connection
+
+    async def begin(self, process: bytes, id: bytes, patience: float) -> bool:
+        """See Pact."""
+        return await self.pact.begin(process, id, patience)
+
+    def seal(self) -> bool:
+        """See Pact."""
+        return self.pact.seal()
+
+    def abandon(self) -> bool:
+        """See Pact."""
+        return self.pact.abandon()
+
+    async def keep(self, message: Message, owner: bytes, token: int) -> PactAnswer:
+        """See Pact. Raises PayloadTooLarge: the result stays in the database."""
+        size = len(message.payload)
+        if size > limits.INSIDE_PAYLOAD_BYTES:
+            raise PayloadTooLarge(
+                f"the result has {size:,} bytes; that of a step with a transaction stays in the database, and may have "
+                f"{limits.INSIDE_PAYLOAD_BYTES:,}. Let the step store it, and return its name."
+            )
+        return await self.pact.keep(Sealing(self.chain, None).message(message), owner, token)
+
+    async def end(self) -> None:
+        """See Pact."""
+        await self.pact.end()
