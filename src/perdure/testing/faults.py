@@ -17,7 +17,7 @@ from perdure.store.backend import Backend
 from perdure.store.base import Pruned, Record, Search, Store
 from perdure.store.notifications import Heard, Stop
 
-Answer = TypeVar("Answer")
+AnswerT = TypeVar("AnswerT")
 
 Visit = Callable[[str, Any], Awaitable[None]]
 """Called with the door's name and its argument; may wait, or raise StoreUnavailable."""
@@ -43,8 +43,8 @@ class FaultyStore(Store):
         return self.store.backend
 
     async def _call(
-        self, name: str, door: Callable[..., Awaitable[Answer]], argument: Any, *args: Any, **kwargs: Any
-    ) -> Answer:
+        self, name: str, door: Callable[..., Awaitable[AnswerT]], argument: Any, *args: Any, **kwargs: Any
+    ) -> AnswerT:
         self.calls.append((name, argument))
         await self.before(name, argument)
         answer = await door(argument, *args, **kwargs)

@@ -22,7 +22,7 @@ from perdure.store.sealed.records import Sealing
 from perdure.store.sealed.seal import Seal
 from perdure.store.step_transaction import Pact, PactAnswer, Pacts
 
-Record = TypeVar("Record", Start, Message)
+RecordT = TypeVar("RecordT", Start, Message)
 
 
 class SealedBackend:
@@ -62,32 +62,32 @@ class SealedBackend:
 
 
 class SealedGuest(Struct, frozen=True):
-    """A guest behind a chain of codecs. What would go outside is refused."""
+    """Starts and signals in the caller's transaction, behind a chain of codecs. What would go outside is refused."""
 
-    guest: Guest
+    inside: Guest
     chain: Seal
     blobs: Blobs | None
 
     @property
     def blocking(self) -> bool:
         """See Guest."""
-        return self.guest.blocking
+        return self.inside.blocking
 
     async def start(self, start: Start) -> StartAnswer:
         """See Guest. A conflict is looked into: the same input may have been sealed with another key then."""
-        answer = await self.guest.start(self._inside(Sealing(self.chain, None).start(start)))
+        answer = await self.inside.start(self._kept_inside(Sealing(self.chain, None).start(start)))
         if answer.verdict is StartVerdict.CONFLICT:
             for chain in self.chain.former():
-                other = await self.guest.start(Sealing(chain, None).start(start))
+                other = await self.inside.start(Sealing(chain, None).start(start))
                 if other.verdict is not StartVerdict.CONFLICT:
                     return other
         return answer
 
     async def send(self, message: Message) -> SendAnswer:
         """See Guest."""
-        return await self.guest.send(self._inside(Sealing(self.chain, None).message(message)))
+        return await self.inside.send(self._kept_inside(Sealing(self.chain, None).message(message)))
 
-    def _inside(self, record: Record) -> Record:
+    def _kept_inside(self, record: RecordT) -> RecordT:
         if self.blobs is not None and (size := seal.weight(record)) > self.blobs.offload.above:
             raise PayloadTooLarge(
                 f"a payload of {size:,} bytes belongs into the offload, of which a transaction knows nothing. "
@@ -114,27 +114,27 @@ class SealedPacts:
 
 
 class SealedPact(Struct, frozen=True):
-    """A pact whose result is sealed before it is kept."""
+    """A step's transaction whose result is sealed before it is kept."""
 
-    pact: Pact
+    bare: Pact
     chain: Seal
 
     @property
     def connection(self) -> Any:
         """See Pact."""
-        return self.pact.connection
+        return self.bare.connection
 
     async def begin(self, process: bytes, id: bytes, patience: float) -> bool:
         """See Pact."""
-        return await self.pact.begin(process, id, patience)
+        return await self.bare.begin(process, id, patience)
 
     def seal(self) -> bool:
         """See Pact."""
-        return self.pact.seal()
+        return self.bare.seal()
 
     def abandon(self) -> bool:
         """See Pact."""
-        return self.pact.abandon()
+        return self.bare.abandon()
 
     async def keep(self, message: Message, owner: bytes, token: int) -> PactAnswer:
         """See Pact. Raises PayloadTooLarge: the result stays in the database."""
@@ -144,8 +144,8 @@ class SealedPact(Struct, frozen=True):
                 f"the result has {size:,} bytes; that of a step with a transaction stays in the database, and may have "
                 f"{limits.INSIDE_PAYLOAD_BYTES:,}. Let the step store it, and return its name."
             )
-        return await self.pact.keep(Sealing(self.chain, None).message(message), owner, token)
+        return await self.bare.keep(Sealing(self.chain, None).message(message), owner, token)
 
     async def end(self) -> None:
         """See Pact."""
-        await self.pact.end()
+        await self.bare.end()
