@@ -38,10 +38,10 @@ class SealedBackend:
         """See Backend."""
         return self._backend.schema
 
-    def step_transactions(self) -> SealedPacts | None:
+    def step_transactions(self) -> SealedStepTransactions | None:
         """See Backend."""
         pacts = self._backend.step_transactions()
-        return None if pacts is None else SealedPacts(pacts, self._chain)
+        return None if pacts is None else SealedStepTransactions(pacts, self._chain)
 
     def in_transaction(self, connection: Any) -> SealedGuest:
         """See Backend."""
@@ -70,11 +70,11 @@ class SealedGuest(Struct, frozen=True):
 
     @property
     def blocking(self) -> bool:
-        """See Guest."""
+        """Whether the calls of the connection block."""
         return self.inside.blocking
 
     async def start(self, start: Start) -> StartAnswer:
-        """See Guest. A conflict is looked into: the same input may have been sealed with another key then."""
+        """Store a new process. A conflict is looked into: the same input may have been sealed with another key then."""
         answer = await self.inside.start(self._kept_inside(Sealing(self.chain, None).start(start)))
         if answer.verdict is StartVerdict.CONFLICT:
             for chain in self.chain.former():
@@ -84,7 +84,7 @@ class SealedGuest(Struct, frozen=True):
         return answer
 
     async def send(self, message: Message) -> SendAnswer:
-        """See Guest."""
+        """Put a message into an inbox."""
         return await self.inside.send(self._kept_inside(Sealing(self.chain, None).message(message)))
 
     def _kept_inside(self, record: RecordT) -> RecordT:
@@ -96,7 +96,7 @@ class SealedGuest(Struct, frozen=True):
         return record
 
 
-class SealedPacts:
+class SealedStepTransactions:
     """What each method promises stands in ``store/step_transaction.py``."""
 
     def __init__(self, pacts: Pacts, chain: Seal) -> None:
@@ -104,40 +104,40 @@ class SealedPacts:
         self._pacts = pacts
         self._chain = chain
 
-    async def take(self) -> SealedPact:
-        """See Pacts."""
-        return SealedPact(await self._pacts.take(), self._chain)
+    async def take(self) -> SealedStepTransaction:
+        """Another transaction, as soon as there is a connection for it; raises StoreUnavailable."""
+        return SealedStepTransaction(await self._pacts.take(), self._chain)
 
     async def close(self) -> None:
-        """See Pacts."""
+        """Let go of every connection."""
         await self._pacts.close()
 
 
-class SealedPact(Struct, frozen=True):
-    """A step's transaction whose result is sealed before it is kept."""
+class SealedStepTransaction(Struct, frozen=True):
+    """A step's transaction whose result is sealed before it is kept; for the rest it does what the bare one does."""
 
     bare: Pact
     chain: Seal
 
     @property
     def connection(self) -> Any:
-        """See Pact."""
+        """What the step writes by."""
         return self.bare.connection
 
     async def begin(self, process: bytes, id: bytes, patience: float) -> bool:
-        """See Pact."""
+        """Open the transaction, unless the result is there already."""
         return await self.bare.begin(process, id, patience)
 
     def seal(self) -> bool:
-        """See Pact."""
+        """The step has returned."""
         return self.bare.seal()
 
     def abandon(self) -> bool:
-        """See Pact."""
+        """Roll it back, unless the step has returned."""
         return self.bare.abandon()
 
     async def keep(self, message: Message, owner: bytes, token: int) -> PactAnswer:
-        """See Pact. Raises PayloadTooLarge: the result stays in the database."""
+        """Seal the result, record it and commit; raises PayloadTooLarge: a result stays in the database."""
         size = len(message.payload)
         if size > limits.INSIDE_PAYLOAD_BYTES:
             raise PayloadTooLarge(
@@ -147,5 +147,5 @@ class SealedPact(Struct, frozen=True):
         return await self.bare.keep(Sealing(self.chain, None).message(message), owner, token)
 
     async def end(self) -> None:
-        """See Pact."""
+        """Roll back what is open and give the connection back."""
         await self.bare.end()
