@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from perdure.store.failover import Lineage
-from perdure.store.in_transaction import Guest
-from perdure.store.step_transaction import Pacts
+from perdure.store.in_transaction import StoreInTransaction
+from perdure.store.step_transaction import StepTransactions
 
 
 class Backend(Protocol):
@@ -20,10 +20,10 @@ class Backend(Protocol):
     def schema(self) -> int:
         """The newest schema of the database that this Perdure knows."""
 
-    def step_transactions(self) -> Pacts | None:
+    def step_transactions(self) -> StepTransactions | None:
         """The transactions that are lent to steps, not opened yet; None if the store can share none."""
 
-    def in_transaction(self, connection: Any) -> Guest:
+    def in_transaction(self, connection: Any) -> StoreInTransaction:
         """Start and send inside the transaction of a caller's connection; raises InvalidInput if it cannot be used."""
 
     def failover(self) -> Lineage:

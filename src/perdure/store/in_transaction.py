@@ -1,4 +1,4 @@
-"""A guest: the store's two doors for newcomers, start and send, inside a transaction that belongs to the caller.
+"""The store's two doors for newcomers, start and send, inside a transaction that belongs to the caller.
 
 The caller's connection does it, whichever driver's it is: if his transaction commits, the process or message is there,
 and workers are woken; if it is rolled back, nothing ever happened. Nothing here commits, rolls back or tries again.
@@ -12,7 +12,7 @@ from perdure.kernel.commit import Start, StartAnswer
 from perdure.kernel.message import Message, SendAnswer
 
 
-class Guest(Protocol):
+class StoreInTransaction(Protocol):
     """What a store does on a connection of the caller's. With a blocking connection nothing here ever waits."""
 
     @property

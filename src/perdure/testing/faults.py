@@ -12,10 +12,10 @@ from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
 from perdure.kernel.event import Event
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
-from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
 from perdure.store.backend import Backend
-from perdure.store.base import Pruned, Record, Search, Store
-from perdure.store.notifications import Heard, Stop
+from perdure.store.base import Pruned, RowT, Search, Store
+from perdure.store.notifications import Listener, StopListening
 
 AnswerT = TypeVar("AnswerT")
 
@@ -80,7 +80,7 @@ class FaultyStore(Store):
         """See Store."""
         return await self._call("commit", self.store.commit, commits)
 
-    async def enlist(self, worker: Worker, silence: int) -> Worker:
+    async def enlist(self, worker: WorkerRow, silence: int) -> WorkerRow:
         """See Store."""
         return await self._call("enlist", self.store.enlist, worker, silence)
 
@@ -92,7 +92,7 @@ class FaultyStore(Store):
         """See Store."""
         return await self._call("retire", self.store.retire, worker, beats, died)
 
-    async def workers(self, *, ended: bool = False) -> list[Worker]:
+    async def workers(self, *, ended: bool = False) -> list[WorkerRow]:
         """See Store."""
         await self.before("workers", None)
         return await self.store.workers(ended=ended)
@@ -117,13 +117,13 @@ class FaultyStore(Store):
         """See Store."""
         return await self._call("prune", self.store.prune, finished, keys, limit, behind)
 
-    async def records(self, table: type[Record], changes: Sequence[Record] = ()) -> list[Record]:
+    async def records(self, table: type[RowT], changes: Sequence[RowT] = ()) -> list[RowT]:
         """See Store."""
         return await self._call("records", self.store.records, table, changes)
 
-    def watch(self, heard: Heard) -> Stop:
+    def watch(self, listener: Listener) -> StopListening:
         """See Store."""
-        return self.store.watch(heard)
+        return self.store.watch(listener)
 
 
 async def _pass(name: str, argument: Any) -> None:

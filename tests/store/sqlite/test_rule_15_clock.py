@@ -52,7 +52,7 @@ async def test_what_a_store_writes_that_has_not_heard_of_the_lead_is_no_later_th
     assert await trial.store.now() >= row.changed_at, "time never runs backward, not even over another jump"
 
 
-async def test_a_guest_on_the_callers_connection_keeps_the_time_that_it_writes(
+async def test_a_start_on_the_callers_connection_keeps_the_time_that_it_writes(
     trial: Trial, store: SqliteStore, machine: MovableMachine, file: Path, raw: sqlite3.Connection
 ) -> None:
     await put_back(trial)

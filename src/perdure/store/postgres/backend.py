@@ -7,30 +7,30 @@ from typing import Any
 from perdure.clock import Machine
 from perdure.store.failover import Lineage
 from perdure.store.migrate import steps
-from perdure.store.postgres.in_transaction import PostgresGuest
-from perdure.store.postgres.listen import Presence
+from perdure.store.postgres.in_transaction import PostgresInTransaction
+from perdure.store.postgres.listen import ListenConnection
 from perdure.store.postgres.roles import make_roles
-from perdure.store.postgres.step_transaction import PostgresPacts
+from perdure.store.postgres.step_transaction import PostgresStepTransactions
 from perdure.store.postgres.url import address_of
 
 
 class PostgresBackend:
     """What each method promises stands in ``store/backend.py``."""
 
-    def __init__(self, url: str, machine: Machine, lineage: Lineage, presence: Presence) -> None:
+    def __init__(self, url: str, machine: Machine, lineage: Lineage, presence: ListenConnection) -> None:
         self.schema = len(steps("postgres"))
         self.lineage = lineage
         self._url = url
         self._machine = machine
         self._presence = presence
 
-    def step_transactions(self) -> PostgresPacts:
+    def step_transactions(self) -> PostgresStepTransactions:
         """See Backend."""
-        return PostgresPacts(self._url, self._machine)
+        return PostgresStepTransactions(self._url, self._machine)
 
-    def in_transaction(self, connection: Any) -> PostgresGuest:
+    def in_transaction(self, connection: Any) -> PostgresInTransaction:
         """See Backend."""
-        return PostgresGuest(self._url, connection, self.lineage.place)
+        return PostgresInTransaction(self._url, connection, self.lineage.place)
 
     def failover(self) -> Lineage:
         """See Backend."""

@@ -15,12 +15,12 @@ from perdure.kernel.commit import Start, StartAnswer, StartVerdict
 from perdure.kernel.message import Message, SendAnswer
 from perdure.store.backend import Backend
 from perdure.store.failover import Lineage
-from perdure.store.in_transaction import Guest
+from perdure.store.in_transaction import StoreInTransaction
 from perdure.store.sealed import seal
 from perdure.store.sealed.blob import Blobs
-from perdure.store.sealed.records import Sealing
+from perdure.store.sealed.records import RecordSealer
 from perdure.store.sealed.seal import Seal
-from perdure.store.step_transaction import Pact, PactAnswer, Pacts
+from perdure.store.step_transaction import StepTransaction, StepTransactionAnswer, StepTransactions
 
 RecordT = TypeVar("RecordT", Start, Message)
 
@@ -40,12 +40,12 @@ class SealedBackend:
 
     def step_transactions(self) -> SealedStepTransactions | None:
         """See Backend."""
-        pacts = self._backend.step_transactions()
-        return None if pacts is None else SealedStepTransactions(pacts, self._chain)
+        step_transactions = self._backend.step_transactions()
+        return None if step_transactions is None else SealedStepTransactions(step_transactions, self._chain)
 
-    def in_transaction(self, connection: Any) -> SealedGuest:
+    def in_transaction(self, connection: Any) -> SealedInTransaction:
         """See Backend."""
-        return SealedGuest(self._backend.in_transaction(connection), self._chain, self._blobs)
+        return SealedInTransaction(self._backend.in_transaction(connection), self._chain, self._blobs)
 
     def failover(self) -> Lineage:
         """See Backend."""
@@ -61,10 +61,10 @@ class SealedBackend:
         return await self._backend.make_roles()
 
 
-class SealedGuest(Struct, frozen=True):
+class SealedInTransaction(Struct, frozen=True):
     """Starts and signals in the caller's transaction, behind a chain of codecs. What would go outside is refused."""
 
-    inside: Guest
+    inside: StoreInTransaction
     chain: Seal
     blobs: Blobs | None
 
@@ -75,17 +75,17 @@ class SealedGuest(Struct, frozen=True):
 
     async def start(self, start: Start) -> StartAnswer:
         """Store a new process. A conflict is looked into: the same input may have been sealed with another key then."""
-        answer = await self.inside.start(self._kept_inside(Sealing(self.chain, None).start(start)))
+        answer = await self.inside.start(self._kept_inside(RecordSealer(self.chain, None).start(start)))
         if answer.verdict is StartVerdict.CONFLICT:
             for chain in self.chain.former():
-                other = await self.inside.start(Sealing(chain, None).start(start))
+                other = await self.inside.start(RecordSealer(chain, None).start(start))
                 if other.verdict is not StartVerdict.CONFLICT:
                     return other
         return answer
 
     async def send(self, message: Message) -> SendAnswer:
         """Put a message into an inbox."""
-        return await self.inside.send(self._kept_inside(Sealing(self.chain, None).message(message)))
+        return await self.inside.send(self._kept_inside(RecordSealer(self.chain, None).message(message)))
 
     def _kept_inside(self, record: RecordT) -> RecordT:
         if self.blobs is not None and (size := seal.weight(record)) > self.blobs.offload.above:
@@ -99,24 +99,24 @@ class SealedGuest(Struct, frozen=True):
 class SealedStepTransactions:
     """What each method promises stands in ``store/step_transaction.py``."""
 
-    def __init__(self, pacts: Pacts, chain: Seal) -> None:
-        self.blocking = pacts.blocking
-        self._pacts = pacts
+    def __init__(self, step_transactions: StepTransactions, chain: Seal) -> None:
+        self.blocking = step_transactions.blocking
+        self._step_transactions = step_transactions
         self._chain = chain
 
     async def take(self) -> SealedStepTransaction:
         """Another transaction, as soon as there is a connection for it; raises StoreUnavailable."""
-        return SealedStepTransaction(await self._pacts.take(), self._chain)
+        return SealedStepTransaction(await self._step_transactions.take(), self._chain)
 
     async def close(self) -> None:
         """Let go of every connection."""
-        await self._pacts.close()
+        await self._step_transactions.close()
 
 
 class SealedStepTransaction(Struct, frozen=True):
     """A step's transaction whose result is sealed before it is kept; for the rest it does what the bare one does."""
 
-    bare: Pact
+    bare: StepTransaction
     chain: Seal
 
     @property
@@ -136,7 +136,7 @@ class SealedStepTransaction(Struct, frozen=True):
         """Roll it back, unless the step has returned."""
         return self.bare.abandon()
 
-    async def keep(self, message: Message, owner: bytes, token: int) -> PactAnswer:
+    async def keep(self, message: Message, owner: bytes, token: int) -> StepTransactionAnswer:
         """Seal the result, record it and commit; raises PayloadTooLarge: a result stays in the database."""
         size = len(message.payload)
         if size > limits.INSIDE_PAYLOAD_BYTES:
@@ -144,7 +144,7 @@ class SealedStepTransaction(Struct, frozen=True):
                 f"the result has {size:,} bytes; that of a step with a transaction stays in the database, and may have "
                 f"{limits.INSIDE_PAYLOAD_BYTES:,}. Let the step store it, and return its name."
             )
-        return await self.bare.keep(Sealing(self.chain, None).message(message), owner, token)
+        return await self.bare.keep(RecordSealer(self.chain, None).message(message), owner, token)
 
     async def end(self) -> None:
         """Roll back what is open and give the connection back."""

@@ -8,10 +8,10 @@ from perdure.clock import Machine
 from perdure.errors import InvalidUrl
 from perdure.store.failover import Lineage
 from perdure.store.sqlite.file import read_url
-from perdure.store.sqlite.in_transaction import SqliteGuest
+from perdure.store.sqlite.in_transaction import SqliteInTransaction
 from perdure.store.sqlite.schema import migrations
-from perdure.store.sqlite.step_transaction import SqlitePacts
-from perdure.store.step_transaction import Pacts
+from perdure.store.sqlite.step_transaction import SqliteStepTransactions
+from perdure.store.step_transaction import StepTransactions
 
 
 class SqliteBackend:
@@ -23,13 +23,13 @@ class SqliteBackend:
         self._url = url
         self._machine = machine
 
-    def step_transactions(self) -> Pacts | None:
+    def step_transactions(self) -> StepTransactions | None:
         """See Backend. A database in memory has one connection, which is the store's."""
-        return None if read_url(self._url).path is None else SqlitePacts(self._url, self._machine)
+        return None if read_url(self._url).path is None else SqliteStepTransactions(self._url, self._machine)
 
-    def in_transaction(self, connection: Any) -> SqliteGuest:
+    def in_transaction(self, connection: Any) -> SqliteInTransaction:
         """See Backend."""
-        return SqliteGuest(self._url, connection, self._machine)
+        return SqliteInTransaction(self._url, connection, self._machine)
 
     def failover(self) -> Lineage:
         """See Backend."""
