@@ -128,9 +128,9 @@ class SealedStepTransaction(Struct, frozen=True):
         """Open the transaction, unless the result is there already."""
         return await self.bare.begin(process, id, patience)
 
-    def seal(self) -> bool:
+    def mark_returned(self) -> bool:
         """The step has returned."""
-        return self.bare.seal()
+        return self.bare.mark_returned()
 
     def abandon(self) -> bool:
         """Roll it back, unless the step has returned."""
