@@ -5,8 +5,8 @@ Three doors change processes: :meth:`Store.send` (with :meth:`Store.start`), :me
 after :class:`~perdure.errors.StoreUnavailable`: it is applied at most once and answered as the first time.
 
 The stores decide nothing: what a commit writes was computed by the kernel. They compare fences under the row's lock,
-give numbers and times, and keep the laws as constraints. What a database offers beside its rows,
-its :class:`~perdure.store.backend.Backend` says.
+give numbers and times, and keep the laws as constraints. The backend of a store
+(:class:`~perdure.store.backend.Backend`) tells what its database offers beside the rows.
 """
 
 from __future__ import annotations
