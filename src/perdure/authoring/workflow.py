@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 from perdure.authoring.child import Child
 from perdure.authoring.definitions import name_of, plain_function, seconds
+from perdure.authoring.review import review
 from perdure.authoring.start import Startable
 from perdure.clock import Duration
 from perdure.errors import DefinitionError, InvalidKey
@@ -82,8 +83,9 @@ class Workflow(Startable[P, R]):
         return Failure.of(error)
 
     def check(self) -> None:
-        """Raise DefinitionError if its code, as far as it is defined by now, reads the clock."""
+        """Look at its code, as far as it is defined by now; raises DefinitionError if it reads the clock."""
         static_check.check(self.function, f"{self}")
+        review(self.function)
 
 
 @overload

@@ -34,6 +34,7 @@ from perdure.errors import (
     UnknownKind,
 )
 from perdure.futures import asked
+from perdure.kernel.advice import advice
 from perdure.kernel.commit import CREATED, Commit, Start, StartAnswer, StartVerdict
 from perdure.kernel.event import Event
 from perdure.kernel.failure import Failure
@@ -260,8 +261,11 @@ class Client(Calls):
         text = f"{ended.kind} {ended.key or id_text(id)} {ended.status}: {failure.type}: {failure.message}"
         if failure.undone and not failure.owed:
             text = f"{text.rstrip('.')}; compensated: {', '.join(failure.undone)}"
+        text = text.rstrip(": ")
+        if error is ProcessBroken:
+            text = f"{text}; {advice(ended.status, failure.type, id_text(id))}"
         raise error(
-            text.rstrip(": "), type=failure.type, detail=failure.message, undone=failure.undone, owed=failure.owed
+            text, type=failure.type, detail=failure.message, undone=failure.undone, owed=failure.owed
         )
 
     async def status(self, process: Reference) -> ProcessView:

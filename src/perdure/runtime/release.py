@@ -36,6 +36,7 @@ from perdure.errors import (
 )
 from perdure.futures import asked
 from perdure.kernel import quarantine, transition
+from perdure.kernel.advice import advice
 from perdure.kernel.claim import Claimed
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.event import Event
@@ -43,6 +44,7 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.integrity import lost, strange
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
+from perdure.kernel.process import Status
 from perdure.kernel.run import opening_of
 from perdure.kernel.stored import first_trouble
 from perdure.kernel.transition import Sender
@@ -80,7 +82,8 @@ def _parked(scheduler: Scheduler, commit: Commit, error: BaseException, answer: 
     """Hear what became of it. Where it was refused somebody else has the process, and nothing is to be said."""
     process = commit.after
     if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
-        log.error("process %s is broken and waits for a person: %s", id_text(process.id), error)
+        what = advice(Status.BROKEN, type(error).__name__, id_text(process.id))
+        log.error("process %s is broken and waits for a person: %s; %s", id_text(process.id), error, what)
         scheduler.telemetry.counters["broken"] += 1
         scheduler.ended(commit.after, scheduler.committer.sent)
     elif isinstance(answer, BadRecord) and commit.events:

@@ -164,7 +164,7 @@ def bounded(activation: Activation, outcome: Outcome) -> Outcome:
         return outcome
     bound = activation.resumed + family + limits.HISTORY_HOLD_EVENTS
     if activation.number >= bound:
-        text = f"the history has {activation.number} events; have it continue as new, or go on with `perdure retry`"
+        text = f"the history has {activation.number} events"
         failure = Failure(type="HistoryTooLong", message=text)
         return replace(outcome, status=Status.HELD, busy=False, wake_at=None, error=failure.encode())
     if not activation.warned:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from perdure.errors import WorkflowMisuse
 from perdure.limits import PAYLOAD_DEPTH
@@ -12,6 +12,7 @@ from perdure.limits import PAYLOAD_DEPTH
 if TYPE_CHECKING:
     from perdure.authoring.step import Step
     from perdure.authoring.undo import Undo
+    from perdure.kernel.declared_error import Declared
     from perdure.kernel.failure import Failure
     from perdure.kernel.message import MessageType
     from perdure.kernel.payload import CallShape
@@ -27,15 +28,18 @@ OnParentEnd: TypeAlias = Literal["cancel", "terminate", "abandon"]
 """What becomes of a child that still runs when its parent ends: it is asked to end, is ended, or goes its own way."""
 
 
+@runtime_checkable
 class Asked(Protocol):
     """What code may ask for: a step, to be run here or in a queue, or a child.
 
     ``away`` says that a process of its own does it, ``lasting`` that it is asked to end and awaited, not just dropped.
+    ``raises`` are the error classes that it declares.
     """
 
     name: str
     shape: CallShape
     undo: Undo | None
+    raises: Declared
     on_parent_end: OnParentEnd
 
     @property

@@ -18,7 +18,7 @@ from perdure.clock import SECOND, Machine, microseconds
 from perdure.errors import StepCrashed
 from perdure.exhaustion import exhausted_in_step
 from perdure.kernel.event import EventType
-from perdure.kernel.failure import Failure, answered
+from perdure.kernel.failure import answered
 from perdure.kernel.process import Process
 from perdure.kernel.retry import FailedAttempt
 from perdure.runtime.compensation import Lingering
@@ -191,7 +191,7 @@ class Agent:
         if not isinstance(error, Failed) and self._put_off(execution, error):
             return
         self.telemetry.counters["step_failures"] += 1
-        failure = error.failure if isinstance(error, Failed) else Failure.of(error, execution.number)
+        failure = error.failure if isinstance(error, Failed) else ask.step.failure(error, execution.number)
         retry_at = self._retry_at(execution, error)
         if retry_at is None:
             self.answered(activation, EventType.STEP_FAILED, ask, failure.encode())
