@@ -47,7 +47,7 @@ async def test_a_worker_killed_at_a_commit_point_loses_nothing(scene: Scene, doo
 
 @pytest.mark.parametrize("side", ["before", "after"])
 async def test_a_worker_killed_at_its_claim_loses_nothing(scene: Scene, side: str) -> None:
-    async with Engine(scene.url) as client:
+    async with Engine(scene.url, migrate=True) as client:
         handle = await client.start(three_steps)
         child = await scene.victim(doom={"door": "claim", "call": 1, "side": side, "signal": KILL})
         assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
@@ -77,7 +77,7 @@ async def test_a_worker_stopped_past_its_lease_hears_that_its_late_answer_is_ref
 async def test_two_supervisors_count_each_death_once(scene: Scene) -> None:
     child = await scene.victim(pace={"in_flight": 100})
     await said(child, "ready")
-    async with Engine(scene.url) as client:
+    async with Engine(scene.url, migrate=True) as client:
         handles = await client.start_many(held, [(n,) for n in range(40)])
         async with asyncio.timeout(LIMIT):
             while len(scene.effects()) < 40:
@@ -104,7 +104,7 @@ async def test_two_supervisors_count_each_death_once(scene: Scene) -> None:
 
 
 async def test_poison_among_healthy_processes_is_parked_after_few_deaths(scene: Scene) -> None:
-    async with Engine(scene.url) as client:
+    async with Engine(scene.url, migrate=True) as client:
         handle = await client.start(poison)
         healthy = await client.start_many(five_pauses, [(n,) for n in range(30)])
         deaths = 0

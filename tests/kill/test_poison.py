@@ -22,7 +22,7 @@ async def _lapsed(client: Engine, id: str) -> None:
 
 async def test_rule_13_a_death_counts_although_the_next_worker_comes_only_after_the_lease(scene: Scene) -> None:
     """One worker that is started again late each time: nobody saw it die, and its lease is claimed at once."""
-    async with Engine(scene.url) as client:
+    async with Engine(scene.url, migrate=True) as client:
         handle = await client.start(poison)
         for _ in range(MOST_TRIES):
             child = await scene.victim(pace=SHORT)

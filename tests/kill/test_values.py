@@ -25,7 +25,7 @@ async def test_a_worker_killed_around_the_commit_of_a_published_value_leaves_eac
     doom = {"door": door, "call": call, "side": side, "signal": KILL}
     child = await scene.victim(start="herald", key="k", modules=["tests.kill.herald"], doom=doom)
     assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
-    async with Engine(scene.url) as reader, Engine(scene.url, work=True, workflows=HOSTED) as survivor:
+    async with Engine(scene.url, migrate=True) as reader, Engine(scene.url, work=True, workflows=HOSTED) as survivor:
         handle = await survivor.handle(herald, "k")
         async with asyncio.timeout(LIMIT):
             followed = [value async for value in reader.values(handle.id, "stage", int)]

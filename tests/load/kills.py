@@ -30,7 +30,7 @@ async def next_commits(url: str, folder: Path, kills: int, processes: int) -> tu
     """After each kill, of each process held: seconds until it is freed, and until its next result is written."""
     freed: list[float] = []
     waited: list[float] = []
-    async with crew_on(url, folder) as crew, Engine(url) as client:
+    async with crew_on(url, folder) as crew, Engine(url, migrate=True) as client:
         await crew.ready(WORKERS)
         for _ in range(kills):
             await asyncio.sleep(SETTLED_SECONDS)

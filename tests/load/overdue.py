@@ -48,7 +48,7 @@ async def waiting(engine: Engine, crew: Crew, processes: int, moment: float) -> 
 async def overdue(url: str, folder: Path, processes: int, lead: float) -> Verdict:
     """Wait for the moment, ``lead`` seconds away, with workers that sleep; then look at what they do."""
     verdict = Verdict(f"{processes:,} due at one instant")
-    async with crew_on(url, folder) as crew, Engine(url) as client:
+    async with crew_on(url, folder) as crew, Engine(url, migrate=True) as client:
         await crew.ready(WORKERS)
         moment = await client.store.now() / SECOND + lead
         await waiting(client, crew, processes, moment)
@@ -85,7 +85,7 @@ async def _all_ended(client: Engine, crew: Crew, processes: int) -> None:
 
 async def counted(url: str, folder: Path, processes: int) -> Counter[str]:
     """The short form, without a clock: they become due while nobody works, then one worker comes."""
-    async with crew_on(url, folder) as crew, Engine(url) as client:
+    async with crew_on(url, folder) as crew, Engine(url, migrate=True) as client:
         await client.start_many(late, [(0.0,)] * processes)  # a moment long past, and nobody has looked yet
         [worker] = await crew.ready()
         new = await client.start_many(late, [(0.0,)] * 10)

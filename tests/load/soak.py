@@ -167,7 +167,7 @@ async def kills_under_load(url: str, folder: Path, kills: int) -> str:
 async def _soaked(
     url: str, folder: Path, pause: Pause | None, enough: Callable[[Soak], Awaitable[object]], workers: int, at_once: int
 ) -> Soak:
-    async with crew_on(url, folder) as crew, Engine(url) as client:
+    async with crew_on(url, folder) as crew, Engine(url, migrate=True) as client:
         await crew.ready(workers, pace=PACE)
         made = Soak(client, crew)
         lanes = [asyncio.create_task(made.lane()) for _ in range(at_once)]

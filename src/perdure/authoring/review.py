@@ -11,14 +11,14 @@ import builtins
 import inspect
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
 from perdure.errors import InvalidInput, PerdureError, ProcessFailed, StepTimeout
 from perdure.turns.ask import Asked
-from perdure.turns.sandbox.mentions import cells_of, functions, is_users, mentions
+from perdure.turns.sandbox.mentions import cells_of, is_users, mentions
 
 Found: TypeAlias = Iterator[tuple[int, str]]
 """Lines, and what is to be told of each."""
@@ -34,10 +34,10 @@ _PLAIN = (
 _told: set[tuple[str, int, str]] = set()
 
 
-def review(function: FunctionType) -> None:
-    """Warn of what is most likely a mistake in the function, and in the user's own functions that it names."""
-    for one in functions(function):
-        tree = _tree(one)
+def review(functions: Iterable[FunctionType]) -> None:
+    """Warn of what is most likely a mistake in the functions of a workflow."""
+    for one in functions:
+        tree = _tree(one.__code__)
         if tree is None:
             continue
         file, before = one.__code__.co_filename, one.__code__.co_firstlineno - 1
@@ -48,10 +48,10 @@ def review(function: FunctionType) -> None:
 
 
 @lru_cache(maxsize=256)
-def _tree(function: FunctionType) -> ast.AST | None:
-    """The function's source, if it can be had."""
+def _tree(code: CodeType) -> ast.AST | None:
+    """The source of the code, if it can be had."""
     try:
-        return ast.parse(textwrap.dedent(inspect.getsource(function)))
+        return ast.parse(textwrap.dedent(inspect.getsource(code)))
     except (OSError, TypeError, SyntaxError):
         return None
 
@@ -96,8 +96,8 @@ def _mistakes(names: _Names, tree: ast.AST) -> Found:
 
 def _unawaited(names: _Names, node: ast.Expr | ast.Assign, read: set[str]) -> Found:
     asked = names.asked(node.value)
-    if asked is None or (_is_child(asked) and not _is_bare(node.value)):
-        return  # what becomes of such a child may have been said by its options
+    if asked is None or _is_child(asked):  # what becomes of a child at its parent's end is said by its options
+        return
     if isinstance(node, ast.Assign):
         target = node.targets[0]
         if not isinstance(target, ast.Name) or target.id in read or target.id.startswith("_"):
@@ -111,10 +111,6 @@ def _unawaited(names: _Names, node: ast.Expr | ast.Assign, read: set[str]) -> Fo
 
 def _is_child(asked: Asked) -> bool:
     return asked.noun == "child"
-
-
-def _is_bare(call: ast.expr) -> bool:
-    return not (isinstance(call, ast.Call) and isinstance(call.func, ast.Call))
 
 
 # -- an except that no step reaches ------------------------------------------------------------------------------------
@@ -183,8 +179,8 @@ def _advice(kind: type[Exception], asks: Sequence[Asked]) -> str:
     steps = list(dict.fromkeys(asked.name for asked in asks if not _is_child(asked)))
     if not steps:
         return (
-            f"`except {name}` is never reached: the error of a child arrives as ProcessFailed, whose `type` is the name "
-            "of its class. Catch that."
+            f"`except {name}` is never reached: the error of a child arrives as ProcessFailed, whose `type` names its "
+            "class. Catch that."
         )
     return (
         f"`except {name}` is never reached: the error of a step arrives as StepError. Declare the class where "

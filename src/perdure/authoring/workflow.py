@@ -84,8 +84,7 @@ class Workflow(Startable[P, R]):
 
     def check(self) -> None:
         """Look at its code, as far as it is defined by now; raises DefinitionError if it reads the clock."""
-        static_check.check(self.function, f"{self}")
-        review(self.function)
+        review(static_check.check(self.function, f"{self}"))
 
 
 @overload

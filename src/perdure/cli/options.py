@@ -20,13 +20,13 @@ from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.process import Process
 from perdure.store.base import Search
 
-DEFAULT_URL = "sqlite:///perdure.db"
+DEFAULT_URL = settings.DEFAULT_URL
 
 Url = Annotated[
     str,
     Parameter(
         name="--url",
-        env_var="PERDURE_URL",
+        env_var=settings.URL,
         help="The database: sqlite:///file.db or postgresql://user@host/database.",
     ),
 ]
@@ -97,7 +97,7 @@ def _must_exist(url: str) -> None:
     if path is not None and not path.exists():
         raise StoreError(
             f"there is no database {path.resolve()}. Name yours with --url or PERDURE_URL; "
-            "`perdure worker MODULE` makes a new one."
+            "`perdure worker MODULE` makes a new one, and so does `perdure migrate`."
         )
 
 

@@ -15,6 +15,7 @@ from perdure import limits
 from perdure.cli import output
 from perdure.cli.options import DEFAULT_URL, Json, Url, connected
 from perdure.cli.pool import Crew
+from perdure.cli.version import version
 from perdure.cli.worker_process import Terms, command, environment, speak
 from perdure.errors import InvalidInput
 from perdure.store.backend import roles_of
@@ -68,7 +69,9 @@ def worker(
     if workers < 1:
         raise InvalidInput(f"--workers {workers} would do nothing; give 1 or more")
     served = None if queues is None else dict(map(_queue, queues))
-    terms = Terms(modules, lease, beat, in_flight, stop, cells, migrate, json, workflows, served, labels or [])
+    terms = Terms(
+        modules, lease, beat, in_flight, stop, cells, migrate, json, workflows, served, labels or [], version()
+    )  # fmt: skip
     terms.pace  # noqa: B018 (refuses nonsense here, before any worker is started)
     if workers == 1:
         words = command(terms)

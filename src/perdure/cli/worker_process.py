@@ -35,7 +35,7 @@ log = logging.getLogger("perdure")
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What a worker is told: the modules it hosts, its pace in seconds, and how it speaks."""
+    """What a worker is told: the modules it hosts, its pace in seconds, how it speaks, and the version that it is."""
 
     modules: list[str]
     lease: float = limits.LEASE_SECONDS
@@ -48,6 +48,7 @@ class Terms(msgspec.Struct, frozen=True):
     workflows: bool = True
     queues: dict[str, int | None] | None = None
     labels: list[str] = []
+    version: str = ""
 
     @property
     def patience(self) -> float:
@@ -112,7 +113,7 @@ async def _work(terms: Terms, url: str, registry: Registry, lifeline: int | None
         fuse = Fuse(terms.patience)
         watchdog.sign, watchdog.sign_off = fuse.put_off, fuse.take_away
     watchdog.sign()
-    _tell_start(engine, terms)
+    _tell_start(engine, terms, url)
     worn_out = await _until_stopped(engine, stopping)
     closing = asyncio.create_task(engine.close())
     hurrying = asyncio.create_task(stopping.at_once.wait())
@@ -155,13 +156,27 @@ async def _opened(terms: Terms, url: str, registry: Registry, stopping: Stopping
     return None
 
 
-def _tell_start(engine: Engine, terms: Terms) -> None:
+def _tell_start(engine: Engine, terms: Terms, url: str) -> None:
     assert engine.worker is not None
     kinds = sorted(engine.registry.kinds)
-    worker = id_text(engine.worker.incarnation.id)
-    log.info("worker %d hosts %s", os.getpid(), ", ".join(kinds))
+    queues = sorted(work.queue for work in engine.registry.queues.values())
+    hosts = ", ".join(kinds) or "no workflow"
+    serves = f", serves queue {', '.join(queues)}" if queues else ""
+    database = without_password(url)
+    log.info("worker %d hosts %s%s; database %s; Perdure %s", os.getpid(), hosts, serves, database, terms.version)
     if terms.json:
-        show_line({"event": "started", "pid": os.getpid(), "worker": worker, "kinds": kinds})
+        worker = id_text(engine.worker.incarnation.id)
+        told = {"kinds": kinds, "queues": queues, "database": database, "version": terms.version}
+        show_line({"event": "started", "pid": os.getpid(), "worker": worker, **told})
+
+
+def without_password(url: str) -> str:
+    """The URL of the database, without its user, password and options; a file with its whole path."""
+    scheme, _, rest = url.partition("://")
+    place = rest.rpartition("@")[2].partition("?")[0]
+    if scheme == "sqlite" and place.startswith("/"):
+        place = f"/{os.path.abspath(place[1:])}"
+    return f"{scheme}://{place}"
 
 
 def _tell_end(engine: Engine, terms: Terms) -> None:

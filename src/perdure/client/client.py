@@ -264,9 +264,7 @@ class Client(Calls):
         text = text.rstrip(": ")
         if error is ProcessBroken:
             text = f"{text}; {advice(ended.status, failure.type, id_text(id))}"
-        raise error(
-            text, type=failure.type, detail=failure.message, undone=failure.undone, owed=failure.owed
-        )
+        raise error(text, type=failure.type, detail=failure.message, undone=failure.undone, owed=failure.owed)
 
     async def status(self, process: Reference) -> ProcessView:
         """One process as it is now, for people."""

@@ -8,7 +8,6 @@ code of the declared class makes the instance: its ``__init__`` may need what no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -21,6 +20,7 @@ Declared: TypeAlias = Mapping[str, type[Exception]]
 NOTHING: Declared = MappingProxyType({})
 """What is declared by a step that names no class."""
 
+_rebuilt: dict[tuple[type[StepError], type[Exception]], type[StepError]] = {}
 _UNFIT = (BaseExceptionGroup, StopIteration, StopAsyncIteration)
 
 
@@ -39,12 +39,16 @@ def name_among(error: BaseException, classes: Declared) -> str:
     return next((one.__name__ for one in type(error).__mro__ if classes.get(one.__name__) is one), "")
 
 
-@cache
 def rebuilt(base: type[StepError], own: type[Exception]) -> type[StepError]:
     """The class of what the workflow gets: a StepError and the step's own class; raises TypeError if there is none."""
     if issubclass(base, own):
         return base
-    name = own.__name__
+    if (base, own) not in _rebuilt:
+        _rebuilt[base, own] = _both(base, own)
+    return _rebuilt[base, own]
+
+
+def _both(base: type[StepError], own: type[Exception]) -> type[StepError]:
     around = {
         "__module__": own.__module__,
         "__qualname__": own.__qualname__,
@@ -53,7 +57,7 @@ def rebuilt(base: type[StepError], own: type[Exception]) -> type[StepError]:
         "__getattr__": _unrecorded,
         **{method: getattr(Exception, method) for method in ("__eq__", "__hash__", "__repr__", "__setattr__")},
     }
-    made: type[StepError] = type(name, (base, own), around)
+    made: type[StepError] = type(own.__name__, (base, own), around)
     return made
 
 

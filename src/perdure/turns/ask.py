@@ -33,13 +33,11 @@ class Asked(Protocol):
     """What code may ask for: a step, to be run here or in a queue, or a child.
 
     ``away`` says that a process of its own does it, ``lasting`` that it is asked to end and awaited, not just dropped.
-    ``raises`` are the error classes that it declares.
     """
 
     name: str
     shape: CallShape
     undo: Undo | None
-    raises: Declared
     on_parent_end: OnParentEnd
 
     @property
@@ -53,6 +51,10 @@ class Asked(Protocol):
     @property
     def lasting(self) -> bool:
         """Whether it is asked to end and awaited."""
+
+    @property
+    def raises(self) -> Declared:
+        """The error classes that it declares."""
 
     def process(self, id: bytes, ask: Ask[Any], parent: Process, key: str, now: int) -> Process:
         """The row of that process."""

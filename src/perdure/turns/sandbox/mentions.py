@@ -32,12 +32,6 @@ def mentions(function: FunctionType) -> Iterator[tuple[CodeType, Any, str, Any]]
         waiting += [(inner, names, {}) for inner in code.co_consts if isinstance(inner, CodeType)]
 
 
-def functions(function: FunctionType) -> Iterator[FunctionType]:
-    """The function, and each of the user's own functions that it names, or that one of those names."""
-    named = (value for _, _, _, value in mentions(function) if isinstance(value, FunctionType) and is_users(value))
-    yield from {one.__code__: one for one in (function, *named)}.values()
-
-
 def _parts(function: FunctionType) -> tuple[CodeType, Mapping[str, Any], Mapping[str, Any]]:
     return function.__code__, function.__globals__, cells_of(function)
 
