@@ -1,6 +1,6 @@
 """A review: what is most likely a mistake in workflow code, told by a warning with file and line when it is defined.
 
-Two mistakes are looked for. A step that is called and not awaited runs beside the workflow, and its error is lost. An
+Two such mistakes are looked for. A step that is called and not awaited runs beside the workflow, and its error is lost. An
 ``except`` that names the error of a step is never reached, unless the step declares that class.
 """
 
@@ -16,6 +16,7 @@ from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
+from perdure.authoring import clock_fields
 from perdure.errors import InvalidInput, PerdureError, ProcessFailed, StepTimeout
 from perdure.turns.ask import Asked
 from perdure.turns.sandbox.mentions import cells_of, is_users, mentions
@@ -35,13 +36,19 @@ _told: set[tuple[str, int, str]] = set()
 
 
 def review(functions: Iterable[FunctionType]) -> None:
-    """Warn of what is most likely a mistake in the functions of a workflow."""
+    """Warn of what is most likely a mistake in the functions of a workflow.
+
+    Raises DefinitionError for a call that leaves a field to the clock.
+    """
     for one in functions:
         tree = _tree(one.__code__)
         if tree is None:
             continue
         file, before = one.__code__.co_filename, one.__code__.co_firstlineno - 1
-        for line, text in _mistakes(_Names(one), tree):
+        names = _Names(one)
+        for kind, call in _made(names, tree):
+            clock_fields.refuse(kind, call, f"{file}:{before + call.lineno}")
+        for line, text in _mistakes(names, tree):
             if (file, before + line, text) not in _told:
                 _told.add((file, before + line, text))
                 warnings.warn_explicit(text, RuntimeWarning, file, before + line, one.__module__)
@@ -80,6 +87,13 @@ class _Names:
         """The step or the child that the expression asks for, if it is such a call."""
         value = self.value(node.func) if isinstance(node, ast.Call) else None
         return value if isinstance(value, Asked) and not isinstance(value, type) else None
+
+
+def _made(names: _Names, tree: ast.AST) -> Iterator[tuple[type, ast.Call]]:
+    """The classes of which the code makes objects, each with that call."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(kind := names.value(node.func), type):
+            yield kind, node
 
 
 def _mistakes(names: _Names, tree: ast.AST) -> Found:

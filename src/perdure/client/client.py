@@ -263,7 +263,7 @@ class Client(Calls):
             text = f"{text.rstrip('.')}; compensated: {', '.join(failure.undone)}"
         text = text.rstrip(": ")
         if error is ProcessBroken:
-            text = f"{text}; {advice(ended.status, failure.type, id_text(id))}"
+            text = f"{text.rstrip('.')}; {advice(ended.status, failure.type, id_text(id))}"
         raise error(text, type=failure.type, detail=failure.message, undone=failure.undone, owed=failure.owed)
 
     async def status(self, process: Reference) -> ProcessView:

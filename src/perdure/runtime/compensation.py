@@ -110,7 +110,7 @@ def broken(activation: Activation) -> Outcome | None:
         f"{spent.name!r} could not undo {spent.owed.step}, tried {times}: "
         f"{failure.type}: {safe_text(failure.message, _PART_BYTES)}. "
         f"It was undoing because {cause}. "
-        f"Undone: {', '.join(undone) or 'nothing'}. Left: {', '.join(left)}"
+        f"Undone: {', '.join(undone) or 'nothing'}. Left: {', '.join(left)}."
     )
     message = safe_text(text, limits.ERROR_TEXT_BYTES)
     error = replace(failure, type="UndoFailed", message=message, undone=undone, owed=left)
