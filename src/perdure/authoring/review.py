@@ -1,7 +1,7 @@
 """A review: what is most likely a mistake in workflow code, told by a warning with file and line when it is defined.
 
-Two such mistakes are looked for. A step that is called and not awaited runs beside the workflow, and its error is lost. An
-``except`` that names the error of a step is never reached, unless the step declares that class.
+Two such mistakes are looked for. A step that is called and not awaited runs beside the workflow, and its error is lost.
+An ``except`` that names the error of a step is never reached, unless the step declares that class.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 from msgspec.structs import replace
 
 from perdure import limits
-from perdure.authoring.registry import Registry
+from perdure.authoring.registry import Registry, several
 from perdure.authoring.start import NO_OPTIONS, NamedWorkflow, Startable, StartOptions
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
@@ -96,10 +96,7 @@ class Client(Calls):
         What follows the workflow are the workflow's own arguments; a key, a deadline, attributes and a first signal are
         options of the workflow: ``engine.start(order.options(key="A-17"), 1299)``, see :meth:`Startable.options`.
         """
-        try:
-            flow, options = self.registry.startable(workflow)
-        except UnknownKind as unknown:
-            flow, options = await self._elsewhere(str(workflow), unknown), NO_OPTIONS
+        flow, options = await self._startable(workflow)
         process = self._fresh(flow, args, kwargs, options)
         message = self._first_message(process, options)
         if process.deadline is not None:
@@ -110,19 +107,32 @@ class Client(Calls):
             handle.sent = SendVerdict.DELIVERED if handle.created else await self._forward(message, handle)
         return handle
 
-    async def _elsewhere(self, kind: str, unknown: UnknownKind) -> NamedWorkflow:
-        """What a living worker hosts under a name that is not known here; raises that error if none does."""
+    async def _startable(
+        self, workflow: Startable[Any, Any] | str
+    ) -> tuple[Workflow[Any, Any] | NamedWorkflow, StartOptions]:
+        """What is to be started, and its options; what is not known here is what living workers host by that name."""
+        try:
+            flow, options = self.registry.startable(workflow)
+        except UnknownKind:
+            if not isinstance(workflow, str) or workflow in self.registry.kinds or not await self._hosted(workflow):
+                raise
+            flow, options = NamedWorkflow(workflow), NO_OPTIONS
+        if isinstance(flow, NamedWorkflow) and flow.newest:
+            flow = await self._elsewhere(flow)
+        return flow, options
+
+    async def _elsewhere(self, named: NamedWorkflow) -> NamedWorkflow:
+        """The same with the version that living workers host, if they host one; raises UnknownKind if several."""
+        versions = await self._hosted(named.name)
+        if len(versions) > 1:
+            raise UnknownKind(several(named.name, sorted(versions)))
+        return NamedWorkflow(named.name, version=versions.pop()) if versions else named
+
+    async def _hosted(self, kind: str) -> set[str]:
+        """The versions that living workers host of it."""
         validation.outside_a_turn()
         offers = [Offer.decode(worker.hosts).hosted for worker in await self.store.workers()]
-        versions = {version for offer in offers for name, version in offer if name == kind}
-        if not versions:
-            raise unknown
-        if len(versions) > 1:
-            told = ", ".join(f"version={version!r}" for version in sorted(versions))
-            raise UnknownKind(
-                f"workers host several versions of {kind!r}. Say which one: NamedWorkflow({kind!r}, ...) with {told}."
-            )
-        return NamedWorkflow(kind, version=versions.pop())
+        return {version for offer in offers for name, version in offer if name == kind}
 
     @overload
     async def start_many(

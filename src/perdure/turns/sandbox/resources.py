@@ -12,16 +12,17 @@ from types import BuiltinFunctionType, MethodType, ModuleType
 from typing import Any
 
 _OPEN = frozenset(
-    """
-    _io.BufferedRandom _io.BufferedReader _io.BufferedWriter _io.FileIO _io.TextIOWrapper _socket.socket
-    aiohttp.ClientSession asyncio.StreamReader asyncio.StreamWriter asyncpg.Connection asyncpg.Pool
-    botocore.BaseClient http.HTTPConnection httpx.AsyncClient httpx.Client psycopg.BaseConnection psycopg.BaseCursor
-    psycopg_pool.BasePool psycopg2.connection psycopg2.cursor pymongo.MongoClient redis.Redis requests.Session
-    sqlalchemy.AsyncConnection sqlalchemy.AsyncEngine sqlalchemy.AsyncSession sqlalchemy.Connection sqlalchemy.Engine
-    sqlalchemy.Session sqlalchemy.async_sessionmaker sqlalchemy.scoped_session sqlalchemy.sessionmaker
-    sqlite3.Connection sqlite3.Cursor
-    """.split()
-)
+    {
+        "_io.BufferedRandom", "_io.BufferedReader", "_io.BufferedWriter", "_io.FileIO", "_io.TextIOWrapper",
+        "_socket.socket", "aiohttp.ClientSession", "asyncio.StreamReader", "asyncio.StreamWriter",
+        "asyncpg.Connection", "asyncpg.Pool", "botocore.BaseClient", "http.HTTPConnection", "httpx.AsyncClient",
+        "httpx.Client", "psycopg.BaseConnection", "psycopg.BaseCursor", "psycopg_pool.BasePool",
+        "psycopg2.connection", "psycopg2.cursor", "pymongo.MongoClient", "redis.Redis", "requests.Session",
+        "sqlalchemy.AsyncConnection", "sqlalchemy.AsyncEngine", "sqlalchemy.AsyncSession", "sqlalchemy.Connection",
+        "sqlalchemy.Engine", "sqlalchemy.Session", "sqlalchemy.async_sessionmaker", "sqlalchemy.scoped_session",
+        "sqlalchemy.sessionmaker", "sqlite3.Connection", "sqlite3.Cursor",
+    }
+)  # fmt: skip
 """Classes of what is open, or opens by itself: the package that defines each, and its name."""
 _CHANCE = frozenset({"numpy.Generator", "numpy.RandomState", "random.Random"})
 _ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb"})
