@@ -17,8 +17,12 @@ async def charge(order: str, cents: int) -> bool:
     return cents > 0 and order != ""
 
 
-@step(queue="bank")
+@step(queue="bank", raises=(KeyError, ValueError))
 async def refund(order: str) -> None: ...
+
+
+@step(raises="KeyError")  # type: ignore[call-overload]
+async def misdeclared(order: str) -> None: ...
 
 
 @workflow
