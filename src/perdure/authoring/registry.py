@@ -169,18 +169,21 @@ class Registry:
         if len(origins) > 1:
             raise UnknownKind(several(kind, origins))
 
-    def startable(self, kind: str | Startable[Any, Any]) -> tuple[Workflow[Any, Any] | NamedWorkflow, StartOptions]:
-        """What is to be started, and the options of that start; raises UnknownKind for a name not known here."""
+    def startable(
+        self, kind: str | Startable[Any, Any], *, at_word: bool = False
+    ) -> tuple[Workflow[Any, Any] | NamedWorkflow, StartOptions]:
+        """What is to be started, and the options of that start; raises UnknownKind for a name not known here.
+
+        With ``at_word`` a NamedWorkflow without a version is taken to have none, where it is not known here.
+        """
         bare, options = (kind.workflow, kind.settings) if isinstance(kind, WithOptions) else (kind, NO_OPTIONS)
         if isinstance(bare, NamedWorkflow):
-            known = self._newest(bare.name) if bare.newest else self.versions.get((bare.name, bare.version))
-            return known or bare, options
+            if bare.newest and (bare.name in self.kinds or not at_word):
+                return self.find(bare.name), options
+            return self.versions.get((bare.name, bare.version)) or bare, options
         if not isinstance(bare, str | Workflow):
             raise DefinitionError(_not_startable(bare))
         return self.find(bare), options
-
-    def _newest(self, kind: str) -> Workflow[Any, Any] | None:
-        return self.find(kind) if kind in self.kinds else None
 
     def _add_all(self, members: Iterable[Any], source: str) -> None:
         members = list(members)

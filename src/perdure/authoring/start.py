@@ -82,6 +82,11 @@ class NamedWorkflow(Startable[..., Any]):
         return f"<workflow {self.name}, by name>"
 
 
+def split(workflow: Startable[P, R]) -> tuple[Startable[P, R], StartOptions]:
+    """The workflow itself, and the options of this start."""
+    return (workflow.workflow, workflow.settings) if isinstance(workflow, WithOptions) else (workflow, NO_OPTIONS)
+
+
 class WithOptions(Startable[P, R]):
     """A workflow with the options of one start; to call ``options`` once more replaces them all."""
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.authoring.registry import Registry, several
-from perdure.authoring.start import NO_OPTIONS, NamedWorkflow, Startable, StartOptions
+from perdure.authoring.start import NamedWorkflow, Startable, StartOptions, split
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
 from perdure.client.calls import Answers, Calls
@@ -96,7 +96,11 @@ class Client(Calls):
         What follows the workflow are the workflow's own arguments; a key, a deadline, attributes and a first signal are
         options of the workflow: ``engine.start(order.options(key="A-17"), 1299)``, see :meth:`Startable.options`.
         """
-        flow, options = await self._startable(workflow)
+        flow: Workflow[Any, Any] | NamedWorkflow
+        try:
+            flow, options = self.registry.startable(workflow)
+        except UnknownKind as unknown:
+            flow, options = await self._elsewhere(workflow, unknown)
         process = self._fresh(flow, args, kwargs, options)
         message = self._first_message(process, options)
         if process.deadline is not None:
@@ -107,26 +111,24 @@ class Client(Calls):
             handle.sent = SendVerdict.DELIVERED if handle.created else await self._forward(message, handle)
         return handle
 
-    async def _startable(
-        self, workflow: Startable[Any, Any] | str
-    ) -> tuple[Workflow[Any, Any] | NamedWorkflow, StartOptions]:
-        """What is to be started, and its options; what is not known here is what living workers host by that name."""
-        try:
-            flow, options = self.registry.startable(workflow)
-        except UnknownKind:
-            if not isinstance(workflow, str) or workflow in self.registry.kinds or not await self._hosted(workflow):
-                raise
-            flow, options = NamedWorkflow(workflow), NO_OPTIONS
-        if isinstance(flow, NamedWorkflow) and flow.newest:
-            flow = await self._elsewhere(flow)
-        return flow, options
+    async def _elsewhere(
+        self, workflow: Startable[Any, Any] | str, unknown: UnknownKind
+    ) -> tuple[NamedWorkflow, StartOptions]:
+        """What living workers host by a name that is not known here; raises UnknownKind if that is none, or several.
 
-    async def _elsewhere(self, named: NamedWorkflow) -> NamedWorkflow:
-        """The same with the version that living workers host, if they host one; raises UnknownKind if several."""
-        versions = await self._hosted(named.name)
+        Where they host none a NamedWorkflow is taken at its word.
+        """
+        bare, options = split(NamedWorkflow(workflow) if isinstance(workflow, str) else workflow)
+        if not isinstance(bare, NamedWorkflow) or bare.name in self.registry.kinds:
+            raise unknown
+        versions = await self._hosted(bare.name)
         if len(versions) > 1:
-            raise UnknownKind(several(named.name, sorted(versions)))
-        return NamedWorkflow(named.name, version=versions.pop()) if versions else named
+            raise UnknownKind(several(bare.name, sorted(versions)))
+        if versions:
+            bare = NamedWorkflow(bare.name, version=versions.pop())
+        elif isinstance(workflow, str):
+            raise unknown
+        return bare, options
 
     async def _hosted(self, kind: str) -> set[str]:
         """The versions that living workers host of it."""
