@@ -8,8 +8,10 @@ from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Offer, Pair
-from perdure.logs import log
+from perdure.logs import logger
 from perdure.store.base import Store
+
+log = logger("process")
 
 
 class Unserved:

@@ -14,7 +14,6 @@ little later each time would never be rid of it (rule 13).
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,7 +35,6 @@ from perdure.errors import (
 )
 from perdure.futures import asked
 from perdure.kernel import quarantine, transition
-from perdure.kernel.advice import advice
 from perdure.kernel.claim import Claimed
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.event import Event
@@ -44,11 +42,12 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.integrity import lost, strange
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
-from perdure.kernel.process import Status
 from perdure.kernel.run import opening_of
 from perdure.kernel.stored import first_trouble
 from perdure.kernel.transition import Sender
 from perdure.kernel.worker import Hang
+from perdure.logs import logger
+from perdure.runtime import failure_log
 from perdure.runtime.handover import Handover, took_what_is_unknown
 from perdure.runtime.quarantine import report
 
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from perdure.runtime.scheduler import Scheduler
     from perdure.store.base import Store
 
-log = logging.getLogger("perdure")
+log = logger("process")
 
 
 def park(scheduler: Scheduler, activation: Activation, error: BaseException) -> None:
@@ -82,8 +81,7 @@ def _parked(scheduler: Scheduler, commit: Commit, error: BaseException, answer: 
     """Hear what became of it. Where it was refused somebody else has the process, and nothing is to be said."""
     process = commit.after
     if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
-        what = advice(Status.BROKEN, type(error).__name__, id_text(process.id))
-        log.error("process %s is broken and waits for a person: %s; %s", id_text(process.id), error, what)
+        failure_log.ended(process)
         scheduler.telemetry.counters["broken"] += 1
         scheduler.ended(commit.after, scheduler.committer.sent)
     elif isinstance(answer, BadRecord) and commit.events:
