@@ -283,4 +283,4 @@ def test_a_start_that_waits_says_that_nobody_hosts_the_workflow(
 ) -> None:
     programs.append(sqlite_terminal.program("start", f"{TILL}:sale", "A-1", "--wait"))
     line = programs[-1].line_with("no live worker")
-    assert line.endswith("hosts workflow 'sale'. Start one: perdure worker MODULE")
+    assert line.endswith("hosts workflow 'sale' version 'tests.cli.till:sale'. Start one: perdure worker MODULE")
