@@ -101,6 +101,17 @@ def test_a_module_has_one_name_however_it_is_run(tmp_path: Path, command: list[s
     assert done.stdout == "shop.app:run\n", done.stderr
 
 
+def test_a_module_of_a_folder_without_a_package_is_found_by_others_as_it_was_run(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    text = f"{TEXT}\nfrom perdure.authoring.registry import Registry\nprint(run.version, *Registry(run).sources)\n"
+    (tmp_path / "shop" / "app.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "shop.app"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}"}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout == "shop.app:run shop.app\n", done.stderr
+
+
 def test_what_is_typed_in_or_made_in_a_function_has_no_version() -> None:
     text = "from perdure import workflow\nasync def run(): ...\nprint(repr(workflow(run).version))"
     for command in ([sys.executable, "-c", text], [sys.executable, "-"]):

@@ -58,7 +58,9 @@ async def test_who_waits_for_what_no_live_worker_hosts_is_told_so_once(
     waiting = [asyncio.create_task(one.result()) for one in (first, second)]
     await until(lambda: caplog.messages)
     (line,) = caplog.messages
-    assert "cannot go on now: no live worker hosts workflow 'paying' version 'tests.runtime.test_results:paying'" in line
+    assert (
+        "cannot go on now: no live worker hosts workflow 'paying' version 'tests.runtime.test_results:paying'" in line
+    )
     assert line.endswith(". Start one: perdure worker MODULE")
     gates[0].set()
     done.append("tried")

@@ -312,6 +312,8 @@ def source_of(function: Callable[..., Any]) -> str:
     name = function.__module__
     if name != "__main__":
         return _BY_PATH.get(name, name)
+    if (spec := sys.modules[name].__spec__) is not None:  # it was run as `python -m shop.orders`
+        return spec.name
     return str(Path(function.__code__.co_filename).resolve())
 
 
