@@ -21,10 +21,6 @@ async def charge(order: str, cents: int) -> bool:
 async def refund(order: str) -> None: ...
 
 
-@step(raises="KeyError")  # type: ignore[call-overload]
-async def misdeclared(order: str) -> None: ...
-
-
 @workflow
 async def order(number: str, cents: int = 1299) -> str:
     assert_type(await charge(number, cents), bool)
