@@ -14,7 +14,7 @@ import pytest
 
 from perdure.authoring.start import NamedWorkflow
 from perdure.errors import UnknownKind
-from perdure.kernel.worker import Offer, Worker, namesakes
+from perdure.kernel.worker import Offer, WorkerRow, namesakes
 from tests.runtime.conftest import LIMIT, Open, until
 
 ROOT = Path(__file__).parents[2]
@@ -79,8 +79,8 @@ async def test_the_name_alone_starts_none_of_several_and_a_version_says_which(
 
 
 def test_only_names_that_are_so_by_default_are_namesakes() -> None:
-    def host(*pairs: tuple[str, str]) -> Worker:
-        return Worker(b"w" * 16, "w", Offer(frozenset(pairs)).encode())
+    def host(*pairs: tuple[str, str]) -> WorkerRow:
+        return WorkerRow(b"w" * 16, "w", Offer(frozenset(pairs)).encode())
 
     assert namesakes([host(("run", "a:run"), ("run", "2"), ("pay", "1")), host(("run", "a:run"), ("pay", "2"))]) == {}
     assert namesakes([host(("run", "b:run")), host(("run", "a:run"))]) == {"run": ["a:run", "b:run"]}

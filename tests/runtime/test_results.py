@@ -16,7 +16,7 @@ from perdure.clock import SECOND
 from perdure.errors import ProcessFailed
 from perdure.kernel.process import Process, Status
 from perdure.kernel.retry import Retry
-from perdure.kernel.worker import Offer, Worker
+from perdure.kernel.worker import Offer, WorkerRow
 from perdure.testing.faults import Gate
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
@@ -73,8 +73,8 @@ async def test_a_worker_that_is_silent_and_one_that_hosts_something_else_serve_n
     opened: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, store = await opened()
-    await store.enlist(Worker(b"a" * 16, "living", Offer(frozenset({("living", "")})).encode()), 3600 * SECOND)
-    await store.enlist(Worker(b"s" * 16, "silent", Offer(frozenset({("silent", "")})).encode()), 1)
+    await store.enlist(WorkerRow(b"a" * 16, "living", Offer(frozenset({("living", "")})).encode()), 3600 * SECOND)
+    await store.enlist(WorkerRow(b"s" * 16, "silent", Offer(frozenset({("silent", "")})).encode()), 1)
     unserved = Unserved(store)
     await unserved.look([awaited("living"), awaited("ended", status=Status.FAILED)])
     assert caplog.messages == []

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from perdure.authoring import clock_fields
 from perdure.errors import InvalidInput, PerdureError, ProcessFailed, StepTimeout
-from perdure.turns.ask import Asked
+from perdure.turns.ask import Askable
 from perdure.turns.sandbox.mentions import cells_of, is_users, mentions
 
 Found: TypeAlias = Iterator[tuple[int, str]]
@@ -83,10 +83,10 @@ class _Names:
                 return self.value(inner)
         return _UNKNOWN
 
-    def asked(self, node: ast.AST | None) -> Asked | None:
+    def asked(self, node: ast.AST | None) -> Askable | None:
         """The step or the child that the expression asks for, if it is such a call."""
         value = self.value(node.func) if isinstance(node, ast.Call) else None
-        return value if isinstance(value, Asked) and not isinstance(value, type) else None
+        return value if isinstance(value, Askable) and not isinstance(value, type) else None
 
 
 def _made(names: _Names, tree: ast.AST) -> Iterator[tuple[type, ast.Call]]:
@@ -123,7 +123,7 @@ def _unawaited(names: _Names, node: ast.Expr | ast.Assign, read: set[str]) -> Fo
     yield node.lineno, text
 
 
-def _is_child(asked: Asked) -> bool:
+def _is_child(asked: Askable) -> bool:
     return asked.noun == "child"
 
 
@@ -155,7 +155,7 @@ def _is_builtin(kind: type[Exception]) -> bool:
     return kind.__module__ == "builtins"
 
 
-def _may_arrive(kind: type[Exception], asks: Sequence[Asked]) -> bool:
+def _may_arrive(kind: type[Exception], asks: Sequence[Askable]) -> bool:
     """Whether awaiting one of these may raise an error that is caught by that class."""
     if issubclass(kind, PerdureError) and kind.__module__ == PerdureError.__module__:
         return True
@@ -188,7 +188,7 @@ def _package(value: Any) -> str:
     return module.partition(".")[0]
 
 
-def _advice(kind: type[Exception], asks: Sequence[Asked]) -> str:
+def _advice(kind: type[Exception], asks: Sequence[Askable]) -> str:
     name = kind.__name__
     steps = list(dict.fromkeys(asked.name for asked in asks if not _is_child(asked)))
     if not steps:

@@ -29,7 +29,7 @@ OnParentEnd: TypeAlias = Literal["cancel", "terminate", "abandon"]
 
 
 @runtime_checkable
-class Asked(Protocol):
+class Askable(Protocol):
     """What code may ask for: a step, to be run here or in a queue, or a child.
 
     ``away`` says that a process of its own does it, ``lasting`` that it is asked to end and awaited, not just dropped.
@@ -82,7 +82,7 @@ class Ask(asyncio.Future[R]):
     kwargs: Mapping[str, Any]
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> Askable:
         """What was asked for, which need not be a step that is run here."""
         return self.step
 
