@@ -82,6 +82,13 @@ class Alarms:
         delay = max(0.0, (due - self._time.now()) / SECOND) + LATE_SECONDS
         activation.alarm = due, self._loop.call_later(delay, self._due, activation)
 
+    def anew(self, activation: Activation) -> None:
+        """Set the process's alarm again, if it has one: the store's time was put forward."""
+        if activation.alarm is not None:
+            activation.alarm[1].cancel()
+            activation.alarm = None
+            self.set(activation)
+
     def _due(self, activation: Activation) -> None:
         activation.alarm = None
         if activation.gone:

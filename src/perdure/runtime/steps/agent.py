@@ -177,6 +177,14 @@ class Agent:
         if not activation.gone:
             self.due(activation, ask)
 
+    def retry_now(self, activation: Activation) -> None:
+        """Begin the retries that are due of a process: the store's time was put forward."""
+        now = self.time.now()
+        for slot, retry in list(activation.retries.items()):
+            if activation.attempts[slot].retry_at <= now:
+                retry.cancel()
+                self._retry(activation, activation.loop.open[slot])
+
     def _ended(self, execution: Execution, result: bytes | None, error: BaseException | Failed | None) -> None:
         """An attempt has answered or failed: the answer counts, or the policy plans the next attempt."""
         activation, ask = execution.activation, execution.ask
