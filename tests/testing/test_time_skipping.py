@@ -174,6 +174,6 @@ async def test_a_beginning_without_a_time_zone_is_refused(wrong: Any) -> None:
 
 async def test_an_engine_that_is_not_open_lets_no_time_pass() -> None:
     async with testing.engine() as engine:
-        sleep: Callable[[float], Any] = engine.sleep
+        let_pass: Callable[[float], Any] = engine.sleep
     with pytest.raises(PerdureError, match="not open"):
-        await sleep(1)
+        await let_pass(1)

@@ -1,7 +1,7 @@
 """Time that skips by itself: while a test waits and nothing runs, the clock is put forward to what is due next.
 
-Only the wall clock is put forward. The monotonic clock goes on as ever: timeouts of steps and of the test last as long as
-they say.
+Only the wall clock is put forward. The monotonic clock goes on as ever: timeouts of steps and of the test last as
+long as they say.
 """
 
 from __future__ import annotations
