@@ -172,6 +172,13 @@ async def test_a_beginning_without_a_time_zone_is_refused(wrong: Any) -> None:
             pass
 
 
+@pytest.mark.parametrize("wrong", [0, -1, "an hour", timedelta(0)])
+async def test_only_a_time_that_passes_can_be_slept(wrong: Any) -> None:
+    async with testing.engine() as engine:
+        with pytest.raises(InvalidInput, match="the time that is to pass"):
+            await engine.sleep(wrong)
+
+
 async def test_an_engine_that_is_not_open_lets_no_time_pass() -> None:
     async with testing.engine() as engine:
         let_pass: Callable[[float], Any] = engine.sleep

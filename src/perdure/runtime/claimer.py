@@ -140,7 +140,9 @@ class Intake:
 
     async def look(self) -> int | None:
         """Claim of all that is due, now; the answer is when something is due next."""
-        await self._look(self._room())
+        if not self.registry.hosted:
+            return None
+        await self._look(max(0, self._room()))
         return self._next
 
     async def _look(self, room: int) -> float:

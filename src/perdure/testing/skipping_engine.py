@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from perdure.authoring.workflow import Workflow
-from perdure.clock import SECOND, Duration, in_seconds, microseconds
+from perdure.client import validation
+from perdure.clock import SECOND, Duration, microseconds
 from perdure.engine import Engine
 from perdure.errors import InvalidInput, PerdureError
 from perdure.runtime.pace import Pace
@@ -49,10 +50,13 @@ class SkippingEngine(Engine):
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=self.machine.now() / SECOND)
 
     async def sleep(self, duration: Duration) -> None:
-        """Let so much time pass for the processes; what is due by then has been done when this returns."""
+        """Let so much time pass for the processes; what is due by then has been done when this returns.
+
+        Raises InvalidInput unless it is seconds above 0, or such a timedelta.
+        """
         if self._skipper is None:
             raise PerdureError("the engine is not open: use `async with testing.engine() as engine`")
-        await self._skipper.sleep(in_seconds(duration))
+        await self._skipper.sleep(validation.duration(duration, "the time that is to pass"))
 
     async def _begin_work(self) -> None:
         await super()._begin_work()

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 
 from perdure import limits
-from perdure.clock import SECOND, Machine, microseconds
+from perdure.clock import SECOND, Machine
 from perdure.kernel.names import id_text
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.loop import Loop
@@ -60,10 +60,10 @@ class Skipper:
         self._stuck_since: float | None = None
         self._deadlines: set[int] = set()
 
-    async def sleep(self, seconds: float) -> None:
-        """Let so much time pass; whatever is due by then has been done when this returns."""
+    async def sleep(self, duration: int) -> None:
+        """Let so many microseconds pass; whatever is due by then has been done when this returns."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._sleepers[woken] = self.machine.now() + microseconds(seconds)
+        self._sleepers[woken] = self.machine.now() + duration
         try:
             await woken
         finally:
