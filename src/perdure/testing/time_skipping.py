@@ -7,7 +7,6 @@ long as they say.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection, Iterator
 from datetime import datetime
 
@@ -15,12 +14,11 @@ from perdure import limits
 from perdure.clock import SECOND, Machine
 from perdure.kernel.names import id_text
 from perdure.kernel.process import FINAL, Process, Status
+from perdure.logs import log
 from perdure.loop import Loop
 from perdure.runtime.instance import Activation
 from perdure.runtime.worker import Worker
 from perdure.store.base import Search
-
-log = logging.getLogger("perdure.testing")
 
 LOOK_SECONDS = 0.001
 LONGEST_LOOK_SECONDS = 0.05
