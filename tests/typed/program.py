@@ -84,8 +84,12 @@ def block(engine: BlockingEngine, handle: BlockingHandle[int]) -> None:
     BlockingEngine("sqlite:///shop.db", wrk=True)  # type: ignore[call-arg]
 
 
+def approve(order: str, cents: int) -> bool:
+    return True
+
+
 async def play() -> None:
-    fakes: testing.Fakes = {charge: lambda order, cents: True, refund: print}
+    fakes: testing.Fakes = {charge: approve, refund: print}
     async with testing.engine(steps=fakes) as engine:
         assert_type(engine, testing.SkippingEngine)
         assert_type(await engine.start(order, "A-17"), Handle[str])
