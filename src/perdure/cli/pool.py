@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -11,13 +10,14 @@ import socket
 from perdure.cli.worker_process import CANNOT_START, GRACE_SECONDS, WORN_OUT, Terms, command, environment
 from perdure.clock import Machine
 from perdure.exhaustion import exhausted
+from perdure.logs import logger
 from perdure.runtime.os_process import hearing, mind
 
 FIRST_SECONDS = 0.5
 CAP_SECONDS = 30.0
 STEADY_SECONDS = 60.0
 
-log = logging.getLogger("perdure")
+log = logger("worker")
 
 
 class Seat:

@@ -11,11 +11,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure import limits
+from perdure import limits, logs
 from perdure.cli import output
 from perdure.cli.options import DEFAULT_URL, Json, Url, connected
 from perdure.cli.pool import Crew
-from perdure.cli.worker_process import Terms, command, environment, speak
+from perdure.cli.worker_process import Terms, command, environment
 from perdure.errors import InvalidInput
 from perdure.store.backend import roles_of
 
@@ -35,6 +35,8 @@ def worker(
     workflows: bool = True,
     queues: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     labels: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    log_level: Annotated[logs.Level, Parameter(env_var=logs.LEVEL)] = "info",
+    log_format: Annotated[logs.Format, Parameter(env_var=logs.FORMAT)] = "text",
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> int:
@@ -64,16 +66,21 @@ def worker(
         The queues whose tasks are run; by default all that the modules' steps wait in. bank=5 runs five at once.
     labels
         What tasks that ask for one particular worker know it by.
+    log_level
+        What is logged to the error output: this and all that is graver.
+    log_format
+        One line of text for each thing worth telling, or one JSON object with fields for the process and the step.
     """
     if workers < 1:
         raise InvalidInput(f"--workers {workers} would do nothing; give 1 or more")
     served = None if queues is None else dict(map(_queue, queues))
     terms = Terms(modules, lease, beat, in_flight, stop, cells, migrate, json, workflows, served, labels or [])
     terms.pace  # noqa: B018 (refuses nonsense here, before any worker is started)
+    os.environ |= {logs.LEVEL: log_level, logs.FORMAT: log_format}
     if workers == 1:
         words = command(terms)
         os.execve(words[0], words, environment(url))  # it takes our place, without what only a terminal needs
-    speak()
+    logs.speak()
     return asyncio.run(Crew(terms, url, workers).run())
 
 
