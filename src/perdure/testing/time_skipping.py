@@ -14,11 +14,13 @@ from perdure import limits
 from perdure.clock import SECOND, Machine
 from perdure.kernel.names import id_text
 from perdure.kernel.process import FINAL, Process, Status
-from perdure.logs import log
+from perdure.logs import logger
 from perdure.loop import Loop
 from perdure.runtime.instance import Activation
 from perdure.runtime.worker import Worker
 from perdure.store.base import Search
+
+log = logger("process")
 
 LOOK_SECONDS = 0.001
 LONGEST_LOOK_SECONDS = 0.05
