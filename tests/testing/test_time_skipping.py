@@ -108,6 +108,25 @@ async def test_the_waits_before_retries_are_skipped() -> None:
     assert [round((later - tried[0]) / timedelta(hours=1), 2) for later in tried] == [0, 1, 2]
 
 
+async def test_a_retry_that_came_due_while_nobody_waited_is_made_at_once() -> None:
+    tried: list[datetime] = []
+
+    def flaky(order: str, cents: int) -> str:
+        tried.append(engine.now())
+        if len(tried) < 2:
+            raise OSError("the bank is away")
+        return "paid"
+
+    async with testing.engine(steps={charge: flaky}) as engine:
+        first = await engine.start(purchase, "A-1", 5)
+        await engine.sleep(HOUR - 0.05)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await asyncio.Event().wait()
+        assert await first.result(timeout=10) == "paid"
+        assert tried[1] - tried[0] < timedelta(hours=1, seconds=30)
+
+
 async def test_a_deadline_is_skipped_to_and_ends_the_process() -> None:
     async with testing.engine() as engine:
         began = engine.now()

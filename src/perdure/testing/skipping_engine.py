@@ -26,7 +26,7 @@ AGES_SECONDS = 10 * 365 * 24 * 3600.0
 HOLD_SECONDS = 3600.0
 """What waits for no longer stays in memory; what waits for longer is let go, and replayed when it goes on."""
 
-PACE = Pace(lease_seconds=AGES_SECONDS, stop_seconds=0.0, retention_seconds=AGES_SECONDS)
+PACE = Pace(lease_seconds=AGES_SECONDS, in_flight=100_000, stop_seconds=0.0, retention_seconds=AGES_SECONDS)
 
 
 class SkippingEngine(Engine):

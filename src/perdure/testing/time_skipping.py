@@ -100,9 +100,12 @@ class Skipper:
         now = self.machine.now()
         if not self._at_rest() or any(self._runs(row, looked, now) for row in rows) or self._woken(now):
             return None
+        in_hand = [*self._due_in_hand()]
+        if min(in_hand, default=now + 1) <= now:
+            self._skip(now)  # a retry goes by a timer of the event loop, which knows of no time that was skipped
+            return None
         self._deadlines = {row.deadline for row in rows if row.deadline is not None}
-        due = [next_due or 0, *self._deadlines, *self._sleepers.values(), *self._due_in_hand()]
-        return [at for at in due if at > now]
+        return [at for at in (next_due or 0, *self._deadlines, *self._sleepers.values(), *in_hand) if at > now]
 
     async def _unfinished(self) -> list[Process]:
         """All rows of processes and tasks that have not ended."""
