@@ -12,8 +12,8 @@ from perdure.cli.options import (
     DEFAULT_URL,
     ORIGIN,
     Json,
-    Reference,
-    References,
+    ProcessArgument,
+    ProcessArguments,
     Url,
     Who,
     Why,
@@ -33,7 +33,7 @@ from perdure.kernel.process import Process, Status
 
 
 async def signal(
-    process: Reference,
+    process: ProcessArgument,
     name: str,
     value: str = "null",
     *,
@@ -63,7 +63,7 @@ async def signal(
 
 
 async def cancel(
-    process: References,
+    process: ProcessArguments,
     *,
     deadline: str | None = None,
     who: Who = "",
@@ -88,14 +88,14 @@ async def cancel(
 
 
 async def terminate(
-    process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+    process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
     """End processes at once, without their code and without clean-up."""
     return await command_each(process, Engine.terminate, "terminated", who=who, why=why, url=url, json=json)
 
 
 async def retry(
-    process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+    process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
     """Let failed, broken or held processes go on from their last good event."""
     return await command_each(process, Engine.retry, goes_on, who=who, why=why, url=url, json=json)
@@ -109,14 +109,14 @@ async def goes_on(engine: Engine, row: Process) -> str:
     return f"goes on in run {view.run}; {table.next_move(view, now) or f'it has {view.status} since'}"
 
 
-Answer: TypeAlias = str | Callable[[Engine, Process], Awaitable[str]]
+Reply: TypeAlias = str | Callable[[Engine, Process], Awaitable[str]]
 """What a command that was carried out is answered with: a text, or what tells it of the process afterwards."""
 
 
 async def command_each(
     texts: Sequence[str],
     verb: Callable[..., Awaitable[None]],
-    answer: Answer,
+    answer: Reply,
     *args: Any,
     who: str,
     why: str,
@@ -162,41 +162,49 @@ async def each(
     return 1 if refused else 0
 
 
-Step = Annotated[
+StepOption = Annotated[
     str, Parameter(name="--step", help="The step, by its name, or name and place as in `perdure history`: charge:2.")
 ]
 
 
-async def hold(process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL) -> int:
+async def hold(
+    process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+) -> int:
     """Pause running processes until they are resumed; messages wait meanwhile."""
     return await command_each(process, Engine.hold, "held", who=who, why=why, url=url, json=json)
 
 
 async def resume(
-    process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+    process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
     """Let held processes go on where they were."""
     return await command_each(process, Engine.resume, goes_on, who=who, why=why, url=url, json=json)
 
 
 async def restart(
-    process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+    process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
     """Begin processes again from their stored input, in a new run that keeps nothing."""
     return await command_each(process, Engine.restart, goes_on, who=who, why=why, url=url, json=json)
 
 
 async def restart_from(
-    process: References, *, step: Step, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+    process: ProcessArguments,
+    *,
+    step: StepOption,
+    who: Who = "",
+    why: Why = "",
+    json: Json = False,
+    url: Url = DEFAULT_URL,
 ) -> int:
     """Run a step of processes again and all that followed it, in a new run that keeps the rest."""
     return await command_each(process, Engine.restart_from, goes_on, step, who=who, why=why, url=url, json=json)
 
 
 async def set_result(
-    process: References,
+    process: ProcessArguments,
     *,
-    step: Step,
+    step: StepOption,
     value: str,
     who: Who = "",
     why: Why = "",
@@ -216,7 +224,13 @@ async def set_result(
 
 
 async def skip(
-    process: References, *, step: Step, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+    process: ProcessArguments,
+    *,
+    step: StepOption,
+    who: Who = "",
+    why: Why = "",
+    json: Json = False,
+    url: Url = DEFAULT_URL,
 ) -> int:
     """Leave out a step that is open or has failed: its result is null."""
     return await command_each(process, Engine.skip, _unless_held, step, who=who, why=why, url=url, json=json)
@@ -230,7 +244,7 @@ _ANSWER_BYTES = 2**22
 
 
 async def call(
-    process: Reference,
+    process: ProcessArgument,
     name: str,
     value: str = "null",
     *,

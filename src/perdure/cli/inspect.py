@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from perdure.cli import event_text, output, table, text
 from perdure.cli.database import warn
-from perdure.cli.options import DEFAULT_URL, Json, Reference, Url, connected, process_named
-from perdure.cli.report import dossier, letters_of
+from perdure.cli.options import DEFAULT_URL, Json, ProcessArgument, Url, connected, process_named
+from perdure.cli.report import letters_of, report_on
 from perdure.cli.start import plain
 from perdure.client.view import instant
 from perdure.clock import microseconds
@@ -95,11 +95,11 @@ async def _list(engine: Engine, search: Search, *, wide: bool, json: bool, now: 
     output.show(table.of_counts(counts))
 
 
-async def show(process: Reference, *, json: Json = False, url: Url = DEFAULT_URL) -> None:
+async def show(process: ProcessArgument, *, json: Json = False, url: Url = DEFAULT_URL) -> None:
     """Show one process: what it waits for, since when and until when, what failed, and what happened last."""
     async with connected(url) as engine:
         await warn(engine)
-        found = await dossier(engine, await process_named(engine, process))
+        found = await report_on(engine, await process_named(engine, process))
         if json:
             output.show_json(found.as_json())
         else:
@@ -107,7 +107,7 @@ async def show(process: Reference, *, json: Json = False, url: Url = DEFAULT_URL
 
 
 async def history(
-    process: Reference,
+    process: ProcessArgument,
     *,
     run: int | None = None,
     after: int = 0,

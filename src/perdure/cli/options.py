@@ -33,11 +33,11 @@ Url = Annotated[
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, for programs.")]
 Who = Annotated[str, Parameter(name="--who", help="Who asks; recorded. Default: your user name.")]
 Why = Annotated[str, Parameter(name="--why", help="Why; recorded in the history.")]
-References = Annotated[
+ProcessArguments = Annotated[
     list[str],
     Parameter(name="process", help="Processes, each by its id, its key, or kind:key.", consume_multiple=True),
 ]
-Reference = Annotated[str, Parameter(name="process", help="A process, by its id, its key, or kind:key.")]
+ProcessArgument = Annotated[str, Parameter(name="process", help="A process, by its id, its key, or kind:key.")]
 
 
 _SEVERAL = 5

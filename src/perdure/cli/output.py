@@ -1,4 +1,4 @@
-"""A page: what a verb prints, for people or, as JSON, for programs."""
+"""The output of a verb, for people or, as JSON, for programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def console(*, error: bool = False) -> Console:
 
 
 class _Harmless:
-    """A part of a page, of which nothing that is stored can steer the terminal."""
+    """A part of the output, of which nothing that is stored can steer the terminal."""
 
     def __init__(self, part: RenderableType) -> None:
         self._part = part
@@ -32,10 +32,10 @@ class _Harmless:
 
 
 def show(*parts: RenderableType) -> None:
-    """Print parts of a page below each other."""
-    page = console()
+    """Print the parts of an output below each other."""
+    target = console()
     for part in parts:
-        page.print(_Harmless(part))
+        target.print(_Harmless(part))
 
 
 def carried(value: Any) -> Any:

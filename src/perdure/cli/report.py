@@ -1,4 +1,4 @@
-"""A dossier: all that is known about one process, gathered to say why it does not move."""
+"""A report: all that is known about one process, gathered to say why it does not move."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process, Status
 from perdure.kernel.retry import FailedAttempt, decode_attempt
-from perdure.kernel.stored import why_unopened
+from perdure.kernel.stored import why_undecodable
 from perdure.kernel.undo import name_and_place
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import WorkerRow
 from perdure.limits import NAME_BYTES
 
 LOOK_BACK = 200
@@ -35,7 +35,7 @@ ADVICE = {
 }
 
 
-class Dossier:
+class Report:
     """What the store holds about one process, read once; ``pages`` and ``as_json`` tell it."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Dossier:
         events: Sequence[Event],
         letters: dict[int, Message],
         unheard: Sequence[Message],
-        worker: Worker | None,
+        worker: WorkerRow | None,
         row: Process,
     ) -> None:
         self.view = view
@@ -62,7 +62,7 @@ class Dossier:
         failed: dict[tuple[str, str], tuple[Event, FailedAttempt]] = {}
         for event in self.events:
             slot = (event.name, event.place)
-            if event.type is EventType.ATTEMPT_FAILED and event.payload and not why_unopened(event.payload):
+            if event.type is EventType.ATTEMPT_FAILED and event.payload and not why_undecodable(event.payload):
                 failed[slot] = event, decode_attempt(event.payload)
             elif event.type in (EventType.STEP_COMPLETED, EventType.STEP_FAILED):
                 failed.pop(slot, None)
@@ -88,7 +88,7 @@ class Dossier:
         """The parts of the page, for people."""
         parts: list[RenderableType] = [
             Text.assemble((self.title, "bold"), "  ", table.status(self.view.status)),
-            self._facts(),
+            self._overview(),
         ]
         if self.view.progress and self.view.owner is not None:
             parts += ["", Text("steps under way, as of the last beat", style="bold"), self._under_way()]
@@ -103,7 +103,7 @@ class Dossier:
             parts += [table.of_events(last, self.letters, self.now, 160)]
         return parts
 
-    def _facts(self) -> Table:
+    def _overview(self) -> Table:
         view, now = self.view, self.now
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim", no_wrap=True)
@@ -187,7 +187,7 @@ class Dossier:
         return {"name": worker.name, "state": state, "beats": worker.beats, "due_at": due, "says": says}
 
 
-async def dossier(engine: Engine, row: Process) -> Dossier:
+async def report_on(engine: Engine, row: Process) -> Report:
     """Read everything about a process."""
     store = engine.store
     workers = await store.workers(ended=True)
@@ -200,7 +200,7 @@ async def dossier(engine: Engine, row: Process) -> Dossier:
     letters = await letters_of(engine, row, events[-LAST:])
     at = instant(now)
     assert at is not None
-    return Dossier(seen, at, events, letters, unheard[:UNHEARD], owner, row)
+    return Report(seen, at, events, letters, unheard[:UNHEARD], owner, row)
 
 
 async def letters_of(engine: Engine, row: Process, events: Sequence[Event]) -> dict[int, Message]:

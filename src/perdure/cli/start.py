@@ -77,7 +77,7 @@ def _read(name: str, hint: Any, text: str) -> Any:
     raise refusals[0]
 
 
-class Line(msgspec.Struct, forbid_unknown_fields=True):
+class InputLine(msgspec.Struct, forbid_unknown_fields=True):
     """One line: the arguments as an array or object, and the caller's own id."""
 
     input: msgspec.Raw
@@ -112,7 +112,7 @@ def _calls(
         if not raw.strip():
             continue
         try:
-            line = msgspec.json.decode(raw, type=Line)
+            line = msgspec.json.decode(raw, type=InputLine)
             args, named = whole_input(workflow, bytes(line.input).decode())
             if line.key is not None:
                 check_key(line.key)

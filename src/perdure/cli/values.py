@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from msgspec import json as msgspec_json
 
 from perdure.cli import text
-from perdure.cli.options import DEFAULT_URL, Json, Reference, Url, connected, process_named
+from perdure.cli.options import DEFAULT_URL, Json, ProcessArgument, Url, connected, process_named
 from perdure.cli.plain_output import safe_json
 from perdure.client.values import Stream
 from perdure.limits import NAME_BYTES
@@ -19,7 +19,7 @@ _VALUE_BYTES = 2**22
 
 
 async def values(
-    process: Reference,
+    process: ProcessArgument,
     name: str | None = None,
     *,
     follow: _Switch = False,

@@ -14,7 +14,7 @@ from perdure.client import validation
 from perdure.clock import SECOND, Duration, microseconds
 from perdure.engine import Engine
 from perdure.errors import InvalidInput, PerdureError
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.store.sealed.codec import Codec
 from perdure.store.sealed.offload import Offload
 from perdure.testing.fakes import Fakes, replaced
@@ -26,7 +26,7 @@ AGES_SECONDS = 10 * 365 * 24 * 3600.0
 HOLD_SECONDS = 3600.0
 """What waits for no longer stays in memory; what waits for longer is let go, and replayed when it goes on."""
 
-PACE = Pace(lease_seconds=AGES_SECONDS, in_flight=100_000, stop_seconds=0.0, retention_seconds=AGES_SECONDS)
+OPTIONS = WorkerOptions(lease_seconds=AGES_SECONDS, in_flight=100_000, stop_seconds=0.0, retention_seconds=AGES_SECONDS)
 
 
 class SkippingEngine(Engine):
@@ -42,7 +42,7 @@ class SkippingEngine(Engine):
             raise InvalidInput(
                 f"begins={begins!r:.100} is no time that all agree on. Give a datetime with a time zone."
             )
-        super().__init__(url, work=True, pace=PACE, machine=SkippingMachine(begins), **settings)
+        super().__init__(url, work=True, options=OPTIONS, machine=SkippingMachine(begins), **settings)
         self._skipper: Skipper | None = None
 
     def now(self) -> datetime:

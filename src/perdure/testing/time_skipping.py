@@ -16,7 +16,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.logs import logger
 from perdure.loop import Loop
-from perdure.runtime.instance import Activation
+from perdure.runtime.instance import Instance
 from perdure.runtime.worker import Worker
 from perdure.store.base import Search
 
@@ -86,7 +86,7 @@ class Skipper:
 
     def _at_rest(self) -> bool:
         scheduler = self.worker.scheduler
-        held = scheduler.hand.values()
+        held = scheduler.instances.values()
         return scheduler.committer.idle and not scheduler.starting and all(map(only_waits, held))
 
     async def _due(self) -> list[int] | None:
@@ -95,17 +95,17 @@ class Skipper:
         What the store says is looked at last: no more is asked of it before the clock is put forward.
         """
         looked = self.machine.now()
-        next_due = await self.worker.intake.look()
+        next_due = await self.worker.claimer.look()
         rows = await self._unfinished()
         now = self.machine.now()
         if not self._at_rest() or any(self._runs(row, looked, now) for row in rows) or self._woken(now):
             return None
-        in_hand = [*self._due_in_hand()]
-        if min(in_hand, default=now + 1) <= now:
+        here = [*self._due_here()]
+        if min(here, default=now + 1) <= now:
             self._skip(now)  # a retry goes by a timer of the event loop, which knows of no time that was skipped
             return None
         self._deadlines = {row.deadline for row in rows if row.deadline is not None}
-        return [at for at in (next_due or 0, *self._deadlines, *self._sleepers.values(), *in_hand) if at > now]
+        return [at for at in (next_due or 0, *self._deadlines, *self._sleepers.values(), *here) if at > now]
 
     async def _unfinished(self) -> list[Process]:
         """All rows of processes and tasks that have not ended."""
@@ -119,18 +119,18 @@ class Skipper:
                 return rows
 
     def _runs(self, row: Process, looked: int, now: int) -> bool:
-        """Whether a row is on its way: over its deadline, due since we looked, or not in hand as it stands there."""
+        """Whether a row is on its way: over its deadline, due since we looked, or not held here as it stands there."""
         if row.deadline is not None and row.deadline <= now:
             return True  # a sweep ends it
-        held = self.worker.scheduler.hand.get(row.id)
+        held = self.worker.scheduler.instances.get(row.id)
         if held is not None:
             return row.inbox > held.heard or row.version != held.process.version
         due = not row.reminder and row.due_at is not None and looked <= row.due_at <= now
         return due or row.owner is not None
 
-    def _due_in_hand(self) -> Iterator[int]:
+    def _due_here(self) -> Iterator[int]:
         """The alarms and retries of the processes that wait in memory."""
-        for one in self.worker.scheduler.hand.values():
+        for one in self.worker.scheduler.instances.values():
             if one.alarm is not None:
                 yield one.alarm[0]
             yield from (one.attempts[slot].retry_at for slot in one.retries)
@@ -142,10 +142,10 @@ class Skipper:
         worker = self.worker
         self.machine.put_forward(at)
         worker.time.heard(self.machine.now(), self.machine.monotonic())
-        for one in list(worker.scheduler.hand.values()):
+        for one in list(worker.scheduler.instances.values()):
             worker.scheduler.alarms.anew(one)
             worker.scheduler.agent.retry_now(one)
-        worker.intake.wake()
+        worker.claimer.wake()
         if at in self._deadlines:
             for sweep in worker.supervisor.loops:
                 sweep.wake()
@@ -178,8 +178,8 @@ class Skipper:
             )
 
 
-def only_waits(held: Activation) -> bool:
-    """Whether a process in hand waits for its alarm, a message or children: nothing of it runs or is to be written."""
+def only_waits(held: Instance) -> bool:
+    """Whether a held process waits for its alarm, a message or children: nothing of it runs or is to be written."""
     written = held.commit is None and held.told is None and not (held.events or held.asked or held.releasing)
     heard = not (held.queued or held.unheard or held.fetching or held.inputs)
     return written and heard and not held.in_flight and not (held.outbox is not None and held.outbox.pending)
