@@ -16,6 +16,7 @@ from tests.side_by_side import HERE, together
 SLOW = (
     "runtime/test_alone.py",
     "runtime/test_cells.py",
+    "runtime/test_commands_everywhere.py",
     "runtime/test_large_families.py",
     "runtime/test_load.py",
     "runtime/test_refused_cells.py",
