@@ -57,7 +57,7 @@ class InTransaction:
     async def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> Handle[Any]: ...
     async def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """Start a process with the caller's commit: see :meth:`Client.start`."""
-        flow, options = self._client.registry.startable(workflow)  # nothing is read for it: this may not wait
+        flow, options = self._client.registry.startable(workflow, at_word=True)  # nothing is read: a guest may not wait
         process = self._client._fresh(flow, args, kwargs, options)
         message = self._client._first_message(process, options)
         handle = self._client._handle(flow, process, await self._door.start(Start(process)))
