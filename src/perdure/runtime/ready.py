@@ -90,6 +90,12 @@ class Alarms(dict[Instance, tuple[int, asyncio.TimerHandle]]):
         delay = max(0.0, (due - self._time.now()) / SECOND) + LATE_SECONDS
         self[instance] = due, self._loop.call_later(delay, self._due, instance)
 
+    def anew(self, instance: Instance) -> None:
+        """Set the process's alarm again, if it has one: the store's time was put forward."""
+        if instance in self:
+            self.cancel(instance)
+            self.set(instance)
+
     def _due(self, instance: Instance) -> None:
         self.pop(instance, None)
         if instance.gone:

@@ -26,7 +26,7 @@ from perdure.kernel.worker import Beat, Hang
 from perdure.logs import logger
 from perdure.runtime.os_process import EXIT_HUNG
 from perdure.runtime.steps.async_runner import AsyncRunner
-from perdure.store.backend import store_for
+from perdure.store.url import store_for
 from perdure.telemetry import Telemetry
 from perdure.turns.current import turn_running
 
