@@ -92,8 +92,9 @@ class Client(Calls):
     async def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """Start a process; once this has answered, a crash of anything cannot lose it.
 
-        What follows the workflow are the workflow's own arguments; a key, a deadline, attributes and a first signal are
-        options of the workflow: ``engine.start(order.options(key="A-17"), 1299)``, see :meth:`Startable.options`.
+        What follows the workflow are the workflow's own arguments; a key, a deadline, a delay, attributes and a first
+        signal are options of the workflow: ``engine.start(order.options(key="A-17"), 1299)``, see
+        :meth:`Startable.options`.
         """
         try:
             flow, options = self.registry.startable(workflow)
@@ -101,7 +102,7 @@ class Client(Calls):
             flow, options = await self._elsewhere(str(workflow), unknown), NO_OPTIONS
         process = self._fresh(flow, args, kwargs, options)
         message = self._first_message(process, options)
-        if process.deadline is not None:
+        if process.deadline is not None or process.due_at is not None:
             (process,) = await self._dated([process])
         answer = await self._begin(process, flow, () if message is None else (message,))
         handle = self._handle(flow, process, answer)
@@ -174,6 +175,7 @@ class Client(Calls):
             input=validation.input(workflow, args, kwargs),
             code=workflow.version,
             deadline=None if seconds is None else validation.duration(seconds, "the deadline"),
+            due_at=None if options.delay is None else validation.delay(options, seconds),
             attributes=validation.attributes(options.attributes),
         )
 
@@ -190,14 +192,20 @@ class Client(Calls):
         return answer.verdict
 
     async def _dated(self, fresh: Sequence[Process]) -> list[Process]:
-        """The same with their deadlines as times of the store, of which only it knows what they are."""
+        """The same with deadlines and delays as times by the store's clock."""
         now = await self.store.now()
-        return [replace(one, deadline=None if one.deadline is None else now + one.deadline) for one in fresh]
+
+        def at(span: int | None) -> int | None:
+            return None if span is None else now + span
+
+        return [replace(one, deadline=at(one.deadline), due_at=at(one.due_at)) for one in fresh]
 
     def _begin(
         self, process: Process, workflow: Workflow[Any, Any] | NamedWorkflow, messages: tuple[Message, ...]
     ) -> asyncio.Future[StartAnswer]:
-        eager = self.eager(process, workflow, messages) if isinstance(workflow, Workflow) else None
+        eager = None
+        if isinstance(workflow, Workflow) and process.due_at is None:
+            eager = self.eager(process, workflow, messages)
         return asked(self.doors.start, Start(process, messages=messages)) if eager is None else eager
 
     def _handle(

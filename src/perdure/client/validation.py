@@ -60,6 +60,16 @@ def duration(given: Any, what: str) -> int:
     return microseconds(seconds)
 
 
+def delay(options: StartOptions, deadline: Any) -> int:
+    """After how many microseconds a process with a delay begins; raises InvalidInput."""
+    if options.signal is not None:
+        raise InvalidInput("delay= and signal= are given together, but a signal starts the process at once. Give one.")
+    wait = duration(options.delay, "the delay")
+    if deadline is not None and wait >= duration(deadline, "the deadline"):
+        raise InvalidInput(f"the delay {shown(options.delay)} is not shorter than the deadline {shown(deadline)}.")
+    return wait
+
+
 def timeout(given: Any) -> float | None:
     """How long to wait, in seconds; raises InvalidInput."""
     seconds = in_seconds(given)
