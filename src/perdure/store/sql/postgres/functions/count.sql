@@ -1,7 +1,7 @@
 -- How many processes there are by kind and status; narrowed like a search.
 CREATE OR REPLACE FUNCTION perdure.count(
     ids uuid[], of_kind text, of_key text, prefix text, statuses text[], created_from bigint, created_to bigint,
-    names text[], texts text[], without_tasks boolean
+    names text[], texts text[], without_tasks boolean, roots boolean
 ) RETURNS TABLE (kind text, status text, processes bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan SET jit = off AS $$
 #variable_conflict use_column
@@ -17,6 +17,7 @@ BEGIN
       AND (prefix IS NULL OR (p.key >= prefix AND starts_with(p.key, prefix)))
       AND (statuses IS NULL OR p.status = ANY (statuses::perdure.status[]))
       AND (NOT without_tasks OR p.kind < '@' OR p.kind >= 'A')
+      AND (NOT roots OR p.parent IS NULL)
       AND (created_from IS NULL OR p.created_at >= perdure.instant(created_from))
       AND (created_to IS NULL OR p.created_at < perdure.instant(created_to))
       AND (contained IS NULL OR p.attributes @> contained)

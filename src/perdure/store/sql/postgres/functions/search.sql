@@ -1,9 +1,10 @@
 -- Processes, newest first; a null narrows nothing. Planned anew for the values given, so that it finds its index.
 -- Unfinished rows stand in the indexes of those that wait, are owned, remind or rest, which the planner can only use if
--- it is told: else a search for the last few of them reads through all that ever finished.
+-- it is told: else a search for the last few of them reads through all that ever finished. (Workers of former versions
+-- call the functions of this name that know no roots.)
 CREATE OR REPLACE FUNCTION perdure.search(
     ids uuid[], of_kind text, of_key text, prefix text, statuses text[], created_from bigint, created_to bigint,
-    names text[], texts text[], without_tasks boolean, before uuid, most int
+    names text[], texts text[], without_tasks boolean, roots boolean, before uuid, most int
 ) RETURNS SETOF perdure.process_out LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -24,6 +25,7 @@ BEGIN
                     OR (p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2)
                     OR (p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths >= 2))))
           AND (NOT without_tasks OR p.kind < '@' OR p.kind >= 'A')
+          AND (NOT roots OR p.parent IS NULL)
           AND (created_from IS NULL OR p.created_at >= perdure.instant(created_from))
           AND (created_to IS NULL OR p.created_at < perdure.instant(created_to))
           AND (before IS NULL OR p.id < before)
