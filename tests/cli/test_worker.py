@@ -202,7 +202,7 @@ def test_a_pace_that_cannot_work_is_refused_before_anything_starts(
     sqlite_terminal: Terminal, programs: list[Program], words: tuple[str, ...], refusal: str
 ) -> None:
     worker = run(sqlite_terminal, programs, TILL, *words)
-    assert worker.wait() == 1
+    assert worker.wait() == 2
     assert refusal in worker.line_with("perdure: ")
 
 

@@ -8,7 +8,8 @@ import os
 import signal
 import socket
 
-from perdure.cli.worker_process import CANNOT_START, GRACE_SECONDS, WORN_OUT, Terms, command, environment
+from perdure.cli.exit_code import CANNOT_START, DONE, FAILED, USAGE, WORN_OUT
+from perdure.cli.worker_process import GRACE_SECONDS, Terms, command, environment
 from perdure.clock import Machine
 from perdure.exhaustion import exhausted
 from perdure.runtime.os_process import hearing, mind
@@ -21,13 +22,13 @@ log = logging.getLogger("perdure")
 
 
 class Seat:
-    """One place in the crew: the OS process that sits there now, and its line to us."""
+    """One place in the crew: the OS process that runs there now; ``refused`` is the exit code of one that cannot."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.process: asyncio.subprocess.Process | None = None
         self.ready = asyncio.Event()
-        self.empty = False
+        self.refused: int | None = None
 
 
 class Crew:
@@ -56,7 +57,9 @@ class Crew:
         others = [] if first.done() else [asyncio.create_task(self._keep(seat)) for seat in self.seats[1:]]
         await asyncio.gather(first, *others)
         taken = self.seats[: 1 + len(others)]
-        return 1 if all(seat.empty for seat in taken) else 0
+        if any(seat.refused is None for seat in taken):
+            return DONE
+        return USAGE if any(seat.refused == USAGE for seat in taken) else FAILED
 
     def stop(self) -> None:
         """Pass a request to stop on to every member; the third one kills those that are left."""
@@ -82,8 +85,8 @@ class Crew:
                 code = WORN_OUT
             if self._stopping.is_set():
                 return
-            if code == CANNOT_START:
-                seat.empty = True
+            if code in (CANNOT_START, USAGE):
+                seat.refused = code
                 return
             if self.machine.monotonic() - began > STEADY_SECONDS:
                 wait = FIRST_SECONDS

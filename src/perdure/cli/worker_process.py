@@ -16,6 +16,8 @@ import msgspec
 
 from perdure import limits
 from perdure.authoring.registry import Registry
+from perdure.cli import exit_code
+from perdure.cli.exit_code import CANNOT_START, WORN_OUT
 from perdure.cli.plain_output import complain, show_line
 from perdure.engine import Engine
 from perdure.errors import PerdureError, StoreUnavailable
@@ -24,10 +26,6 @@ from perdure.runtime import os_process
 from perdure.runtime.os_process import AT_ONCE, Fuse, patience, signs, watch_parent
 from perdure.runtime.pace import Pace
 
-FAILED = 1
-CANNOT_START = 78
-WORN_OUT = 75
-"""It was short of threads, descriptors or memory and did not recover: another is to take its place."""
 GRACE_SECONDS = 5.0
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
 
@@ -94,7 +92,8 @@ def serve(terms: Terms, url: str, lifeline: int | None = None) -> int:
         return os_process.run(_work(terms, url, registry, lifeline), _loop_factory())
     except PerdureError as error:
         complain(str(error))
-        return FAILED if lifeline is None else CANNOT_START
+        code = exit_code.of(error)
+        return CANNOT_START if lifeline is not None and code == exit_code.FAILED else code
 
 
 async def _work(terms: Terms, url: str, registry: Registry, lifeline: int | None) -> int:
