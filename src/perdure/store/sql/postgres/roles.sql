@@ -9,8 +9,9 @@ DECLARE
                    WHERE c.oid = 'perdure.migration'::regclass);
     every text[] := '{now,micros,line,marks}';
     doors jsonb := '{
-        "look": ["search", "search_page", "search_by_id", "count", "counts", "history", "later_messages", "incarnations",
-                 "queues_seen", "clocks_seen", "loads", "backlogs", "overdue_page"],
+        "look": ["search", "search_page", "search_by_id", "count", "counts", "history", "later_messages",
+                 "incarnations", "overdue_page", "queues_seen",
+                 "clocks_seen", "loads", "backlogs"],
         "start": ["start_by_client", "enqueue", "search_by_id"],
         "signal": ["send_by_client", "answers_seen", "tell", "tell_within", "search_by_id"],
         "operate": ["send", "send_alone", "send_within", "send_alone_within", "commit", "commit_alone", "commit_outward",
