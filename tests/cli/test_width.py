@@ -20,6 +20,7 @@ from perdure.cli.rows import Rows
 from tests.cli import till
 from tests.cli.conftest import Working
 from tests.cli.terminal import ROOT, Said, Terminal
+from tests.cli.test_hostile import SHORT, check, fill
 
 COLUMNS = 80
 LONG = "a-key-that-somebody-has-made-of-many-words-because-keys-may-be-long"
@@ -107,6 +108,12 @@ def test_a_pipe_gets_one_line_for_each_row(terminal: Terminal, ids: list[str]) -
     listed = terminal("ps", "--wide").out.splitlines()
     assert listed[0].split() == ["id", "key", "kind", "status", "run", "events", "changed", "next"]
     assert sum(any(id in line and "running" in line for id in ids) for line in listed) == len(ids)
+
+
+def test_nothing_that_is_stored_steers_a_narrow_terminal(sqlite_terminal: Terminal) -> None:
+    ids = fill(sqlite_terminal.url, SHORT[::20])
+    for words in (["ps", "--limit", "1000"], ["ps", "--wide"], ["queue", "ls"], *(["show", id] for id in ids[:5])):
+        check(on_screen(sqlite_terminal, *words))
 
 
 def test_sentences_are_broken_between_words_and_nothing_is_left_out() -> None:

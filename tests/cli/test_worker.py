@@ -206,6 +206,13 @@ def test_a_pace_that_cannot_work_is_refused_before_anything_starts(
     assert refusal in worker.line_with("perdure: ")
 
 
+@pytest.mark.parametrize("size", ["1", "2"])
+def test_a_wrong_url_is_wrong_usage_of_one_worker_and_of_several(programs: list[Program], size: str) -> None:
+    worker = run(Terminal("mysql://localhost/shop"), programs, TILL, "--workers", size)
+    assert worker.wait() == 2
+    assert "no store is known for a URL that begins with 'mysql'" in worker.line_with("perdure: ")
+
+
 def test_a_worker_waits_for_a_database_that_is_not_there_yet(programs: list[Program]) -> None:
     worker = run(Terminal("postgresql://ann:secret@127.0.0.1:1/shop"), programs, TILL, "--workers", "2")
     said = worker.line_with("Trying again every few seconds.")

@@ -13,7 +13,7 @@ from perdure.errors import PerdureError
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
-from perdure.kernel.retry import decode_attempt
+from perdure.kernel.retry import FailedAttempt, decode_attempt
 from perdure.kernel.run import CONTINUED, opening_of
 from perdure.kernel.stored import MALFORMED, why_unopened
 from perdure.kernel.undo import undoes
@@ -43,16 +43,26 @@ def _detail(event: Event, letters: Mapping[int, Message], limit: int) -> str:
         return text.payload(event.payload, limit)
 
 
+def attempt(event: Event) -> FailedAttempt | None:
+    """The failed attempt that the event records; None if it records none that can be read."""
+    try:
+        return decode_attempt(event.payload or b"")
+    except PerdureError:
+        return None
+
+
 def trace(event: Event, letters: Mapping[int, Message]) -> str:
     """The stack trace of the failure that the event records; empty if it records none."""
+    if event.type is EventType.ATTEMPT_FAILED:
+        tried = attempt(event)
+        return "" if tried is None else tried.failure.trace.rstrip()
     raw = _given(event, letters)
     if event.type not in _FAILURES or raw is None:
         return ""
     try:
-        failed = decode_attempt(raw).failure if event.type is EventType.ATTEMPT_FAILED else Failure.decode(raw)
+        return Failure.decode(raw).trace.rstrip()
     except PerdureError:
         return ""
-    return failed.trace.rstrip()
 
 
 def as_json(event: Event, letters: Mapping[int, Message]) -> dict[str, Any]:
@@ -165,8 +175,8 @@ def _commanded(event: Event, letters: Mapping[int, Message], limit: int) -> str:
 
 _FAILURES = frozenset(
     {
-        EventType.STEP_FAILED, EventType.ATTEMPT_FAILED, EventType.CALL_REFUSED, EventType.FAILED,
-        EventType.CANCELLED, EventType.BROKEN, EventType.EXPIRED, EventType.HELD,
+        EventType.STEP_FAILED, EventType.CALL_REFUSED, EventType.FAILED, EventType.CANCELLED, EventType.BROKEN,
+        EventType.EXPIRED, EventType.HELD,
     }
 )  # fmt: skip
 _TOLD = {

@@ -25,8 +25,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
-from perdure.kernel.retry import FailedAttempt, decode_attempt
-from perdure.kernel.stored import why_unopened
+from perdure.kernel.retry import FailedAttempt
 from perdure.kernel.transition import Sender
 from perdure.kernel.undo import name_and_place
 from perdure.kernel.worker import Worker
@@ -80,14 +79,16 @@ class Dossier:
 
     def retrying(self) -> list[tuple[Event, FailedAttempt]]:
         """The last failed attempt of every step that has had no result since."""
+        if self.view.status is not Status.RUNNING:
+            return []
         failed: dict[tuple[str, str], tuple[Event, FailedAttempt]] = {}
         for event in self.events:
             slot = (event.name, event.place)
-            if event.type is EventType.ATTEMPT_FAILED and event.payload and not why_unopened(event.payload):
-                failed[slot] = event, decode_attempt(event.payload)
+            if event.type is EventType.ATTEMPT_FAILED and (tried := event_text.attempt(event)) is not None:
+                failed[slot] = event, tried
             elif event.type in (EventType.STEP_COMPLETED, EventType.STEP_FAILED):
                 failed.pop(slot, None)
-        return list(failed.values()) if self.view.status is Status.RUNNING else []
+        return list(failed.values())
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain values."""
