@@ -21,7 +21,7 @@ from perdure.futures import to_future
 from perdure.kernel.commit import StartAnswer
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process
-from perdure.logs import log
+from perdure.logs import logger
 from perdure.runtime.committer import Committer
 from perdure.runtime.pace import Pace
 from perdure.runtime.store_time import StoreTime
@@ -80,7 +80,7 @@ class Engine(Client):
             codecs, offload = settings.sealing()
         elif work and not os.environ.get(settings.SEAL):
             what = "codecs were" if codecs else "an offload was"
-            log.warning("%s given by hand: a suspect that runs alone finds such things only by %s", what, settings.SEAL)
+            logger("store").warning("%s given by hand: only by %s do quarantine workers find them", what, settings.SEAL)
         store = sealed(store or store_for(url, self.machine), codecs or (), offload)
         self.committer = Committer(store, self.machine, self.telemetry)
         super().__init__(store, self.committer, registry, self.machine)

@@ -1,10 +1,20 @@
-"""The lines of our log: what comes from outside stays in the line that tells of it."""
+"""The log: a logger for each subject, and values from outside that stay in the line that tells of them.
+
+The loggers are ``perdure.worker``, ``perdure.process``, ``perdure.step``, ``perdure.recovery``, ``perdure.store`` and
+``perdure.quarantine``. A record about a process has the attributes ``process_id``, ``process_kind`` and
+``process_key``, one about a step also ``step`` and ``attempt``.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import re
+import sys
 import traceback
+from datetime import UTC, datetime
+from typing import Literal
 from weakref import WeakSet
 
 from perdure.errors import CallRefused, PerdureError, Permanent, ProcessError, StepCrashed, StepError
@@ -70,9 +80,17 @@ def tamed(value: str | BaseException, *, lines: bool = False) -> str:
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], str(value))
 
 
-log = logging.getLogger("perdure")
+FIELDS = ("process_id", "process_kind", "process_key", "step", "attempt")
+"""The attributes that a record may have beside those that every record has."""
+
 _filter = Tamed()
-log.addFilter(_filter)
+
+
+def logger(subject: Literal["worker", "process", "step", "recovery", "store", "quarantine"]) -> logging.Logger:
+    """The logger of a subject. A filter does not count for the loggers below its own, so each has it."""
+    found = logging.getLogger(f"perdure.{subject}")
+    found.addFilter(_filter)
+    return found
 
 
 def conceal(store: object) -> None:
@@ -83,3 +101,44 @@ def conceal(store: object) -> None:
 def reveal(store: object) -> None:
     """This store is closed."""
     _filter.sealed.discard(store)
+
+
+# -- the log of workers and quarantine workers, which are programs of our own ------------------------------------------
+
+LEVEL = "PERDURE_LOG_LEVEL"
+FORMAT = "PERDURE_LOG_FORMAT"
+"""Environment variables, so that every OS process that a worker starts speaks as the worker does."""
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["text", "json"]
+
+
+class JsonLines(logging.Formatter):
+    """Each record as one JSON object in one line: time (UTC), level, logger, pid, message, fields, exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "pid": record.process,
+            "message": record.getMessage(),
+        }
+        line |= {name: value for name in FIELDS if (value := getattr(record, name, None)) is not None}
+        if trace := record.exc_text or (record.exc_info and self.formatException(record.exc_info)):
+            line["exception"] = trace
+        return json.dumps(line, default=str)
+
+
+def speak() -> None:
+    """Log to the error output, with the level and in the format that the environment says (info, text)."""
+    handler = logging.StreamHandler(sys.stderr)
+    if os.environ.get(FORMAT) == "json":
+        handler.setFormatter(JsonLines())
+    else:
+        text = "%(asctime)s %(levelname)-7s [%(process)d] %(name)s: %(message)s"
+        handler.setFormatter(logging.Formatter(text, datefmt="%Y-%m-%d %H:%M:%S"))
+    level = logging.getLevelNamesMapping().get(os.environ.get(LEVEL, "").upper(), logging.INFO)
+    logging.basicConfig(level=level, handlers=[handler])
+    logging.captureWarnings(True)

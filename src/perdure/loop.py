@@ -3,25 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, StoreUnavailable
 from perdure.exhaustion import exhausted
+from perdure.logs import logger
 
-log = logging.getLogger("perdure")
+log = logger("worker")
+
+
+class Outage:
+    """Says once that the database does not answer, and once that it answers again, whoever of one engine asks it.
+
+    ``since`` is when it began, by the machine's monotonic clock; None while the database answers.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self.since: float | None = None
+
+    def began(self, error: StoreUnavailable) -> None:
+        """The database did not answer, or refused for now."""
+        if self.since is None:
+            self.since = self._monotonic()
+            log.warning("the database does not answer; what is to be written waits, and goes on by itself: %s", error)
+
+    def ended(self) -> None:
+        """The database has answered."""
+        if self.since is not None:
+            log.warning("the database answers again, after %.1f s", self._monotonic() - self.since)
+            self.since = None
 
 
 class Loop:
     """Calls ``tick`` again and again; ``tick`` answers how many seconds to wait, unless woken earlier.
 
     An error of a tick is logged and the loop goes on after ``after_error`` seconds: nothing in the background may
-    end silently.
+    end silently. That the database does not answer is told of by ``outage``, once for all loops of an engine.
     """
 
-    def __init__(self, name: str, tick: Callable[[], Awaitable[float]], *, after_error: float = 1.0) -> None:
+    def __init__(
+        self, name: str, tick: Callable[[], Awaitable[float]], outage: Outage | None = None, *, after_error: float = 1.0
+    ) -> None:
         self.name = name
         self._tick = tick
+        self._outage = outage
         self.after_error = after_error
         self._woken: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
@@ -51,7 +77,10 @@ class Loop:
             try:
                 wait = await self._tick()
             except PerdureError as error:
-                log.warning("%s: %s", self.name, error)
+                if self._outage is not None and isinstance(error, StoreUnavailable):
+                    self._outage.began(error)
+                else:
+                    log.warning("%s: %s", self.name, error)
                 wait = self.after_error
             except Exception as error:
                 if (what := exhausted(error, spawning=True)) is not None:

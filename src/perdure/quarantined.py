@@ -7,7 +7,6 @@ code.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -19,13 +18,14 @@ from msgspec import json
 from perdure.authoring.registry import Registry, module_of, workflows_of
 from perdure.engine import Engine
 from perdure.errors import StoreUnavailable
+from perdure.logs import logger, speak
 from perdure.runtime import os_process
 from perdure.runtime.os_process import last_resort, signs, watch_parent
 from perdure.runtime.pace import Pace
 from perdure.runtime.quarantine import GRACE_SECONDS
 from perdure.runtime.watchdog import aside
 
-log = logging.getLogger("perdure")
+log = logger("quarantine")
 
 LINE = 0
 """Our end of the line to the parent: the standard input."""
@@ -105,6 +105,7 @@ def hosted(served: tuple[list[str], list[str]], sources: Sequence[str]) -> Regis
 
 def main() -> None:
     """Read the command line that the runtime wrote, and run."""
+    speak()
     lease, beat, stop = map(float, sys.argv[1].split(","))
     registry = hosted(json.decode(sys.argv[2]), sys.argv[3:])
     pace = Pace(lease, beat, stop_seconds=stop, exit_when_hung=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from pathlib import Path
@@ -82,6 +83,18 @@ def test_a_worker_runs_what_a_client_has_started(terminal: Terminal, programs: l
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
     assert '"completed":1' in worker.line_with('"event":"stopped"')
+
+
+def test_the_log_as_json_is_one_object_a_line_with_the_process_and_the_step_as_fields(
+    sqlite_terminal: Terminal, programs: list[Program]
+) -> None:
+    worker = run(sqlite_terminal, programs, TILL, "--log-format", "json", "--log-level", "warning")
+    sqlite_terminal("start", f"{TILL}:refusal", "no money", "--key", "A-1")
+    told = json.loads(worker.line_with('"perdure.process"'))
+    assert (told["level"], told["process_kind"], told["process_key"]) == ("error", "refusal", "A-1")
+    assert "ValueError: no money" in told["message"] and "Traceback" in told["message"]
+    assert json.loads(worker.line_with('"perdure.step"'))["attempt"] == 1
+    assert not [line for line in worker.lines if '"level": "info"' in line]
 
 
 def test_a_first_signal_lets_steps_finish_and_nothing_new_begin(

@@ -26,8 +26,9 @@ MODULES = (
 CLASSES = (
     "asyncio.Barrier", "asyncio.BoundedSemaphore", "asyncio.Condition", "asyncio.Event", "asyncio.Future",
     "asyncio.Lock", "asyncio.Queue", "asyncio.Semaphore", "asyncio.Task", "asyncio.TaskGroup", "asyncio.Timeout",
-    "random.Random", "random.SystemRandom", "threading.Lock", "threading.Thread",
+    "logging.Logger", "random.Random", "random.SystemRandom", "threading.Lock", "threading.Thread",
 )  # fmt: skip
+SUBJECTS = ("worker", "process", "step", "recovery", "store", "quarantine")
 RESOURCES = [name for name in dir(resource) if name.startswith("RLIMIT_")]
 
 
@@ -63,11 +64,7 @@ def settings() -> dict[str, Any]:
         "the root logger": repr(
             (logging.root.handlers, logging.root.filters, logging.root.level, logging.root.disabled)
         ),
-        "the logger perdure": repr(
-            [(type(one).__name__, len(one.filters)) for one in logging.getLogger("perdure").handlers]
-            + [type(one).__name__ for one in logging.getLogger("perdure").filters]
-            + [logging.getLogger("perdure").level, logging.getLogger("perdure").propagate]
-        ),
+        "the loggers below perdure": [_shown(name) for name in ("perdure", *map("perdure.{}".format, SUBJECTS))],
         "classes of logging": repr((logging.getLoggerClass(), logging.getLogRecordFactory())),
         "warnings": repr(warnings.filters),
         "the environment": dict(os.environ),
@@ -80,6 +77,12 @@ def settings() -> dict[str, Any]:
         "the policy of event loops": type(asyncio.get_event_loop_policy()).__name__,
         "threads": sorted(thread.name for thread in threading.enumerate()),
     }
+
+
+def _shown(name: str) -> str:
+    """What somebody may have set for a logger."""
+    one = logging.getLogger(name)
+    return repr((one.handlers, [type(filter).__name__ for filter in one.filters], one.level, one.propagate))
 
 
 def changed(before: tuple[dict[str, int], dict[str, Any]]) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 from tests.house.page import DOCS, rows, spans
 from tests.house.tree import ROOT
 
-FILTER = ["the logger perdure"]
+FILTER = ["the loggers below perdure"]
 WHILE_IT_WORKS = ["the collector's threshold", "threads", "what the collector leaves out"]
 ELSEWHERE = {"threading._start_new_thread", "time.clock_gettime", "time.clock_gettime_ns", "os.getrandom"}
 """What not every system or version has."""
@@ -47,7 +47,7 @@ def replaced() -> list[str]:
     return [name for row in rows(part, "what") for name in spans(row[0])]
 
 
-def test_to_import_it_or_to_start_processes_from_outside_changes_a_filter_of_one_logger(
+def test_to_import_it_or_to_start_processes_from_outside_changes_the_filters_of_its_own_loggers(
     stages: dict[str, list[str]],
 ) -> None:
     assert stages["imported"] == FILTER
@@ -73,7 +73,7 @@ def test_what_stays_replaced_for_good_is_on_the_page_and_nothing_else_is(stages:
 
 def test_what_the_program_has_from_its_worker_is_named_on_the_page() -> None:
     told = {row[0] for part in re.split(r"^## ", page(), flags=re.MULTILINE) for row in _rows(part)}
-    assert {*WHILE_IT_WORKS} <= told and any(what.startswith("the logger `perdure`") for what in told)
+    assert {*WHILE_IT_WORKS} <= told and any(what.startswith("the loggers below `perdure`") for what in told)
 
 
 def _rows(part: str) -> list[list[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +17,13 @@ from perdure.kernel.payload import CallShape, encode
 from perdure.kernel.process import Process
 from perdure.kernel.stored import MALFORMED, why_unopened
 from perdure.limits import PAYLOAD_BYTES
+from perdure.logs import logger
 from perdure.turns.verbs import receive
 
 if TYPE_CHECKING:
     from perdure.authoring.step import Step
 
-log = logging.getLogger("perdure")
+log = logger("step")
 
 LATE_ANSWER = "late answer"
 """The signal by which an attempt that was given up tells its task what it has come to."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -12,13 +11,14 @@ from perdure.cli.exit_code import CANNOT_START, DONE, FAILED, USAGE, WORN_OUT
 from perdure.cli.worker_process import GRACE_SECONDS, Terms, command, environment
 from perdure.clock import Machine
 from perdure.exhaustion import exhausted
+from perdure.logs import logger
 from perdure.runtime.os_process import hearing, mind
 
 FIRST_SECONDS = 0.5
 CAP_SECONDS = 30.0
 STEADY_SECONDS = 60.0
 
-log = logging.getLogger("perdure")
+log = logger("worker")
 
 
 class Seat:

@@ -11,11 +11,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from perdure import limits
+from perdure import limits, logs
 from perdure.cli import output
 from perdure.cli.options import DEFAULT_URL, Json, Url, connected
 from perdure.cli.pool import Crew
-from perdure.cli.worker_process import Terms, command, environment, speak
+from perdure.cli.worker_process import Terms, command, environment
 from perdure.errors import DefinitionError, InvalidInput
 from perdure.store.backend import roles_of
 
@@ -35,6 +35,8 @@ def worker(
     workflows: bool = True,
     queues: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     labels: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    log_level: Annotated[logs.Level, Parameter(env_var=logs.LEVEL)] = "info",
+    log_format: Annotated[logs.Format, Parameter(env_var=logs.FORMAT)] = "text",
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> int:
@@ -67,6 +69,10 @@ def worker(
         The queues to serve; by default those of the modules' steps. bank=5 runs five at once.
     labels
         Names of this worker, for tasks that ask for a particular one.
+    log_level
+        Log this and everything more serious, to the error output.
+    log_format
+        One line of text for each event, or one JSON object with fields for the process and the step.
     """
     if workers < 1:
         raise InvalidInput(f"--workers {workers} would do nothing; give 1 or more")
@@ -76,10 +82,11 @@ def worker(
         terms.pace  # noqa: B018 (refused here, before any worker is started)
     except DefinitionError as error:
         raise InvalidInput(str(error)) from None
+    os.environ |= {logs.LEVEL: log_level, logs.FORMAT: log_format}
     if workers == 1:
         words = command(terms)
         os.execve(words[0], words, environment(url))  # it replaces this program, without what only a terminal needs
-    speak()
+    logs.speak()
     return asyncio.run(Crew(terms, url, workers).run())
 
 

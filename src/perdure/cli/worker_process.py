@@ -6,7 +6,6 @@ Nothing here may import what only people need: a worker is small.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -14,7 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from perdure import limits
+from perdure import limits, logs
 from perdure.authoring.registry import Registry
 from perdure.cli import exit_code
 from perdure.cli.exit_code import CANNOT_START, WORN_OUT
@@ -29,7 +28,7 @@ from perdure.runtime.pace import Pace
 GRACE_SECONDS = 5.0
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
 
-log = logging.getLogger("perdure")
+log = logs.logger("worker")
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -81,7 +80,7 @@ class Stopping:
 
 def serve(terms: Terms, url: str, lifeline: int | None = None) -> int:
     """Be a worker until told to stop; the answer is the exit code."""
-    speak()
+    logs.speak()
     registry = Registry()
     try:
         for module in terms.modules:
@@ -180,17 +179,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
-
-
-def speak() -> None:
-    """Log one line for each thing worth telling, to the error output."""
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)-7s [%(process)d] %(message)s",
-        datefmt="%Y-%m-%d %H:%M:%S",
-    )
-    logging.captureWarnings(True)
 
 
 def command(terms: Terms, lifeline: int | None = None) -> list[str]:

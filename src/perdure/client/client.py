@@ -42,6 +42,7 @@ from perdure.kernel.names import check_key, id_text
 from perdure.kernel.payload import decode
 from perdure.kernel.process import COMPLETED, Process, Status
 from perdure.kernel.worker import Offer
+from perdure.loop import Outage
 from perdure.store.base import Search, Store
 
 Answered = Callable[[Any], None]
@@ -53,6 +54,8 @@ R = TypeVar("R")
 
 class Doors(Protocol):
     """Where records are handed in to be written in batches; the committer of the engine."""
+
+    outage: Outage
 
     def start(self, start: Start, answered: Answered) -> None:
         """Have a new process stored."""
@@ -72,7 +75,7 @@ class Client(Calls):
         self.doors = doors
         self.registry = registry
         self.machine = machine
-        self.results = Results(store, machine)
+        self.results = Results(store, machine, doors.outage)
         self.queues = Queues(store)
         self.recovery = Recovery(store)
         self.clock = Timekeeping(store)

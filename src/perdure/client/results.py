@@ -11,7 +11,7 @@ from perdure.clock import Machine
 from perdure.errors import PerdureError, ProcessNotFound
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
-from perdure.loop import Loop
+from perdure.loop import Loop, Outage
 from perdure.store.base import Search, Store
 from perdure.store.notifications import TAIL
 
@@ -24,10 +24,11 @@ class Results:
     same time counts: a test's clock stands still.
     """
 
-    def __init__(self, store: Store, machine: Machine) -> None:
+    def __init__(self, store: Store, machine: Machine, outage: Outage) -> None:
         self.store = store
         self.machine = machine
-        self.loop = Loop("results", self._tick)
+        self.outage = outage
+        self.loop = Loop("results", self._tick, outage)
         self._waiters: dict[bytes, dict[asyncio.Future[Process], float]] = {}
         self.outer: asyncio.AbstractEventLoop | None = None
         self._away: dict[bytes, None] = {}
@@ -150,6 +151,7 @@ class Results:
             ids = tuple(islice(self._away, limits.LIST_ROWS))
             asked = self.machine.monotonic()
             found = await self.store.search(Search(ids=ids, statuses=SETTLED, limit=len(ids)))
+            self.outage.ended()
             for process in found:
                 self.ended(process, asked)
             looked += sum(id in self._away for id in ids)

@@ -6,7 +6,6 @@ Where a claim has failed over what it would have read, a portion says how many p
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
@@ -14,6 +13,7 @@ from perdure import limits
 from perdure.authoring.registry import Registry
 from perdure.errors import StoreError, StoreUnavailable
 from perdure.kernel.claim import Claim, ClaimAnswer
+from perdure.logs import logger
 from perdure.loop import Loop
 from perdure.runtime.heartbeat import Incarnation
 from perdure.runtime.release import without_the_dead
@@ -48,7 +48,7 @@ class Intake:
         self.ended: Callable[[bytes], None] = lambda incarnation: None
         self.suspects: Callable[[bool, bool], None] = lambda due, waiting: None
         self.suspects_waiting = False
-        self.loop = Loop("intake", self._tick)
+        self.loop = Loop("claim", self._tick, scheduler.committer.outage)
         self.reconcile: Callable[[], Awaitable[int]] | None = None
         self.claimed_any = asyncio.Event()
         self.unsure = False
@@ -313,7 +313,7 @@ class Intake:
         return answer
 
 
-log = logging.getLogger("perdure")
+log = logger("worker")
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 5.0
@@ -347,13 +347,13 @@ class Portion:
         self.rows = max(1, asked // 2)
         if asked > 1:
             if whole:
-                log.warning("intake: %.500s. That was a claim of %d processes; fewer are asked for", error, asked)
+                log.warning("a claim of %d processes has failed, and fewer are asked for: %.500s", asked, error)
             return 0.0
         self._in_vain += 1
         if not self._said:
             self._said = True
             log.error(
-                "intake: a claim of a single process fails (%s: %.500s); it is tried again, ever less often, and what "
+                "a claim of a single process fails (%s: %.500s); it is tried again, ever less often, and what "
                 "is due behind it waits. `perdure ps` shows what is due: terminate what cannot be read, or raise "
                 "what the database or this worker may use",
                 type(error).__name__,

@@ -11,7 +11,6 @@ not: there are no more of them than processes in hand.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -22,10 +21,12 @@ from perdure.clock import SECOND, Machine
 from perdure.errors import BadRecord, Overloaded, StoreError, StoreUnavailable
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
+from perdure.logs import logger
+from perdure.loop import Outage
 from perdure.store.base import Store
 from perdure.telemetry import Telemetry
 
-log = logging.getLogger("perdure")
+log = logger("store")
 
 Record = TypeVar("Record", Start, Commit, Message)
 Answered = Callable[[Any], None]
@@ -45,6 +46,7 @@ class Committer:
         self.store = store
         self.machine = machine
         self.telemetry = telemetry
+        self.outage = Outage(machine.monotonic)
         self.heard: Callable[[int, float], None] = lambda now, sent: None
         self.sent = 0.0
         self._in_doubt = False  # whether the batch that is being written was sent before, with an unknown outcome
@@ -206,7 +208,7 @@ class Committer:
                 self.telemetry.count("store_errors")
                 if self._closing:
                     raise
-                log.warning("the store cannot be reached; %d records wait to be sent again: %s", len(records), error)
+                self.outage.began(error)
                 await asyncio.sleep(wait * (0.5 + self.machine.random()))
                 wait = min(wait * 2, limits.RECONNECT_CAP_SECONDS)
                 continue
@@ -216,6 +218,8 @@ class Committer:
                 self.telemetry.count("batches_halved")
                 half = len(records) // 2
                 return await self._resolved(records[:half], door) + await self._resolved(records[half:], door)
+            if self.outage.since is not None:
+                self.outage.ended()
             self.telemetry.count("batches")
             self.telemetry.took(door.__name__, self.machine.monotonic() - sent)
             self._hear(answers, sent)

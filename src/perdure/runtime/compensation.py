@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,8 @@ from perdure.errors import HistoryMisfit
 from perdure.kernel.commit import Outcome
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure, safe_text
-from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
 from perdure.kernel.undo import listed, undoes
-from perdure.logs import Confided
 from perdure.turns.saga import UndoAsk
 
 if TYPE_CHECKING:
@@ -26,8 +23,6 @@ if TYPE_CHECKING:
     from perdure.runtime.steps.attempt_run import Execution
     from perdure.turns.ask import Ask
     from perdure.turns.loop import TurnLoop
-
-log = logging.getLogger("perdure")
 
 _PART_BYTES = limits.ERROR_TEXT_BYTES // 4
 
@@ -86,8 +81,6 @@ def queue(settle: Callable[[Activation], None], activation: Activation, undo: As
 
 def gave_up(activation: Activation, undo: UndoAsk, failure: Failure, now: int) -> None:
     """An undo has no attempt left. Its failure is no answer to the code: a person lets it be tried again."""
-    id, text = id_text(activation.process.id), Confided(safe_text(failure.message, _PART_BYTES))
-    log.error("process %s: %r cannot undo %s: %s: %s", id, undo.name, undo.owed.step, failure.type, text)
     undo.spent = failure
     activation.at = max(activation.at, now)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from perdure.errors import StoreError
 from perdure.kernel.commit import CREATED, STILL_BUSY, Start, StartAnswer
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process
+from perdure.logs import logger
 from perdure.runtime import release, turn_commit
 from perdure.runtime.instance import Activation
 from perdure.runtime.turn_commit import drafted
@@ -22,7 +22,7 @@ from perdure.turns.loop import TurnLoop
 if TYPE_CHECKING:
     from perdure.runtime.scheduler import Scheduler
 
-log = logging.getLogger("perdure")
+log = logger("worker")
 
 
 class EagerStart:

@@ -8,7 +8,6 @@ there is no newer worker: then a person must see it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,12 +16,13 @@ from perdure.kernel.event import Event
 from perdure.kernel.patch import taken_in
 from perdure.kernel.process import Process
 from perdure.kernel.worker import Offer, Pair
+from perdure.logs import logger
 
 if TYPE_CHECKING:
     from perdure.runtime.instance import Activation
     from perdure.runtime.scheduler import Scheduler
 
-log = logging.getLogger("perdure")
+log = logger("worker")
 
 KNOWN = 10_000
 """So many processes are remembered; the one that was left to others longest ago is forgotten first."""

@@ -9,7 +9,6 @@ incarnation.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from perdure.errors import StoreUnavailable
 from perdure.kernel.clock import STEP
 from perdure.kernel.names import id_text
 from perdure.kernel.worker import Beat, Renewal
+from perdure.logs import logger
 from perdure.loop import Loop
 from perdure.runtime import release, shortage
 from perdure.store.base import Store
@@ -43,7 +43,7 @@ class Incarnation:
         self.hang: bytes | None = None
 
 
-log = logging.getLogger("perdure")
+log = logger("worker")
 
 
 class Pulse:
@@ -61,7 +61,7 @@ class Pulse:
         self.silence = microseconds(scheduler.lease_seconds)
         self.ended: Callable[[bytes], None] = lambda incarnation: None
         self.strayed: Callable[[], None] = lambda: None
-        self.loop = Loop("pulse", self._tick, after_error=beat / 6)
+        self.loop = Loop("heartbeat", self._tick, scheduler.committer.outage, after_error=beat / 6)
         self.guard = Loop("lease guard", self._guard)
         self.sure_until = 0.0
         self._failing = False
@@ -84,6 +84,7 @@ class Pulse:
                 if activation is not None and renewal.progress is not None:  # the next beat tells it again
                     activation.process = replace(activation.process, progress=None)
             raise
+        self.scheduler.committer.outage.ended()
         if self._failing:
             self._failing = False
             self._steady_from = self.scheduler.time.monotonic() + limits.PROBE_GRACE_SECONDS
@@ -177,7 +178,7 @@ class Grip:
         self.store = store
         self.scheduler = scheduler
         self.strayed: Callable[[], None] = lambda: None
-        self.loop = Loop("grip", self._tick)
+        self.loop = Loop("lease check", self._tick, scheduler.committer.outage)
         self._named: set[bytes] = set()
         self._since: float | None = None
 

@@ -43,7 +43,7 @@ class InboxReader:
     def __init__(self, store: Store, scheduler: Scheduler) -> None:
         self.store = store
         self.scheduler = scheduler
-        self.loop = Loop("inbox", self._tick)
+        self.loop = Loop("signals", self._tick, scheduler.committer.outage)
         self.quiet: Callable[[Sequence[bytes]], None] = lambda processes: None
         self._wanted: list[Activation] = []
         self._hinted = False

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
-import logging
 import os
 import socket
 import sys
@@ -21,10 +20,11 @@ from typing import Any, TypeVar
 
 from perdure import limits
 from perdure.clock import Child, Linked
+from perdure.logs import logger
 
 T = TypeVar("T")
 
-log = logging.getLogger("perdure")
+log = logger("worker")
 
 
 def run(main: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:

@@ -7,7 +7,6 @@ death halves; only a death while it ran alone counts towards the limit at which 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 from collections import Counter
@@ -22,13 +21,14 @@ from perdure.clock import Child, Machine
 from perdure.kernel import quarantine
 from perdure.kernel.commit import Commit
 from perdure.kernel.process import Process
+from perdure.logs import logger
 from perdure.loop import Loop
 from perdure.runtime.os_process import minded, patience
 from perdure.runtime.pace import Pace
 from perdure.runtime.watchdog import EXIT_HUNG
 from perdure.telemetry import Telemetry
 
-log = logging.getLogger("perdure")
+log = logger("quarantine")
 
 GRACE_SECONDS = 5.0
 """What a solitary worker gets to stop, beyond the time for the step in its hands."""
@@ -49,7 +49,7 @@ class Solitary:
         self.pace = pace
         self.machine = machine
         self.telemetry = telemetry
-        self.loop = Loop("solitary", self._tick)
+        self.loop = Loop("quarantine", self._tick)
         self._wanted = False
         self._children: dict[Child, float] = {}
         self._ends: set[asyncio.Task[None]] = set()

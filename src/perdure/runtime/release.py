@@ -14,7 +14,6 @@ little later each time would never be rid of it (rule 13).
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -47,6 +46,8 @@ from perdure.kernel.run import opening_of
 from perdure.kernel.stored import first_trouble
 from perdure.kernel.transition import Sender
 from perdure.kernel.worker import Hang
+from perdure.logs import logger
+from perdure.runtime import failure_log
 from perdure.runtime.handover import Handover, took_what_is_unknown
 from perdure.runtime.quarantine import report
 
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from perdure.runtime.scheduler import Scheduler
     from perdure.store.base import Store
 
-log = logging.getLogger("perdure")
+log = logger("process")
 
 
 def park(scheduler: Scheduler, activation: Activation, error: BaseException) -> None:
@@ -80,7 +81,7 @@ def _parked(scheduler: Scheduler, commit: Commit, error: BaseException, answer: 
     """Hear what became of it. Where it was refused somebody else has the process, and nothing is to be said."""
     process = commit.after
     if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
-        log.error("process %s is broken and waits for a person: %s", id_text(process.id), error)
+        failure_log.ended(process)
         scheduler.telemetry.counters["broken"] += 1
         scheduler.ended(commit.after, scheduler.committer.sent)
     elif isinstance(answer, BadRecord) and commit.events:

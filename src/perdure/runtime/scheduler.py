@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -12,7 +11,7 @@ from perdure import limits
 from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import Workflow
 from perdure.clock import Machine, microseconds
-from perdure.errors import HistoryMisfit, StoreError
+from perdure.errors import StoreError
 from perdure.exhaustion import exhausted
 from perdure.kernel import transition
 from perdure.kernel.claim import Claimed
@@ -22,10 +21,11 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.integrity import flaw
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
-from perdure.kernel.process import RUNNING, Process
+from perdure.kernel.process import COMPLETED, RUNNING, Process
 from perdure.kernel.retry import FailedAttempt
 from perdure.kernel.run import renewed
-from perdure.runtime import compensation, inbox, release, shortage, turn_commit
+from perdure.logs import logger
+from perdure.runtime import compensation, failure_log, inbox, release, shortage, turn_commit
 from perdure.runtime.committer import Committer
 from perdure.runtime.eager_start import EagerStart
 from perdure.runtime.heartbeat import Incarnation
@@ -41,7 +41,7 @@ from perdure.turns.loop import Ask, TurnLoop
 from perdure.turns.renewal import left_over
 from perdure.turns.saga import UndoAsk
 
-log = logging.getLogger("perdure")
+log = logger("process")
 
 
 class Scheduler:
@@ -134,8 +134,6 @@ class Scheduler:
         except Exception as error:  # a misfit, or code or a payload that cannot be opened: a person must see it
             if self._short(activation, error):
                 return
-            if not isinstance(error, HistoryMisfit):
-                log.exception("process %s could not be replayed", id_text(process.id))
             self.unreadable.misfit(activation, claimed.events, error)
             return
         if claimed.was_owned_by is not None:
@@ -278,7 +276,11 @@ class Scheduler:
         if process.owner is None:
             # If we die here the row is free and due at its time; nobody waits for us.
             if process.status is not RUNNING:
-                self.telemetry.counters[process.status.value] += 1
+                if process.status is COMPLETED:
+                    self.telemetry.counters["completed"] += 1
+                else:
+                    self.telemetry.counters[process.status.value] += 1
+                    failure_log.ended(process)
                 self.ended(process, self.committer.sent)
             self.drop(activation)
             if process.status is RUNNING and process.due_at is not None:

@@ -6,13 +6,13 @@ worker takes less in hand, and says so once; if it does not recover by itself, i
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
 from perdure import limits
 from perdure.clock import microseconds
 from perdure.exhaustion import CHILDREN, DESCRIPTORS, MEMORY, THREADS
+from perdure.logs import logger
 from perdure.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perdure.runtime.scheduler import Scheduler
     from perdure.runtime.steps.attempt_run import Execution
 
-log = logging.getLogger("perdure")
+log = logger("worker")
 
 STEADY_SECONDS = 1.0
 """What a worker may have in hand is halved and doubled no more often than this."""

@@ -5,7 +5,6 @@ Two supervisors at work at once do no harm: whatever they write is fenced, so ea
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import ModuleType
@@ -13,6 +12,7 @@ from types import ModuleType
 from perdure import limits
 from perdure.errors import StoreUnavailable
 from perdure.kernel.soundness import Finding
+from perdure.logs import logger
 from perdure.loop import Loop
 from perdure.runtime.sweeps import (
     finished_long_ago,
@@ -30,7 +30,7 @@ from perdure.runtime.sweeps import (
 from perdure.runtime.sweeps.context import Ward
 from perdure.store.base import Overdue
 
-log = logging.getLogger("perdure")
+log = logger("recovery")
 
 EMPTYING: tuple[ModuleType, ...] = (owner_gone, lease_lapsed, process_overdue, process_idle, finished_long_ago)
 """The sweeps after whose round there is less to find: as long as one finds something, the next round follows at once,
@@ -88,7 +88,8 @@ class Supervisor:
                 return 0.0
             return self._pace(sweep, seconds) * (0.9 + 0.2 * self.ward.machine.random())
 
-        return Loop(f"sweep {sweep.__name__.rpartition('.')[2]}", tick)
+        name = sweep.__name__.rpartition(".")[2]
+        return Loop(f"sweep {name.replace('_', ' ')}", tick, self.ward.committer.outage)
 
     def _pace(self, sweep: ModuleType, seconds: float) -> float:
         """After which time a sweep looks again: sooner if there is a page behind its last one, or a look is owed."""

@@ -9,7 +9,6 @@ values and attributes go into the history, each once.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING
@@ -31,6 +30,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.patch import Taken
 from perdure.kernel.process import COMPLETED, FINAL, Status, merged, missing
 from perdure.kernel.quarantine import is_suspect
+from perdure.logs import logger
 from perdure.runtime import compensation
 from perdure.runtime.store_time import StoreTime
 from perdure.turns.publication import publications_of
@@ -149,7 +149,7 @@ def rests(activation: Activation) -> bool:
     return waits and not (activation.in_flight or activation.inputs)
 
 
-log = logging.getLogger("perdure")
+log = logger("process")
 
 
 def bounded(activation: Activation, outcome: Outcome) -> Outcome:

@@ -7,7 +7,6 @@ into the store by a witness, from a thread of its own, while the loop is blocked
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import threading
 import traceback
@@ -24,6 +23,7 @@ from perdure.errors import PerdureError
 from perdure.kernel.failure import safe_text
 from perdure.kernel.names import id_text
 from perdure.kernel.worker import Beat, Hang
+from perdure.logs import logger
 from perdure.runtime.steps.async_runner import Relay
 from perdure.store.backend import store_for
 from perdure.telemetry import Telemetry
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from perdure.runtime.heartbeat import Pulse
     from perdure.runtime.steps.attempt_run import Execution
 
-log = logging.getLogger("perdure")
+log = logger("worker")
 
 EXIT_HUNG = 70
 """The exit code of a worker that ended itself because its event loop was blocked until its lease was lost."""

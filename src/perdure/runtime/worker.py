@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 
 from perdure.authoring.registry import Registry
@@ -16,6 +15,7 @@ from perdure.kernel.process import Process
 from perdure.kernel.worker import Beat
 from perdure.kernel.worker import Worker as WorkerRow
 from perdure.limits import QUARANTINE_PROCESSES
+from perdure.logs import logger
 from perdure.runtime import gc_tuning
 from perdure.runtime.claimer import Intake
 from perdure.runtime.committer import Committer
@@ -35,7 +35,7 @@ from perdure.runtime.watchdog import Watchdog, Witness
 from perdure.store.base import Overdue, Store
 from perdure.telemetry import Telemetry
 
-log = logging.getLogger("perdure")
+log = logger("worker")
 
 
 class Worker:

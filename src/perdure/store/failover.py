@@ -9,7 +9,6 @@ another timeline, or its log is shorter, what it knows is compared with what is 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
@@ -21,9 +20,10 @@ from perdure.errors import StoreRegressed
 from perdure.kernel.commit import APPLIED, CREATED, Commit, CommitAnswer, Start, StartAnswer
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
+from perdure.logs import logger
 from perdure.store.base import Store
 
-log = logging.getLogger("perdure")
+log = logger("store")
 
 TOLD = 20
 """So many ids stand in the log; the sweep of a worker tells of each."""

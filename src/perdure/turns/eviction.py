@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import logging
 from typing import TYPE_CHECKING, Any
 
 from perdure.kernel.names import id_text
+from perdure.logs import logger
 from perdure.turns import saga
 from perdure.turns.interrupt import pressed
 from perdure.turns.renewal import renewal_in
@@ -15,7 +15,7 @@ from perdure.turns.renewal import renewal_in
 if TYPE_CHECKING:
     from perdure.turns.loop import TurnLoop
 
-log = logging.getLogger("perdure")
+log = logger("process")
 
 _CLOSE_TRIES = 100
 _stubborn: list[Any] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
@@ -21,6 +20,7 @@ from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure, answered
 from perdure.kernel.process import Process
 from perdure.kernel.retry import FailedAttempt
+from perdure.runtime import failure_log
 from perdure.runtime.compensation import Lingering
 from perdure.runtime.shortage import Shortages
 from perdure.runtime.steps.async_runner import Relay
@@ -37,8 +37,6 @@ from perdure.turns.saga import UndoAsk
 if TYPE_CHECKING:
     from perdure.runtime.instance import Activation
     from perdure.runtime.steps.transactional import Notary
-
-log = logging.getLogger("perdure")
 
 _COMPLETED = EventType.STEP_COMPLETED
 
@@ -193,6 +191,8 @@ class Agent:
         self.telemetry.counters["step_failures"] += 1
         failure = error.failure if isinstance(error, Failed) else Failure.of(error, execution.number)
         retry_at = self._retry_at(execution, error)
+        seconds = None if retry_at is None else (retry_at - self.time.now()) / SECOND
+        failure_log.attempt_failed(activation.process, ask, failure, seconds)
         if retry_at is None:
             self.answered(activation, EventType.STEP_FAILED, ask, failure.encode())
         else:

@@ -5,18 +5,18 @@ Kept in memory: each worker has budgets of its own, full again when it starts.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perdure import limits
 from perdure.clock import SECOND
+from perdure.logs import logger
 
 if TYPE_CHECKING:
     from perdure.authoring.step import Step
     from perdure.kernel.retry import FailedAttempt
 
-log = logging.getLogger("perdure")
+log = logger("step")
 
 
 class Budget:

@@ -7,7 +7,6 @@ first answer counts, and the attempt that is at work meanwhile is told to stop.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
@@ -17,10 +16,11 @@ from perdure.kernel.message import Message, MessageType, SendAnswer
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.transition import Sender
+from perdure.logs import logger
 from perdure.runtime.committer import Committer
 from perdure.runtime.steps.attempt_run import Execution
 
-log = logging.getLogger("perdure")
+log = logger("step")
 
 
 class Latecomers:

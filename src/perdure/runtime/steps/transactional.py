@@ -7,7 +7,6 @@ message, so it is known to whoever has the process in hand then.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from contextvars import Context, copy_context
 from functools import partial
@@ -25,6 +24,7 @@ from perdure.futures import at_once
 from perdure.kernel import message as pact
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
+from perdure.logs import logger
 from perdure.runtime.steps.attempt_run import LeaseLapsed
 from perdure.runtime.steps.threads import Call
 from perdure.store.base import Store
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from perdure.runtime.steps.attempt_run import Execution
     from perdure.turns.ask import Ask
 
-log = logging.getLogger("perdure")
+log = logger("step")
 
 
 class Kept(Struct, frozen=True, gc=False):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,13 +20,14 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.kernel.soundness import Finding
 from perdure.kernel.worker import Worker
+from perdure.logs import logger
 from perdure.runtime.committer import Committer
 from perdure.runtime.heartbeat import Incarnation
 from perdure.runtime.store_time import StoreTime
 from perdure.store.base import Overdue, Pruned, Search, Store, switch
 from perdure.telemetry import Telemetry
 
-log = logging.getLogger("perdure")
+log = logger("recovery")
 
 
 class Ward:

@@ -5,16 +5,16 @@ A worker says the same at its start: how many processes wait for code that no li
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from perdure import limits
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, StoreUnavailable
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.process import Process
 from perdure.kernel.queue import Load, Queue, Standing
 from perdure.kernel.soundness import Finding
 from perdure.kernel.worker import COUNTED, Backlog, unoffered
+from perdure.logs import logger
 from perdure.runtime.sweeps.context import Ward
 from perdure.store.base import Overdue, Store
 
@@ -82,7 +82,7 @@ def _told(kind: str, code: str, count: str, kept: str | None) -> str:
     return f"{some}; start a worker that hosts it, or one more if all are busy"
 
 
-log = logging.getLogger("perdure")
+log = logger("recovery")
 
 
 async def report(store: Store) -> None:
@@ -91,6 +91,8 @@ async def report(store: Store) -> None:
         backlogs = await store.records(Backlog)
         for backlog in unoffered(backlogs, await store.workers()):
             log.warning("%s", told(backlog))
+    except StoreUnavailable:
+        pass  # the heartbeat tells of that
     except PerdureError as error:
         log.warning("whether processes wait for code that nobody offers is not known: %s", error)
 

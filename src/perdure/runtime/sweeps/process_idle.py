@@ -5,15 +5,14 @@ No turn is run and no history is replayed: a million sleepers must cost nothing.
 
 from __future__ import annotations
 
-import logging
-
 from perdure.kernel import transition
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
+from perdure.logs import logger
 from perdure.runtime.sweeps.context import Ward
 from perdure.store.base import Overdue, Search
 
-log = logging.getLogger("perdure")
+log = logger("recovery")
 
 SECONDS = 10.0
 COUNTER = "processes_idle"

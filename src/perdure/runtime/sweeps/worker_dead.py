@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-
 from perdure.kernel.names import id_text
 from perdure.limits import PROBE_AGAIN_SECONDS, PROBE_SECONDS
+from perdure.logs import logger
 from perdure.runtime.sweeps import owner_gone
 from perdure.runtime.sweeps.context import Ward
 
-log = logging.getLogger("perdure")
+log = logger("recovery")
 
 SECONDS = PROBE_SECONDS
 AGAIN_SECONDS = PROBE_AGAIN_SECONDS

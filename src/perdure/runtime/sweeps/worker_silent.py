@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from perdure.kernel.names import id_text
 from perdure.kernel.worker import Worker
 from perdure.limits import PROBE_SECONDS
+from perdure.logs import logger
 from perdure.runtime.release import died
 from perdure.runtime.sweeps import owner_gone
 from perdure.runtime.sweeps.context import Ward
 
-log = logging.getLogger("perdure")
+log = logger("recovery")
 
 SECONDS = 1.0
 COUNTER = "workers_silent"

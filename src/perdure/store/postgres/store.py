@@ -9,7 +9,6 @@ their own when the first of them comes, so that no result and no sweep waits beh
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +25,7 @@ from perdure.kernel.message import Message, SendAnswer, Waiting
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import Types
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.logs import logger
 from perdure.store.base import Pruned, Record, Search
 from perdure.store.failover import Line, Lineage, SetBehind
 from perdure.store.migrate import ahead, outgrown, steps
@@ -48,7 +48,7 @@ from perdure.store.postgres.roles import narrowed
 from perdure.store.postgres.schema import prepare, queries
 from perdure.store.postgres.url import address_of
 
-log = logging.getLogger("perdure")
+log = logger("store")
 
 BEATS_A_LOOK = 10
 

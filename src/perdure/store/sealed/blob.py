@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from hashlib import sha256
 from typing import Any
@@ -13,9 +12,10 @@ from msgspec import Struct
 from perdure.errors import PerdureError, StoreUnavailable, UnreadablePayload
 from perdure.kernel.names import id_text
 from perdure.limits import RECONNECT_CAP_SECONDS, RECONNECT_FIRST_SECONDS
+from perdure.logs import logger
 from perdure.store.sealed.offload import Offload
 
-log = logging.getLogger("perdure")
+log = logger("store")
 
 PATIENCE_SECONDS = 0.25
 """How long a batch waits for the blobs it needs; records whose blobs are slower are set aside, the others go on."""

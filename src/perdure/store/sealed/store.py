@@ -9,7 +9,6 @@ caller's own transaction is sealed in the same way, outside of that transaction.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -28,6 +27,7 @@ from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import Unopened, first_trouble
 from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.logs import logger
 from perdure.store.base import Pruned, Search, Store
 from perdure.store.base import Record as SmallRecord
 from perdure.store.in_transaction import Guest
@@ -42,7 +42,7 @@ Answer = TypeVar("Answer", StartAnswer, CommitAnswer, SendAnswer)
 Stored = TypeVar("Stored", Process, Event, Message, Claimed)
 Result = TypeVar("Result")
 
-log = logging.getLogger("perdure")
+log = logger("store")
 
 LARGE_BYTES = 256 * 1024
 """More than this is sealed or opened in a thread, so that the event loop goes on meanwhile."""

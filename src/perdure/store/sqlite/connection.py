@@ -11,7 +11,6 @@ bytearray; -0.5 also fills a batch up to its fixed size.
 
 from __future__ import annotations
 
-import logging
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -20,11 +19,12 @@ from typing import Any
 
 from perdure.errors import StoreUnavailable
 from perdure.limits import SQLITE_WAL_BYTES
+from perdure.logs import logger
 from perdure.store.query import load, repeated
 from perdure.store.sqlite.file import LogFile, SqliteFile
 from perdure.store.sqlite.text import escaped, undecodable
 
-log = logging.getLogger("perdure")
+log = logger("store")
 
 ROWS = 1024
 """The most rows of one statement: 31 columns stay below SQLite's default of 32,766 parameters."""

@@ -7,8 +7,11 @@ thread is in a turn; everywhere else they do what they always did. I/O is refuse
 from __future__ import annotations
 
 import asyncio
+import builtins
+import logging
 import os
 import random
+import sys
 import threading
 import time
 import uuid
@@ -82,6 +85,7 @@ def build() -> None:
             _quiet_the_dead()
             _number_gathers()
             _order_completions()
+            _say_nothing_twice()
             loop_bound.guard()
             audit.watch()
             _built = True
@@ -231,3 +235,30 @@ def _order_completions() -> None:
 
     gate = Gate(asyncio, "as_completed", answer)
     asyncio.as_completed = asyncio.tasks.as_completed = gate
+
+
+# -- what the code says ----------------------------------------------------------------------------------------------
+
+
+def _say_nothing_twice() -> None:
+    """What workflow code prints and logs was said in the turn itself: a replay does not repeat it."""
+    plain = print
+
+    def answer(loop: TurnLoop, *args: Any, file: Any = None, **kwargs: Any) -> None:
+        if file not in (None, sys.stdout, sys.stderr) or not _has_said(loop):
+            plain(*args, file=file, **kwargs)
+
+    _gate(builtins, "print", answer)
+    handle = logging.Logger.handle
+
+    def handle_once(self: logging.Logger, record: logging.LogRecord) -> None:
+        loop = current_turn()
+        if loop is None or not _has_said(loop) or record.name.startswith("perdure."):
+            handle(self, record)
+
+    logging.Logger.handle = handle_once  # type: ignore[method-assign]
+
+
+def _has_said(loop: TurnLoop) -> bool:
+    """Whether the code runs again, or is only closed because its process was let go."""
+    return loop.fired is not None or loop.dead

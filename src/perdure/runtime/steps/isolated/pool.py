@@ -8,7 +8,6 @@ made in it.
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from perdure import limits
 from perdure.clock import Machine
 from perdure.errors import StepCrashed
 from perdure.exhaustion import THREADS, exhausted
+from perdure.logs import logger
 from perdure.runtime.shortage import Shortages
 from perdure.runtime.steps.isolated.child import Cell
 from perdure.runtime.steps.isolated.protocol import Answer, Beat, Begun, Failed, Ready, Said
@@ -193,7 +193,7 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-log = logging.getLogger("perdure")
+log = logger("step")
 
 CLOSE_SECONDS = 5.0
 """What killed cells get to be gone when a worker stops; they need milliseconds."""
