@@ -139,6 +139,12 @@ def test_a_real_terminal_gets_lines_of_its_width(sqlite_terminal: Terminal) -> N
     assert max(map(cell_len, lines)) <= COLUMNS
 
 
+@pytest.mark.parametrize("verb", [verb for verb in app if not verb.startswith("-")])
+def test_the_help_of_every_command_fits_too(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([verb, "--help"]) == 0
+    assert max(map(cell_len, capsys.readouterr().out.splitlines())) <= COLUMNS
+
+
 def test_help_lists_the_commands_in_groups_with_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     lines = capsys.readouterr().out.splitlines()

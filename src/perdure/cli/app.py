@@ -35,7 +35,10 @@ app = App(
 def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
     """Print the script for completion in bash, zsh or fish.
 
-    bash: eval "$(perdure completion bash)" in ~/.bashrc. fish: perdure completion fish | source in config.fish.
+    bash: put eval "$(perdure completion bash)" into ~/.bashrc.
+
+    fish: put perdure completion fish | source into config.fish.
+
     zsh: write it to a file _perdure in a folder of $fpath.
 
     Parameters

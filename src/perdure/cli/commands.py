@@ -100,7 +100,8 @@ async def retry(
 ) -> int:
     """Let failed, broken or held processes go on.
 
-    A failed one goes on from its last good event, in a new run; a broken or held one where it was.
+    A failed one goes on from its last good event, in a new run; a broken or
+    held one where it was.
     """
     return await command_each(process, Engine.retry, goes_on, who=who, why=why, url=url, json=json)
 

@@ -25,8 +25,9 @@ async def recovery_state(*, json: Json = False, url: Url = DEFAULT_URL) -> None:
 async def pause(*, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL) -> None:
     """Pause automatic recovery: workers end, revive and take over nothing.
 
-    Until it is resumed, no worker is ended by others, no lapsed lease is taken over, and nothing that is over its
-    deadline is forced to end. Ordinary work goes on.
+    Until it is resumed, no worker is ended by others, no lapsed lease is taken
+    over, and nothing that is over its deadline is forced to end. Ordinary work
+    goes on.
     """
     async with connected(url) as engine:
         await _show_recovery(engine, await engine.recovery.pause(who=who or user(), why=why, origin=ORIGIN), json=json)
@@ -75,7 +76,8 @@ async def clock_state(*, utc: Utc = False, json: Json = False, url: Url = DEFAUL
 async def mend(*, who: Who = "", why: Why = "", utc: Utc = False, json: Json = False, url: Url = DEFAULT_URL) -> None:
     """Slow the store's time down until it agrees with the machine's clock.
 
-    It runs at half the clock's pace until the two agree. Timers fire later in the meantime.
+    It runs at half the clock's pace until the two agree. Timers fire later in
+    the meantime.
     """
     async with connected(url) as engine:
         _show_clock(await engine.clock.mend(who=who or user(), why=why, origin=ORIGIN), utc=utc, json=json)

@@ -52,7 +52,8 @@ async def ps(
 ) -> None:
     """List processes, the newest first, and what each waits for.
 
-    After the list they are counted, by kind and status. In a narrow terminal a row goes on in the next line, indented.
+    After the list they are counted, by kind and status. In a narrow terminal a
+    row goes on in the next line, indented.
 
     Parameters
     ----------
@@ -112,7 +113,8 @@ async def _list(engine: Engine, search: Search, *, wide: bool, json: bool, now: 
 async def show(process: Reference, *, utc: Utc = False, json: Json = False, url: Url = DEFAULT_URL) -> None:
     """Show what one process waits for, what failed, what it did last.
 
-    It says since when and until when it waits, who must act next, what can be done, and the traceback of an error.
+    It says since when and until when it waits, who must act next, what can be
+    done, and the traceback of an error.
     """
     async with connected(url) as engine:
         await warn(engine)

@@ -41,7 +41,9 @@ Who = Annotated[str, Parameter(name="--who", help="Who gives the command; record
 Why = Annotated[str, Parameter(name="--why", help="Why; recorded in the history.")]
 References = Annotated[
     list[str],
-    Parameter(name="process", help="Processes, each by its id, its key, or kind:key.", consume_multiple=True),
+    Parameter(
+        name="process", help="Processes, each by its id, its key, or kind:key.", negative="", consume_multiple=True
+    ),
 ]
 Reference = Annotated[str, Parameter(name="process", help="A process, by its id, its key, or kind:key.")]
 

@@ -23,7 +23,7 @@ SHOP = "examples.shop.demo"
 
 
 def worker(
-    modules: Annotated[list[str], Parameter(name="module", consume_multiple=True)],
+    modules: Annotated[list[str], Parameter(name="module", negative="", consume_multiple=True)],
     *,
     workers: int = 1,
     lease: float = limits.LEASE_SECONDS,
@@ -42,8 +42,8 @@ def worker(
 ) -> int:
     """Run workers until Ctrl-C: they run workflows and steps.
 
-    They also find processes that are stuck or that a dead worker held. The first Ctrl-C or SIGTERM stops them
-    gracefully, the second one at once.
+    They also find processes that are stuck or that a dead worker held. The
+    first Ctrl-C or SIGTERM stops them gracefully, the second one at once.
 
     Parameters
     ----------
@@ -129,7 +129,8 @@ def demo(
 ) -> int:
     """Watch 1,000 orders survive a killed and a frozen worker.
 
-    Three workers run the orders of a shop; one is killed, one is stopped for a while; then the books are checked.
+    Three workers run the orders of a shop; one is killed, one is stopped for a
+    while; then the books are checked.
 
     Parameters
     ----------

@@ -54,7 +54,8 @@ class Line(msgspec.Struct, frozen=True):
 async def workers(*, utc: Utc = False, json: Json = False, url: Url = DEFAULT_URL) -> None:
     """List living workers, what they serve and how much they hold.
 
-    A worker must beat again before the time shown; a silent one has missed it, and others take over what it holds.
+    A worker must beat again before the time shown; a silent one has missed it,
+    and others take over what it holds.
     """
     async with connected(url) as engine:
         now = await present(engine)
