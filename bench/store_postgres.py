@@ -24,7 +24,7 @@ from perdure.kernel.commit import Commit, Start, StartVerdict, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.process import Process, Status
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import WorkerRow
 from perdure.store.postgres.store import PostgresStore
 from perdure.testing.postgres import Server
 
@@ -235,7 +235,7 @@ async def report(url: str, given: argparse.Namespace) -> None:
     """Measure and print everything on one empty database."""
     store = PostgresStore(url)
     await store.open()
-    worker = Worker(machine.new_id(), "bench")
+    worker = WorkerRow(machine.new_id(), "bench")
     await store.enlist(worker, 3600 * SECOND)
     await pairs(store, worker.id, given.batch, given.seconds / 4)
     rates = []

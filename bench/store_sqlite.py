@@ -23,7 +23,7 @@ from perdure.clock import SECOND, Machine
 from perdure.kernel.commit import Commit, Start
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process, Status
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import WorkerRow
 from perdure.store.base import Search
 from perdure.store.sqlite.store import SqliteStore
 
@@ -64,7 +64,7 @@ async def open_store(folder: Path, name: str) -> tuple[SqliteStore, bytes]:
     store = SqliteStore(f"sqlite:///{folder / name}")
     await store.open()
     worker = machine.new_id()
-    await store.enlist(Worker(worker, "bench"), 3600 * SECOND)
+    await store.enlist(WorkerRow(worker, "bench"), 3600 * SECOND)
     return store, worker
 
 

@@ -29,7 +29,7 @@ from perdure.errors import (
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
 from perdure.portal import BlockingEngine
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.store.base import Search
 from perdure.store.sealed import codec, offload
 from perdure.turns.mailbox import Call
@@ -44,7 +44,6 @@ __all__ = [
     "Engine",
     "Handle",
     "NamedWorkflow",
-    "Pace",
     "PerdureError",
     "Permanent",
     "ProcessCancelled",
@@ -54,6 +53,7 @@ __all__ = [
     "Status",
     "Step",
     "StepError",
+    "WorkerOptions",
     "Workflow",
     "attempt",
     "codec",

@@ -30,7 +30,7 @@ _ticks: Callable[[], float] = monotonic if _boottime is None else partial(time.c
 """On Linux the clock of the machine's life: CLOCK_MONOTONIC stands still while a laptop or a guest is suspended."""
 
 
-class Child(Protocol):
+class ChildProcess(Protocol):
     """An OS process that was started here; ``returncode`` is None until it has ended, negative if a signal ended it."""
 
     @property
@@ -131,7 +131,7 @@ class Machine:
         """End this OS process here and now, without any clean-up."""
         os._exit(code)
 
-    async def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> Child:
+    async def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> ChildProcess:
         """Start a child OS process; it hears of our death by its standard input."""
         ours, theirs = socket.socketpair()
         with theirs:

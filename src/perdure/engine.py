@@ -14,7 +14,13 @@ from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import Workflow
 from perdure.client.client import Client
 from perdure.client.handle import Handle
-from perdure.client.in_transaction import Awaited, Blocking, BlockingGuest, Guest, blocking_guest
+from perdure.client.in_transaction import (
+    Awaited,
+    Blocking,
+    BlockingInTransaction,
+    InTransaction,
+    blocking_in_transaction,
+)
 from perdure.clock import SECOND, Machine
 from perdure.errors import DefinitionError, PerdureError
 from perdure.futures import to_future
@@ -23,12 +29,12 @@ from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process
 from perdure.logs import logger
 from perdure.runtime.committer import Committer
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.runtime.store_time import StoreTime
 from perdure.runtime.worker import Worker
 from perdure.store.backend import sealed, store_for
 from perdure.store.base import Store
-from perdure.store.notifications import News
+from perdure.store.notifications import Notification
 from perdure.store.sealed.codec import Codec
 from perdure.store.sealed.offload import Offload
 from perdure.telemetry import Telemetry
@@ -60,7 +66,7 @@ class Engine(Client):
         workflows: Iterable[Workflow[Any, Any]] | None = None,
         queues: Iterable[str] | Mapping[str, int | None] | None = None,
         labels: Iterable[str] = (),
-        pace: Pace | None = None,
+        options: WorkerOptions | None = None,
         migrate: bool = True,
         registry: Registry | None = None,
         machine: Machine | None = None,
@@ -71,7 +77,7 @@ class Engine(Client):
     ) -> None:
         self.machine = machine or Machine()
         self.telemetry = Telemetry()
-        self.pace = pace or Pace()
+        self.options = options or WorkerOptions()
         if registry is None:
             registry = Registry.of_program() if workflows is None else Registry(*workflows)
         if queues is not None or labels:
@@ -128,19 +134,19 @@ class Engine(Client):
             time.heard(await self.store.now(), sent)
             self.committer.heard = time.heard
             self.worker = Worker(
-                self.store, self.registry, self.committer, time, self.machine, self.telemetry, self.pace,
+                self.store, self.registry, self.committer, time, self.machine, self.telemetry, self.options,
                 alone=self._alone,
             )  # fmt: skip
             self.worker.on_end(self.results.ended, self.results.parted)
             await self.worker.start()
             self.eager = self._start_here
-            self.in_hand = self.worker.scheduler.hand.__contains__
+            self.in_hand = self.worker.scheduler.instances.__contains__
             self.sent = self._sent
             self.taken = self._taken
         self._unwatch = self.store.watch(self._heard)
 
     async def close(self, seconds: float | None = None) -> None:
-        """Stop: steps in flight get ``seconds`` (default of the pace) to finish, the rest is handed back.
+        """Stop: steps in flight get ``seconds`` (default: its options) to finish, the rest is handed back.
 
         Who calls it again waits for the same end, or hastens it with 0 seconds.
         """
@@ -158,7 +164,7 @@ class Engine(Client):
         self.eager = lambda process, workflow, messages: None
         try:
             if worker is not None:
-                await worker.stop(self.pace.stop_seconds if seconds is None else seconds)
+                await worker.stop(self.options.stop_seconds if seconds is None else seconds)
         finally:
             await self.committer.close()
             await self.results.close()
@@ -189,26 +195,26 @@ class Engine(Client):
         """Counters and durations since this engine was made; the names are in ``perdure.telemetry``."""
         figures = self.telemetry.snapshot()
         figures["in_hand"] = 0 if self.worker is None else self.worker.busy
-        figures["clock_ahead_seconds"] = 0.0 if self.worker is None else self.worker.pulse.lead / SECOND
+        figures["clock_ahead_seconds"] = 0.0 if self.worker is None else self.worker.heartbeat.lead / SECOND
         return figures
 
     # -- in a transaction of the caller's own --------------------------------------------------------------------
 
     @overload
-    def within(self, connection: Blocking) -> BlockingGuest[Handle[Any]]: ...
+    def within(self, connection: Blocking) -> BlockingInTransaction[Handle[Any]]: ...
 
     @overload
-    def within(self, connection: Awaited) -> Guest: ...
+    def within(self, connection: Awaited) -> InTransaction: ...
 
     def within(self, connection: Any) -> Any:
         """Start and signal processes inside the transaction that is open on ``connection``, with its commit.
 
         It is one of asyncpg, psycopg or SQLAlchemy to the store's PostgreSQL database, or of sqlite3 to its file.
-        Where the connection's own calls block, so do those of the guest: then there is nothing to await.
+        Where the connection's own calls block, so do those of what is answered: then there is nothing to await.
         Raises InvalidInput if it is none of these, is to another file, or has no transaction.
         """
-        guest = Guest(self, connection)
-        return blocking_guest(self, connection, lambda handle: handle) if guest.blocking else guest
+        inside = InTransaction(self, connection)
+        return blocking_in_transaction(self, connection, lambda handle: handle) if inside.blocking else inside
 
     # -- between client and worker -------------------------------------------------------------------------------
 
@@ -217,7 +223,7 @@ class Engine(Client):
     ) -> asyncio.Future[StartAnswer] | None:
         """Start a process as owned by our own worker, if it has room: no claim, no wake-up."""
         worker = self.worker
-        if worker is None or worker.scheduler.draining or worker.busy >= self.pace.in_flight or self._alone:
+        if worker is None or worker.scheduler.draining or worker.busy >= self.options.in_flight or self._alone:
             return None
         if worker.shortages.active and not worker.has_room(process.kind):
             return None
@@ -238,15 +244,15 @@ class Engine(Client):
         worker.taken(id, token)
         worker.hint()
 
-    def _heard(self, news: News) -> None:
+    def _heard(self, notification: Notification) -> None:
         worker = self.worker
-        if worker is not None and (news.some_due or news.told):
-            if news.some_due:
+        if worker is not None and (notification.some_due or notification.told):
+            if notification.some_due:
                 worker.hint()
-            worker.told(() if news.some_due else news.told)
-        if news.some_done:
+            worker.look_at(() if notification.some_due else notification.told)
+        if notification.some_done:
             self.results.hint()
-        if news.ended:
-            self.results.named(news.ended)
-        if worker is not None and news.kinds:
-            worker.intake.named(news.kinds, news.due)
+        if notification.ended:
+            self.results.named(notification.ended)
+        if worker is not None and notification.kinds:
+            worker.claimer.named(notification.kinds, notification.due)

@@ -10,8 +10,11 @@ from perdure.errors import PerdureError
 
 T = TypeVar("T")
 
+OnAnswer = Callable[[Any], None]
+"""Called with the answer to a record, or with the exception if it can never be applied."""
 
-def to_future(future: asyncio.Future[Any]) -> Callable[[Any], None]:
+
+def to_future(future: asyncio.Future[Any]) -> OnAnswer:
     """A callback that settles ``future``: with the answer, or by raising it if it is an exception."""
 
     def answered(answer: Any) -> None:
@@ -25,7 +28,7 @@ def to_future(future: asyncio.Future[Any]) -> Callable[[Any], None]:
     return answered
 
 
-def asked(door: Callable[[Any, Callable[[Any], None]], None], record: Any) -> asyncio.Future[Any]:
+def asked(door: Callable[[Any, OnAnswer], None], record: Any) -> asyncio.Future[Any]:
     """Hand ``record`` in at ``door``; the future gets its answer."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     door(record, to_future(future))

@@ -17,8 +17,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 from perdure.authoring.start import Startable
 from perdure.authoring.workflow import Workflow
 from perdure.client.client import Client
-from perdure.client.handle import Handle, Result
-from perdure.client.in_transaction import Blocking, BlockingGuest, blocking_guest
+from perdure.client.handle import Handle, ResultT
+from perdure.client.in_transaction import Blocking, BlockingInTransaction, blocking_in_transaction
 from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
 from perdure.client.values import Stream
@@ -30,10 +30,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 Holder = TypeVar("Holder")
-Verb = Callable[Concatenate[Holder, P], Coroutine[Any, Any, R]]
+AsyncVerb = Callable[Concatenate[Holder, P], Coroutine[Any, Any, R]]
 
 
-def _verb(verb: Verb[Any, P, R]) -> Callable[Concatenate[Any, P], R]:
+def _verb(verb: AsyncVerb[Any, P, R]) -> Callable[Concatenate[Any, P], R]:
     """A verb of the client or of a handle as an ordinary call: the same name, parameters, answer and errors."""
     return wraps(verb)(lambda holder, /, *args, **kwargs: holder.run(verb, *args, **kwargs))
 
@@ -89,10 +89,10 @@ class BlockingStream(Generic[T]):
         self._engine.run(lambda engine: self._stream.aclose())
 
 
-class BlockingHandle(Generic[Result]):
+class BlockingHandle(Generic[ResultT]):
     """What ``start`` of a :class:`BlockingEngine` answers: a :class:`Handle` whose verbs block."""
 
-    def __init__(self, engine: BlockingEngine, handle: Handle[Result]) -> None:
+    def __init__(self, engine: BlockingEngine, handle: Handle[ResultT]) -> None:
         self._engine = engine
         self._handle = handle
         self.id, self.kind, self.key, self.created = handle.id, handle.kind, handle.key, handle.created
@@ -101,11 +101,11 @@ class BlockingHandle(Generic[Result]):
     def __repr__(self) -> str:
         return f"<BlockingHandle {self.kind} {self.key or self.id}>"
 
-    def run(self, verb: Verb[Handle[Result], P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def run(self, verb: AsyncVerb[Handle[ResultT], P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a verb of :class:`Handle` on the engine's event loop."""
         return self._engine.run(lambda engine: verb(self._handle, *args, **kwargs))
 
-    def result(self, timeout: Duration | None = None) -> Result:
+    def result(self, timeout: Duration | None = None) -> ResultT:
         """Wait for the end and give the result: see :meth:`Handle.result`."""
         return self._engine.run(lambda engine: self._handle.result(timeout))
 
@@ -137,7 +137,7 @@ class BlockingQueues:
     def __init__(self, engine: BlockingEngine) -> None:
         self._engine = engine
 
-    def run(self, verb: Verb[Queues, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def run(self, verb: AsyncVerb[Queues, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a verb of :class:`Queues` on the engine's event loop."""
         return self._engine.run(lambda engine: verb(engine.queues, *args, **kwargs))
 
@@ -153,7 +153,7 @@ class BlockingRecovery:
     def __init__(self, engine: BlockingEngine) -> None:
         self._engine = engine
 
-    def run(self, verb: Verb[Recovery, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def run(self, verb: AsyncVerb[Recovery, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a verb of :class:`Recovery` on the engine's event loop."""
         return self._engine.run(lambda engine: verb(engine.recovery, *args, **kwargs))
 
@@ -252,7 +252,7 @@ class BlockingEngine:
             engine = self._opened()
         return BlockingStream(self, engine.values(*args, **kwargs))
 
-    def run(self, function: Verb[Engine, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def run(self, function: AsyncVerb[Engine, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run ``function(engine, …)``, a coroutine function, on the engine's event loop and give its result.
 
         What it raises is raised here; whoever stops waiting (Ctrl-C) cancels it. Raises PerdureError on an event
@@ -270,12 +270,12 @@ class BlockingEngine:
             future.cancel()
             del future  # it may hold an error, whose traceback holds this frame
 
-    def within(self, connection: Blocking) -> BlockingGuest[BlockingHandle[Any]]:
+    def within(self, connection: Blocking) -> BlockingInTransaction[BlockingHandle[Any]]:
         """Start and signal inside the caller's own transaction, on this thread: see :meth:`Engine.within`."""
         self._refuse_where_it_cannot_work()
         with self._lock:
             engine = self._opened()
-        return blocking_guest(engine, connection, lambda handle: BlockingHandle(self, handle))
+        return blocking_in_transaction(engine, connection, lambda handle: BlockingHandle(self, handle))
 
     def open(self) -> Self:
         """Open the store now, not at the first call; raises StoreError. An open engine stays as it is."""
@@ -285,7 +285,7 @@ class BlockingEngine:
         return self
 
     def close(self, seconds: float | None = None) -> None:
-        """Stop for good: steps in flight get ``seconds`` (default of the pace) to finish, the rest is handed back.
+        """Stop for good: steps in flight get ``seconds`` (default: its options) to finish, the rest is handed back.
 
         Ctrl-C meanwhile has all handed back at once. Calls under way raise PerdureError. The child of a fork closes
         nothing: what is open belongs to its parent.

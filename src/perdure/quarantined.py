@@ -1,6 +1,6 @@
-"""The entry of a solitary worker: runs the suspects that are due, one group after the other, and ends.
+"""The entry of a quarantine worker: runs the suspects that are due, one group after the other, and ends.
 
-Started by :mod:`perdure.runtime.quarantine` with the pace, the queues and labels, then the modules that define the
+Started by :mod:`perdure.runtime.quarantine` with the options, the queues and labels, then the modules that define the
 code.
 """
 
@@ -20,8 +20,8 @@ from perdure.engine import Engine
 from perdure.errors import StoreUnavailable
 from perdure.logs import logger, speak
 from perdure.runtime import os_process
+from perdure.runtime.options import WorkerOptions
 from perdure.runtime.os_process import last_resort, signs, watch_parent
-from perdure.runtime.pace import Pace
 from perdure.runtime.quarantine import GRACE_SECONDS
 from perdure.runtime.watchdog import aside
 
@@ -32,7 +32,7 @@ LINE = 0
 AGAIN_SECONDS = 1.0
 """After so long it tries again to reach the store."""
 PATIENCE_SECONDS = 3.0
-"""How long a solitary worker waits for other suspects before it ends."""
+"""How long a quarantine worker waits for other suspects before it ends."""
 
 
 async def run_alone(build: Callable[[], Engine], line: int | None = None) -> None:
@@ -47,13 +47,13 @@ async def run_alone(build: Callable[[], Engine], line: int | None = None) -> Non
         if stopping.is_set():
             engine.hurry()
         elif line is not None:
-            aside(partial(last_resort, engine.pace.stop_seconds + GRACE_SECONDS), "perdure last resort")
+            aside(partial(last_resort, engine.options.stop_seconds + GRACE_SECONDS), "perdure last resort")
         stopping.set()
 
     for one in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(one, stop)
     if line is not None:
-        watch_parent(line, stop, engine.pace.stop_seconds + GRACE_SECONDS)
+        watch_parent(line, stop, engine.options.stop_seconds + GRACE_SECONDS)
     while not stopping.is_set():
         try:
             await engine.__aenter__()
@@ -108,10 +108,10 @@ def main() -> None:
     speak()
     lease, beat, stop = map(float, sys.argv[1].split(","))
     registry = hosted(json.decode(sys.argv[2]), sys.argv[3:])
-    pace = Pace(lease, beat, stop_seconds=stop, exit_when_hung=True)
+    options = WorkerOptions(lease, beat, stop_seconds=stop, exit_when_hung=True)
 
     def build() -> Engine:
-        return Engine(os.environ["PERDURE_URL"], work=True, registry=registry, pace=pace, alone=True)
+        return Engine(os.environ["PERDURE_URL"], work=True, registry=registry, options=options, alone=True)
 
     os_process.run(run_alone(build, LINE))
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from perdure import Engine, Pace
+from perdure import Engine, WorkerOptions
 from perdure.authoring.registry import Registry
 from tests.cli import till
 from tests.cli.terminal import Program, Terminal
 
-PACE = Pace(lease_seconds=3, beat_seconds=0.2, stop_seconds=0.2)
+PACE = WorkerOptions(lease_seconds=3, beat_seconds=0.2, stop_seconds=0.2)
 Doing = Callable[[Engine], Coroutine[Any, Any, Any]]
 Working = Callable[[Doing], Any]
 
@@ -44,7 +44,7 @@ def working(request: pytest.FixtureRequest) -> Working:
 
     def work(doing: Doing) -> Any:
         async def run() -> Any:
-            async with Engine(url, work=True, registry=Registry(till), pace=PACE) as engine:
+            async with Engine(url, work=True, registry=Registry(till), options=PACE) as engine:
                 return await doing(engine)
 
         return asyncio.run(run())

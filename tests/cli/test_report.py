@@ -49,7 +49,7 @@ def parent_and_child(url: str) -> tuple[str, str]:
     """The ids of a process and of the child that it has started."""
 
     async def start() -> tuple[str, str]:
-        async with Engine(url, work=True, workflows=[parent_to_show, child_to_show], pace=PACE) as engine:
+        async with Engine(url, work=True, workflows=[parent_to_show, child_to_show], options=PACE) as engine:
             handle = await engine.start(parent_to_show.options(key="P-1"), "Ann")
             await handle.result(10)
             [child] = await engine.list(Search(kind="child_to_show"))
@@ -101,7 +101,7 @@ def failed_trip(url: str, *, booked: bool) -> str:
     """A trip that has failed, and has taken back what it had booked."""
 
     async def fail() -> str:
-        async with Engine(url, work=True, workflows=[trip_to_show], pace=PACE) as engine:
+        async with Engine(url, work=True, workflows=[trip_to_show], options=PACE) as engine:
             handle = await engine.start(trip_to_show, booked)
             with pytest.raises(ProcessFailed):
                 await handle.result(10)

@@ -32,7 +32,7 @@ async def truck_in_tree(parcels: list[int]) -> list[Any]:
 def _loaded(url: str, parcels: list[int]) -> None:
     async def load() -> None:
         async with Engine(
-            url, work=True, workflows=[truck_in_tree, parcel_in_tree], queues=["scales"], pace=PACE
+            url, work=True, workflows=[truck_in_tree, parcel_in_tree], queues=["scales"], options=PACE
         ) as engine:
             handle = await engine.start(truck_in_tree.options(key="T-1"), parcels)
             async with asyncio.timeout(20):

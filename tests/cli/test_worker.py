@@ -128,18 +128,18 @@ def test_a_second_signal_hands_everything_back_at_once(
 def test_a_member_that_is_killed_is_replaced_and_its_process_goes_on(
     terminal: Terminal, programs: list[Program], tmp_path: Path
 ) -> None:
-    crew = run(terminal, programs, TILL, "--workers", "2")
-    members = {crew.pid_hosting(1), crew.pid_hosting(2)}
+    pool = run(terminal, programs, TILL, "--workers", "2")
+    members = {pool.pid_hosting(1), pool.pid_hosting(2)}
     victim = hold_in(terminal, tmp_path)
     assert victim in members
     os.kill(victim, signal.SIGKILL)
-    crew.line_with(f"worker {victim} was killed by SIGKILL; another takes its place in 0.5 s")
-    assert crew.pid_hosting(3) not in members
+    pool.line_with(f"worker {victim} was killed by SIGKILL; another takes its place in 0.5 s")
+    assert pool.pid_hosting(3) not in members
     (tmp_path / "go").touch()
     assert result_of(terminal, "H-1") == "let go"
     assert terminal("history", "H-1").has("revived", f":{victim} ", "died with it in hand (1 so far)")
-    crew.signal(signal.SIGTERM)
-    assert crew.wait() == 0
+    pool.signal(signal.SIGTERM)
+    assert pool.wait() == 0
     assert not any(alive(pid) for pid in members)
 
 
@@ -147,9 +147,9 @@ def test_a_member_that_is_out_of_threads_for_good_makes_room_for_another(
     sqlite_terminal: Terminal, programs: list[Program]
 ) -> None:
     words = ("worker", "tests.cli.poor", "--workers", "2", "--stop", "0.1")
-    crew = sqlite_terminal.program(*words, PERDURE_TEST_POOR="1")
-    programs.append(crew)
-    members = {crew.pid_hosting(1), crew.pid_hosting(2)}
+    pool = sqlite_terminal.program(*words, PERDURE_TEST_POOR="1")
+    programs.append(pool)
+    members = {pool.pid_hosting(1), pool.pid_hosting(2)}
 
     async def use_up() -> None:
         async with Engine(sqlite_terminal.url) as client:
@@ -161,21 +161,21 @@ def test_a_member_that_is_out_of_threads_for_good_makes_room_for_another(
             return await (await client.start(poor.adding, 41)).result(30)
 
     asyncio.run(use_up())
-    crew.line_with("does not recover: restart it")
-    crew.line_with("ended with exit code 75; another takes its place")
-    assert crew.pid_hosting(3) not in members
+    pool.line_with("does not recover: restart it")
+    pool.line_with("ended with exit code 75; another takes its place")
+    assert pool.pid_hosting(3) not in members
     assert asyncio.run(add()) == 42
-    crew.signal(signal.SIGTERM)
-    assert crew.wait() == 0
+    pool.signal(signal.SIGTERM)
+    assert pool.wait() == 0
 
 
 def test_members_end_when_their_parent_dies_without_a_word(
     sqlite_terminal: Terminal, programs: list[Program], tmp_path: Path
 ) -> None:
-    crew = run(sqlite_terminal, programs, TILL, "--workers", "2", "--stop", "0.1")
-    members = [crew.pid_hosting(1), crew.pid_hosting(2)]
+    pool = run(sqlite_terminal, programs, TILL, "--workers", "2", "--stop", "0.1")
+    members = [pool.pid_hosting(1), pool.pid_hosting(2)]
     hold_in(sqlite_terminal, tmp_path)
-    crew.signal(signal.SIGKILL)
+    pool.signal(signal.SIGKILL)
     for member in members:
         wait_until_gone(member)
     seen = sqlite_terminal("show", "H-1", "--json").json
@@ -211,7 +211,7 @@ def test_a_module_that_does_not_import_is_said_once_and_ends_the_worker(
         (("--in-flight", "0"), "a worker must hold at least one process"),
     ],
 )
-def test_a_pace_that_cannot_work_is_refused_before_anything_starts(
+def test_worker_options_that_cannot_work_are_refused_before_anything_starts(
     sqlite_terminal: Terminal, programs: list[Program], words: tuple[str, ...], refusal: str
 ) -> None:
     worker = run(sqlite_terminal, programs, TILL, *words)

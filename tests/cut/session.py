@@ -21,7 +21,7 @@ from perdure.testing.faults import FaultyStore
 from perdure.testing.postgres import Server
 from tests.cut import trade
 from tests.cut.proxy import Cut, Proxy
-from tests.kill.crime import laws_hold
+from tests.kill.harness import laws_hold
 
 DOORS = ("start", "start_telling", "send", "commit", "commit_outward", "claim", "claim_queued", "claim_among")
 ALONE = ("send_alone", "commit_alone", "commit_outward_alone")

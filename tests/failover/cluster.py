@@ -15,7 +15,7 @@ from typing import Any, Self
 import asyncpg
 
 from perdure.testing.postgres import Server, at_once, free_port, unprivileged
-from tests.kill.crime import LIMIT
+from tests.kill.harness import LIMIT
 
 
 class Standby(Server):

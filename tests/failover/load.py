@@ -15,8 +15,8 @@ from perdure.errors import ProcessCancelled, ProcessNotFound, StoreUnavailable
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
 from perdure.store.base import Search
-from tests.kill.crime import LIMIT, Scene, laws_hold, said
-from tests.kill.victim import five_pauses
+from tests.kill.harness import LIMIT, Harness, laws_hold, said
+from tests.kill.workload import five_pauses
 
 SomeLoad = TypeVar("SomeLoad", bound="Load")
 STEPS = 5
@@ -26,9 +26,9 @@ PRODUCTIVE_SECONDS = 3.0
 class Load:
     """Starts processes, waits for their results, and keeps what was acknowledged. ``at_once`` are under way."""
 
-    def __init__(self, engine: Engine, scene: Scene) -> None:
+    def __init__(self, engine: Engine, harness: Harness) -> None:
         self.engine = engine
-        self.scene = scene
+        self.harness = harness
         self.started: dict[int, str] = {}
         self.finished: set[int] = set()
         self.asked = 0
@@ -60,7 +60,7 @@ class Load:
 
     def written(self) -> int:
         """How many bytes of effects there are: it grows exactly while workers begin steps."""
-        return self.scene.ledger.stat().st_size
+        return self.harness.ledger.stat().st_size
 
     async def grown(self, effects: int) -> float:
         """Wait for so many more effects; the seconds that this took."""
@@ -84,7 +84,7 @@ class Load:
         assert self.started.items() >= {(n, self.started[n]) for n in self.finished}
         assert rows.keys() >= set(self.started.values()), "an acknowledged start is gone"
         assert all(rows[id].status is Status.COMPLETED for id in self.started.values())
-        effects = self.scene.effects()
+        effects = self.harness.effects()
         keys = Counter(what for what, _ in effects)
         assert all(keys[f"pause{n}"] == STEPS for n in self.started), "each step has one key, whoever runs it"
         again = sum(times > 1 for times in effects.values())
@@ -98,8 +98,8 @@ class Load:
 class LossyLoad(Load):
     """The same where what was acknowledged may be lost, but may not be done again by itself."""
 
-    def __init__(self, engine: Engine, scene: Scene) -> None:
-        super().__init__(engine, scene)
+    def __init__(self, engine: Engine, harness: Harness) -> None:
+        super().__init__(engine, harness)
         self.lost: set[int] = set()
         self.held: set[int] = set()
 
@@ -125,7 +125,7 @@ class LossyLoad(Load):
         """What ended or is held was done once, what is lost was told; the answer tells the counts."""
         await laws_hold(self.engine)
         assert self.started.keys() == self.finished | self.lost | self.held, "a process never ended and was not told of"
-        effects = self.scene.effects()
+        effects = self.harness.effects()
         again = [key for key, times in effects.items() if times > 1]
         assert not again, f"done again by itself: {again[:5]}"
         return (
@@ -139,12 +139,12 @@ async def under_load(
     url: str, folder: Path, *, workers: int = 2, at_once: int = 30, kind: type[SomeLoad] = Load
 ) -> AsyncIterator[SomeLoad]:
     """Real workers and a client on this database; what is under way comes to its end, then all is judged."""
-    scene = Scene(url, folder, quiet=True)  # workers tell of each failed call: see victims.log
+    harness = Harness(url, folder, quiet=True)  # workers tell of each failed call: see workers.log
     try:
         async with Engine(url) as client:
-            for victim in [await scene.victim(pace={"in_flight": at_once}) for _ in range(workers)]:
-                await said(victim, "ready")
-            load = kind(client, scene)
+            for child in [await harness.start_worker(options={"in_flight": at_once}) for _ in range(workers)]:
+                await said(child, "ready")
+            load = kind(client, harness)
             running = asyncio.create_task(load.run(at_once))
             await load.grown(at_once)
             yield load
@@ -152,4 +152,4 @@ async def under_load(
             await asyncio.wait_for(running, LIMIT)
             load.verdict = await load.judge()
     finally:
-        await scene.end()
+        await harness.end()

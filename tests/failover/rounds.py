@@ -11,7 +11,7 @@ from pathlib import Path
 from perdure.testing.postgres import Server
 from tests.failover.cluster import Pair
 from tests.failover.load import LossyLoad, under_load
-from tests.kill.crime import LIMIT
+from tests.kill.harness import LIMIT
 
 HOW = {"immediate": signal.SIGQUIT, "kill -9": signal.SIGKILL}
 BETWEEN = 60

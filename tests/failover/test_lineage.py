@@ -13,14 +13,14 @@ from perdure.engine import Engine
 from perdure.errors import ProcessNotFound, StoreUnavailable
 from perdure.kernel.claim import Claim
 from perdure.kernel.process import Status
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.store.failover import Lineage, lineage_of
 from tests.failover.cluster import Pair
 from tests.restored.passage import done, forget, gates, passage
 from tests.runtime.conftest import LIMIT
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(120)]
-QUICK = Pace(lease_seconds=1.5, beat_seconds=0.3)
+QUICK = WorkerOptions(lease_seconds=1.5, beat_seconds=0.3)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def pair(clusters: Pair) -> Pair:
 async def crew(pair: Pair) -> AsyncIterator[tuple[Engine, Engine]]:
     """A worker that starts and hosts processes, and a second one that would take over what it leaves."""
     url = pair.url(pair.primary.fresh_database().rpartition("/")[2])
-    engines = [Engine(url, work=True, workflows=[passage], pace=QUICK) for _ in range(2)]
+    engines = [Engine(url, work=True, workflows=[passage], options=QUICK) for _ in range(2)]
     for engine in engines:
         await engine.__aenter__()
     yield engines[0], engines[1]

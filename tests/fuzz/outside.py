@@ -27,13 +27,13 @@ from perdure.store.base import Search
 from perdure.store.notifications import of_channel
 from perdure.store.postgres.url import address_of
 from perdure.store.sealed.codec import AesGcm, Zstd
-from perdure.store.sealed.seal import Seal, Slot, named, reference
-from perdure.store.sqlite.notify import Ring, heard_in
+from perdure.store.sealed.seal import PayloadSlot, Seal, named, reference
+from perdure.store.sqlite.notify import Notice, read_notice
 from tests.fuzz.entry import Entry, as_text, refused, same
 
 SECRET = bytes(range(32))
 PLACE = b"state\0" + bytes(16)
-SLOT = Slot(PLACE, b"said")
+SLOT = PayloadSlot(PLACE, b"said")
 
 
 @workflow(name="fuzz/typed")
@@ -142,12 +142,12 @@ def _frames(raw: bytes) -> None:
             same(framed(message), framed(read(again)), "the message")
 
 
-def _news(raw: bytes) -> None:
+def _notifications(raw: bytes) -> None:
     given = as_text(raw)
     for channel in ("due", "done", "told", "published", "other"):
         of_channel(channel, given)
-    for ring in (heard_in(raw), heard_in(raw[:100])):
-        assert ring is None or isinstance(ring, Ring)
+    for notice in (read_notice(raw), read_notice(raw[:100])):
+        assert notice is None or isinstance(notice, Notice)
 
 
 def _sealing(raw: bytes) -> None:
@@ -252,7 +252,7 @@ ENTRIES = (
     ),
     Entry(
         "news",
-        _news,
+        _notifications,
         (
             b'{"kinds":["a"],"due":["AAAAAAAAAAAAAAAAAAAAAA=="]}',
             b"AAAAAAA=",

@@ -14,7 +14,7 @@ from perdure.authoring.workflow import Workflow
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process
-from perdure.runtime.instance import Activation
+from perdure.runtime.instance import Instance
 from perdure.runtime.replay import replay
 from perdure.turns.loop import TurnLoop
 from tests.golden import flow
@@ -55,10 +55,10 @@ def looks(page: Page) -> Iterator[Look]:
     """What today's code comes to after each turn of the page, by the replay that a worker makes."""
     workflow = next(one for one in known() if (one.name, one.version) == (page.process.kind, page.process.code))
     for events in _prefixes(page.events):
-        activation = Activation(page.process, workflow, TurnLoop(page.process.id, page.process.id))
-        replay(activation, events, page.messages)
-        yield _look(activation)
-        activation.drop()
+        instance = Instance(page.process, workflow, TurnLoop(page.process.id, page.process.id))
+        replay(instance, events, page.messages)
+        yield _look(instance)
+        instance.drop()
 
 
 def checked(page: Page) -> Page:
@@ -77,15 +77,15 @@ def _prefixes(events: tuple[Event, ...]) -> Iterator[tuple[Event, ...]]:
         yield events[: next(later, len(events))]
 
 
-def _look(activation: Activation) -> Look:
-    loop = activation.loop
+def _look(instance: Instance) -> Look:
+    loop = instance.loop
     look: Look = {
         "open": [[ask.name, ask.place, ask.raw.decode()] for ask in loop.open.values()],
-        "asked": [[ask.name, ask.place] for ask in activation.asked],
+        "asked": [[ask.name, ask.place] for ask in instance.asked],
         "timers": [list(timer) for timer in loop.due_timers(1 << 62)],
         "awaiting": loop.awaiting(),
         "state": None if loop.state is None else loop.state.decode(),
-        "to write": [[event.type.name, event.name] for event in activation.events],
+        "to write": [[event.type.name, event.name] for event in instance.events],
     }
     if loop.renewal is not None:
         look["continues with"] = loop.renewal.decode()

@@ -24,10 +24,10 @@ Scene = Callable[[Engine], Awaitable[str]]
 def plain(workflow: Any, *args: Any, **kwargs: Any) -> Scene:
     """A process that needs nobody to come to its end."""
 
-    async def scene(engine: Engine) -> str:
+    async def harness(engine: Engine) -> str:
         return (await engine.start(workflow, *args, **kwargs)).id
 
-    return scene
+    return harness
 
 
 async def _signals(engine: Engine) -> str:

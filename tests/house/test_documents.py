@@ -93,7 +93,7 @@ def test_the_five_journeys_of_the_architecture_can_be_followed_recovery_first() 
 
 def test_a_journey_that_leads_nowhere_is_found() -> None:
     text = text_of("docs/ARCHITECTURE.md")
-    for right, wrong in (("`runtime/heartbeat.py`", "`runtime/grasp.py`"), ("`Intake.claim`", "`Intake.clam`")):
+    for right, wrong in (("`runtime/heartbeat.py`", "`runtime/grasp.py`"), ("`Claimer.claim`", "`Claimer.clam`")):
         assert right in text
         assert list(astray(text.replace(right, wrong)))
     assert list(astray(re.sub(r"^\| `client/handle.py` .*\n", "", text, flags=re.MULTILINE)))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
 from perdure.kernel import command, manual_result, run, transition
-from perdure.kernel.child import Begun
+from perdure.kernel.child import ChildBegun
 from perdure.kernel.command import ALLOWED, Verb
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
@@ -126,7 +126,7 @@ def test_a_held_process_says_who_holds_it_and_reminds_somebody() -> None:
 
 
 def begun(number: int, id: bytes, name: str, abandoned: bool = False) -> Event:
-    return event(number, E.CHILD_STARTED, name, payload=Begun(id_text(id), abandoned).encode())
+    return event(number, E.CHILD_STARTED, name, payload=ChildBegun(id_text(id), abandoned).encode())
 
 
 def test_a_restart_keeps_nothing_and_asks_open_children_to_end() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from perdure.kernel import run
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.patch import Taken, has_passed, taken_in
+from perdure.kernel.patch import TakenPatch, has_passed, taken_in
 from perdure.kernel.process import Process, Status
 from perdure.kernel.transition import Sender
 
@@ -18,7 +18,7 @@ def done(number: int, turn: int, name: str) -> Event:
 
 
 def patch(number: int, turn: int, name: str) -> Event:
-    return Event(number, 0, EventType.PATCHED, AT, name=name, payload=Taken(turn).encode())
+    return Event(number, 0, EventType.PATCHED, AT, name=name, payload=TakenPatch(turn).encode())
 
 
 HISTORY = (

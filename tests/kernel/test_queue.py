@@ -8,14 +8,14 @@ import pytest
 
 from perdure.kernel.diagnosis import next_mover
 from perdure.kernel.process import Process
-from perdure.kernel.queue import Load, Queue, Standing, Waiting, changed, choice, reach, weights
+from perdure.kernel.queue import Load, Queue, QueueLoads, WaitingTask, changed, choice, reach, weights
 
 NOW = 1_000_000_000
 TASK = Process(b"1" * 16, "@bank", None, b"{}", due_at=NOW)
 
 
-def waiting(number: int, share: str | None = None, weight: int = 1, priority: int = 4, **fields: Any) -> Waiting:
-    return Waiting(bytes([number]) * 16, priority, share, weight, NOW + number, **fields)
+def waiting(number: int, share: str | None = None, weight: int = 1, priority: int = 4, **fields: Any) -> WaitingTask:
+    return WaitingTask(bytes([number]) * 16, priority, share, weight, NOW + number, **fields)
 
 
 @pytest.mark.parametrize(("cost", "weight"), [(1, 1), (3, 3), (4, 3), (99, 3)])
@@ -75,11 +75,11 @@ def test_what_runs_is_summed_by_share() -> None:
     ],
 )
 def test_people_are_told_why_a_queue_keeps_a_task(limits: dict[str, Any], who: str, told: str) -> None:
-    standing = Standing((Queue("bank", **limits),), (Load("bank", None, 1, 5), Load("other", None, 1, 99)))
+    standing = QueueLoads((Queue("bank", **limits),), (Load("bank", None, 1, 5), Load("other", None, 1, 99)))
     mover = next_mover(TASK, NOW, {}, standing)
     assert (mover.who, mover.text, mover.since) == (who, f"queue bank {told}", NOW)
 
 
 def test_what_no_queue_keeps_waits_for_a_worker() -> None:
-    standing = Standing((Queue("bank", concurrency=6),), (Load("bank", None, 1, 5),))
+    standing = QueueLoads((Queue("bank", concurrency=6),), (Load("bank", None, 1, 5),))
     assert next_mover(TASK, NOW, {}, standing).text == "it is due and waits for a worker that hosts '@bank'"

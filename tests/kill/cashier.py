@@ -13,10 +13,10 @@ from typing import Any
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import workflow
 from perdure.kernel.retry import Retry
-from perdure.runtime.steps.transactional import Notary
-from perdure.store.postgres.step_transaction import PostgresPact
-from perdure.store.sqlite.step_transaction import Lent, SqlitePact
-from tests.kill.victim import POINT, effect
+from perdure.runtime.steps.transactional import TransactionalSteps
+from perdure.store.postgres.step_transaction import PostgresStepTransaction
+from perdure.store.sqlite.step_transaction import GuardedConnection, SqliteStepTransaction
+from tests.kill.workload import POINT, effect
 
 PAUSE_SECONDS = 2.0
 PATIENT = Retry(attempts=20, first=0.1, factor=1.0)
@@ -61,22 +61,26 @@ FLOWS = [payment]
 
 def watched() -> None:
     """Have the points pass by :func:`strike`."""
-    told, finish, commit = Notary._tell, Lent.finish, PostgresPact._commit
+    told, finish, commit = TransactionalSteps._tell, GuardedConnection.finish, PostgresStepTransaction._commit
 
-    def tell(self: Notary, *given: Any) -> None:
+    def tell(self: TransactionalSteps, *given: Any) -> None:
         strike("committed")
         told(self, *given)
 
-    def finish_here(self: Lent) -> None:
+    def finish_here(self: GuardedConnection) -> None:
         strike("kept")
         finish(self)
 
-    async def commit_there(self: PostgresPact) -> None:
+    async def commit_there(self: PostgresStepTransaction) -> None:
         strike("kept")
         await commit(self)
 
-    Notary._tell, Lent.finish, PostgresPact._commit = tell, finish_here, commit_there  # type: ignore[method-assign]
-    for kind in (SqlitePact, PostgresPact):
+    TransactionalSteps._tell, GuardedConnection.finish, PostgresStepTransaction._commit = (
+        tell,
+        finish_here,
+        commit_there,
+    )  # type: ignore[method-assign]
+    for kind in (SqliteStepTransaction, PostgresStepTransaction):
         kind.begin = _struck(kind.begin)  # type: ignore[method-assign]
 
 

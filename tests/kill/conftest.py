@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from perdure import limits
-from tests.kill import victim
-from tests.kill.crime import Scene
+from tests.kill import workload
+from tests.kill.harness import Harness
 
 
 @pytest.fixture
@@ -19,12 +19,12 @@ def postgres_url(cleared_url: str) -> str:
 
 
 @pytest.fixture
-async def scene(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+async def harness(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Harness]:
     """A scene on each store in turn; victims that still run are killed at its end."""
-    scene = Scene(store_url, tmp_path)
-    monkeypatch.setenv(victim.LEDGER, str(scene.ledger))
-    yield scene
-    await scene.end()
+    harness = Harness(store_url, tmp_path)
+    monkeypatch.setenv(workload.LEDGER, str(harness.ledger))
+    yield harness
+    await harness.end()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import asyncio
 
 from perdure.authoring.workflow import workflow
 from tests.kill.orchard import pear, ripen
-from tests.kill.victim import mark
+from tests.kill.workload import mark
 
 
 @workflow

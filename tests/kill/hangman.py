@@ -13,7 +13,7 @@ from pathlib import Path
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.kernel.retry import Retry
-from tests.kill.victim import LEDGER, effect
+from tests.kill.workload import LEDGER, effect
 
 FOR_EVER = 3600.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perdure.authoring.workflow import receive, workflow
 from perdure.turns.publication import publish, set_attributes
-from tests.kill.victim import mark
+from tests.kill.workload import mark
 
 
 @workflow

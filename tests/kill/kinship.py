@@ -8,7 +8,7 @@ from perdure.engine import Engine
 from perdure.kernel.child import ANSWERS, begun
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Process
-from tests.kill.crime import laws_hold
+from tests.kill.harness import laws_hold
 
 
 async def families_whole(engine: Engine) -> dict[str, list[Process]]:

@@ -9,7 +9,7 @@ import signal
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, tell, workflow
 from perdure.kernel.retry import Retry
-from tests.kill.victim import effect, gate, mark
+from tests.kill.workload import effect, gate, mark
 
 
 @step(retry=Retry.NONE)

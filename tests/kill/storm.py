@@ -12,8 +12,8 @@ from pathlib import Path
 
 from perdure.engine import Engine
 from tests.failover.load import under_load
-from tests.kill.crime import LIMIT, Scene, laws_hold, said
-from tests.kill.victim import LEDGER, five_pauses, held, poison, three_steps
+from tests.kill.harness import LIMIT, Harness, laws_hold, said
+from tests.kill.workload import LEDGER, five_pauses, held, poison, three_steps
 
 LANES = 3
 AT_ONCE = 40
@@ -31,12 +31,12 @@ async def kills(url: str, folder: Path, wanted: int, seed: int, told: Told) -> s
         async def lane() -> None:
             nonlocal killed
             while killed < wanted:
-                victim = await load.scene.victim(pace={"in_flight": AT_ONCE})
-                await said(victim, "ready")
+                child = await load.harness.start_worker(options={"in_flight": AT_ONCE})
+                await said(child, "ready")
                 await load.grown(chance.randrange(1, 40))
-                victim.kill()
-                await victim.wait()
-                load.scene.victims.remove(victim)
+                child.kill()
+                await child.wait()
+                load.harness.workers.remove(child)
                 killed += 1
                 if killed % 50 == 0:
                     told(f"{killed:,} kills, {len(load.finished):,} processes finished")
@@ -51,27 +51,27 @@ async def stops(urls: list[str], folder: Path, wanted: int, told: Told) -> str:
 
     async def lane(place: int, url: str) -> None:
         nonlocal refused
-        scene = Scene(url, folder, quiet=True)
-        os.environ[LEDGER] = str(scene.ledger)  # the survivor takes steps too
+        harness = Harness(url, folder, quiet=True)
+        os.environ[LEDGER] = str(harness.ledger)  # the survivor takes steps too
         try:
             async with Engine(url, work=True, workflows=HOSTED) as survivor:
                 for cycle in range(place, wanted, len(urls)):
-                    await stopped_once(scene, survivor, 1 + cycle // len(urls) % 3)
+                    await stopped_once(harness, survivor, 1 + cycle // len(urls) % 3)
                     refused += 1
                     if refused % 10 == 0:
                         told(f"{refused} stops")
                 await laws_hold(survivor)
         finally:
-            await scene.end()
+            await harness.end()
 
     await asyncio.gather(*(lane(place, url) for place, url in enumerate(urls)))
     return f"{wanted:,} SIGSTOPs past the lease, then SIGCONT: {refused:,} late answers, each refused, nothing changed"
 
 
-async def stopped_once(scene: Scene, survivor: Engine, call: int) -> None:
+async def stopped_once(harness: Harness, survivor: Engine, call: int) -> None:
     """One worker stops before its commit of that number, is taken over, and answers late."""
-    doom = {"door": "commit", "call": call, "side": "before", "signal": signal.SIGSTOP}
-    child = await scene.victim(start="three_steps", pace=QUICK, doom=doom, timeout=LIMIT)
+    kill_point = {"door": "commit", "call": call, "side": "before", "signal": signal.SIGSTOP}
+    child = await harness.start_worker(start="three_steps", options=QUICK, kill_point=kill_point, timeout=LIMIT)
     id = await said(child, "started")
     assert await survivor.result(id, timeout=LIMIT) == 6
     before = (await survivor.row(id), await survivor.history(id))

@@ -6,7 +6,7 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.kernel.retry import Retry
 from perdure.turns.renewal import continue_as_new
-from tests.kill.victim import effect
+from tests.kill.workload import effect
 
 
 @step(retry=Retry.NONE)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from perdure.engine import Engine
-from perdure.kernel.stored import Unopened
+from perdure.kernel.stored import Undecodable
 from tests.kill import outside
-from tests.kill.crime import LIMIT, Scene, laws_hold
-from tests.kill.victim import three_steps
+from tests.kill.harness import LIMIT, Harness, laws_hold
+from tests.kill.workload import three_steps
 
 pytestmark = pytest.mark.kill
 KILL = 9
@@ -32,14 +32,14 @@ def places(blobs: Path) -> set[Path]:
 
 @pytest.mark.parametrize(("door", "call"), [("start", 1), ("commit", 1), ("commit", 3)])
 async def test_a_worker_killed_between_blob_and_commit_loses_nothing_and_leaves_nothing_for_good(
-    scene: Scene, blobs: Path, monkeypatch: pytest.MonkeyPatch, door: str, call: int
+    harness: Harness, blobs: Path, monkeypatch: pytest.MonkeyPatch, door: str, call: int
 ) -> None:
-    doom = {"door": door, "call": call, "side": "before", "signal": KILL}
-    child = await scene.victim(start="three_steps", key="k", doom=doom)
+    kill_point = {"door": door, "call": call, "side": "before", "signal": KILL}
+    child = await harness.start_worker(start="three_steps", key="k", kill_point=kill_point)
     assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
     left = places(blobs)
     assert left
-    async with Engine(scene.url, work=True, workflows=[three_steps]) as survivor:
+    async with Engine(harness.url, work=True, workflows=[three_steps]) as survivor:
         handle = await survivor.start(three_steps.options(key="k"))
         assert handle.created == (door == "start")
         assert await handle.result(LIMIT) == 6
@@ -48,6 +48,6 @@ async def test_a_worker_killed_between_blob_and_commit_loses_nothing_and_leaves_
         await survivor.store.prune(10**15, 0, 100)
         assert door == "commit" or not left & places(blobs), "what was put for the process that never was"
         events = await survivor.history(handle.id)
-        assert not any(isinstance(event.payload, Unopened) for event in events)
+        assert not any(isinstance(event.payload, Undecodable) for event in events)
         assert len(places(blobs)) == sum(event.payload is not None for event in events) + 2, "and input and result"
-        assert set(scene.effects().values()) <= {1, 2}
+        assert set(harness.effects().values()) <= {1, 2}

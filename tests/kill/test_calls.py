@@ -9,7 +9,7 @@ import pytest
 from perdure.engine import Engine
 from perdure.errors import CallUnanswered
 from perdure.kernel.event import ANSWERS
-from tests.kill.crime import LIMIT, Scene, laws_hold, said
+from tests.kill.harness import LIMIT, Harness, laws_hold, said
 from tests.kill.teller import teller
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
@@ -20,15 +20,15 @@ POINTS = [("commit", call, side) for call in (1, 2) for side in ("before", "afte
 
 @pytest.mark.parametrize(("door", "call", "side"), POINTS)
 async def test_a_worker_killed_around_the_commit_of_an_answer_leaves_one_answer_to_the_key(
-    scene: Scene, door: str, call: int, side: str
+    harness: Harness, door: str, call: int, side: str
 ) -> None:
-    doom = {"door": door, "call": call, "side": side, "signal": KILL}
-    child = await scene.victim(start="teller", key="k", modules=["tests.kill.teller"], doom=doom)
+    kill_point = {"door": door, "call": call, "side": side, "signal": KILL}
+    child = await harness.start_worker(start="teller", key="k", modules=["tests.kill.teller"], kill_point=kill_point)
     id = await said(child, "started")
-    async with Engine(scene.url) as client:
+    async with Engine(harness.url) as client:
         waiting = asyncio.create_task(client.call(id, "ask", 7, key="first"))
         assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
-        async with Engine(scene.url, work=True, workflows=[teller]) as survivor:
+        async with Engine(harness.url, work=True, workflows=[teller]) as survivor:
             async with asyncio.timeout(LIMIT):
                 # Whoever waited on, whoever asks again, and whoever asks elsewhere.
                 assert await waiting == [7, 1]
@@ -45,11 +45,13 @@ async def test_a_worker_killed_around_the_commit_of_an_answer_leaves_one_answer_
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-async def test_a_caller_killed_as_it_asks_may_ask_again_and_is_answered_once(scene: Scene, side: str) -> None:
-    doom = {"door": "send", "call": 1, "side": side, "signal": KILL}
-    async with Engine(scene.url, work=True, workflows=[teller]) as engine:
+async def test_a_caller_killed_as_it_asks_may_ask_again_and_is_answered_once(harness: Harness, side: str) -> None:
+    kill_point = {"door": "send", "call": 1, "side": side, "signal": KILL}
+    async with Engine(harness.url, work=True, workflows=[teller]) as engine:
         handle = await engine.start(teller.options(key="k"))
-        child = await scene.victim(modules=["tests.kill.teller"], call=[handle.id, "ask", 7, "first"], doom=doom)
+        child = await harness.start_worker(
+            modules=["tests.kill.teller"], call=[handle.id, "ask", 7, "first"], kill_point=kill_point
+        )
         assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
         assert await handle.call("ask", 7, key="first", timeout=LIMIT) == [7, 1]
         await handle.signal("ask", 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kill.crime import LIMIT, ROOT
+from tests.kill.harness import LIMIT, ROOT
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
 
@@ -22,7 +22,7 @@ def test_a_cell_and_what_it_started_die_with_their_killed_worker_even_while_busy
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     worker = subprocess.Popen(
-        [sys.executable, "-m", "tests.kill.captor", sqlite_url, str(fifo)], env=ENVIRONMENT, cwd=ROOT
+        [sys.executable, "-m", "tests.kill.hard_step", sqlite_url, str(fifo)], env=ENVIRONMENT, cwd=ROOT
     )
     try:
         with fifo.open("rb") as held:

@@ -10,8 +10,8 @@ import pytest
 
 from perdure.engine import Engine
 from perdure.kernel.process import Status
-from tests.kill.crime import LIMIT, Scene, laws_hold, said
-from tests.kill.victim import five_pauses, gate, held, poison, three_steps
+from tests.kill.harness import LIMIT, Harness, laws_hold, said
+from tests.kill.workload import five_pauses, gate, held, poison, three_steps
 from tests.runtime.conftest import until
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
@@ -21,24 +21,26 @@ POINTS = [("start", 1, side) for side in ("before", "after")]
 POINTS += [("commit", call, side) for call in (1, 2, 3) for side in ("before", "after")]
 
 
-async def killed_at(scene: Scene, door: str, call: int, side: str) -> None:
-    child = await scene.victim(
-        start="three_steps", key="k", doom={"door": door, "call": call, "side": side, "signal": KILL}
+async def killed_at(harness: Harness, door: str, call: int, side: str) -> None:
+    child = await harness.start_worker(
+        start="three_steps", key="k", kill_point={"door": door, "call": call, "side": side, "signal": KILL}
     )
     assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
 
 
 @pytest.mark.parametrize(("door", "call", "side"), POINTS)
-async def test_a_worker_killed_at_a_commit_point_loses_nothing(scene: Scene, door: str, call: int, side: str) -> None:
-    await killed_at(scene, door, call, side)
-    async with Engine(scene.url, work=True, workflows=HOSTED) as survivor:
+async def test_a_worker_killed_at_a_commit_point_loses_nothing(
+    harness: Harness, door: str, call: int, side: str
+) -> None:
+    await killed_at(harness, door, call, side)
+    async with Engine(harness.url, work=True, workflows=HOSTED) as survivor:
         # The client asks again with the same key: whatever became of the first start, there is one process.
         handle = await survivor.start(three_steps.options(key="k"))
         assert handle.created == ((door, side) == ("start", "before"))
         assert await handle.result(LIMIT) == 6
         rows = await laws_hold(survivor)
         assert [row.status for row in rows] == [Status.COMPLETED]
-        effects = scene.effects()
+        effects = harness.effects()
         assert {what for what, _ in effects} == {"mark1", "mark2", "mark3"}
         assert len(effects) == 3, "each step has one idempotency key, whoever runs it"
         assert all(times <= 2 for times in effects.values()), "only the step in flight may run again"
@@ -46,24 +48,26 @@ async def test_a_worker_killed_at_a_commit_point_loses_nothing(scene: Scene, doo
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-async def test_a_worker_killed_at_its_claim_loses_nothing(scene: Scene, side: str) -> None:
-    async with Engine(scene.url) as client:
+async def test_a_worker_killed_at_its_claim_loses_nothing(harness: Harness, side: str) -> None:
+    async with Engine(harness.url) as client:
         handle = await client.start(three_steps)
-        child = await scene.victim(doom={"door": "claim", "call": 1, "side": side, "signal": KILL})
+        child = await harness.start_worker(kill_point={"door": "claim", "call": 1, "side": side, "signal": KILL})
         assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
-        async with Engine(scene.url, work=True, workflows=HOSTED) as survivor:
+        async with Engine(harness.url, work=True, workflows=HOSTED) as survivor:
             assert await survivor.result(handle.id, timeout=LIMIT) == 6
             await laws_hold(survivor)
-        assert set(scene.effects().values()) == {1}
+        assert set(harness.effects().values()) == {1}
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])
-async def test_a_worker_stopped_past_its_lease_hears_that_its_late_answer_is_refused(scene: Scene, call: int) -> None:
-    pace = {"lease_seconds": 1.2, "beat_seconds": 0.2}
-    doom = {"door": "commit", "call": call, "side": "before", "signal": 19}
-    child = await scene.victim(start="three_steps", pace=pace, doom=doom, timeout=LIMIT)
+async def test_a_worker_stopped_past_its_lease_hears_that_its_late_answer_is_refused(
+    harness: Harness, call: int
+) -> None:
+    options = {"lease_seconds": 1.2, "beat_seconds": 0.2}
+    kill_point = {"door": "commit", "call": call, "side": "before", "signal": 19}
+    child = await harness.start_worker(start="three_steps", options=options, kill_point=kill_point, timeout=LIMIT)
     id = await said(child, "started")
-    async with Engine(scene.url, work=True, workflows=HOSTED) as survivor:
+    async with Engine(harness.url, work=True, workflows=HOSTED) as survivor:
         assert await survivor.result(id, timeout=LIMIT) == 6
         before = (await survivor.row(id), await survivor.history(id))
         child.send_signal(18)
@@ -74,20 +78,20 @@ async def test_a_worker_stopped_past_its_lease_hears_that_its_late_answer_is_ref
         await laws_hold(survivor)
 
 
-async def test_two_supervisors_count_each_death_once(scene: Scene) -> None:
-    child = await scene.victim(pace={"in_flight": 100})
+async def test_two_supervisors_count_each_death_once(harness: Harness) -> None:
+    child = await harness.start_worker(options={"in_flight": 100})
     await said(child, "ready")
-    async with Engine(scene.url) as client:
+    async with Engine(harness.url) as client:
         handles = await client.start_many(held, [(n,) for n in range(40)])
         async with asyncio.timeout(LIMIT):
-            while len(scene.effects()) < 40:
+            while len(harness.effects()) < 40:
                 await asyncio.sleep(0.01)
         child.kill()
         await child.wait()
         gate().touch()
         async with (
-            Engine(scene.url, work=True, workflows=HOSTED) as one,
-            Engine(scene.url, work=True, workflows=HOSTED) as two,
+            Engine(harness.url, work=True, workflows=HOSTED) as one,
+            Engine(harness.url, work=True, workflows=HOSTED) as two,
         ):
             results = await asyncio.gather(*(client.result(handle.id, timeout=LIMIT) for handle in handles))
             assert results == [2 * n for n in range(40)]
@@ -103,14 +107,14 @@ async def test_two_supervisors_count_each_death_once(scene: Scene) -> None:
             await laws_hold(one)
 
 
-async def test_poison_among_healthy_processes_is_parked_after_few_deaths(scene: Scene) -> None:
-    async with Engine(scene.url) as client:
+async def test_poison_among_healthy_processes_is_parked_after_few_deaths(harness: Harness) -> None:
+    async with Engine(harness.url) as client:
         handle = await client.start(poison)
         healthy = await client.start_many(five_pauses, [(n,) for n in range(30)])
         deaths = 0
         async with asyncio.timeout(LIMIT):
             while (await client.row(handle.id)).status is Status.RUNNING:
-                child = await scene.victim()
+                child = await harness.start_worker()
                 # A worker dies with the poison while it has neighbours; alone, only a child of it dies.
                 while child.returncode is None and (await client.row(handle.id)).status is Status.RUNNING:
                     await asyncio.sleep(0.05)
@@ -120,7 +124,7 @@ async def test_poison_among_healthy_processes_is_parked_after_few_deaths(scene: 
         row = await client.row(handle.id)
         assert row.status is Status.BROKEN
         assert deaths == 2, "twice with neighbours"
-        died = scene.ledger.read_text().count("deadly:1")
+        died = harness.ledger.read_text().count("deadly:1")
         assert 5 <= died <= 5 + (31).bit_length() - 1, "twice with neighbours, once for each halving, three times alone"
         assert (row.deaths, row.alone_deaths) == (died - 3, 3)
         assert "died" in (await client.status(handle.id)).waiting

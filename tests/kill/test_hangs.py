@@ -18,7 +18,6 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.process import Process, Status
 from perdure.runtime.watchdog import EXIT_HUNG
 from tests.kill import hangman
-from tests.kill.crime import LIMIT, ROOT, Scene, laws_hold, said
 from tests.kill.hangman import (
     HANGING,
     blocked_by_a_lock,
@@ -28,7 +27,8 @@ from tests.kill.hangman import (
     blocked_in_c_once,
     suspicious,
 )
-from tests.kill.victim import gate, held
+from tests.kill.harness import LIMIT, ROOT, Harness, laws_hold, said
+from tests.kill.workload import gate, held
 
 PACE = {"lease_seconds": 2.0, "beat_seconds": 0.4, "exit_when_hung": True}
 WAYS = {
@@ -54,23 +54,23 @@ async def hands(client: Engine, ids: Sequence[str]) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_what_blocks_the_loop_for_ever_takes_two_workers_and_is_parked_with_its_stack(
-    scene: Scene, way: str
+    harness: Harness, way: str
 ) -> None:
-    async with Engine(scene.url) as client:
-        victims = [await scene.victim(pace=PACE, modules=[hangman.__name__]) for _ in range(3)]
-        for victim in victims:
-            await said(victim, "ready")
+    async with Engine(harness.url) as client:
+        workers = [await harness.start_worker(options=PACE, modules=[hangman.__name__]) for _ in range(3)]
+        for child in workers:
+            await said(child, "ready")
         neighbours = [(await client.start(held, n)).id for n in range(12)]
         await hands(client, neighbours)
         handle = await client.start(WAYS[way])
         row = await broken(client, handle.id)
         gate().touch()
-        ended = [victim.returncode for victim in victims if victim.returncode is not None]
+        ended = [child.returncode for child in workers if child.returncode is not None]
         assert ended == [EXIT_HUNG, EXIT_HUNG], "never a third one"
         failure = Failure.shown(row.error or b"")
         assert (row.status, failure.type) == (Status.BROKEN, "Hung")
         assert HANGING[way] in failure.trace
-        assert scene.ledger.read_text().count("block ") >= 3, "twice with neighbours, once alone"
+        assert harness.ledger.read_text().count("block ") >= 3, "twice with neighbours, once alone"
         for id in neighbours:
             await client.result(id, timeout=LIMIT)
         rows = await laws_hold(client)
@@ -83,30 +83,30 @@ async def revivals(client: Engine, row: Process) -> list[Any]:
     return await client.store.history(row.id, row.run, types=[EventType.REVIVED])
 
 
-async def program(scene: Scene, told: Path, *words: str) -> asyncio.subprocess.Process:
+async def program(harness: Harness, told: Path, *words: str) -> asyncio.subprocess.Process:
     """Start `perdure worker` with these words; what it tells is in the file ``told``."""
-    words = ("worker", hangman.__name__, "--lease", "3", "--beat", "0.5", "--url", scene.url, *words)
+    words = ("worker", hangman.__name__, "--lease", "3", "--beat", "0.5", "--url", harness.url, *words)
     with open(told, "wb") as log:
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "perdure", *words, stdout=log, stderr=log, cwd=ROOT
         )
-    scene.victims.append(child)
+    harness.workers.append(child)
     return child
 
 
-async def test_a_crew_replaces_members_whose_interpreter_is_kept_by_c_code_and_what_keeps_it_is_parked(
-    scene: Scene, tmp_path: Path
+async def test_a_worker_pool_replaces_workers_whose_interpreter_is_kept_by_c_code_and_what_keeps_it_is_parked(
+    harness: Harness, tmp_path: Path
 ) -> None:
-    """No thread of such a member runs: its parent ends it, and so does that of a solitary worker."""
-    crew = await program(scene, tmp_path / "crew.log", "--workers", "2")
-    async with Engine(scene.url) as client:
+    """No thread of such a member runs: its parent ends it, and so does that of a quarantine worker."""
+    pool = await program(harness, tmp_path / "crew.log", "--workers", "2")
+    async with Engine(harness.url) as client:
         handle = await client.start(blocked_in_c)
         row = await broken(client, handle.id)
         failure = Failure.shown(row.error or b"")
         assert failure.type == "Poison"
         assert "died 2 times with neighbours and 3 times while it ran alone" in failure.message
-        crew.send_signal(signal.SIGTERM)
-        assert await crew.wait() == 0
+        pool.send_signal(signal.SIGTERM)
+        assert await pool.wait() == 0
     told = (tmp_path / "crew.log").read_text()
     # On a busy machine others are stuck too: here three seconds without a sign are enough.
     assert told.count("is stuck") >= 5
@@ -114,12 +114,12 @@ async def test_a_crew_replaces_members_whose_interpreter_is_kept_by_c_code_and_w
 
 
 async def test_a_worker_without_a_parent_whose_interpreter_is_kept_by_c_code_ends_itself_and_is_taken_over(
-    scene: Scene, tmp_path: Path
+    harness: Harness, tmp_path: Path
 ) -> None:
     """No thread of Python runs in it: a timer of C ends it, before its silence could be taken for anything else."""
     logs = [tmp_path / "one.log", tmp_path / "other.log"]
-    workers = [await program(scene, log) for log in logs]
-    async with Engine(scene.url) as client:
+    workers = [await program(harness, log) for log in logs]
+    async with Engine(harness.url) as client:
         handle = await client.start(blocked_in_c_once)
         await client.result(handle.id, timeout=LIMIT)
         ends = [asyncio.create_task(worker.wait()) for worker in workers]
@@ -135,18 +135,18 @@ async def test_a_worker_without_a_parent_whose_interpreter_is_kept_by_c_code_end
         assert await left.wait() == 0, "its fuse was taken away when it was told to stop"
 
 
-async def test_a_solitary_worker_hands_its_suspect_back_when_its_parent_is_killed(scene: Scene) -> None:
-    async with Engine(scene.url) as client:
+async def test_a_quarantine_worker_hands_its_suspect_back_when_its_parent_is_killed(harness: Harness) -> None:
+    async with Engine(harness.url) as client:
         handle = await client.start(suspicious)
-        pace = {**PACE, "stop_seconds": 0.1}
+        options = {**PACE, "stop_seconds": 0.1}
         for _ in range(2):
-            victim = await scene.victim(pace=pace, modules=[hangman.__name__])
-            await victim.wait()
-        parent = await scene.victim(pace=pace, modules=[hangman.__name__])
+            child = await harness.start_worker(options=options, modules=[hangman.__name__])
+            await child.wait()
+        parent = await harness.start_worker(options=options, modules=[hangman.__name__])
         async with asyncio.timeout(LIMIT):
-            while scene.ledger.read_text().count("lasting") < 3:
+            while harness.ledger.read_text().count("lasting") < 3:
                 await asyncio.sleep(0.05)
-        alone = int(scene.ledger.read_text().splitlines()[-1].split()[2])
+        alone = int(harness.ledger.read_text().splitlines()[-1].split()[2])
         parent.kill()
         async with asyncio.timeout(LIMIT):
             while alive(alone):

@@ -6,8 +6,8 @@ import asyncio
 
 from perdure.engine import Engine
 from perdure.kernel.process import Status
-from tests.kill.crime import LIMIT, Scene
-from tests.kill.victim import poison
+from tests.kill.harness import LIMIT, Harness
+from tests.kill.workload import poison
 
 SHORT = {"lease_seconds": 0.6, "beat_seconds": 0.2}
 MOST_TRIES = 4
@@ -20,12 +20,12 @@ async def _lapsed(client: Engine, id: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_rule_13_a_death_counts_although_the_next_worker_comes_only_after_the_lease(scene: Scene) -> None:
+async def test_rule_13_a_death_counts_although_the_next_worker_comes_only_after_the_lease(harness: Harness) -> None:
     """One worker that is started again late each time: nobody saw it die, and its lease is claimed at once."""
-    async with Engine(scene.url) as client:
+    async with Engine(harness.url) as client:
         handle = await client.start(poison)
         for _ in range(MOST_TRIES):
-            child = await scene.victim(pace=SHORT)
+            child = await harness.start_worker(options=SHORT)
             async with asyncio.timeout(LIMIT):
                 while child.returncode is None and (await client.row(handle.id)).status is Status.RUNNING:
                     await asyncio.sleep(0.05)
@@ -33,4 +33,4 @@ async def test_rule_13_a_death_counts_although_the_next_worker_comes_only_after_
                 break
             await _lapsed(client, handle.id)
         assert (await client.row(handle.id)).status is Status.BROKEN
-        assert scene.ledger.read_text().count("deadly:1") == 5, "twice with neighbours, then three times alone"
+        assert harness.ledger.read_text().count("deadly:1") == 5, "twice with neighbours, then three times alone"

@@ -11,9 +11,9 @@ import pytest
 
 from perdure.engine import Engine
 from perdure.testing.postgres import Server
-from tests.kill import victim
-from tests.kill.crime import LIMIT, Scene, laws_hold
-from tests.kill.victim import five_pauses
+from tests.kill import workload
+from tests.kill.harness import LIMIT, Harness, laws_hold
+from tests.kill.workload import five_pauses
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
 
@@ -30,17 +30,17 @@ async def test_the_database_restarts_under_load_and_every_process_completes(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: signal.Signals
 ) -> None:
     url = server.fresh_database()
-    scene = Scene(url, tmp_path)
-    monkeypatch.setenv(victim.LEDGER, str(scene.ledger))
+    harness = Harness(url, tmp_path)
+    monkeypatch.setenv(workload.LEDGER, str(harness.ledger))
     async with Engine(url, work=True, workflows=[five_pauses]) as engine:
         starting = asyncio.create_task(engine.start_many(five_pauses, [(n,) for n in range(150)]))
         for wanted in (50, 300):
             async with asyncio.timeout(LIMIT):
-                while len(scene.effects()) < wanted:
+                while len(harness.effects()) < wanted:
                     await asyncio.sleep(0.01)
             await asyncio.to_thread(server.restart, how)
         handles = await asyncio.wait_for(starting, LIMIT)
         results = await asyncio.gather(*(handle.result(LIMIT) for handle in handles))
         assert results == [5 * n for n in range(150)]
-        assert len(scene.effects()) == 750
+        assert len(harness.effects()) == 750
         await laws_hold(engine)

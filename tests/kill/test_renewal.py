@@ -8,7 +8,7 @@ import pytest
 
 from perdure.engine import Engine
 from perdure.kernel.process import Status
-from tests.kill.crime import LIMIT, Scene, laws_hold
+from tests.kill.harness import LIMIT, Harness, laws_hold
 from tests.kill.tenant import tenant
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
@@ -19,18 +19,18 @@ POINTS = [(call, side) for call in (1, 2, 3, 4) for side in ("before", "after")]
 
 @pytest.mark.parametrize(("call", "side"), POINTS)
 async def test_rule_21_a_worker_killed_while_a_process_continues_as_new_loses_no_run_and_repeats_none(
-    scene: Scene, call: int, side: str
+    harness: Harness, call: int, side: str
 ) -> None:
-    doom = {"door": "commit", "call": call, "side": side, "signal": KILL}
-    child = await scene.victim(start="tenant", key="k", modules=["tests.kill.tenant"], doom=doom)
+    kill_point = {"door": "commit", "call": call, "side": side, "signal": KILL}
+    child = await harness.start_worker(start="tenant", key="k", modules=["tests.kill.tenant"], kill_point=kill_point)
     assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
-    async with Engine(scene.url, work=True, workflows=[tenant]) as survivor:
+    async with Engine(harness.url, work=True, workflows=[tenant]) as survivor:
         handle = await survivor.handle(tenant, "k")
         assert await handle.result(LIMIT) == 6
         [row] = await laws_hold(survivor)
         assert (row.status, row.run) == (Status.COMPLETED, 3)
         paid = {(f"pay{run}", f"{handle.id}/{run}/pay:1") for run in (1, 2, 3)}
-        assert set(scene.effects()) == paid, "a key of its own in each run"
-        assert sum(scene.effects().values()) <= 4, "only what was in flight ran again"
+        assert set(harness.effects()) == paid, "a key of its own in each run"
+        assert sum(harness.effects().values()) <= 4, "only what was in flight ran again"
         runs = [[event.type.name for event in await survivor.history(handle.id, run)] for run in (1, 2)]
         assert all("STEP_COMPLETED" in run for run in runs), "old runs can be read to their end"

@@ -9,7 +9,7 @@ import pytest
 from perdure.engine import Engine
 from perdure.errors import ProcessFailed
 from perdure.store.base import Search
-from tests.kill.crime import LIMIT, Scene, laws_hold
+from tests.kill.harness import LIMIT, Harness, laws_hold
 from tests.kill.traveller import night, voyage
 from tests.runtime.conftest import until
 
@@ -20,7 +20,7 @@ POINTS = [(call, side) for call in (7, 8, 9, 10) for side in ("before", "after")
 """By the seventh commit all has failed; the undos follow, two commits for each: its asking and its answer."""
 
 
-async def undone(engine: Engine, scene: Scene, *, again: int) -> None:
+async def undone(engine: Engine, harness: Harness, *, again: int) -> None:
     """The voyage has been taken back, in order, and only so many deeds were done a second time."""
     async with asyncio.timeout(LIMIT):
         while not (rows := await engine.list(Search(kind="voyage"))):
@@ -28,31 +28,33 @@ async def undone(engine: Engine, scene: Scene, *, again: int) -> None:
     with pytest.raises(ProcessFailed, match="the last train has gone") as caught:
         await engine.result(rows[0].id, timeout=LIMIT)
     assert caught.value.undone == ("reserve_there:2", "night:1", "reserve_there:1")
-    assert list(dict.fromkeys(what for what, _ in scene.effects())) == DEEDS
-    assert len(scene.effects()) == 6, "each step and each undo has one key, whoever runs it"
-    assert sum(scene.effects().values()) <= 6 + again
+    assert list(dict.fromkeys(what for what, _ in harness.effects())) == DEEDS
+    assert len(harness.effects()) == 6, "each step and each undo has one key, whoever runs it"
+    assert sum(harness.effects().values()) <= 6 + again
     await laws_hold(engine, "desk")
 
 
 @pytest.mark.parametrize(("call", "side"), POINTS)
 async def test_a_worker_killed_while_its_undos_wait_in_a_queue_loses_none_and_the_order_stays(
-    scene: Scene, call: int, side: str
+    harness: Harness, call: int, side: str
 ) -> None:
-    async with Engine(scene.url, work=True, workflows=[night], queues=["desk"]):
-        doom = {"door": "commit", "call": call, "side": side, "signal": KILL}
-        child = await scene.victim(start="voyage", key="k", modules=["tests.kill.traveller:voyage"], doom=doom)
+    async with Engine(harness.url, work=True, workflows=[night], queues=["desk"]):
+        kill_point = {"door": "commit", "call": call, "side": side, "signal": KILL}
+        child = await harness.start_worker(
+            start="voyage", key="k", modules=["tests.kill.traveller:voyage"], kill_point=kill_point
+        )
         assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
-        async with Engine(scene.url, work=True, workflows=[voyage], queues=[]) as survivor:
-            await undone(survivor, scene, again=1)
+        async with Engine(harness.url, work=True, workflows=[voyage], queues=[]) as survivor:
+            await undone(survivor, harness, again=1)
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-async def test_the_worker_of_a_queue_killed_at_undo_2_of_3_leaves_it_to_another(scene: Scene, side: str) -> None:
-    async with Engine(scene.url, work=True, workflows=[voyage, night], queues=[]) as engine:
-        doom = {"door": "commit", "call": 2, "side": side, "signal": KILL}
-        desk = await scene.victim(modules=["tests.kill.traveller:DESK"], doom=doom)
+async def test_the_worker_of_a_queue_killed_at_undo_2_of_3_leaves_it_to_another(harness: Harness, side: str) -> None:
+    async with Engine(harness.url, work=True, workflows=[voyage, night], queues=[]) as engine:
+        kill_point = {"door": "commit", "call": 2, "side": side, "signal": KILL}
+        desk = await harness.start_worker(modules=["tests.kill.traveller:DESK"], kill_point=kill_point)
         await engine.start(voyage)
         assert await asyncio.wait_for(desk.wait(), LIMIT) == -KILL
-        await until(lambda: len(scene.effects()) >= 5)
-        async with Engine(scene.url, work=True, workflows=[], queues=["desk"]) as other:
-            await undone(other, scene, again=1)
+        await until(lambda: len(harness.effects()) >= 5)
+        async with Engine(harness.url, work=True, workflows=[], queues=["desk"]) as other:
+            await undone(other, harness, again=1)

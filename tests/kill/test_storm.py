@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kill import victim
+from tests.kill import workload
 from tests.kill.storm import kills, stops
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(120)]
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.kill, pytest.mark.timeout(120)]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the ledger of effects lies."""
-    monkeypatch.setenv(victim.LEDGER, str(tmp_path / "ledger"))
+    monkeypatch.setenv(workload.LEDGER, str(tmp_path / "ledger"))
     return tmp_path
 
 

@@ -9,7 +9,7 @@ import pytest
 from perdure.engine import Engine
 from perdure.kernel.event import EventType
 from perdure.store.base import Search
-from tests.kill.crime import LIMIT, Scene, laws_hold
+from tests.kill.harness import LIMIT, Harness, laws_hold
 from tests.kill.herald import herald, listener
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(300)]
@@ -20,12 +20,12 @@ HOSTED = [herald, listener]
 
 @pytest.mark.parametrize(("door", "call", "side"), POINTS)
 async def test_a_worker_killed_around_the_commit_of_a_published_value_leaves_each_value_once(
-    scene: Scene, door: str, call: int, side: str
+    harness: Harness, door: str, call: int, side: str
 ) -> None:
-    doom = {"door": door, "call": call, "side": side, "signal": KILL}
-    child = await scene.victim(start="herald", key="k", modules=["tests.kill.herald"], doom=doom)
+    kill_point = {"door": door, "call": call, "side": side, "signal": KILL}
+    child = await harness.start_worker(start="herald", key="k", modules=["tests.kill.herald"], kill_point=kill_point)
     assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
-    async with Engine(scene.url) as reader, Engine(scene.url, work=True, workflows=HOSTED) as survivor:
+    async with Engine(harness.url) as reader, Engine(harness.url, work=True, workflows=HOSTED) as survivor:
         handle = await survivor.handle(herald, "k")
         async with asyncio.timeout(LIMIT):
             followed = [value async for value in reader.values(handle.id, "stage", int)]
@@ -44,13 +44,13 @@ async def test_a_worker_killed_around_the_commit_of_a_published_value_leaves_eac
 
 @pytest.mark.parametrize("side", ["before", "after"])
 async def test_accepted_is_kept_a_worker_killed_at_a_start_that_brings_a_signal_loses_both_or_none(
-    scene: Scene, side: str
+    harness: Harness, side: str
 ) -> None:
-    doom = {"door": "start", "call": 1, "side": side, "signal": KILL}
+    kill_point = {"door": "start", "call": 1, "side": side, "signal": KILL}
     orders = {"start": "listener", "key": "k", "signal": ["word", 7, "first"], "modules": ["tests.kill.herald"]}
-    child = await scene.victim(**orders, doom=doom)
+    child = await harness.start_worker(**orders, kill_point=kill_point)
     assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
-    async with Engine(scene.url, work=True, workflows=HOSTED) as survivor:
+    async with Engine(harness.url, work=True, workflows=HOSTED) as survivor:
         # The client asks again: whatever became of the first start, there are one process and one signal.
         handle = await survivor.start(listener.options(key="k", signal=("word", 7, "first")))
         assert handle.created == (side == "before")

@@ -8,7 +8,7 @@ from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import workflow
 from perdure.errors import Permanent
 from perdure.kernel.retry import Retry
-from tests.kill.victim import effect
+from tests.kill.workload import effect
 
 
 @step(retry=Retry.NONE)

@@ -9,8 +9,8 @@ from perdure.engine import Engine
 from perdure.kernel.process import Status
 from perdure.runtime.watchdog import EXIT_HUNG
 from perdure.store.base import Search
-from tests.load.crew import Crew, crew_on
 from tests.load.loud import parked
+from tests.load.pool import Pool, pool_on
 from tests.load.program import hanging, marks, ticking
 from tests.load.verdict import Verdict
 
@@ -48,8 +48,8 @@ class Progress:
 async def hung(url: str, folder: Path) -> Verdict:
     """Under the defaults: two workers are lost to it, one after the other, then it is parked; nobody waits for long."""
     verdict = Verdict(f"a hanging step among {HEALTHY} healthy processes")
-    async with crew_on(url, folder) as crew, Engine(url) as client:
-        await crew.ready(WORKERS, pace=PACE)
+    async with pool_on(url, folder) as pool, Engine(url) as client:
+        await pool.ready(WORKERS, options=PACE)
         handles = [await client.start(ticking) for _ in range(HEALTHY)]
         progress = Progress(client, [handle.id_bytes for handle in handles])
         looking = asyncio.create_task(progress.look())
@@ -59,15 +59,15 @@ async def hung(url: str, folder: Path) -> Verdict:
         verdict.note(f"parked after {asyncio.get_running_loop().time() - begun:.0f} s: {_why(row.error)}")
         looking.cancel()
         verdict.bound("runs of it", marks("hangs"), MOST_WORKERS + 1)
-        verdict.bound("workers that ended of it", _ended(crew), MOST_WORKERS)
+        verdict.bound("workers that ended of it", _ended(pool), MOST_WORKERS)
         verdict.bound("longest standstill of a healthy one in seconds", progress.longest, MOST_STILL_SECONDS)
         rows = await client.store.search(Search(ids=tuple(progress._ids), limit=HEALTHY))
         verdict.bound("healthy ones against which a death is counted", sum(bool(one.deaths) for one in rows), 0)
     return verdict
 
 
-def _ended(crew: Crew) -> int:
-    return sum(member.code == EXIT_HUNG for member in crew.members)
+def _ended(pool: Pool) -> int:
+    return sum(member.code == EXIT_HUNG for member in pool.members)
 
 
 def _why(error: bytes | None) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 from perdure.engine import Engine
 from perdure.kernel.process import Status
 from perdure.store.base import Search
-from tests.load.crew import LIMIT, crew_on
 from tests.load.others import others
+from tests.load.pool import LIMIT, pool_on
 from tests.load.program import quick
 from tests.load.verdict import Verdict
 
@@ -23,15 +23,15 @@ TIMES_STEADY = 2.0
 async def herd(url: str, folder: Path, programs: int, engines: int) -> Verdict:
     """So many programs with so many workers each open at one word; what they ask of the store, second by second."""
     verdict = Verdict(f"{programs * engines} workers start at once in {programs} OS processes, on an empty database")
-    async with crew_on(url, folder) as crew:
+    async with pool_on(url, folder) as pool:
         for _ in range(programs):
-            await crew.start(wait=True, engines=engines)
-        for member in crew.members:
+            await pool.start(wait=True, engines=engines)
+        for member in pool.members:
             await member.said("here")
         begun = time.monotonic()
-        for member in crew.members:
+        for member in pool.members:
             member.tell("go")
-        for member in crew.members:
+        for member in pool.members:
             await member.said("ready")
         ready = time.monotonic()
         async with Engine(url) as client:
@@ -40,7 +40,7 @@ async def herd(url: str, folder: Path, programs: int, engines: int) -> Verdict:
                 await asyncio.sleep(CALM_SECONDS + STEADY_SECONDS + 2.0)
             verdict.note(f"{len(small.whole)} small processes meanwhile, each ended once")
         by_second: Counter[int] = Counter()
-        for member in crew.members:
+        for member in pool.members:
             by_second.update({int(second): n for second, n in (await member.figures())["by_second"].items()})
     first = int(ready + CALM_SECONDS) + 1
     steady = sum(by_second[first + second] for second in range(int(STEADY_SECONDS))) / STEADY_SECONDS
@@ -60,13 +60,13 @@ async def _all_there(client: Engine, many: int) -> str:
 
 async def collides(url: str, folder: Path, programs: int, engines: int, processes: int) -> str:
     """The short form: whoever begins makes the tables, all enlist, and what waits is done once."""
-    async with crew_on(url, folder) as crew:
+    async with pool_on(url, folder) as pool:
         for _ in range(programs):
-            await crew.start(wait=True, engines=engines)
-        for member in crew.members:
+            await pool.start(wait=True, engines=engines)
+        for member in pool.members:
             await member.said("here")
             member.tell("go")
-        for member in crew.members:
+        for member in pool.members:
             await member.said("ready")
         async with Engine(url) as client:
             told = await _all_there(client, programs * engines)
@@ -74,6 +74,6 @@ async def collides(url: str, folder: Path, programs: int, engines: int, processe
             assert [await handle.result(LIMIT) for handle in handles] == [n + 1 for n in range(processes)]
             ended = await client.store.search(Search(kind="quick", statuses=(Status.COMPLETED,), limit=processes + 1))
             assert {row.events for row in ended} == {2}, "a step's result and the end, each once"
-        metrics = await crew.metrics()
+        metrics = await pool.metrics()
     assert metrics["commits_refused"] == metrics["workers_dead"] == metrics["incarnations_renewed"] == 0
     return told

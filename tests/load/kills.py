@@ -10,7 +10,7 @@ from perdure import limits
 from perdure.engine import Engine
 from perdure.kernel.event import EventType
 from perdure.store.base import Search
-from tests.load.crew import LIMIT, Crew, crew_on
+from tests.load.pool import LIMIT, Pool, pool_on
 from tests.load.program import steady
 from tests.load.verdict import Verdict, part
 
@@ -30,32 +30,32 @@ async def next_commits(url: str, folder: Path, kills: int, processes: int) -> tu
     """After each kill, of each process held: seconds until it is freed, and until its next result is written."""
     freed: list[float] = []
     waited: list[float] = []
-    async with crew_on(url, folder) as crew, Engine(url) as client:
-        await crew.ready(WORKERS)
+    async with pool_on(url, folder) as pool, Engine(url) as client:
+        await pool.ready(WORKERS)
         for _ in range(kills):
             await asyncio.sleep(SETTLED_SECONDS)
             handles = await client.start_many(steady, [(STEPS,) for _ in range(processes)])
             await asyncio.sleep(UNDER_WAY_SECONDS)
-            moment, held = await _killed(client, crew, tuple(handle.id_bytes for handle in handles))
+            moment, held = await _killed(client, pool, tuple(handle.id_bytes for handle in handles))
             assert [await handle.result(LIMIT) for handle in handles] == [STEPS] * processes
             for id in held:
                 events = [one for one in await client.store.history(id, 1, types=WRITES) if one.at > moment]
                 freed.append(min(one.at - moment for one in events if one.type is EventType.REVIVED) / 1e6)
                 waited.append(min(one.at - moment for one in events if one.type is not EventType.REVIVED) / 1e6)
-            await crew.ready()
+            await pool.ready()
     return freed, waited
 
 
-async def _killed(client: Engine, crew: Crew, ids: tuple[bytes, ...]) -> tuple[int, list[bytes]]:
+async def _killed(client: Engine, pool: Pool, ids: tuple[bytes, ...]) -> tuple[int, list[bytes]]:
     """Kill the one that holds most; when it was, by the store's clock, and what it held."""
     search = Search(ids=ids, limit=len(ids))
     owners = Counter(row.owner for row in await client.store.search(search) if row.owner)
     busiest = owners.most_common(1)[0][0]
     [name] = [worker.name for worker in await client.store.workers() if worker.id == busiest]
-    [victim] = [member for member in crew.members if name.endswith(f":{member.pid}")]
+    [victim] = [member for member in pool.members if name.endswith(f":{member.pid}")]
     moment = await client.store.now()
     await victim.kill()
-    crew.members.remove(victim)
+    pool.members.remove(victim)
     return moment, [row.id for row in await client.store.search(search) if row.owner == busiest]
 
 

@@ -10,8 +10,8 @@ from perdure.authoring.workflow import Workflow
 from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.kernel.process import Status
-from tests.load.crew import LIMIT, Crew, crew_on
 from tests.load.others import others
+from tests.load.pool import LIMIT, Pool, pool_on
 from tests.load.program import healthy, hot, marks, poison
 from tests.load.verdict import Verdict, part
 
@@ -49,9 +49,9 @@ async def heard(engine: Engine, handle: Handle[int], messages: int) -> str:
 async def hot_process(url: str, folder: Path, messages: int) -> Verdict:
     """The long form: what others feel of it, while one hot process follows another."""
     verdict = Verdict("hot process")
-    async with crew_on(url, folder) as crew, Engine(url) as client:
-        await crew.ready(WORKERS)
-        sender = await crew.start("sender", messages=messages)
+    async with pool_on(url, folder) as pool, Engine(url) as client:
+        await pool.ready(WORKERS)
+        sender = await pool.start("sender", messages=messages)
         await sender.said("ready")
         async with others(client) as before:
             await asyncio.sleep(BASELINE_SECONDS)
@@ -75,8 +75,8 @@ async def hot_process(url: str, folder: Path, messages: int) -> Verdict:
 
 async def hot_counted(url: str, folder: Path, messages: int) -> str:
     """The short form: others that are started meanwhile end while the loud one is still at it."""
-    async with crew_on(url, folder) as crew, Engine(url) as client:
-        await crew.ready()
+    async with pool_on(url, folder) as pool, Engine(url) as client:
+        await pool.ready()
         handle = await client.start(hot, messages)
         await sent(handle, messages // 2)
         async with others(client) as small:
@@ -91,10 +91,10 @@ async def hot_counted(url: str, folder: Path, messages: int) -> str:
 async def poisoned(url: str, folder: Path, processes: int) -> Verdict:
     """The healthy ones by themselves, then with a poisonous one among them; workers that die are replaced."""
     verdict = Verdict(f"poison among {processes:,} healthy ones")
-    async with crew_on(url, folder) as crew, Engine(url) as client:
-        await crew.ready(WORKERS)
+    async with pool_on(url, folder) as pool, Engine(url) as client:
+        await pool.ready(WORKERS)
         alone = await _healthy(client, processes)
-        replacing = asyncio.create_task(_replaced(crew))
+        replacing = asyncio.create_task(_replaced(pool))
         deadly = asyncio.create_task(parked(client, poison))
         meanwhile = await _healthy(client, processes)
         await deadly
@@ -132,10 +132,10 @@ async def parked(client: Engine, flow: Workflow[[], None]) -> Handle[None]:
     return handle
 
 
-async def _replaced(crew: Crew) -> None:
+async def _replaced(pool: Pool) -> None:
     """Start a worker for each that died."""
     while True:
-        for member in [member for member in crew.members if not member.alive]:
-            crew.members.remove(member)
-            await crew.ready()
+        for member in [member for member in pool.members if not member.alive]:
+            pool.members.remove(member)
+            await pool.ready()
         await asyncio.sleep(0.1)

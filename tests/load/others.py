@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from perdure.engine import Engine
-from tests.load.crew import LIMIT
+from tests.load.pool import LIMIT
 from tests.load.program import quick
 
 

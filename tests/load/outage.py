@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perdure import limits
 from perdure.engine import Engine
-from tests.load.crew import LIMIT, crew_on
+from tests.load.pool import LIMIT, pool_on
 from tests.load.program import depending, marks
 from tests.load.verdict import Verdict
 
@@ -20,8 +20,8 @@ EARNED_A_SECOND = limits.RETRY_BUDGET_TRIES / limits.RETRY_BUDGET_SECONDS
 async def outage(url: str, folder: Path, seconds: float) -> Verdict:
     """New ones come at a steady pace; after the budget is spent the calls are counted, then it is up again."""
     verdict = Verdict(f"dependency down for {seconds + SPENT_SECONDS:g} s")
-    async with crew_on(url, folder) as crew, Engine(url) as client:
-        await crew.ready()
+    async with pool_on(url, folder) as pool, Engine(url) as client:
+        await pool.ready()
         loop = asyncio.get_running_loop()
         handles = []
         counted = (0, 0, 0.0)
@@ -34,7 +34,7 @@ async def outage(url: str, folder: Path, seconds: float) -> Verdict:
         started, calls = len(handles) - counted[0], marks("calls") - counted[1]
         verdict.note(f"{started:,} new ones and {calls:,} calls in {loop.time() - counted[2]:.1f} s")
         verdict.bound("calls for each", calls / started, TIMES_STEADY)
-        metrics = await crew.metrics()
+        metrics = await pool.metrics()
         verdict.note(f"{metrics['retries_put_off']:,.0f} retries put off, {metrics['failed']:.0f} processes failed")
         (folder / "up").touch()
         up = loop.time()
@@ -45,13 +45,13 @@ async def outage(url: str, folder: Path, seconds: float) -> Verdict:
 
 async def counted(url: str, folder: Path, processes: int) -> int:
     """The short form: however long it takes, no more calls are made than the budget allows."""
-    async with crew_on(url, folder) as crew, Engine(url) as client:
-        await crew.ready()
+    async with pool_on(url, folder) as pool, Engine(url) as client:
+        await pool.ready()
         loop = asyncio.get_running_loop()
         begun = loop.time()
         handles = await client.start_many(depending, [(n,) for n in range(processes)])
         async with asyncio.timeout(LIMIT):
-            while (await crew.metrics())["retries_put_off"] < processes:
+            while (await pool.metrics())["retries_put_off"] < processes:
                 await asyncio.sleep(0.05)
         calls = marks("calls")
         earned = (loop.time() - begun) * EARNED_A_SECOND

@@ -14,8 +14,8 @@ from perdure.clock import SECOND
 from perdure.engine import Engine
 from perdure.kernel.process import Process, Status
 from perdure.store.base import Search
-from tests.load.crew import LIMIT, Crew, crew_on
 from tests.load.others import others
+from tests.load.pool import LIMIT, Pool, pool_on
 from tests.load.program import late
 from tests.load.verdict import Verdict, part
 
@@ -40,12 +40,12 @@ async def rows(engine: Engine) -> list[Process]:
     return found
 
 
-async def waiting(engine: Engine, crew: Crew, processes: int, moment: float) -> None:
+async def waiting(engine: Engine, pool: Pool, processes: int, moment: float) -> None:
     """Start them and wait until all are in nobody's hands; if the moment comes before that, it was too soon."""
     for begin in range(0, processes, 5_000):
         await engine.start_many(late, [(moment,)] * min(5_000, processes - begin))
     async with asyncio.timeout(LIMIT):
-        while (await crew.metrics())["claims"] < processes:
+        while (await pool.metrics())["claims"] < processes:
             await asyncio.sleep(0.5)
         while any(row.owner for row in await rows(engine)):
             await asyncio.sleep(0.5)
@@ -85,22 +85,22 @@ async def _commit_again_and_again(connection: asyncpg.Connection[asyncpg.Record]
 async def overdue(url: str, folder: Path, processes: int, lead: float) -> Verdict:
     """Wait for the moment, ``lead`` seconds away, with workers that sleep; then look at what they do."""
     verdict = Verdict(f"{processes:,} due at one instant")
-    async with crew_on(url, folder) as crew, Engine(url) as client:
-        await crew.ready(WORKERS)
+    async with pool_on(url, folder) as pool, Engine(url) as client:
+        await pool.ready(WORKERS)
         moment = await client.store.now() / SECOND + lead
-        await waiting(client, crew, processes, moment)
+        await waiting(client, pool, processes, moment)
         async with others(client) as before:
             await asyncio.sleep(max(5.0, moment - await client.store.now() / SECOND - 3.0))
-        claimed = (await crew.metrics())["claims"]
+        claimed = (await pool.metrics())["claims"]
         async with others(client) as meanwhile, bare_commits(url) as bare:
-            await _all_ended(client, crew, processes)
+            await _all_ended(client, pool, processes)
         ended = await rows(client)
         firsts = [(row.changed_at - moment * SECOND) / SECOND for row in ended]
         await asyncio.sleep(2.0)
-        calls = await crew.asked()
+        calls = await pool.asked()
         await asyncio.sleep(QUIET_SECONDS)
-        quiet = (await crew.asked() - calls) / QUIET_SECONDS
-        again = (await crew.metrics())["claims"] - claimed - processes
+        quiet = (await pool.asked() - calls) / QUIET_SECONDS
+        again = (await pool.metrics())["claims"] - claimed - processes
     assert {row.status for row in ended} == {Status.COMPLETED}
     assert len(ended) == processes
     verdict.note(f"all ended {max(firsts):.1f} s after it, {again:,} claimed beside them")
@@ -124,7 +124,7 @@ def _starts_meanwhile(verdict: Verdict, before: list[float], meanwhile: list[flo
     )
 
 
-async def _all_ended(client: Engine, crew: Crew, processes: int) -> None:
+async def _all_ended(client: Engine, pool: Pool, processes: int) -> None:
     async with asyncio.timeout(LIMIT):
         while (await client.count()).get("late", {}).get("completed", 0) < processes:
             await asyncio.sleep(0.25)
@@ -132,9 +132,9 @@ async def _all_ended(client: Engine, crew: Crew, processes: int) -> None:
 
 async def counted(url: str, folder: Path, processes: int) -> Counter[str]:
     """The short form, without a clock: they become due while nobody works, then one worker comes."""
-    async with crew_on(url, folder) as crew, Engine(url) as client:
+    async with pool_on(url, folder) as pool, Engine(url) as client:
         await client.start_many(late, [(0.0,)] * processes)  # a moment long past, and nobody has looked yet
-        [worker] = await crew.ready()
+        [worker] = await pool.ready()
         new = await client.start_many(late, [(0.0,)] * 10)
         for handle in new:
             await handle.result(LIMIT)

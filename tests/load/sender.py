@@ -11,8 +11,8 @@ import json
 import sys
 
 from perdure.engine import Engine
-from tests.load.crew import LIMIT, orders
 from tests.load.loud import SENT_A_SECOND, sent
+from tests.load.pool import LIMIT, orders
 from tests.load.program import hot
 
 

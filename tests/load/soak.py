@@ -14,7 +14,7 @@ from statistics import mean
 import asyncpg
 
 from perdure.engine import Engine
-from tests.load.crew import LIMIT, Crew, crew_on, resident
+from tests.load.pool import LIMIT, Pool, pool_on, resident
 from tests.load.program import whole
 from tests.load.verdict import Verdict
 from tests.transactions.caller import address
@@ -70,9 +70,9 @@ def _sizes_of_file(path: str) -> dict[str, float]:
 class Soak:
     """Lanes that each start a process, wait for its result and start the next; and a killer among the workers."""
 
-    def __init__(self, engine: Engine, crew: Crew) -> None:
+    def __init__(self, engine: Engine, pool: Pool) -> None:
         self.engine = engine
-        self.crew = crew
+        self.pool = pool
         self.started = 0
         self.finished = 0
         self.kills = 0
@@ -103,16 +103,16 @@ class Soak:
             await pause()
             if self._stopping:
                 break
-            victim = self.crew.members.pop(1)
+            victim = self.pool.members.pop(1)
             await victim.kill()
             self.kills += 1
-            await self.crew.ready(pace=PACE)
+            await self.pool.ready(options=PACE)
 
     async def sample(self) -> None:
         """Measure everything again and again."""
         while not self._stopping:
             found = await sizes(self.engine.store.url)
-            found |= {"client": resident(os.getpid()), "worker": self.crew.members[0].resident()}
+            found |= {"client": resident(os.getpid()), "worker": self.pool.members[0].resident()}
             self.samples.append(found)
             await asyncio.sleep(SAMPLE_SECONDS)
 
@@ -167,9 +167,9 @@ async def kills_under_load(url: str, folder: Path, kills: int) -> str:
 async def _soaked(
     url: str, folder: Path, pause: Pause | None, enough: Callable[[Soak], Awaitable[object]], workers: int, at_once: int
 ) -> Soak:
-    async with crew_on(url, folder) as crew, Engine(url) as client:
-        await crew.ready(workers, pace=PACE)
-        made = Soak(client, crew)
+    async with pool_on(url, folder) as pool, Engine(url) as client:
+        await pool.ready(workers, options=PACE)
+        made = Soak(client, pool)
         lanes = [asyncio.create_task(made.lane()) for _ in range(at_once)]
         killer = asyncio.create_task(made.kill(pause or (lambda: made.grown(at_once))))
         sampler = asyncio.create_task(made.sample())

@@ -11,7 +11,7 @@ from perdure import limits
 from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.kernel.process import Status
-from tests.load.crew import LIMIT, Crew, crew_on
+from tests.load.pool import LIMIT, Pool, pool_on
 from tests.load.program import begun_after, biting, innocent, marks
 from tests.load.verdict import Verdict
 
@@ -38,16 +38,16 @@ async def _all_ended(client: Engine, handles: list[Handle[int]]) -> None:
 
 async def twice_orphaned(url: str, folder: Path, processes: int, seconds: float) -> dict[int, float]:
     """Their worker is killed, and the next one too: after how long each goes on. In the end all have ended."""
-    async with crew_on(url, folder) as crew, Engine(url) as client:
+    async with pool_on(url, folder) as pool, Engine(url) as client:
         moment = 0.0
-        [first] = await crew.ready()
+        [first] = await pool.ready()
         handles = await client.start_many(innocent, [(n, seconds) for n in range(processes)])
         await _until(lambda: len(begun_after(moment)) == processes)
-        [second] = await crew.ready()
+        [second] = await pool.ready()
         moment = time.monotonic()
         await first.kill()
         await _until(lambda: len(begun_after(moment)) == processes)
-        await crew.ready(WORKERS - 1)
+        await pool.ready(WORKERS - 1)
         await asyncio.sleep(SETTLED_SECONDS)
         moment = time.monotonic()
         await second.kill()
@@ -59,9 +59,9 @@ async def twice_orphaned(url: str, folder: Path, processes: int, seconds: float)
 
 async def bitten(url: str, folder: Path, processes: int, seconds: float) -> tuple[float, int]:
     """One among them kills its worker: after how long it is parked, and after how many deaths. All others end."""
-    async with crew_on(url, folder) as crew, Engine(url) as client:
-        await crew.ready(WORKERS)
-        replacing = asyncio.create_task(_replaced(crew))
+    async with pool_on(url, folder) as pool, Engine(url) as client:
+        await pool.ready(WORKERS)
+        replacing = asyncio.create_task(_replaced(pool))
         handles = await client.start_many(innocent, [(n, seconds) for n in range(processes)])
         await _until(lambda: len(begun_after(0.0)) == processes)
         begun = time.monotonic()
@@ -77,12 +77,12 @@ async def bitten(url: str, folder: Path, processes: int, seconds: float) -> tupl
         return took, marks("deaths")
 
 
-async def _replaced(crew: Crew) -> None:
+async def _replaced(pool: Pool) -> None:
     """Start a worker for each that died."""
     while True:
-        for member in [member for member in crew.members if not member.alive]:
-            crew.members.remove(member)
-            await crew.ready()
+        for member in [member for member in pool.members if not member.alive]:
+            pool.members.remove(member)
+            await pool.ready()
         await asyncio.sleep(0.1)
 
 

@@ -1,6 +1,6 @@
 """A worker under load, an OS process of its own: opens engines, counts what they ask of the store, obeys on its input.
 
-Arguments: the URL and a JSON object: ``engines`` (how many, default 1), ``pace``, ``wait`` (open them only at a "go").
+Arguments: the URL and a JSON object: ``engines`` (how many, default 1), ``options``, ``wait`` (open only at a "go").
 It understands "figures", which it prints as JSON; at the end of its input it stops, so it never outlives its parent.
 """
 
@@ -17,10 +17,10 @@ from typing import Any
 
 from perdure.clock import Machine
 from perdure.engine import Engine
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.store.backend import store_for
 from perdure.testing.faults import FaultyStore
-from tests.load.crew import orders
+from tests.load.pool import orders
 from tests.load.program import HOSTED
 
 asked: Counter[str] = Counter()
@@ -33,12 +33,12 @@ async def count(door: str, argument: Any) -> None:
     by_second[int(time.monotonic())] += 1
 
 
-def engine(url: str, pace: Pace) -> Engine:
+def engine(url: str, options: WorkerOptions) -> Engine:
     machine = Machine()
     store = FaultyStore(store_for(url, machine))
     store.calls = deque(maxlen=0)  # type: ignore[assignment]  # they are only counted
     store.before = count
-    return Engine(url, store=store, machine=machine, work=True, workflows=HOSTED, queues=["load"], pace=pace)
+    return Engine(url, store=store, machine=machine, work=True, workflows=HOSTED, queues=["load"], options=options)
 
 
 def figures(engines: list[Engine]) -> dict[str, Any]:
@@ -54,8 +54,8 @@ async def main(url: str, wanted: dict[str, Any]) -> None:
     if wanted.get("wait"):
         print("here", flush=True)
         await said.readline()
-    pace = Pace(**wanted.get("pace", {}))
-    engines = [engine(url, pace) for _ in range(wanted.get("engines", 1))]
+    options = WorkerOptions(**wanted.get("options", {}))
+    engines = [engine(url, options) for _ in range(wanted.get("engines", 1))]
     async with AsyncExitStack() as open:
         await asyncio.gather(*(open.enter_async_context(one) for one in engines))
         print("ready", os.getpid(), flush=True)

@@ -17,7 +17,7 @@ from perdure.kernel.message import SendVerdict
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
 from perdure.kernel.soundness import unsound
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.store.base import Search
 from perdure.testing.faults import Outage
 from tests.runtime.conftest import LIMIT, Open, engines_on, until, until_row
@@ -124,8 +124,8 @@ async def test_signals_arrive_in_order_although_nobody_is_notified(opened: Open)
 
 
 async def test_cancel_terminate_and_deadline_reach_a_process_behind_a_pooler(opened: Open) -> None:
-    pace = Pace(lease_seconds=1.5, beat_seconds=0.2)
-    engine, _ = await opened(work=True, workflows=[listening, one_gate], pace=pace)
+    options = WorkerOptions(lease_seconds=1.5, beat_seconds=0.2)
+    engine, _ = await opened(work=True, workflows=[listening, one_gate], options=options)
     client, _ = await opened()
     asked, forced = await engine.start(listening, 1), await engine.start(one_gate, "x")
     late = await engine.start(listening.options(deadline=0.2), 1)
@@ -140,7 +140,9 @@ async def test_cancel_terminate_and_deadline_reach_a_process_behind_a_pooler(ope
 
 async def test_rule_12_a_dead_worker_is_found_by_its_missing_beats_and_makes_no_suspect(opened: Open) -> None:
     """The lock of a session means nothing behind a pooler: the worker says so, and only its beats are looked at."""
-    first, store = await opened(work=True, workflows=[one_gate], pace=Pace(lease_seconds=1.0, beat_seconds=0.2))
+    first, store = await opened(
+        work=True, workflows=[one_gate], options=WorkerOptions(lease_seconds=1.0, beat_seconds=0.2)
+    )
     handle = await first.start(one_gate, "x")
     await until(lambda: done == ["x"])
     assert [worker.locked for worker in await store.workers()] == [False]
@@ -160,7 +162,9 @@ async def test_rule_12_a_dead_worker_is_found_by_its_missing_beats_and_makes_no_
 
 async def test_the_late_answer_of_a_worker_that_was_cut_off_is_refused(opened: Open) -> None:
     """Its step has returned within its lease, but the commit reaches the store long after: no step goes on later."""
-    first, store = await opened(work=True, workflows=[one_gate], pace=Pace(lease_seconds=2.0, beat_seconds=0.2))
+    first, store = await opened(
+        work=True, workflows=[one_gate], options=WorkerOptions(lease_seconds=2.0, beat_seconds=0.2)
+    )
     handle = await first.start(one_gate, "x")
     await until(lambda: done == ["x"])
     assert first.worker is not None
@@ -168,8 +172,8 @@ async def test_the_late_answer_of_a_worker_that_was_cut_off_is_refused(opened: O
     outage.away = True
     gates["x"].set()
     await until(lambda: first.metrics()["commits_resent"])
-    pulse, intake = first.worker.pulse, first.worker.intake
-    for loop in (pulse.guard, pulse.loop, intake.loop):
+    heartbeat, claimer = first.worker.heartbeat, first.worker.claimer
+    for loop in (heartbeat.guard, heartbeat.loop, claimer.loop):
         await loop.stop()  # it does not know that its lease is over, nor does an answer that was on its way tell it
     second, _ = await opened(work=True, workflows=[one_gate])
     await until(lambda: len(done) == 2)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from perdure import BlockingEngine, Pace
+from perdure import BlockingEngine, WorkerOptions
 from perdure.authoring.registry import Registry
 from tests.portal import shop
 
@@ -20,5 +20,7 @@ def postgres_url(cleared_url: str) -> str:
 @pytest.fixture
 def engine(store_url: str) -> Iterator[BlockingEngine]:
     """An engine that works on the shop's processes, whatever other tests have defined under the same names."""
-    with BlockingEngine(store_url, work=True, registry=Registry(shop), pace=Pace(stop_seconds=0.2)) as opened:
+    with BlockingEngine(
+        store_url, work=True, registry=Registry(shop), options=WorkerOptions(stop_seconds=0.2)
+    ) as opened:
         yield opened

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from perdure import BlockingEngine, Engine, Pace, PerdureError, ProcessFailed, errors
+from perdure import BlockingEngine, Engine, PerdureError, ProcessFailed, WorkerOptions, errors
 from tests.portal import shop
 from tests.portal.test_verbs import LIMIT
 
@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[2]
 UNCLOSED = """
 import sys
 from tests.portal import shop
-from perdure import BlockingEngine, Pace
-engine = BlockingEngine(sys.argv[1], work=True, pace=Pace(stop_seconds=0.1))
+from perdure import BlockingEngine, WorkerOptions
+engine = BlockingEngine(sys.argv[1], work=True, options=WorkerOptions(stop_seconds=0.1))
 print(engine.start(shop.lasting.options(key="A-1")).status().owner is not None)
 {end}
 """
@@ -81,7 +81,7 @@ def test_tests_that_press_ctrl_c_hold_though_whoever_started_them_ignores_it() -
 
 
 def test_ctrl_c_while_closing_hands_back_what_is_under_way(store_url: str) -> None:
-    engine = BlockingEngine(store_url, work=True, pace=Pace(stop_seconds=3600)).open()
+    engine = BlockingEngine(store_url, work=True, options=WorkerOptions(stop_seconds=3600)).open()
     handle = engine.start(shop.lasting)
     engine.run(until, lambda opened: opened.worker and opened.worker.scheduler.agent._running)
     pressing = interrupt_once(engine, lambda opened: opened._draining is not None)

@@ -16,7 +16,7 @@ from perdure import step, workflow
 from perdure.engine import Engine
 from perdure.kernel.retry import Retry
 from perdure.testing.postgres import Server, unprivileged
-from tests.kill.crime import laws_hold
+from tests.kill.harness import laws_hold
 from tests.powercut.recorder import Recorder, Unreachable
 from tests.powercut.session import quick_folder
 

@@ -13,7 +13,7 @@ from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import ProcessNotFound, StoreError
 from perdure.kernel.process import Status
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.store.failover import Lineage
 from tests.restored.backups import (
     Backup,
@@ -25,7 +25,7 @@ from tests.restored.passage import done, forget, gates, passage
 from tests.runtime.conftest import LIMIT
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(120)]
-QUICK = Pace(lease_seconds=3.0, beat_seconds=0.3)
+QUICK = WorkerOptions(lease_seconds=3.0, beat_seconds=0.3)
 WAYS: dict[str, tuple[Backup, ...]] = {
     "sqlite": (restored,),
     "postgres": (dropped_and_restored, database_made_anew),
@@ -44,7 +44,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Backup]:
 async def crew(place: tuple[str, Backup]) -> AsyncIterator[tuple[Engine, Engine]]:
     """Two workers on the database."""
     forget()
-    engines = [Engine(place[0], work=True, workflows=[passage], pace=QUICK) for _ in range(2)]
+    engines = [Engine(place[0], work=True, workflows=[passage], options=QUICK) for _ in range(2)]
     for engine in engines:
         await engine.__aenter__()
     yield engines[0], engines[1]

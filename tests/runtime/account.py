@@ -206,19 +206,19 @@ async def events(engine: Engine, id: str, type: EventType) -> list[Event]:
 
 def awaited(engine: Engine, handle: Any) -> list[str]:
     """The steps whose answers the code of a process in hand still waits for; the other answers are recorded."""
-    activation = engine.worker.scheduler.hand.get(handle.id_bytes)  # type: ignore[union-attr]
-    return [] if activation is None else [name for name, _ in activation.loop.open]
+    instance = engine.worker.scheduler.instances.get(handle.id_bytes)  # type: ignore[union-attr]
+    return [] if instance is None else [name for name, _ in instance.loop.open]
 
 
 async def cancelled(engine: Engine, handle: Any) -> None:
     """Ask the process to cancel; on SQLite nobody else can write while its step does, so its code is told here."""
     if engine.store.url.startswith("sqlite"):
-        activation = engine.worker.scheduler.hand[handle.id_bytes]  # type: ignore[union-attr]
-        [execution] = activation.in_flight.values()
-        activation.loop.root.cancel()
-        activation.loop.run(activation.at)  # a turn runs the code only if there is something for the history
-        engine.worker.scheduler.feed(activation)  # type: ignore[union-attr]
-        await until(lambda: execution.over)
+        instance = engine.worker.scheduler.instances[handle.id_bytes]  # type: ignore[union-attr]
+        [attempt_run] = instance.in_flight.values()
+        instance.loop.root.cancel()
+        instance.loop.run(instance.at)  # a turn runs the code only if there is something for the history
+        engine.worker.scheduler.feed(instance)  # type: ignore[union-attr]
+        await until(lambda: attempt_run.over)
     else:
         await handle.cancel()
 
@@ -241,12 +241,12 @@ async def turned(event: threading.Event) -> None:
 async def booked_unheard(engine: Engine, patch: pytest.MonkeyPatch, flow: Any, *args: Any) -> Handle[Any]:
     """Start a process, and wait until its step has booked, which its worker does not hear."""
     told = asyncio.Event()
-    patch.setattr(engine.worker.scheduler.agent.notary, "_tell", lambda *_: told.set())  # type: ignore[union-attr]
+    patch.setattr(engine.worker.scheduler.agent.transactional_steps, "_tell", lambda *_: told.set())  # type: ignore[union-attr]
     patch.setattr(engine.worker.inbox, "_read", deaf)  # type: ignore[union-attr]
     handle = await engine.start(flow, *args)
     await told.wait()
     return handle
 
 
-async def deaf(activations: Any, waiting: Any) -> None:
+async def deaf(instances: Any, waiting: Any) -> None:
     """Reads no message for anybody."""

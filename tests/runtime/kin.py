@@ -72,9 +72,9 @@ class Hold:
 async def crash(engine: Engine, store: FaultyStore) -> None:
     """Let an engine's worker be as good as dead: it takes nothing, drops all, and is known to have ended."""
     assert engine.worker is not None
-    await engine.worker.intake.loop.stop()
-    for activation in list(engine.worker.scheduler.hand.values()):
-        engine.worker.scheduler.drop(activation)
+    await engine.worker.claimer.loop.stop()
+    for instance in list(engine.worker.scheduler.instances.values()):
+        engine.worker.scheduler.drop(instance)
     await store.store.retire(engine.worker.incarnation.id, None, died=False)
 
 

@@ -1,4 +1,4 @@
-"""A solitary worker by itself: it waits for its store, as every worker does."""
+"""A quarantine worker by itself: it waits for its store, as every worker does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perdure.engine import Engine
 NOBODY_THERE = "postgresql://nobody@127.0.0.1:1/nothing"
 
 
-async def test_a_solitary_worker_waits_for_a_store_that_is_away(
+async def test_a_quarantine_worker_waits_for_a_store_that_is_away(
     store_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(quarantined, "AGAIN_SECONDS", 0.0)

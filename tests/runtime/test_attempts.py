@@ -14,7 +14,7 @@ from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import workflow
 from perdure.errors import ProcessCancelled, ProcessFailed, StepError, StepTimeout
 from perdure.kernel.retry import Retry
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 done: list[Any] = []
@@ -251,19 +251,19 @@ async def retries_behind_gates() -> None:
 
 async def test_retries_spent_before_a_takeover_stay_spent(opened: Open) -> None:
     """1 of 2 retries used, the worker is gone, another takes over: exactly 1 more."""
-    pace = Pace(lease_seconds=1.5, beat_seconds=0.1)
-    first, store = await opened(work=True, workflows=[retries_behind_gates], pace=pace)
+    options = WorkerOptions(lease_seconds=1.5, beat_seconds=0.1)
+    first, store = await opened(work=True, workflows=[retries_behind_gates], options=options)
     gates["attempt 1"].set()
     gates["attempt 2"].set()
     handle = await first.start(retries_behind_gates)
     await until(lambda: done == [1, 2])
     assert first.worker is not None
     await until_row(first, handle.id, lambda row: row.events == 2)
-    await first.worker.intake.loop.stop()
-    first.worker.scheduler.drop(first.worker.scheduler.hand[handle.id_bytes])
+    await first.worker.claimer.loop.stop()
+    first.worker.scheduler.drop(first.worker.scheduler.instances[handle.id_bytes])
     await store.retire(first.worker.incarnation.id, None, died=False)
     gates["attempt 3"].set()
-    second, _ = await opened(work=True, workflows=[retries_behind_gates], pace=pace)
+    second, _ = await opened(work=True, workflows=[retries_behind_gates], options=options)
     with pytest.raises(ProcessFailed, match="attempt 3"):
         await second.result(handle.id, timeout=LIMIT)
     assert done == [1, 2, 3]
@@ -332,15 +332,15 @@ async def test_the_next_attempt_knows_how_far_the_last_one_came(opened: Open) ->
 
 
 async def test_progress_is_known_to_whoever_takes_over(opened: Open) -> None:
-    pace = Pace(lease_seconds=1.5, beat_seconds=0.1)
-    first, store = await opened(work=True, workflows=[copies], pace=pace)
+    options = WorkerOptions(lease_seconds=1.5, beat_seconds=0.1)
+    first, store = await opened(work=True, workflows=[copies], options=options)
     handle = await first.start(copies, "x")
     row = await until_row(first, handle.id, lambda row: b'"rows":10' in (row.progress or b""))
     assert row.owner is not None
     assert first.worker is not None
     await store.retire(row.owner, None, died=False)
-    await first.worker.intake.loop.stop()
-    second, _ = await opened(work=True, workflows=[copies], pace=pace)
+    await first.worker.claimer.loop.stop()
+    second, _ = await opened(work=True, workflows=[copies], options=options)
     await until(lambda: len(done) == 2)
     gates["x"].set()
     await second.result(handle.id, timeout=LIMIT)
@@ -356,7 +356,9 @@ async def copies_beside() -> Any:
 
 
 async def test_progress_of_one_step_survives_the_commits_of_others(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[copies_beside], pace=Pace(lease_seconds=3.0, beat_seconds=0.1))
+    engine, _ = await opened(
+        work=True, workflows=[copies_beside], options=WorkerOptions(lease_seconds=3.0, beat_seconds=0.1)
+    )
     handle = await engine.start(copies_beside)
     await until_row(engine, handle.id, lambda row: b'"rows":10' in (row.progress or b""))
     for number in range(3):

@@ -15,7 +15,7 @@ from perdure import limits
 from perdure.authoring.step import step
 from perdure.engine import Engine
 from perdure.errors import DefinitionError, ProcessCancelled, ProcessFailed
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from tests.runtime import hard
 from tests.runtime.conftest import LIMIT, Open, until
 
@@ -60,7 +60,7 @@ def ledger(tmp_path: Path) -> Path:
 
 
 async def worker(opened: Open, cells: int = limits.STEP_CELLS) -> Engine:
-    engine, _ = await opened(work=True, workflows=ALL, pace=Pace(cells=cells))
+    engine, _ = await opened(work=True, workflows=ALL, options=WorkerOptions(cells=cells))
     return engine
 
 
@@ -364,7 +364,7 @@ def test_a_limit_of_memory_is_refused_where_it_cannot_be_kept(monkeypatch: pytes
 
 def test_a_worker_without_room_for_any_hard_step_is_refused() -> None:
     with pytest.raises(DefinitionError, match="at least one hard step"):
-        Pace(cells=0)
+        WorkerOptions(cells=0)
 
 
 def test_outside_of_a_workflow_a_hard_step_just_runs() -> None:

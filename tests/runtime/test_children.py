@@ -13,7 +13,7 @@ from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import receive, tell, workflow
 from perdure.errors import ProcessCancelled, ProcessFailed, StepError
 from perdure.kernel.retry import Retry
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.store.base import Search
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
@@ -199,18 +199,18 @@ async def waits_for_two() -> list[str]:
 
 
 async def test_a_parent_whose_worker_is_gone_goes_on_elsewhere_with_the_children_it_had(opened: Open) -> None:
-    pace = Pace(lease_seconds=1.5, beat_seconds=0.1)
-    first, store = await opened(work=True, workflows=[waits_for_two], pace=pace)
-    other, _ = await opened(work=True, workflows=[tidy], pace=pace)
+    options = WorkerOptions(lease_seconds=1.5, beat_seconds=0.1)
+    first, store = await opened(work=True, workflows=[waits_for_two], options=options)
+    other, _ = await opened(work=True, workflows=[tidy], options=options)
     handle = await first.start(waits_for_two)
     await until(lambda: sorted(done) == ["first", "second"])
     gates["first"].set()
     await until_row(first, handle.id, lambda row: row.seen == 1)
     assert first.worker is not None
-    await first.worker.intake.loop.stop()
-    first.worker.scheduler.drop(first.worker.scheduler.hand[handle.id_bytes])
+    await first.worker.claimer.loop.stop()
+    first.worker.scheduler.drop(first.worker.scheduler.instances[handle.id_bytes])
     await store.retire(first.worker.incarnation.id, None, died=False)
-    third, _ = await opened(work=True, workflows=[waits_for_two], pace=pace)
+    third, _ = await opened(work=True, workflows=[waits_for_two], options=options)
     gates["second"].set()
     assert await third.result(handle.id, timeout=LIMIT) == ["first", "second"]
     assert sorted(done) == ["first", "second"]
@@ -341,18 +341,18 @@ async def talks(to: str) -> str:
 
 
 async def test_a_process_sends_signals_to_another_each_of_them_once(opened: Open) -> None:
-    pace = Pace(lease_seconds=1.5, beat_seconds=0.1)
-    first, store = await opened(work=True, workflows=[talks], pace=pace)
-    other, _ = await opened(work=True, workflows=[listens], pace=pace)
+    options = WorkerOptions(lease_seconds=1.5, beat_seconds=0.1)
+    first, store = await opened(work=True, workflows=[talks], options=options)
+    other, _ = await opened(work=True, workflows=[listens], options=options)
     listener = await other.start(listens)
     talker = await first.start(talks, listener.id)
     assert await listener.result(LIMIT) == [1, 2]
     await until(lambda: "talk" in done)
     assert first.worker is not None
-    await first.worker.intake.loop.stop()
-    first.worker.scheduler.drop(first.worker.scheduler.hand[talker.id_bytes])
+    await first.worker.claimer.loop.stop()
+    first.worker.scheduler.drop(first.worker.scheduler.instances[talker.id_bytes])
     await store.retire(first.worker.incarnation.id, None, died=False)
-    second, _ = await opened(work=True, workflows=[talks], pace=pace)
+    second, _ = await opened(work=True, workflows=[talks], options=options)
     gates["talk"].set()
     assert await second.result(talker.id, timeout=LIMIT) == "told"
     assert (await other.row(listener.id)).inbox == 2

@@ -13,7 +13,7 @@ from perdure.engine import Engine
 from perdure.errors import IllegalMove, ProcessBroken, ProcessCancelled, ProcessFailed
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 from tests.runtime.errand import FLOWS, act, done, errand, failing, forget, gates, keys, sound, waiting
 
@@ -192,7 +192,7 @@ async def test_a_result_set_by_hand_ends_the_wait_for_a_step_in_flight(opened: O
 
 
 async def test_the_bare_name_of_a_step_that_began_a_moment_ago_is_enough_for_its_result(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=FLOWS, pace=Pace(lease_seconds=1.5, beat_seconds=0.1))
+    engine, _ = await opened(work=True, workflows=FLOWS, options=WorkerOptions(lease_seconds=1.5, beat_seconds=0.1))
     gates["last"] = asyncio.Event()
     handle = await waiting(engine)
     await handle.signal("go", "on")

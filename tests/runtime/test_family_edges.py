@@ -13,13 +13,13 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, tell, workflow
 from perdure.errors import ProcessCancelled, ProcessFailed
 from perdure.runtime import outbox
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.store.base import Search
 from perdure.testing.faults import Outage
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 from tests.runtime.kin import Hold, crash, done, fails_once, gated, gates, kid, sound, statuses
 
-PACE = Pace(lease_seconds=1.5, beat_seconds=0.1)
+PACE = WorkerOptions(lease_seconds=1.5, beat_seconds=0.1)
 
 
 @pytest.fixture(autouse=True)
@@ -52,14 +52,14 @@ async def test_a_child_that_answers_before_the_wish_that_it_may_end_is_written_d
     await until(lambda: hold.met)
     gates["two"].set()
     assert first.worker is not None
-    hand = first.worker.scheduler.hand[handle.id_bytes]
-    await until(lambda: hand.loop.stopping)
+    instance = first.worker.scheduler.instances[handle.id_bytes]
+    await until(lambda: instance.loop.stopping)
     gates["kid"].set()
     [child] = await other.list(Search(kind="kid"))
     assert await other.result(child.id, timeout=LIMIT) == "kid"
     message, *_ = await store.store.messages([(handle.id_bytes, 0)])
-    first.worker.scheduler.heard(hand, [message])
-    await until(lambda: not hand.loop.stopping)
+    first.worker.scheduler.heard(instance, [message])
+    await until(lambda: not instance.loop.stopping)
     hold.lifted.set()
     assert await handle.result(LIMIT) == "cancelled"
     await sound(first)
@@ -87,8 +87,8 @@ async def test_a_child_may_be_cancelled_while_it_waits_for_a_later_commit(
     handle = await first.start(stops_the_last, 6)
     await until(lambda: hold.met)
     assert first.worker is not None
-    hand = first.worker.scheduler.hand[handle.id_bytes]
-    await until(lambda: hand.loop.stopping)
+    instance = first.worker.scheduler.instances[handle.id_bytes]
+    await until(lambda: instance.loop.stopping)
     hold.lifted.set()
     assert await handle.result(LIMIT) == [*(f"kid{n}" for n in range(5)), "CancelledError"]
     assert (await statuses(other, "kid"))["completed"] >= 5
@@ -106,11 +106,11 @@ async def test_a_first_turn_that_is_also_the_last_starts_only_what_outlives_it_w
     opened: Open,
 ) -> None:
     gates["free"].set()
-    first, store = await opened(work=True, workflows=[leaves_in_its_first_turn], pace=PACE)
+    first, store = await opened(work=True, workflows=[leaves_in_its_first_turn], options=PACE)
     Outage("commit").upon(store).away = True
     handle = await first.start(leaves_in_its_first_turn)
     await crash(first, store)
-    second, _ = await opened(work=True, workflows=[leaves_in_its_first_turn, kid], pace=PACE)
+    second, _ = await opened(work=True, workflows=[leaves_in_its_first_turn, kid], options=PACE)
     assert await second.result(handle.id, timeout=LIMIT) == "gone"
     [child] = await second.list(Search(kind="kid"))
     assert await second.result(child.id, timeout=LIMIT) == "free"
@@ -128,12 +128,12 @@ async def test_a_parent_that_dies_between_the_commits_of_its_children_starts_the
     monkeypatch.setattr(limits, "OUTBOX_RECORDS", 2)
     for n in range(7):
         gates[f"kid{n}"].set()
-    first, store = await opened(work=True, workflows=[fans_out], pace=PACE)
+    first, store = await opened(work=True, workflows=[fans_out], options=PACE)
     hold = Hold(store, 3)
     handle = await first.start(fans_out, 7)
     await until(lambda: hold.met)
     await crash(first, store)
-    second, _ = await opened(work=True, workflows=[fans_out, kid], pace=PACE)
+    second, _ = await opened(work=True, workflows=[fans_out, kid], options=PACE)
     assert await second.result(handle.id, timeout=LIMIT) == 7
     hold.lifted.set()
     assert await statuses(second, "kid") == {"completed": 7}

@@ -9,7 +9,7 @@ import pytest
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, workflow
 from perdure.engine import Engine
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.runtime.sweeps import finished_long_ago
 from perdure.turns.mailbox import Call
 from perdure.turns.publication import publish
@@ -52,14 +52,14 @@ async def months(engine: Engine, handle: Any, first: int, last: int) -> None:
 async def pruned(engine: Engine) -> None:
     worker = engine.worker
     assert worker is not None
-    await finished_long_ago.sweep(worker.ward)
-    while finished_long_ago.more(worker.ward):
-        await finished_long_ago.sweep(worker.ward)
+    await finished_long_ago.sweep(worker.context)
+    while finished_long_ago.more(worker.context):
+        await finished_long_ago.sweep(worker.context)
 
 
 async def test_a_process_whose_former_runs_are_gone_answers_publishes_and_ends_as_ever(opened: Open) -> None:
-    pace = Pace(retention_seconds=0, key_retention_seconds=3600)
-    engine, _ = await opened(work=True, workflows=[subscription], pace=pace)
+    options = WorkerOptions(retention_seconds=0, key_retention_seconds=3600)
+    engine, _ = await opened(work=True, workflows=[subscription], options=options)
     handle = await engine.start(subscription, 1)
     await months(engine, handle, 1, 4)
     await pruned(engine)
@@ -81,8 +81,8 @@ async def test_a_process_whose_former_runs_are_gone_answers_publishes_and_ends_a
 
 
 async def test_a_process_is_replayed_retried_and_restarted_after_its_former_runs_are_gone(opened: Open) -> None:
-    pace = Pace(retention_seconds=0, key_retention_seconds=0)
-    engine, _ = await opened(work=True, workflows=[subscription], pace=pace)
+    options = WorkerOptions(retention_seconds=0, key_retention_seconds=0)
+    engine, _ = await opened(work=True, workflows=[subscription], options=options)
     handle = await engine.start(subscription, 1)
     await handle.signal("over", "not yet")  # it comes before its time: the first run hears it, and receives it later
     await handle.signal("over", "not yet")

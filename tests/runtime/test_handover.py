@@ -16,9 +16,9 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import Workflow, receive, workflow
 from perdure.clock import SECOND
 from perdure.kernel.process import Process, Status
-from perdure.kernel.worker import Backlog, Offer, Worker, unoffered
+from perdure.kernel.worker import Backlog, Offer, WorkerRow, unhosted
 from perdure.runtime.handover import Handover
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.store.migrate import steps
 from perdure.turns.patches import patched
 from tests.input.door import execute
@@ -27,7 +27,7 @@ from tests.runtime.test_damaged_rows import damage
 
 done: list[str] = []
 hold = [asyncio.Event()]
-QUICK = Pace(beat_seconds=0.05)
+QUICK = WorkerOptions(beat_seconds=0.05)
 
 
 @pytest.fixture(autouse=True)
@@ -132,7 +132,7 @@ async def test_an_event_of_an_unknown_type_beside_a_newer_schema_is_left_to_newe
     number = await newer_schema(store_url)
     try:
         with caplog.at_level(logging.WARNING, "perdure"):
-            old, _ = await opened(work=True, workflows=[waits], pace=QUICK)
+            old, _ = await opened(work=True, workflows=[waits], options=QUICK)
             await until(lambda: old.telemetry.counters["processes_handed_over"] >= 3)
             assert (await old.status(odd.id)).status is Status.RUNNING
             await old.signal(usual.id, "go", "on")
@@ -151,8 +151,8 @@ async def test_an_event_of_an_unknown_type_beside_a_newer_schema_is_left_to_newe
 async def test_what_a_newer_worker_wrote_before_an_old_one_has_heard_of_it_is_left_to_newer_workers_too(
     opened: Open, store_url: str
 ) -> None:
-    rare = Pace(lease_seconds=3000, beat_seconds=1000)
-    old, _ = await opened(work=True, workflows=[waits], pace=rare)
+    rare = WorkerOptions(lease_seconds=3000, beat_seconds=1000)
+    old, _ = await opened(work=True, workflows=[waits], options=rare)
     handle = await old.start(waits)
     await until_row(old, handle.id, lambda row: row.owner is None and row.awaiting is not None)
     number = await newer_schema(store_url)
@@ -178,7 +178,7 @@ async def make_due(url: str, id: str) -> None:
 async def test_a_worker_hears_with_its_beat_that_the_schema_is_newer_and_goes_on(
     opened: Open, store_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine, _ = await opened(work=True, workflows=[waits], pace=QUICK)
+    engine, _ = await opened(work=True, workflows=[waits], options=QUICK)
     handle = await engine.start(waits)
     with caplog.at_level(logging.WARNING, "perdure"):
         number = await newer_schema(store_url)
@@ -194,7 +194,7 @@ async def test_a_worker_hears_with_its_beat_that_the_schema_is_newer_and_goes_on
 async def test_a_worker_that_may_not_live_beside_the_newer_schema_hands_everything_back_and_says_so(
     opened: Open, store_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine, _ = await opened(work=True, workflows=[waits], pace=QUICK)
+    engine, _ = await opened(work=True, workflows=[waits], options=QUICK)
     client, _ = await opened()
     handle = await engine.start(waits)
     await until_row(client, handle.id, lambda row: row.awaiting is not None)
@@ -224,11 +224,11 @@ async def test_an_old_worker_that_runs_suspects_alone_hears_that_a_newer_one_liv
     try:
         client, _ = await opened()
         newer = Offer(frozenset({("waits", "")}), {}, number).encode()
-        await client.store.enlist(Worker(client.machine.new_id(), "newer", hosts=newer), 3_600 * SECOND)
+        await client.store.enlist(WorkerRow(client.machine.new_id(), "newer", hosts=newer), 3_600 * SECOND)
         old, _ = await opened(work=True, workflows=[waits], alone=True)
         counters, worker = old.telemetry.counters, old.worker
         assert worker is not None
-        await until(lambda: counters["processes_handed_over"] and worker.ward.offers())
+        await until(lambda: counters["processes_handed_over"] and worker.context.offers())
         monkeypatch.setattr(limits, "HANDOVER_ALONE_SECONDS", 0.0)
         before = counters["processes_handed_over"]
         await make_due(store_url, handle.id)
@@ -311,8 +311,8 @@ def test_who_leaves_a_process_to_others_keeps_away_from_its_kind_so_that_they_ha
 def test_an_offer_says_nothing_that_a_former_version_takes_for_a_kind_that_is_waited_for() -> None:
     offer = Offer(frozenset({("order", "1")}), {("order", "1"): "aa"}, 3)
     assert Offer.decode(offer.encode()) == offer
-    worker = Worker(b"1" * 16, "w", hosts=offer.encode())
-    assert unoffered([Backlog("order", "1", 1)], [worker]) == []
+    worker = WorkerRow(b"1" * 16, "w", hosts=offer.encode())
+    assert unhosted([Backlog("order", "1", 1)], [worker]) == []
 
 
 def test_a_fingerprint_is_of_the_code_and_not_of_where_it_stands() -> None:

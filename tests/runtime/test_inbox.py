@@ -68,7 +68,7 @@ async def test_any_number_of_signals_of_2_mib_to_one_process_stop_nobody_else(op
     await until_row(engine, handle.id, lambda row: row.status is Status.CANCELLED)
 
 
-async def test_a_full_inbox_refuses_calls_first_signals_and_guests_too(
+async def test_a_full_inbox_refuses_calls_first_signals_and_those_in_the_callers_transaction_too(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "INBOX_RECORDS", 2)

@@ -14,7 +14,7 @@ from perdure.kernel.child import depth
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.store.base import Search
 from perdure.testing.faults import FaultyStore, Gate
 from tests.runtime.conftest import LIMIT, Open
@@ -83,7 +83,7 @@ async def test_a_worker_with_little_room_lets_go_of_parents_so_that_their_childr
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("perdure.runtime.outbox.HOLD", 10_000)
-    engine, _ = await opened(work=True, workflows=[echo], pace=Pace(in_flight=1))
+    engine, _ = await opened(work=True, workflows=[echo], options=WorkerOptions(in_flight=1))
     handle = await engine.start(echo, 15)
     assert await handle.result(LIMIT) == 15
     await sound(engine)

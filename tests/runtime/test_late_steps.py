@@ -76,7 +76,7 @@ async def test_a_step_that_waits_does_not_go_on_after_its_lease(store_url: str) 
         await engine.start(waits)
         await until(lambda: done)
         assert engine.worker is not None
-        await engine.worker.intake.loop.stop()
+        await engine.worker.claimer.loop.stop()
         machine.freeze()
         gate.set()  # nobody has looked at the lease before the step is woken
         await until(lambda: "cleaned up" in done)
@@ -99,7 +99,7 @@ async def hurries(name: str) -> str:
 async def test_a_step_does_not_begin_after_its_lease(store_url: str) -> None:
     async with at_work(store_url, hurries) as engine:
         assert engine.worker is not None
-        await engine.worker.intake.loop.stop()
+        await engine.worker.claimer.loop.stop()
         first = await asyncio.gather(*(engine.start(hurries, name) for name in "ab"))
         await until(lambda: done)
         await until(lambda: not engine.metrics()["in_hand"])
@@ -130,9 +130,9 @@ async def test_a_step_for_a_thread_does_not_begin_after_its_lease(
         await engine.start(threaded, "first")
         await until(lambda: done)
         second = await engine.start(threaded, "second")
-        await engine.worker.intake.loop.stop()
+        await engine.worker.claimer.loop.stop()
         machine.freeze()
-        await engine.worker.pulse.guard.stop()  # it has not looked yet
+        await engine.worker.heartbeat.guard.stop()  # it has not looked yet
         door.set()
         await until(lambda: engine.metrics()["leases_lost"])
         assert done == ["first"]

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from perdure import Pace, limits
+from perdure import WorkerOptions, limits
 from perdure.authoring.workflow import receive, set_state, workflow
 from perdure.client.handle import Handle
 from perdure.engine import Engine
@@ -88,7 +88,7 @@ async def test_a_worker_that_stops_hands_back_at_once_who_lingers(opened: Open) 
 
 
 async def test_who_lingers_leaves_its_room_to_others(opened: Open) -> None:
-    engine, _ = await opened(work=True, workflows=[counting], pace=Pace(in_flight=1))
+    engine, _ = await opened(work=True, workflows=[counting], options=WorkerOptions(in_flight=1))
     client, _ = await opened(work=False, workflows=[counting])
     handle = await engine.start(counting, LONG + 1)
     await heard(engine, handle, range(LONG))

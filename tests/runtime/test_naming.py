@@ -11,7 +11,7 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.kernel.claim import Claim
 from perdure.kernel.process import Process
-from perdure.runtime.claimer import Intake
+from perdure.runtime.claimer import Claimer
 from perdure.store.base import Search
 from perdure.store.notifications import tails
 from perdure.store.sqlite import watch
@@ -44,8 +44,8 @@ def claims(store: FaultyStore) -> list[Claim]:
 @pytest.fixture
 def calm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks by himself: an hour lies between the polls."""
-    monkeypatch.setattr(Intake, "_until", lambda intake, answers: 3600.0)
-    monkeypatch.setattr(Intake, "soon", lambda intake: None)
+    monkeypatch.setattr(Claimer, "_until", lambda claimer, answers: 3600.0)
+    monkeypatch.setattr(Claimer, "soon", lambda claimer: None)
     monkeypatch.setattr(watch, "SQLITE_POLL_RUNG_SECONDS", 3600.0)
 
 
@@ -69,15 +69,15 @@ async def test_a_queued_step_is_claimed_by_its_name_and_by_those_only_who_serve_
 async def test_what_is_being_claimed_or_is_nobodys_here_is_not_claimed(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[parcel])
     assert engine.worker is not None
-    intake = engine.worker.intake
-    await until(lambda: not intake._all)
+    claimer = engine.worker.claimer
+    await until(lambda: not claimer._all)
     one, other = engine.machine.new_id(), engine.machine.new_id()
-    intake._asking = (one,)
-    intake.named([parcel.name], [one])
-    intake.named(["of nobody here"], [other])
-    assert (intake._named, intake._all) == ({}, False)
-    intake.named([parcel.name, "of nobody here"], [one, other])
-    assert list(intake._named) == [other]
+    claimer._asking = (one,)
+    claimer.named([parcel.name], [one])
+    claimer.named(["of nobody here"], [other])
+    assert (claimer._named, claimer._all) == ({}, False)
+    claimer.named([parcel.name, "of nobody here"], [one, other])
+    assert list(claimer._named) == [other]
 
 
 async def test_a_client_looks_only_for_what_it_waits_for(opened: Open) -> None:
@@ -99,9 +99,9 @@ async def test_a_client_looks_only_for_what_it_waits_for(opened: Open) -> None:
 async def test_more_due_than_can_be_named_are_looked_for(opened: Open) -> None:
     engine, store = await opened(work=True, workflows=[letters], queues=["post"])
     assert engine.worker is not None
-    intake: Any = engine.worker.intake
-    await until(lambda: not intake._all)
+    claimer: Any = engine.worker.claimer
+    await until(lambda: not claimer._all)
     store.calls.clear()
-    intake.named(["@post"], ())
+    claimer.named(["@post"], ())
     await until(lambda: claims(store))
     assert claims(store)[0].among == ()

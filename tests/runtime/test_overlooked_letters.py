@@ -10,7 +10,7 @@ from perdure.kernel.claim import Claim
 from perdure.kernel.commit import Commit, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import WorkerRow
 from perdure.store.base import Store
 from tests.runtime.conftest import LIMIT, Open
 
@@ -55,7 +55,7 @@ async def test_signals_that_an_old_worker_has_overlooked_are_heard_by_the_next_n
     for name in ("Ann", "Ben", "Cid"):
         await handle.signal("name", name)
     await handle.signal("go")
-    old = Worker(client.machine.new_id(), "old", b'[["names",""]]')
+    old = WorkerRow(client.machine.new_id(), "old", b'[["names",""]]')
     await store.enlist(old, HOUR)
     await lived(store, old.id, handle.id_bytes)
     await opened(work=True, workflows=[names])

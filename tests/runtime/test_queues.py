@@ -13,7 +13,7 @@ from perdure.authoring.workflow import workflow
 from perdure.errors import DefinitionError, InvalidInput, ProcessCancelled
 from perdure.kernel.claim import Claim
 from perdure.kernel.retry import Retry
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.store.base import Search
 from tests.runtime.conftest import LIMIT, Open, until
 
@@ -55,7 +55,7 @@ async def test_a_worker_runs_no_more_tasks_of_a_queue_at_once_than_it_is_told(op
 
 async def test_parents_that_wait_in_hand_leave_room_for_their_tasks(opened: Open) -> None:
     gates["go"].set()
-    engine, _ = await opened(work=True, workflows=[holds_up], queues=["till"], pace=Pace(in_flight=3))
+    engine, _ = await opened(work=True, workflows=[holds_up], queues=["till"], options=WorkerOptions(in_flight=3))
     handles = [await engine.start(holds_up, [f"{n}"]) for n in range(9)]
     async with asyncio.timeout(LIMIT):
         assert [await handle.result() for handle in handles] == [[f"{n}"] for n in range(9)]

@@ -1,4 +1,4 @@
-"""Cells and solitary workers that the system refuses are waited for: that is no fault of a process either."""
+"""Cells and quarantine workers that the system refuses are waited for: that is no fault of a process either."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from perdure import limits
 from perdure.authoring.registry import Registry
-from perdure.clock import Child, Machine
+from perdure.clock import ChildProcess, Machine
 from perdure.runtime import shortage
-from perdure.runtime.pace import Pace
-from perdure.runtime.quarantine import Solitary
+from perdure.runtime.options import WorkerOptions
+from perdure.runtime.quarantine import Quarantine
 from perdure.telemetry import Telemetry
 from tests.runtime import hard
 from tests.runtime.conftest import LIMIT, engines_on, until
@@ -61,7 +61,7 @@ class Poor(Machine):
     def __init__(self) -> None:
         self.asked = 0
 
-    async def spawn(self, command: object, environment: object) -> Child:
+    async def spawn(self, command: object, environment: object) -> ChildProcess:
         self.asked += 1
         if self.asked == 1:
             raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
@@ -70,12 +70,12 @@ class Poor(Machine):
 
 async def test_a_suspect_runs_alone_later_when_the_system_refuses_its_worker_at_first() -> None:
     machine = Poor()
-    solitary = Solitary("sqlite://:memory:", Registry(), Pace(), machine, Telemetry())
-    solitary.loop.after_error = 0.001
-    solitary.loop.start()
-    solitary.wanted(True)
+    quarantine = Quarantine("sqlite://:memory:", Registry(), WorkerOptions(), machine, Telemetry())
+    quarantine.loop.after_error = 0.001
+    quarantine.loop.start()
+    quarantine.wanted(True)
     await until(lambda: machine.asked >= 2)
-    await solitary.loop.stop()
+    await quarantine.loop.stop()
 
 
 def test_what_is_refused_says_what_to_do_about_it() -> None:

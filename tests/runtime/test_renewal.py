@@ -129,7 +129,7 @@ async def test_a_thousand_runs_leave_nothing_in_hand(opened: Open) -> None:
     row = await engine.row(handle.id)
     assert (row.run, row.events) == (1000, 2)
     assert engine.worker is not None
-    await until(lambda: not engine.worker.scheduler.hand)  # it may be told of its own commit after everybody else
+    await until(lambda: not engine.worker.scheduler.instances)  # it may be told of its own commit after everybody else
 
 
 async def test_signals_that_were_heard_and_not_received_are_heard_first_by_the_next_run(opened: Open) -> None:

@@ -16,7 +16,7 @@ from perdure.errors import ProcessCancelled
 from perdure.kernel.commit import Start
 from perdure.kernel.process import Process, Status
 from perdure.kernel.retry import Retry
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.store.backend import store_for
 from perdure.store.base import Overdue, Search
 from perdure.testing.faults import FaultyStore, Gate, Outage
@@ -82,7 +82,9 @@ async def test_rule_16_step_one_is_released_only_after_the_insert_that_holds_the
     starts = [argument for name, argument in store.calls if name == "start"]
     row = starts[0][0].process
     assert (row.owner is not None, row.opened_at is not None, row.token) == (True, True, 1)
-    assert not [name for name, _ in store.calls if name == "claim" and handle.id_bytes in engine.worker.scheduler.hand]
+    assert not [
+        name for name, _ in store.calls if name == "claim" and handle.id_bytes in engine.worker.scheduler.instances
+    ]
 
 
 # -- rule 17 ---------------------------------------------------------------------------
@@ -139,8 +141,8 @@ async def waits(name: str) -> str:
 
 async def test_rule_11_an_ended_incarnation_drops_everything_and_goes_on_under_a_new_id(opened: Open) -> None:
     gates["a"] = asyncio.Event()
-    pace = Pace(lease_seconds=1.5, beat_seconds=0.05)
-    engine, store = await opened(work=True, workflows=[waits], pace=pace)
+    options = WorkerOptions(lease_seconds=1.5, beat_seconds=0.05)
+    engine, store = await opened(work=True, workflows=[waits], options=options)
     before = engine.worker.incarnation.id
     handle = await engine.start(waits, "a")
     await until(lambda: done)
@@ -154,10 +156,12 @@ async def test_rule_11_an_ended_incarnation_drops_everything_and_goes_on_under_a
 
 async def test_rule_11_what_is_heard_late_of_an_ended_incarnation_does_not_end_the_next_one(opened: Open) -> None:
     gates["a"] = asyncio.Event()
-    engine, store = await opened(work=True, workflows=[waits], pace=Pace(lease_seconds=1.5, beat_seconds=0.05))
+    engine, store = await opened(
+        work=True, workflows=[waits], options=WorkerOptions(lease_seconds=1.5, beat_seconds=0.05)
+    )
     before = engine.worker.incarnation.id
     client, _ = await opened()
-    loops = engine.worker.pulse.loop, engine.worker.intake.loop
+    loops = engine.worker.heartbeat.loop, engine.worker.claimer.loop
     for loop in loops:
         await loop.stop()
     await store.retire(before, None, died=False)
@@ -178,8 +182,8 @@ async def test_rule_11_what_is_heard_late_of_an_ended_incarnation_does_not_end_t
 async def test_rule_11_a_start_as_owned_by_an_ended_incarnation_stores_nothing(opened: Open) -> None:
     engine, store = await opened(work=True, workflows=[one])
     ended = engine.worker.incarnation.id
-    await engine.worker.pulse.loop.stop()
-    await engine.worker.intake.loop.stop()
+    await engine.worker.heartbeat.loop.stop()
+    await engine.worker.claimer.loop.stop()
     await store.retire(ended, None, died=False)
     with pytest.raises(Exception, match="nothing was started"):
         await engine.start(one.options(key="k"), "x")
@@ -188,7 +192,7 @@ async def test_rule_11_a_start_as_owned_by_an_ended_incarnation_stores_nothing(o
 
 
 async def test_rule_12_a_worker_whose_lock_is_free_at_two_looks_is_dead_and_at_one_look_is_not(store_url: str) -> None:
-    from perdure.kernel.worker import Worker
+    from perdure.kernel.worker import WorkerRow
     from perdure.runtime.sweeps import worker_dead
 
     machine = Machine()
@@ -196,15 +200,15 @@ async def test_rule_12_a_worker_whose_lock_is_free_at_two_looks_is_dead_and_at_o
         await engine.worker.supervisor.stop()  # it looks for the dead too, and could be the first
         other = store_for(store_url, machine)
         await other.open()
-        row = await other.enlist(Worker(machine.new_id(), "doomed"), 60_000_000)
+        row = await other.enlist(WorkerRow(machine.new_id(), "doomed"), 60_000_000)
         assert row.locked
         looks = worker_dead.Looks()
-        assert await worker_dead.sweep(engine.worker.ward, looks) == 0
+        assert await worker_dead.sweep(engine.worker.context, looks) == 0
         assert looks.free == {}
         await other.close()  # its lock is free from now on, though it has not said goodbye
-        assert await worker_dead.sweep(engine.worker.ward, looks) == 0
+        assert await worker_dead.sweep(engine.worker.context, looks) == 0
         assert list(looks.free) == [row.id]
-        assert await worker_dead.sweep(engine.worker.ward, looks) == 1
+        assert await worker_dead.sweep(engine.worker.context, looks) == 1
         ended = {worker.id: worker for worker in await engine.store.workers(ended=True)}
         assert ended[row.id].ended_at is not None
         assert ended[row.id].died
@@ -212,11 +216,11 @@ async def test_rule_12_a_worker_whose_lock_is_free_at_two_looks_is_dead_and_at_o
 
 async def test_rule_14_no_lease_is_renewed_past_the_process_deadline(opened: Open) -> None:
     gates["b"] = asyncio.Event()
-    pace = Pace(lease_seconds=0.9, beat_seconds=0.05)
-    engine, store = await opened(work=True, workflows=[waits], pace=pace)
+    options = WorkerOptions(lease_seconds=0.9, beat_seconds=0.05)
+    engine, store = await opened(work=True, workflows=[waits], options=options)
     worker = engine.worker
     await worker.supervisor.stop()  # it would end the process at its deadline,
-    await worker.pulse.guard.stop()  # and the guard would let go of it
+    await worker.heartbeat.guard.stop()  # and the guard would let go of it
     handle = await engine.start(waits.options(deadline=1.5), "b")
     deadline = (await engine.row(handle.id)).deadline
 
@@ -241,8 +245,8 @@ async def test_while_the_store_is_away_steps_stop_before_their_lease_ends_and_wo
     opened: Open,
 ) -> None:
     gates["c"] = asyncio.Event()
-    pace = Pace(lease_seconds=1.5, beat_seconds=0.05)
-    engine, store = await opened(work=True, workflows=[waits], pace=pace)
+    options = WorkerOptions(lease_seconds=1.5, beat_seconds=0.05)
+    engine, store = await opened(work=True, workflows=[waits], options=options)
     outage = Outage().upon(store)
     handle = await engine.start(waits, "c")
     await until(lambda: done)
@@ -312,8 +316,10 @@ async def test_a_claim_that_is_answered_after_its_lease_begins_nothing(
     machine, slow = Machine(), Gate("claim")
     store = FaultyStore(store_for(client.store.url, machine))
     store.after = slow
-    pace = Pace(lease_seconds=0.5, beat_seconds=0.05)
-    async with Engine(client.store.url, store=store, machine=machine, work=True, workflows=[one], pace=pace) as worker:
+    options = WorkerOptions(lease_seconds=0.5, beat_seconds=0.05)
+    async with Engine(
+        client.store.url, store=store, machine=machine, work=True, workflows=[one], options=options
+    ) as worker:
         await slow.reached.wait()
         later(machine, monkeypatch)
         slow.open.set()
@@ -325,7 +331,9 @@ async def test_a_start_that_is_answered_after_its_lease_begins_nothing_before_it
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Gate("start")
-    engine, store = await opened(work=True, workflows=[one], pace=Pace(lease_seconds=0.5, beat_seconds=0.05))
+    engine, store = await opened(
+        work=True, workflows=[one], options=WorkerOptions(lease_seconds=0.5, beat_seconds=0.05)
+    )
     store.after = slow
     starting = asyncio.create_task(engine.start(one, "f"))
     await slow.reached.wait()

@@ -124,7 +124,7 @@ async def test_what_a_process_makes_itself_works_as_ever_and_in_a_later_life_too
     await until(lambda: done)
     assert engine.worker is not None
     with contextlib.suppress(KeyError):
-        engine.worker.scheduler.hand_back(engine.worker.scheduler.hand[handle.id_bytes])
+        engine.worker.scheduler.release(engine.worker.scheduler.instances[handle.id_bytes])
     assert await handle.result(LIMIT) == [0, 1, 2]
 
 

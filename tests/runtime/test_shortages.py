@@ -200,7 +200,7 @@ async def test_a_shortage_that_does_not_end_asks_once_for_a_restart(
     assert len([text for text in caplog.messages if "does not recover: restart it" in text]) == 1
 
 
-async def test_a_lane_whose_thread_was_refused_works_at_its_next_use(sqlite_url: str) -> None:
+async def test_a_database_thread_that_was_refused_works_at_its_next_use(sqlite_url: str) -> None:
     store = store_for(sqlite_url, Machine())
     with refused_threads(), pytest.raises(StoreUnavailable, match="the limits on threads"):
         await store.open(migrate=True)

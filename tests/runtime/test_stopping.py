@@ -14,7 +14,7 @@ from perdure.authoring.workflow import receive, workflow
 from perdure.engine import Engine
 from perdure.errors import PerdureError, StoreError, StoreUnavailable
 from perdure.kernel.retry import Retry
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.testing.faults import Gate, Outage
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
@@ -57,9 +57,9 @@ async def test_a_step_asked_for_while_stopping_is_not_forgotten(opened: Open) ->
     scheduler = first.worker.scheduler
     scheduler.drain()  # stopping has begun, and waits for the step in flight
     await handle.signal("go")
-    await until(lambda: handle.id_bytes in scheduler.hand and scheduler.hand[handle.id_bytes].heard == 1)
+    await until(lambda: handle.id_bytes in scheduler.instances and scheduler.instances[handle.id_bytes].heard == 1)
     gates["slow"].set()
-    await until(lambda: not scheduler.hand)
+    await until(lambda: not scheduler.instances)
     assert done == ["slow"], "no step begins while stopping"
     row = await until_row(first, handle.id, lambda row: row.owner is None)
     assert not row.reminder, "somebody goes on at once, not at the next idle check"
@@ -80,9 +80,9 @@ async def test_a_result_that_arrives_as_the_stop_begins_is_written(opened: Open)
     await until(lambda: "x" in done)
     assert engine.worker is not None
     scheduler = engine.worker.scheduler
-    activation = scheduler.hand[handle.id_bytes]
+    instance = scheduler.instances[handle.id_bytes]
     gates["x"].set()
-    while not activation.inputs and not activation.gone:
+    while not instance.inputs and not instance.gone:
         await asyncio.sleep(0)
     scheduler.drain()  # the result is in memory, and its turn has not run yet
     assert await handle.result(LIMIT) == "x"
@@ -136,12 +136,12 @@ async def test_a_row_whose_commit_is_in_flight_at_the_limit_is_handed_back_after
     handle = await engine.start(two)
     await until(lambda: "a" in done)
     assert engine.worker is not None
-    activation = engine.worker.scheduler.hand[handle.id_bytes]
+    instance = engine.worker.scheduler.instances[handle.id_bytes]
     gate = store.before = Gate("commit")
     gates["a"].set()
     await asyncio.wait_for(gate.reached.wait(), LIMIT)
     closing = asyncio.create_task(engine.close(0))
-    await until(lambda: activation.leaving)
+    await until(lambda: instance.leaving)
     gate.open.set()
     await closing
     client, _ = await opened()
@@ -265,7 +265,7 @@ async def test_a_thread_that_hangs_keeps_nobody_from_stopping(opened: Open) -> N
 
 
 async def test_a_start_while_stopping_is_stored_for_others(opened: Open) -> None:
-    engine, store = await opened(work=True, workflows=[one_gate], pace=Pace(stop_seconds=1))
+    engine, store = await opened(work=True, workflows=[one_gate], options=WorkerOptions(stop_seconds=1))
     gate = store.before = Gate("start")
     starting = asyncio.create_task(engine.start(one_gate, "x"))
     await asyncio.wait_for(gate.reached.wait(), LIMIT)

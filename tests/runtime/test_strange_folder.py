@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from perdure import limits
-from perdure.cli.worker_process import Terms, command, environment
+from perdure.cli.worker_process import ProcessOptions, command, environment
 from perdure.engine import Engine
 from perdure.runtime.steps.isolated.protocol import Frames
 from perdure.store.sealed.offload import Folder
@@ -43,7 +43,7 @@ async def test_a_file_in_the_folder_stands_in_for_no_library_and_a_step_sees_no_
     url = f"sqlite:///{tmp_path}/store.db"
     async with Engine(url) as engine:
         worker = subprocess.Popen(
-            command(Terms(modules=["flows"], lease=15.0, beat=3.0, in_flight=10, stop=5.0)),
+            command(ProcessOptions(modules=["flows"], lease=15.0, beat=3.0, in_flight=10, stop=5.0)),
             cwd=tmp_path,
             env={**environment(url), "PERDURE_SEAL": "./seal.py"},
         )

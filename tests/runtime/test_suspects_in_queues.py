@@ -17,8 +17,8 @@ from perdure.clock import Machine
 from perdure.engine import Engine
 from perdure.kernel.retry import Retry
 from perdure.runtime import claimer
-from perdure.runtime.pace import Pace
-from perdure.runtime.quarantine import Solitary
+from perdure.runtime.options import WorkerOptions
+from perdure.runtime.quarantine import Quarantine
 from perdure.store.base import Search
 from perdure.telemetry import Telemetry
 from tests.runtime.conftest import LIMIT, Open, until
@@ -89,12 +89,12 @@ async def test_a_quarantine_worker_does_not_end_while_a_suspect_waits_for_a_plac
     _, shy = await crowded(opened, store_url, 1)
     server, _ = await opened(work=True, workflows=[customer], queues=["till"])
     assert server.worker is not None
-    server.worker.intake.suspects = lambda due, waiting: None
+    server.worker.claimer.suspects = lambda due, waiting: None
     await until(lambda: begun == ["loud"])
     quarantine, _ = await opened(work=True, workflows=[customer], queues=["till"], alone=True)
     worker = quarantine.worker
     assert worker is not None
-    await until(lambda: worker.intake.suspects_waiting)
+    await until(lambda: worker.claimer.suspects_waiting)
     idle = asyncio.create_task(worker.until_idle(0.001))
     gates[1].set()
     await idle
@@ -108,14 +108,14 @@ async def test_whoever_has_begun_something_of_a_queue_leaves_the_next_free_place
     _, shy = await crowded(opened, store_url, 2)
     server, _ = await opened(work=True, workflows=[customer], queues=["till"])
     assert server.worker is not None
-    server.worker.intake.suspects = lambda due, waiting: None
+    server.worker.claimer.suspects = lambda due, waiting: None
     await until(lambda: begun == ["loud"])
     monkeypatch.setattr(limits, "POLL_SECONDS", 3600.0)
     monkeypatch.setattr(claimer, "SOON_SECONDS", 3600.0)
     quarantine, _ = await opened(work=True, workflows=[customer], queues=["till"], alone=True)
     worker = quarantine.worker
     assert worker is not None
-    await until(lambda: worker.intake.suspects_waiting)
+    await until(lambda: worker.claimer.suspects_waiting)
     gates[1].set()
     assert await shy.result(LIMIT) == [os.getpid()]
     await until(lambda: begun == ["loud", "shy", "loud"])
@@ -156,9 +156,9 @@ async def test_no_more_than_a_few_quarantine_workers_wait_for_a_place(monkeypatc
     monkeypatch.setattr(limits, "QUARANTINE_SPACING_SECONDS", 0.0)
     monkeypatch.setattr(limits, "QUARANTINE_TRIAL_SECONDS", 0.0)
     machine = Nursery()
-    solitary = Solitary("sqlite://:memory:", Registry(), Pace(), machine, Telemetry())
+    quarantine = Quarantine("sqlite://:memory:", Registry(), WorkerOptions(), machine, Telemetry())
     for due, most in ((False, 1), (False, 2), (False, 2), (True, 3), (False, 3)):
-        solitary.wanted(due, waiting=True)
-        await solitary._tick()
+        quarantine.wanted(due, waiting=True)
+        await quarantine._tick()
         assert len(machine.children) == most, "only for what may run at once there are more"
-    await solitary.stop(asyncio.Event())
+    await quarantine.stop(asyncio.Event())

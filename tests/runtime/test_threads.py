@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from perdure.clock import Machine
 from perdure.runtime.shortage import Shortages
-from perdure.runtime.steps.threads import Call, Threads
+from perdure.runtime.steps.threads import ThreadCall, Threads
 from perdure.telemetry import Telemetry
 
 
@@ -31,8 +31,10 @@ async def test_a_call_that_is_given_up_before_its_thread_comes_to_it_is_not_made
     machine, made, ended = Slow(), [], asyncio.Queue[object]()
     threads = Threads(asyncio.get_running_loop(), machine, Shortages(Telemetry(), machine.monotonic))
 
-    def call(name: str) -> Call:
-        return Call(lambda: made.append(name), lambda: None, lambda result, error: ended.put_nowait((name, error)))
+    def call(name: str) -> ThreadCall:
+        return ThreadCall(
+            lambda: made.append(name), lambda: None, lambda result, error: ended.put_nowait((name, error))
+        )
 
     given_up, other = call("given up"), call("other")
     threads.call(given_up)

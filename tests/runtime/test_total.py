@@ -68,7 +68,7 @@ async def test_without_force_an_attempt_at_work_may_end_after_the_total_time(ope
     await until(lambda: begun)
     await _over(engine)
     [task] = await engine.store.search(Search(kind="@bank"))
-    await process_overdue.sweep(engine.worker.ward)  # type: ignore[union-attr]
+    await process_overdue.sweep(engine.worker.context)  # type: ignore[union-attr]
     assert (await engine.row(task.id)).status is Status.RUNNING
     gates["go"].set()
     assert await handle.result(LIMIT) == "a"

@@ -117,8 +117,8 @@ async def test_rule_17_a_turn_that_fails_while_a_commit_is_in_flight_parks_the_p
     await asyncio.wait_for(gate.reached.wait(), LIMIT)  # the commit of the first result
     gates["second"].set()
     assert engine.worker is not None
-    activation = engine.worker.scheduler.hand[handle.id_bytes]
-    await until(lambda: activation.trouble is not None)
+    instance = engine.worker.scheduler.instances[handle.id_bytes]
+    await until(lambda: instance.trouble is not None)
     gate.open.set()
     with pytest.raises(ProcessBroken, match="without waiting for anything"):
         await handle.result(LIMIT)
@@ -132,7 +132,7 @@ async def test_an_error_of_the_runtime_itself_parks_one_process_and_stops_nobody
     await until(lambda: len(done) == 2)
     assert engine.worker is not None
     scheduler = engine.worker.scheduler
-    scheduler.hand[bad.id_bytes].number = None  # type: ignore[assignment]
+    scheduler.instances[bad.id_bytes].number = None  # type: ignore[assignment]
     gates["x"].set()
     gates["y"].set()
     with pytest.raises(ProcessBroken):

@@ -82,7 +82,7 @@ async def test_rule_18_a_read_that_began_before_it_was_told_releases_no_outputs(
     engine.worker.inbox.look(handle.id_bytes)
     await asyncio.wait_for(gate.reached.wait(), LIMIT)
     await cancelled_before_the_second(opened, handle)
-    await until(lambda: engine.worker.scheduler.hand[handle.id_bytes].unheard)  # type: ignore[union-attr]
+    await until(lambda: engine.worker.scheduler.instances[handle.id_bytes].unheard)  # type: ignore[union-attr]
     gate.open.set()
     await ends_after_the_first(handle)
 

@@ -20,7 +20,7 @@ from perdure.kernel.event import EventType
 from perdure.kernel.retry import Retry
 from perdure.kernel.worker import Hang
 from perdure.runtime import watchdog as blocker_module
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.runtime.watchdog import Blocker, Watchdog, Witness
 from perdure.telemetry import Telemetry
 from tests.runtime.conftest import LIMIT, until
@@ -95,8 +95,8 @@ async def test_while_its_loop_is_blocked_a_worker_does_not_beat_and_others_end_i
     thread = threading.Thread(target=lambda: asyncio.run(watch()))
     thread.start()
     await until(ready.is_set)
-    pace = Pace(lease_seconds=1.0, beat_seconds=0.2)
-    async with Engine(sqlite_url, work=True, workflows=[blocker], pace=pace) as engine:
+    options = WorkerOptions(lease_seconds=1.0, beat_seconds=0.2)
+    async with Engine(sqlite_url, work=True, workflows=[blocker], options=options) as engine:
         assert engine.worker is not None
         before = engine.worker.incarnation.id
         handle = await engine.start(blocker)
@@ -119,8 +119,8 @@ async def test_an_embedded_worker_that_hung_drops_all_that_it_held_and_only_the_
     monkeypatch.setattr(Watchdog, "_end", end)
     watchdogs.clear()
     blocking.clear()
-    pace = Pace(lease_seconds=1.0, beat_seconds=0.2)
-    async with Engine(store_url, work=True, workflows=[blocker, waiter], pace=pace) as engine:
+    options = WorkerOptions(lease_seconds=1.0, beat_seconds=0.2)
+    async with Engine(store_url, work=True, workflows=[blocker, waiter], options=options) as engine:
         assert engine.worker is not None
         before = engine.worker.incarnation.id
         neighbour = await engine.start(waiter)
@@ -159,8 +159,8 @@ async def test_a_watchdog_that_never_started_can_be_stopped() -> None:
     engine = Engine("sqlite://:memory:", work=True, workflows=[quiet])
     async with engine:
         assert engine.worker is not None
-        pulse = engine.worker.pulse
-    Watchdog(pulse, Witness("sqlite://:memory:", Machine()), Machine(), Telemetry()).stop()
+        heartbeat = engine.worker.heartbeat
+    Watchdog(heartbeat, Witness("sqlite://:memory:", Machine()), Machine(), Telemetry()).stop()
 
 
 def test_a_callback_that_has_just_ended_blocks_nothing_though_its_frame_is_still_there() -> None:
@@ -168,7 +168,7 @@ def test_a_callback_that_has_just_ended_blocks_nothing_though_its_frame_is_still
 
     def each(frame: FrameType, event: str, arg: object) -> object:
         if event == "return" and frame.f_code is asyncio.Handle._run.__code__:
-            found.append((frame.f_locals["self"], blocker_module._execution(frame)))
+            found.append((frame.f_locals["self"], blocker_module._attempt_run(frame)))
         return each
 
     loop = asyncio.new_event_loop()

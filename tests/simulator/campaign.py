@@ -23,7 +23,7 @@ APART = (
     "core_former:tenancies",
     "core_former_release:beside",
     "core_hangs:in_any_weather",
-    "core_pacts:transactions",
+    "core_step_transactions:transactions",
     "core_queues:limited_queue",
     "core_queues:one_till",
     "core_restore:restoring",

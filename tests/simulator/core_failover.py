@@ -8,7 +8,7 @@ from perdure import Handle, step, workflow
 from perdure.errors import ProcessNotFound, StoreError
 from perdure.kernel.names import id_text
 from perdure.kernel.process import FINAL, Status
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.testing.simulator import Cluster, Swarm
 from perdure.testing.simulator.choice import Choices
 from perdure.testing.simulator.failover import Loss
@@ -46,7 +46,7 @@ def weather(choices: Choices) -> Swarm:
         conflict=choices.pick((0.0, 0.05), "swarm"),
         deaf=choices.pick((0.0, 1.0), "swarm"),
         lag=choices.pick((1, 2, 3, 6), "swarm"),
-        pace=Pace(lease_seconds=choices.pick((5.0, 2.0), "swarm"), beat_seconds=0.5, stop_seconds=2.0),
+        options=WorkerOptions(lease_seconds=choices.pick((5.0, 2.0), "swarm"), beat_seconds=0.5, stop_seconds=2.0),
     )  # fmt: skip
 
 

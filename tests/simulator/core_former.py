@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from perdure import continue_as_new, publish, receive, step, workflow
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.runtime.sweeps import finished_long_ago
 from perdure.testing.simulator import Cluster, Swarm
 from perdure.testing.simulator.choice import Choices
@@ -40,14 +40,14 @@ def weather(choices: Choices) -> Swarm:
     """Any weather, where runs are kept for seconds, and looked for as often."""
     drawn = Swarm.drawn(choices)
     kept = choices.pick((2.0, 0.5, 6.0), "retention")
-    pace = Pace(
-        lease_seconds=drawn.pace.lease_seconds,
-        beat_seconds=drawn.pace.beat_seconds,
-        stop_seconds=drawn.pace.stop_seconds,
+    options = WorkerOptions(
+        lease_seconds=drawn.options.lease_seconds,
+        beat_seconds=drawn.options.beat_seconds,
+        stop_seconds=drawn.options.stop_seconds,
         retention_seconds=kept,
         key_retention_seconds=choices.pick((kept, 0.0, 20.0), "retention"),
     )
-    return replace(drawn, pace=pace)
+    return replace(drawn, options=options)
 
 
 async def tenancies(cluster: Cluster) -> None:

@@ -91,7 +91,7 @@ async def once(cluster: Cluster) -> None:
     handle = await cluster.client.start(hanging_once)
     began = cluster.loop.now
     cluster.require("one_hang_is_survived", await handle.result() == "went on", "")
-    lease = cluster.swarm.pace.lease_seconds
+    lease = cluster.swarm.options.lease_seconds
     cluster.require("within_a_lease", cluster.loop.now - began < lease + 5, f"{cluster.loop.now - began:g} s")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from perdure.kernel.names import id_text
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.testing.simulator import Cluster, Swarm
 from perdure.testing.simulator.choice import Choices
 from perdure.testing.simulator.failover import Loss
@@ -25,7 +25,7 @@ def weather(choices: Choices) -> Swarm:
         storm_seconds=10.0,
         deaf=choices.pick((0.0, 1.0), "swarm"),
         backups=True,
-        pace=Pace(lease_seconds=5.0, beat_seconds=0.5, stop_seconds=2.0),
+        options=WorkerOptions(lease_seconds=5.0, beat_seconds=0.5, stop_seconds=2.0),
     )
 
 

@@ -106,7 +106,7 @@ async def taken_over(cluster: Cluster) -> None:
     cluster.server.fate = lambda store, door: "failed before" if door == "retire" else ""  # nobody ends it before
     for node in [node for node in cluster.workers if node.life is cluster.server.locks[row.owner or b""]]:
         node.pause()
-    await asyncio.sleep(cluster.swarm.pace.lease_seconds)
+    await asyncio.sleep(cluster.swarm.options.lease_seconds)
     cluster.bear(cluster.workers[0])
     await _all_in_hand(cluster, {row.owner or b""})
     cluster.server.fate = fate

@@ -13,7 +13,7 @@ from perdure.kernel import undo
 from perdure.kernel.child import begun, is_task, queue_kind
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
-from perdure.kernel.message import LETTERS, Message, MessageType, Waiting
+from perdure.kernel.message import LETTERS, LettersWanted, Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.retry import decode_attempt
@@ -64,7 +64,7 @@ async def collected(store: Store) -> dict[bytes, Evidence]:
     for row in [row for kind in KINDS for row in await store.search(Search(kind=kind, limit=ROWS))]:
         runs = {run: list(await store.history(row.id, run, limit=ROWS)) for run in range(1, row.run + 1)}
         messages = list(await store.messages([(row.id, 0)]))
-        asked = [Waiting(row.id, name, 0, row.seen, row.seen, ROWS) for name in {one.name for one in messages}]
+        asked = [LettersWanted(row.id, name, 0, row.seen, row.seen, ROWS) for name in {one.name for one in messages}]
         waiting = frozenset(one.number for one in (await store.messages(waiting=asked) if asked else ()))
         found[row.id] = Evidence(row, runs, messages, waiting)
     return found

@@ -8,7 +8,7 @@ from perdure import Retry, StepError, receive, step, workflow
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process
 from perdure.kernel.retry import decode_attempt
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.testing.simulator import Cluster, Swarm, simulate
 
 
@@ -132,7 +132,7 @@ async def set_back_before_it_changes_hands(cluster: Cluster) -> None:
 
 
 def test_a_retry_follows_its_failure_also_where_the_clock_was_set_back_and_another_worker_failed() -> None:
-    swarm = Swarm(pace=Pace(lease_seconds=15.0, beat_seconds=3.0, stop_seconds=2.0))
+    swarm = Swarm(options=WorkerOptions(lease_seconds=15.0, beat_seconds=3.0, stop_seconds=2.0))
     for seed in range(5):
         simulate(set_back_before_it_changes_hands, seed, workflows=[slow_then_failing], swarm=swarm).check()
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.testing.simulator import Swarm, simulate
 from tests.simulator import core_hangs
 
-DEFAULTS = Pace()
+DEFAULTS = WorkerOptions()
 
 
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("pace", [Pace(lease_seconds=5.0, beat_seconds=1.0), DEFAULTS], ids=["5 s", "15 s"])
+@pytest.mark.parametrize("options", [WorkerOptions(lease_seconds=5.0, beat_seconds=1.0), DEFAULTS], ids=["5 s", "15 s"])
 def test_what_hangs_takes_two_workers_and_then_runs_alone_and_its_neighbours_are_no_suspects(
-    seed: int, pace: Pace
+    seed: int, options: WorkerOptions
 ) -> None:
-    simulate(core_hangs.among_neighbours, seed, workflows=[core_hangs], swarm=Swarm(nodes=3, pace=pace)).check()
+    simulate(core_hangs.among_neighbours, seed, workflows=[core_hangs], swarm=Swarm(nodes=3, options=options)).check()
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_what_hangs_once_goes_on_elsewhere_within_the_time_of_a_lease(seed: int) -> None:
-    simulate(core_hangs.once, seed, workflows=[core_hangs], swarm=Swarm(nodes=2, pace=DEFAULTS)).check()
+    simulate(core_hangs.once, seed, workflows=[core_hangs], swarm=Swarm(nodes=2, options=DEFAULTS)).check()
 
 
 @pytest.mark.parametrize("seed", range(30))

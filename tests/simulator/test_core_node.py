@@ -67,7 +67,7 @@ def test_a_late_answer_of_a_paused_node_is_refused() -> None:
         node = await owner(cluster)
         node.pause()  # type: ignore[attr-defined]
         assert await handle.result() == "done"
-        assert cluster.loop.now > cluster.swarm.pace.lease_seconds
+        assert cluster.loop.now > cluster.swarm.options.lease_seconds
         node.resume()  # type: ignore[attr-defined]
         await asyncio.sleep(5)
         assert seen["begun"] == 2

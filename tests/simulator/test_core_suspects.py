@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.testing.simulator import Swarm, simulate
 from tests.simulator import core_suspects
 
@@ -22,13 +22,13 @@ def test_suspects_that_last_for_long_do_not_hold_up_the_rest(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_suspect_that_is_taken_over_of_a_worker_that_stands_still_is_run_to_its_end(seed: int) -> None:
-    swarm = Swarm(nodes=2, pace=Pace(lease_seconds=2.0, beat_seconds=0.5, stop_seconds=1.0))
+    swarm = Swarm(nodes=2, options=WorkerOptions(lease_seconds=2.0, beat_seconds=0.5, stop_seconds=1.0))
     history = simulate(core_suspects.taken_over, seed, workflows=[core_suspects], swarm=swarm).check()
     assert history.probes["a suspect was taken over"]
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_quarantine_worker_that_loses_a_lease_frees_its_suspect_before_it_takes_another(seed: int) -> None:
-    swarm = Swarm(nodes=2, pace=Pace(lease_seconds=2.0, beat_seconds=0.5, stop_seconds=1.0))
+    swarm = Swarm(nodes=2, options=WorkerOptions(lease_seconds=2.0, beat_seconds=0.5, stop_seconds=1.0))
     history = simulate(core_suspects.cut_off, seed, workflows=[core_suspects], swarm=swarm).check()
     assert history.probes["a worker claimed again"]

@@ -27,7 +27,7 @@ async def _its_worker(cluster: Cluster, dead: set[bytes], *, alone: bool) -> tup
 
 
 async def _parked(cluster: Cluster, by_weather: Sequence[bool]) -> list[bytes]:
-    """Have the one innocent process parked; the weather kills its solitary workers, or something else does."""
+    """Have the one innocent process parked; the weather kills its quarantine workers, or something else does."""
     core_suspects.Now.cluster, core_suspects.Now.begun = cluster, 0
     await cluster.client.start(core_suspects.innocent, core_suspects.LASTS_SECONDS)
     dead: list[bytes] = []

@@ -65,7 +65,7 @@ class Witness:
         if row.owner is None or self.cluster.server.locks.get(row.owner) is not life:
             return  # somebody else has it now, and we shall hear of it
         scheduler = self._holder(life, row.id)
-        if scheduler is not None and scheduler.hand[row.id].process.token != row.token:
+        if scheduler is not None and scheduler.instances[row.id].process.token != row.token:
             return  # it was taken from this life, which has claimed it again and not heard of it yet
         if is_task(row.kind) or any(event.type in BY_PEOPLE for event in known.events):
             return
@@ -86,7 +86,7 @@ class Witness:
             return
         left = (max(mine) - self.cluster.wall.now()) / SECOND
         swarm = self.cluster.swarm
-        apart = swarm.skew * swarm.pace.lease_seconds + MOMENT_SECONDS
+        apart = swarm.skew * swarm.options.lease_seconds + MOMENT_SECONDS
         if effect.kind in ACTS and left < (-apart if life.blows else 0):
             self._fail(f"{effect.label}: {effect.kind} {-left:.3f} s after the lease of its process", "one_owner")
         believed = self._believed(life, id)
@@ -99,14 +99,14 @@ class Witness:
         scheduler = self._holder(life, process)
         if scheduler is None:
             return float("-inf")
-        return (scheduler.hand[process].lease_end - scheduler.machine.monotonic()) / life.rate
+        return (scheduler.instances[process].lease_end - scheduler.machine.monotonic()) / life.rate
 
     def _holder(self, life: Life, process: bytes) -> Scheduler | None:
         """The scheduler of a life that has a process in hand."""
         for engine in self.cluster.engines:
             scheduler = None if engine.worker is None else engine.worker.scheduler
             ours = isinstance(engine.store, SimStore) and engine.store.life is life
-            if ours and scheduler is not None and process in scheduler.hand:
+            if ours and scheduler is not None and process in scheduler.instances:
                 return scheduler
         return None
 

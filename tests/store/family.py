@@ -25,7 +25,7 @@ def children(chance: Random, ids: MovableMachine, row: Process, events: list[Eve
             id=ids.new_id(), kind=kind, key=None, input=b"[1]", code=code, parent=row.id,
             priority=chance.choice((0, 4, 9)), deadline=now + 30 * SECOND if chance.random() < 0.2 else None,
         )  # fmt: skip
-        begun = child.Begun(id_text(process.id), chance.random() < 0.3).encode()
+        begun = child.ChildBegun(id_text(process.id), chance.random() < 0.3).encode()
         number = row.events + len(events) + 1
         events.append(Event(number, 0, EventType.CHILD_STARTED, now, f"{row.run}.{number}", kind, begun))
         starts.append(Start(process))

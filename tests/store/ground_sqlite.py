@@ -59,4 +59,4 @@ class SqliteGround:
                 raw.execute("PRAGMA ignore_check_constraints = OFF")
                 raw.execute("PRAGMA foreign_keys = ON")
 
-        return await store._writer.lane.run(write)
+        return await store._writer.thread.run(write)

@@ -18,7 +18,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.process import FINAL, Process, Status
-from perdure.kernel.worker import Beat, Renewal, Worker
+from perdure.kernel.worker import Beat, LeaseRenewal, WorkerRow
 from perdure.store.base import Overdue, Search
 from perdure.testing.clock import MovableMachine
 from perdure.testing.model import Model
@@ -140,7 +140,7 @@ class Script:
 
     def enlist(self) -> Line:
         """A new worker comes."""
-        worker = Worker(id=self.ids.new_id(), name=f"worker {len(self.workers)}")
+        worker = WorkerRow(id=self.ids.new_id(), name=f"worker {len(self.workers)}")
         self.workers = [*self.workers[-3:], worker.id]
         return self._line("enlist", (worker, LEASE))
 
@@ -249,10 +249,10 @@ class Script:
         worker = self.chance.choice(self.workers)
         rows = [row for row in self.hands.values() if row.owner == worker]
         rows += [row for row in self.stale[-5:] if row.owner == worker]
-        renewals = {row.id: Renewal(row.id, row.token, b"0.5" if self._maybe(0.3) else None) for row in rows}
+        renewals = {row.id: LeaseRenewal(row.id, row.token, b"0.5" if self._maybe(0.3) else None) for row in rows}
         if self._maybe(0.1):
             nobody = self.ids.new_id()
-            renewals[nobody] = Renewal(nobody, 1)
+            renewals[nobody] = LeaseRenewal(nobody, 1)
         beat = Beat(worker, tuple(renewals.values()), LEASE, LEASE)
         return self._line("beat", (beat,), [id for id in renewals if id in self.model.rows])
 

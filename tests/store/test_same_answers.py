@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from perdure.kernel.process import Process
 from perdure.kernel.soundness import unsound
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import WorkerRow
 from perdure.store.base import Search, Store
 from perdure.testing.conformance import Ground, Trial
 from perdure.testing.model import Model
@@ -81,7 +81,7 @@ def plain(answer: Any) -> Any:
         return [plain(one) for one in answer]
     if isinstance(answer, Process) and answer.attributes is not None:
         return replace(answer, attributes=json.encode(json.decode(answer.attributes), order="sorted"))
-    if isinstance(answer, Worker):
+    if isinstance(answer, WorkerRow):
         return replace(answer, locked=False, lock_free=False)
     return answer
 

@@ -29,6 +29,6 @@ async def watch(ground: Ground) -> AsyncIterator[Watch]:
     made = Watch(ground)
     await made.store.open()
     yield made
-    for ward in made.wards:
-        await ward.committer.close()
+    for context in made.wards:
+        await context.committer.close()
     await made.store.close()

@@ -21,17 +21,17 @@ from perdure.runtime.supervisor import Supervisor
 from perdure.runtime.sweeps import (
     finished_long_ago,
     lease_lapsed,
-    letter_overlooked,
-    nobody_hosts,
     owner_gone,
     process_idle,
     process_overdue,
     process_set_back,
     record_unsound,
+    signal_overlooked,
+    unhosted,
     worker_dead,
     worker_silent,
 )
-from perdure.runtime.sweeps.context import Ward
+from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.failover import Lineage
 from perdure.testing.conformance.trial import LEASE, SILENCE, finished, going_on, released, resting
 from tests.sweeps.test_worker_dead import victim
@@ -66,14 +66,14 @@ async def done(watch: Watch, commits: Sequence[Commit]) -> None:
     assert {answer.verdict for answer in answers} == {Verdict.APPLIED}
 
 
-def refuse(ward: Ward, rows: Sequence[Process]) -> None:
+def refuse(context: SweepContext, rows: Sequence[Process]) -> None:
     """Let what a sweep writes for these come to nothing, each time: others are quicker, or hold them fast."""
-    stubborn, write = {row.id for row in rows}, ward.write
+    stubborn, write = {row.id for row in rows}, context.write
 
     async def written(commits: Sequence[Commit]) -> list[Commit]:
         return await write([one for one in commits if one.after.id not in stubborn])
 
-    ward.write = written  # type: ignore[method-assign]
+    context.write = written  # type: ignore[method-assign]
 
 
 def until(watch: Watch, row: Process, *, freed: Callable[[Process], bool]) -> Callable[[], Awaitable[bool]]:
@@ -90,25 +90,25 @@ def told(watch: Watch, row: Process) -> Callable[[], Awaitable[bool]]:
     return true
 
 
-async def plant_worker_dead(watch: Watch, ward: Ward) -> Planted:
+async def plant_worker_dead(watch: Watch, context: SweepContext) -> Planted:
     for number in range(HEALTHY):
         await watch.trial.worker(f"healthy {number}")
     dead = await victim(watch)
-    row = await dead.trial.in_hand(dead.id)
+    row = await dead.trial.owned(dead.id)
     await dead.die()
-    return partial(worker_dead.sweep, ward, worker_dead.Looks()), until(watch, row, freed=lambda now: not now.owner)
+    return partial(worker_dead.sweep, context, worker_dead.Looks()), until(watch, row, freed=lambda now: not now.owner)
 
 
-async def plant_worker_silent(watch: Watch, ward: Ward) -> Planted:
+async def plant_worker_silent(watch: Watch, context: SweepContext) -> Planted:
     silent = await watch.trial.worker("silent")
-    row = await watch.trial.in_hand(silent)
+    row = await watch.trial.owned(silent)
     await watch.passed(SILENCE / SECOND + 1)
     for number in range(HEALTHY):
         await watch.trial.worker(f"healthy {number}")
-    return partial(worker_silent.sweep, ward), until(watch, row, freed=lambda now: not now.owner)
+    return partial(worker_silent.sweep, context), until(watch, row, freed=lambda now: not now.owner)
 
 
-async def plant_owner_gone(watch: Watch, ward: Ward) -> Planted:
+async def plant_owner_gone(watch: Watch, context: SweepContext) -> Planted:
     """Many whose owner lives, and many of an ended one that others hold fast; behind them one of an ended worker."""
     ended = await watch.trial.worker("ended")
     stubborn = await in_hand(watch, ended, HEALTHY)
@@ -116,30 +116,30 @@ async def plant_owner_gone(watch: Watch, ward: Ward) -> Planted:
     await watch.passed(1)
     [row] = await in_hand(watch, ended, 1)
     await watch.store.retire(ended, None, False)
-    refuse(ward, stubborn)
-    return partial(owner_gone.sweep, ward), until(watch, row, freed=lambda now: not now.owner)
+    refuse(context, stubborn)
+    return partial(owner_gone.sweep, context), until(watch, row, freed=lambda now: not now.owner)
 
 
-async def plant_lease_lapsed(watch: Watch, ward: Ward) -> Planted:
+async def plant_lease_lapsed(watch: Watch, context: SweepContext) -> Planted:
     owner = await watch.trial.worker("elsewhere")
     await in_hand(watch, owner, HEALTHY)
     await watch.passed(1)
     [row] = await in_hand(watch, owner, 1, kind="foreign")
     await watch.passed(LEASE / SECOND + 1)
-    return partial(lease_lapsed.sweep, ward), until(watch, row, freed=lambda now: not now.owner)
+    return partial(lease_lapsed.sweep, context), until(watch, row, freed=lambda now: not now.owner)
 
 
-async def plant_process_overdue(watch: Watch, ward: Ward) -> Planted:
+async def plant_process_overdue(watch: Watch, context: SweepContext) -> Planted:
     now = await watch.store.now()
     input = json.encode(Task("pay", "k", Raw(b"[]"), force=False))
     worker = await watch.trial.worker("bank")
     await in_hand(watch, worker, HEALTHY, LONG, kind="@bank", code="", input=input, deadline=now + SECOND)
     [row] = await started(watch, 1, deadline=now + 2 * SECOND)
     await watch.passed(3)
-    return partial(process_overdue.sweep, ward), until(watch, row, freed=lambda now: now.status is Status.FAILED)
+    return partial(process_overdue.sweep, context), until(watch, row, freed=lambda now: now.status is Status.FAILED)
 
 
-async def plant_process_idle(watch: Watch, ward: Ward) -> Planted:
+async def plant_process_idle(watch: Watch, context: SweepContext) -> Planted:
     now = await watch.store.now()
     owner = await watch.trial.worker("before")
     rows = await in_hand(watch, owner, HEALTHY)
@@ -147,11 +147,11 @@ async def plant_process_idle(watch: Watch, ward: Ward) -> Planted:
     [row] = await in_hand(watch, owner, 1)
     await done(watch, [resting(row, now + 2 * SECOND, Status.HELD)])
     await watch.passed(3)
-    refuse(ward, rows)
-    return partial(process_idle.sweep, ward), until(watch, row, freed=lambda one: one.due_at != now + 2 * SECOND)
+    refuse(context, rows)
+    return partial(process_idle.sweep, context), until(watch, row, freed=lambda one: one.due_at != now + 2 * SECOND)
 
 
-async def plant_letter_overlooked(watch: Watch, ward: Ward) -> Planted:
+async def plant_signal_overlooked(watch: Watch, context: SweepContext) -> Planted:
     """Many with signals that they do not wait for, and one with the one that it waits for."""
     owner = await watch.trial.worker("of the first release")
     now = await watch.store.now()
@@ -164,15 +164,15 @@ async def plant_letter_overlooked(watch: Watch, ward: Ward) -> Planted:
     await done(watch, [resting(one, now + LONG, events=(), awaiting="signal stop") for one in rows])
     await done(watch, [resting(row, now + LONG, events=(), awaiting="signal go")])
     taken: list[bytes] = []
-    ward.undue = taken.extend
+    context.undue = taken.extend
 
     async def found() -> bool:
         return row.id in taken
 
-    return partial(letter_overlooked.sweep, ward, letter_overlooked.Look()), found
+    return partial(signal_overlooked.sweep, context, signal_overlooked.Look()), found
 
 
-async def plant_finished_long_ago(watch: Watch, ward: Ward) -> Planted:
+async def plant_finished_long_ago(watch: Watch, context: SweepContext) -> Planted:
     owner = await watch.trial.worker("before")
     [row] = await in_hand(watch, owner, 1)
     await done(watch, [finished(row)])
@@ -185,10 +185,10 @@ async def plant_finished_long_ago(watch: Watch, ward: Ward) -> Planted:
         rows = await watch.trial.stored()
         return len(rows) == 2 * HEALTHY and row.id not in {one.id for one in rows}
 
-    return partial(finished_long_ago.sweep, ward), gone
+    return partial(finished_long_ago.sweep, context), gone
 
 
-async def plant_nobody_hosts(watch: Watch, ward: Ward) -> Planted:
+async def plant_unhosted(watch: Watch, context: SweepContext) -> Planted:
     """Many of each of many kinds that wait, and one of a kind of its own behind them."""
     for number in range(4):
         await started(watch, HEALTHY, kind=f"loud {number}")
@@ -197,25 +197,25 @@ async def plant_nobody_hosts(watch: Watch, ward: Ward) -> Planted:
     await watch.passed(1)
     [row] = await started(watch, 1, kind="small")
     await watch.passed(61)
-    return partial(nobody_hosts.sweep, ward, nobody_hosts.Known()), told(watch, row)
+    return partial(unhosted.sweep, context, unhosted.Known()), told(watch, row)
 
 
-async def plant_record_unsound(watch: Watch, ward: Ward) -> Planted:
-    row = await watch.trial.in_hand(await watch.trial.worker())
+async def plant_record_unsound(watch: Watch, context: SweepContext) -> Planted:
+    row = await watch.trial.owned(await watch.trial.worker())
     commit = released(row, await watch.store.now() + 1)
     await watch.trial.done(replace(commit, after=replace(commit.after, events=9)))
     await started(watch, HEALTHY)
-    return partial(record_unsound.sweep, ward, record_unsound.Place()), told(watch, row)
+    return partial(record_unsound.sweep, context, record_unsound.Position()), told(watch, row)
 
 
-async def plant_process_set_back(watch: Watch, ward: Ward) -> Planted:
+async def plant_process_set_back(watch: Watch, context: SweepContext) -> Planted:
     lineage = Lineage(watch.machine, {})
     watch.store.store.lineage = lineage  # type: ignore[attr-defined]
     rows = await in_hand(watch, await watch.trial.worker("before"), HEALTHY)
     await done(watch, [finished(row) for row in rows])
     [row] = await started(watch, 1)
     lineage.set_back = dict.fromkeys([*(one.id for one in rows), row.id], "a fail-over has set it back")
-    return partial(process_set_back.sweep, ward), until(watch, row, freed=lambda now: now.status is Status.HELD)
+    return partial(process_set_back.sweep, context), until(watch, row, freed=lambda now: now.status is Status.HELD)
 
 
 PLANTED = {name.removeprefix("plant_"): plant for name, plant in list(globals().items()) if name.startswith("plant_")}
@@ -231,7 +231,7 @@ async def test_among_many_that_need_nothing_the_one_that_is_stuck_is_found_withi
     watch: Watch, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SWEEP_ROWS", PAGE)
-    round, free = await PLANTED[name](watch, await watch.ward(order))
+    round, free = await PLANTED[name](watch, await watch.context(order))
     assert not await free()
     for _ in range(HEALTHY // PAGE + 2):
         await round()
@@ -244,25 +244,25 @@ async def test_of_what_nobody_hosts_as_many_as_a_page_shows_are_told_as_at_least
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SWEEP_ROWS", PAGE)
-    ward, known = await watch.ward(), nobody_hosts.Known()
+    context, known = await watch.context(), unhosted.Known()
     await started(watch, HEALTHY, kind="loud")
     await started(watch, 3, kind="small")
     await watch.passed(61)
-    assert await nobody_hosts.sweep(ward, known) == PAGE // 2 + 3
+    assert await unhosted.sweep(context, known) == PAGE // 2 + 3
     loud, small = sorted(finding.text for finding in watch.found)
     assert loud.startswith("3 processes of kind 'small'") and small.startswith("at least 10 processes of kind 'loud'")
-    assert await nobody_hosts.sweep(ward, known) == 0
+    assert await unhosted.sweep(context, known) == 0
 
 
 async def test_what_nobody_hosts_is_told_once_however_many_pages_there_are(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SWEEP_ROWS", 4)
-    ward, known = await watch.ward(), nobody_hosts.Known()
+    context, known = await watch.context(), unhosted.Known()
     for number in range(10):
         await started(watch, 1, kind=f"kind {number}")
     await watch.passed(61)
-    assert [await nobody_hosts.sweep(ward, known) for _ in range(8)] == [4, 4, 2, 0, 0, 0, 0, 0]
+    assert [await unhosted.sweep(context, known) for _ in range(8)] == [4, 4, 2, 0, 0, 0, 0, 0]
     assert len(watch.found) == 10
 
 
@@ -270,9 +270,9 @@ async def test_while_there_is_a_page_behind_the_last_one_the_next_round_comes_so
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SWEEP_ROWS", PAGE)
-    ward = await watch.ward(order)
-    supervisor = Supervisor(ward)
-    round, free = await plant_lease_lapsed(watch, ward)
+    context = await watch.context(order)
+    supervisor = Supervisor(context)
+    round, free = await plant_lease_lapsed(watch, context)
     await round()
     assert supervisor._pace(lease_lapsed, lease_lapsed.SECONDS) == limits.SWEEP_PAGE_SECONDS
     while not await free():

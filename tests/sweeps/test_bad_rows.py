@@ -22,17 +22,17 @@ from perdure.runtime import sweeps
 from perdure.runtime.sweeps import (
     finished_long_ago,
     lease_lapsed,
-    letter_overlooked,
-    nobody_hosts,
     owner_gone,
     process_idle,
     process_overdue,
     process_set_back,
     record_unsound,
+    signal_overlooked,
+    unhosted,
     worker_dead,
     worker_silent,
 )
-from perdure.runtime.sweeps.context import Ward
+from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Search
 from perdure.store.failover import Lineage
 from perdure.testing.conformance.trial import LEASE, SILENCE, finished, going_on, resting
@@ -60,7 +60,7 @@ class Plot:
         """Have all of them in this worker's hand, each with a key, an event and a message, perhaps a wish to cancel."""
         trial = self.watch.trial
         for number in range(GOOD + len(self.damages)):
-            row = await trial.done(going_on(await trial.in_hand(owner, key=f"key {number}", **fields)))
+            row = await trial.done(going_on(await trial.owned(owner, key=f"key {number}", **fields)))
             if not sent:
                 self.rows.append(row)
                 continue
@@ -92,65 +92,65 @@ def freed(row: Process) -> bool:
     return row.owner is None
 
 
-async def plant_worker_dead(watch: Watch, ward: Ward, plot: Plot) -> Planted:
+async def plant_worker_dead(watch: Watch, context: SweepContext, plot: Plot) -> Planted:
     dead = await victim(watch)
     await plot.planted(dead.id)
     await dead.die()
-    return partial(worker_dead.sweep, ward, worker_dead.Looks()), freed
+    return partial(worker_dead.sweep, context, worker_dead.Looks()), freed
 
 
-async def plant_worker_silent(watch: Watch, ward: Ward, plot: Plot) -> Planted:
+async def plant_worker_silent(watch: Watch, context: SweepContext, plot: Plot) -> Planted:
     await plot.planted(await watch.trial.worker("silent"))
     await watch.passed(SILENCE / SECOND + 1)
-    return partial(worker_silent.sweep, ward), freed
+    return partial(worker_silent.sweep, context), freed
 
 
-async def plant_owner_gone(watch: Watch, ward: Ward, plot: Plot) -> Planted:
+async def plant_owner_gone(watch: Watch, context: SweepContext, plot: Plot) -> Planted:
     ended = await watch.trial.worker("ended")
     await plot.planted(ended)
     await watch.store.retire(ended, None, False)
-    return partial(owner_gone.sweep, ward), freed
+    return partial(owner_gone.sweep, context), freed
 
 
-async def plant_lease_lapsed(watch: Watch, ward: Ward, plot: Plot) -> Planted:
+async def plant_lease_lapsed(watch: Watch, context: SweepContext, plot: Plot) -> Planted:
     await plot.planted(await watch.trial.worker("elsewhere"), kind="foreign")
     await watch.passed(LEASE / SECOND + 1)
-    return partial(lease_lapsed.sweep, ward), freed
+    return partial(lease_lapsed.sweep, context), freed
 
 
-async def plant_process_overdue(watch: Watch, ward: Ward, plot: Plot) -> Planted:
+async def plant_process_overdue(watch: Watch, context: SweepContext, plot: Plot) -> Planted:
     deadline = await watch.store.now() + 60 * SECOND
     await plot.planted(await watch.trial.worker("elsewhere"), wished=True, deadline=deadline)
     await watch.passed(61)
-    return partial(process_overdue.sweep, ward), lambda row: row.status is Status.CANCELLED
+    return partial(process_overdue.sweep, context), lambda row: row.status is Status.CANCELLED
 
 
-async def plant_process_idle(watch: Watch, ward: Ward, plot: Plot) -> Planted:
+async def plant_process_idle(watch: Watch, context: SweepContext, plot: Plot) -> Planted:
     at = await watch.store.now() + SECOND
     await plot.planted(await watch.trial.worker("before"))
     await plot.each(lambda row: resting(row, at, Status.HELD))
     await watch.passed(2)
-    return partial(process_idle.sweep, ward), lambda row: row.due_at != at
+    return partial(process_idle.sweep, context), lambda row: row.due_at != at
 
 
-async def plant_letter_overlooked(watch: Watch, ward: Ward, plot: Plot) -> Planted:
+async def plant_signal_overlooked(watch: Watch, context: SweepContext, plot: Plot) -> Planted:
     at = await watch.store.now() + 3600 * SECOND
     await plot.planted(await watch.trial.worker("of the first release"))
     await plot.each(lambda row: going_on(row, seen=1, consumed=((1, 0),)))
     await plot.each(lambda row: resting(row, at, events=(), awaiting="signal approval"))
     taken: set[bytes] = set()
-    ward.undue = taken.update
-    return partial(letter_overlooked.sweep, ward, letter_overlooked.Look()), lambda row: row.id in taken
+    context.undue = taken.update
+    return partial(signal_overlooked.sweep, context, signal_overlooked.Look()), lambda row: row.id in taken
 
 
-async def plant_finished_long_ago(watch: Watch, ward: Ward, plot: Plot) -> Planted:
+async def plant_finished_long_ago(watch: Watch, context: SweepContext, plot: Plot) -> Planted:
     await plot.planted(await watch.trial.worker("before"), sent=False)
     await plot.each(finished)
     await watch.passed(DAY + 1)
-    return partial(finished_long_ago.sweep, ward), lambda row: False
+    return partial(finished_long_ago.sweep, context), lambda row: False
 
 
-async def plant_nobody_hosts(watch: Watch, ward: Ward, plot: Plot) -> Planted:
+async def plant_unhosted(watch: Watch, context: SweepContext, plot: Plot) -> Planted:
     at = await watch.store.now() + SECOND
     await plot.planted(await watch.trial.worker("before"), kind="foreign")
     await plot.each(lambda row: replace(resting(row, at), after=replace(resting(row, at).after, reminder=False)))
@@ -159,10 +159,10 @@ async def plant_nobody_hosts(watch: Watch, ward: Ward, plot: Plot) -> Planted:
     def told(row: Process) -> bool:
         return any("'foreign'" in finding.text for finding in watch.found)
 
-    return partial(nobody_hosts.sweep, ward, nobody_hosts.Known()), told
+    return partial(unhosted.sweep, context, unhosted.Known()), told
 
 
-async def plant_record_unsound(watch: Watch, ward: Ward, plot: Plot) -> Planted:
+async def plant_record_unsound(watch: Watch, context: SweepContext, plot: Plot) -> Planted:
     await plot.planted(await watch.trial.worker())
     await plot.each(lambda row: replace(going_on(row), after=replace(going_on(row).after, events=9)))
 
@@ -170,18 +170,20 @@ async def plant_record_unsound(watch: Watch, ward: Ward, plot: Plot) -> Planted:
         return row.id in {finding.subject for finding in watch.found}
 
     async def rounds() -> int:
-        place = record_unsound.Place()
-        return sum([await record_unsound.sweep(ward, place) for _ in range(len(plot.rows) // record_unsound.ROWS + 1)])
+        place = record_unsound.Position()
+        return sum(
+            [await record_unsound.sweep(context, place) for _ in range(len(plot.rows) // record_unsound.ROWS + 1)]
+        )
 
     return rounds, told
 
 
-async def plant_process_set_back(watch: Watch, ward: Ward, plot: Plot) -> Planted:
+async def plant_process_set_back(watch: Watch, context: SweepContext, plot: Plot) -> Planted:
     lineage = Lineage(watch.machine, {})
     watch.store.store.lineage = lineage  # type: ignore[attr-defined]
     await plot.planted(await watch.trial.worker("before"))
     lineage.set_back = dict.fromkeys([row.id for row in plot.rows], "a fail-over has set it back")
-    return partial(process_set_back.sweep, ward), lambda row: row.status is Status.HELD
+    return partial(process_set_back.sweep, context), lambda row: row.status is Status.HELD
 
 
 PLANTED = {name.removeprefix("plant_"): plant for name, plant in list(globals().items()) if name.startswith("plant_")}
@@ -195,7 +197,7 @@ def test_no_sweep_is_without_its_bad_rows() -> None:
 @pytest.mark.parametrize("name", sorted(PLANTED))
 async def test_beside_a_bad_row_of_every_kind_the_ten_good_ones_are_moved(watch: Watch, name: str) -> None:
     plot = Plot(watch)
-    round, moved = await PLANTED[name](watch, await watch.ward(order), plot)
+    round, moved = await PLANTED[name](watch, await watch.context(order), plot)
     assert await plot.damaged() > 60
     for _ in range(ROUNDS):
         await round()
@@ -218,8 +220,8 @@ async def test_a_row_about_which_nothing_can_be_decided_is_told_of_once_and_the_
 ) -> None:
     plot = Plot(watch)
     plot.damages = [("process", "none")]
-    ward = await watch.ward(order)
-    round, moved = await PLANTED[name](watch, ward, plot)
+    context = await watch.context(order)
+    round, moved = await PLANTED[name](watch, context, plot)
     bad = plot.rows[0]
     decide = getattr(transition, UNDECIDED[name])
 
@@ -240,27 +242,27 @@ async def test_a_row_about_which_nothing_can_be_decided_is_told_of_once_and_the_
 async def test_a_child_whose_beginning_cannot_be_read_keeps_neither_its_parent_nor_others_from_their_end(
     watch: Watch,
 ) -> None:
-    ward = await watch.ward(order)
+    context = await watch.context(order)
     deadline = await watch.store.now() + 60 * SECOND
     owner = await watch.trial.worker("elsewhere")
-    rows = [await watch.trial.in_hand(owner, deadline=deadline) for _ in range(3)]
+    rows = [await watch.trial.owned(owner, deadline=deadline) for _ in range(3)]
     garbled = (Event(1, rows[1].version + 1, EventType.CHILD_STARTED, rows[1].created_at, "1", "pay", b"{"),)
     await watch.trial.done(going_on(rows[1], events=garbled))
     await watch.passed(61)
     for _ in range(ROUNDS):
-        await process_overdue.sweep(ward)
+        await process_overdue.sweep(context)
     statuses = [(await watch.trial.row(row.id)).status for row in rows]
     assert (statuses, watch.found) == ([Status.FAILED] * 3, [])
 
 
 async def test_who_was_asked_to_end_is_ended_although_it_cannot_be_read_by_whom(watch: Watch) -> None:
     deadline = await watch.store.now() + 60 * SECOND
-    row = await watch.trial.in_hand(await watch.trial.worker("elsewhere"), deadline=deadline)
+    row = await watch.trial.owned(await watch.trial.worker("elsewhere"), deadline=deadline)
     wanted = wish(Sender("ann"), deadline)
     await watch.trial.send(row.id, type=MessageType.CANCEL, payload=wanted, sender=b"{")
-    ward = await watch.ward(order)
+    context = await watch.context(order)
     await watch.passed(61)
-    assert await process_overdue.sweep(ward) == 1
+    assert await process_overdue.sweep(context) == 1
     ended = await watch.trial.row(row.id)
     assert ended.status is Status.CANCELLED
     assert b"who asked for it cannot be read" in (ended.error or b"")

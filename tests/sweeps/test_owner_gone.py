@@ -16,26 +16,26 @@ from tests.sweeps.watch import Watch
 
 
 async def test_rows_of_an_ended_worker_are_free_and_due_at_once(watch: Watch) -> None:
-    ward = await watch.ward()
+    context = await watch.context()
     ended = await watch.trial.worker("ended")
-    rows = [await watch.trial.in_hand(ended) for _ in range(3)]
-    neighbours = [await watch.trial.in_hand(await watch.trial.worker("alive")), await watch.trial.started()]
+    rows = [await watch.trial.owned(ended) for _ in range(3)]
+    neighbours = [await watch.trial.owned(await watch.trial.worker("alive")), await watch.trial.started()]
     await watch.store.retire(ended, None, True)
-    assert await owner_gone.sweep(ward) == 3
+    assert await owner_gone.sweep(context) == 3
     for row in rows:
         freed = await watch.sound(row)
         assert (freed.owner, freed.token, freed.due_at) == (None, row.token + 1, await watch.store.now())
         assert (await watch.trial.commit(going_on(row))).verdict is Verdict.REFUSED
     assert await watch.untouched(neighbours)
-    assert await owner_gone.sweep(ward) == 0
+    assert await owner_gone.sweep(context) == 0
 
 
 async def test_rule_13_an_evidenced_death_counts_and_is_recorded_with_the_worker(watch: Watch) -> None:
-    ward = await watch.ward()
+    context = await watch.context()
     dead = await watch.trial.worker("dead")
-    row = await watch.trial.in_hand(dead)
+    row = await watch.trial.owned(dead)
     await watch.store.retire(dead, None, True)
-    await owner_gone.sweep(ward)
+    await owner_gone.sweep(context)
     assert (await watch.sound(row)).deaths == 1
     [event] = await watch.store.history(row.id, 1)
     assert event.type is EventType.REVIVED
@@ -45,26 +45,26 @@ async def test_rule_13_an_evidenced_death_counts_and_is_recorded_with_the_worker
 
 
 async def test_rule_13_a_worker_that_said_goodbye_makes_nobody_a_suspect(watch: Watch) -> None:
-    ward = await watch.ward()
+    context = await watch.context()
     for _ in range(limits.SUSPECT_DEATHS + 1):
         stopped = await watch.trial.worker("stopped")
-        row = await watch.trial.in_hand(stopped)
+        row = await watch.trial.owned(stopped)
         await watch.store.retire(stopped, None, False)
-        assert await owner_gone.sweep(ward) == 1
+        assert await owner_gone.sweep(context) == 1
         assert (await watch.sound(row)).deaths == 0
 
 
 async def test_rule_13_a_process_that_died_too_often_alone_is_parked_with_the_evidence(watch: Watch) -> None:
-    ward = await watch.ward()
+    context = await watch.context()
     first = await watch.trial.worker()
-    row = await watch.trial.in_hand(first)
+    row = await watch.trial.owned(first)
     for death in range(limits.SUSPECT_DEATHS + limits.ALONE_DEATHS):
         worker = first if death == 0 else await watch.trial.worker()
         if death:
             alone = death >= limits.SUSPECT_DEATHS
             [_] = (await watch.trial.claim(worker, only=row.id, alone=alone)).claimed
         await watch.store.retire(worker, None, True)
-        assert await owner_gone.sweep(ward) == 1
+        assert await owner_gone.sweep(context) == 1
     parked = await watch.sound(row)
     assert (parked.status, parked.deaths, parked.alone_deaths) == (Status.BROKEN, 2, 3)
     assert b"perdure retry" in (parked.error or b"")
@@ -72,7 +72,7 @@ async def test_rule_13_a_process_that_died_too_often_alone_is_parked_with_the_ev
 
 async def test_two_supervisors_at_once_count_each_death_once(watch: Watch) -> None:
     dead = await watch.trial.worker("dead")
-    rows = [await watch.trial.in_hand(dead) for _ in range(5)]
+    rows = [await watch.trial.owned(dead) for _ in range(5)]
     await watch.store.retire(dead, None, True)
     assert sum(await watch.at_once(owner_gone.sweep)) == 5
     for row in rows:
@@ -84,19 +84,19 @@ async def test_a_round_frees_a_bounded_batch_and_the_next_rounds_the_rest(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SWEEP_ROWS", 2)
-    ward = await watch.ward()
+    context = await watch.context()
     ended = await watch.trial.worker("ended")
     for _ in range(5):
-        await watch.trial.in_hand(ended)
+        await watch.trial.owned(ended)
     await watch.store.retire(ended, None, False)
-    assert [await owner_gone.sweep(ward) for _ in range(4)] == [2, 2, 1, 0]
+    assert [await owner_gone.sweep(context) for _ in range(4)] == [2, 2, 1, 0]
     assert await watch.overdue(Overdue.ORPHANED) == 0
 
 
 async def test_after_a_store_error_the_next_round_finds_the_orphans_again(watch: Watch) -> None:
-    ward = await watch.ward()
+    context = await watch.context()
     ended = await watch.trial.worker("ended")
-    row = await watch.trial.in_hand(ended)
+    row = await watch.trial.owned(ended)
     await watch.store.retire(ended, None, False)
-    assert await watch.after_an_outage(ward, owner_gone.sweep, "search") == 1
+    assert await watch.after_an_outage(context, owner_gone.sweep, "search") == 1
     assert (await watch.sound(row)).owner is None

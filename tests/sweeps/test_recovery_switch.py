@@ -20,9 +20,9 @@ from tests.sweeps.watch import Watch
 async def test_while_recovery_is_paused_no_sweep_ends_frees_or_forces_anything_and_each_says_what_it_found(
     watch: Watch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ward, dead = await watch.ward(), await victim(watch)
+    context, dead = await watch.context(), await victim(watch)
     recovery = Recovery(watch.store)
-    held = await dead.trial.in_hand(dead.id)
+    held = await dead.trial.owned(dead.id)
     late = await watch.trial.started(deadline=await watch.store.now() + SECOND)
     await dead.die()
     await recovery.pause(who="Ann", why="the release is broken")
@@ -30,11 +30,11 @@ async def test_while_recovery_is_paused_no_sweep_ends_frees_or_forces_anything_a
     looks = worker_dead.Looks()
     with caplog.at_level(logging.WARNING, "perdure"):
         for _ in range(3):
-            assert await worker_dead.sweep(ward, looks) == 0
-            assert await worker_silent.sweep(ward) == 0
-            assert await owner_gone.sweep(ward) == 0
-            assert await lease_lapsed.sweep(ward) == 0
-            assert await process_overdue.sweep(ward) == 0
+            assert await worker_dead.sweep(context, looks) == 0
+            assert await worker_silent.sweep(context) == 0
+            assert await owner_gone.sweep(context) == 0
+            assert await lease_lapsed.sweep(context) == 0
+            assert await process_overdue.sweep(context) == 0
     assert (await watch.trial.row(held.id)).owner == dead.id
     assert (await watch.trial.row(late.id)).status is Status.RUNNING
     assert {worker.id for worker in await watch.store.workers()} >= {dead.id}
@@ -44,8 +44,8 @@ async def test_while_recovery_is_paused_no_sweep_ends_frees_or_forces_anything_a
     assert all("by Ann because: the release is broken" in text for text in told)
     assert any("processes over their deadlines: left alone" in text for text in told)
     await recovery.resume(who="Ann")
-    assert await process_overdue.sweep(ward) == 1
-    assert await worker_dead.sweep(ward, looks) + await worker_silent.sweep(ward) == 1
+    assert await process_overdue.sweep(context) == 1
+    assert await worker_dead.sweep(context, looks) + await worker_silent.sweep(context) == 1
     assert (await watch.trial.row(held.id)).owner is None
 
 
@@ -54,7 +54,7 @@ async def test_while_recovery_is_paused_no_claim_takes_a_lapsed_lease_and_any_ta
 ) -> None:
     trial = watch.trial
     mine, other = await trial.worker(), await trial.worker()
-    lapsed = await trial.in_hand(other)
+    lapsed = await trial.owned(other)
     await Recovery(watch.store).pause(who="Ann")
     await watch.ground.time.advance(60)
     due = await trial.started()
@@ -69,7 +69,7 @@ async def test_a_lapsed_task_of_a_limited_queue_is_left_alone_as_well(watch: Wat
     trial = watch.trial
     await watch.store.records(Queue, [Queue("bank", 1, concurrency=5)])
     mine, other = await trial.worker(), await trial.worker()
-    lapsed = await trial.in_hand(other, kind="@bank")
+    lapsed = await trial.owned(other, kind="@bank")
     await Recovery(watch.store).pause()
     await watch.ground.time.advance(60)
     for _ in range(2):

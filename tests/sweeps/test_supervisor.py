@@ -11,7 +11,7 @@ import pytest
 from perdure import limits
 from perdure.clock import SECOND
 from perdure.runtime.supervisor import Supervisor
-from perdure.runtime.sweeps import nobody_hosts, owner_gone
+from perdure.runtime.sweeps import owner_gone, unhosted
 from perdure.store.base import Overdue
 from perdure.testing.conformance.trial import SILENCE
 from perdure.testing.faults import Outage
@@ -26,14 +26,14 @@ async def until(true: Callable[[], Any]) -> None:
 
 
 async def test_what_a_supervisor_finds_is_counted_under_the_name_of_its_sweep(watch: Watch) -> None:
-    ward = await watch.ward()
-    row = await watch.trial.in_hand(await watch.trial.worker("silent"))
+    context = await watch.context()
+    row = await watch.trial.owned(await watch.trial.worker("silent"))
     await watch.passed(SILENCE / SECOND + 1)
-    supervisor = Supervisor(ward)
+    supervisor = Supervisor(context)
     supervisor.start()
-    counters = ward.telemetry.counters
+    counters = context.telemetry.counters
     freed = ("orphans_freed", "leases_lapsed")  # its lease has lapsed as well: either sweep may be the first
-    rounds = ward.telemetry.seconds
+    rounds = context.telemetry.seconds
     await until(lambda: counters["workers_silent"] and any(counters[name] for name in freed))
     await until(lambda: rounds.get("sweep", [0])[0] >= len(supervisor.loops))
     await supervisor.stop()
@@ -44,12 +44,12 @@ async def test_what_a_supervisor_finds_is_counted_under_the_name_of_its_sweep(wa
 async def test_a_round_that_fails_is_counted_and_followed_by_others(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ward = await watch.ward()
+    context = await watch.context()
     ended = await watch.trial.worker("ended")
-    await watch.trial.in_hand(ended)
+    await watch.trial.owned(ended)
     await watch.store.retire(ended, None, False)
     monkeypatch.setattr(owner_gone, "SECONDS", 0.001)
-    supervisor = Supervisor(ward)
+    supervisor = Supervisor(context)
     for loop in supervisor.loops:
         loop.after_error = 0.001
     outage = Outage("search").upon(watch.store)
@@ -57,24 +57,24 @@ async def test_a_round_that_fails_is_counted_and_followed_by_others(
     supervisor.start()
     await until(lambda: outage.failed > 20)
     outage.away = False
-    await until(lambda: ward.telemetry.counters["orphans_freed"] == 1)
+    await until(lambda: context.telemetry.counters["orphans_freed"] == 1)
     await supervisor.stop()
-    assert ward.telemetry.counters["store_errors"] >= 20
+    assert context.telemetry.counters["store_errors"] >= 20
 
 
 async def test_a_heap_is_worked_off_at_once_batch_after_batch(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SWEEP_ROWS", 3)
     monkeypatch.setattr(owner_gone, "SECONDS", 3600.0)
-    one, two = await watch.ward(), await watch.ward()
+    one, two = await watch.context(), await watch.context()
     ended = await watch.trial.worker("ended")
     for _ in range(20):
-        await watch.trial.in_hand(ended)
+        await watch.trial.owned(ended)
     await watch.store.retire(ended, None, False)
     supervisors = [Supervisor(one), Supervisor(two)]
     for supervisor in supervisors:
         supervisor.start()
     # An hour lies between the rounds, and each of the two has the other one take a part of its batch away.
-    await until(lambda: sum(ward.telemetry.counters["orphans_freed"] for ward in (one, two)) == 20)
+    await until(lambda: sum(context.telemetry.counters["orphans_freed"] for context in (one, two)) == 20)
     for supervisor in supervisors:
         await supervisor.stop()
 
@@ -83,7 +83,7 @@ async def test_a_full_batch_of_what_is_only_reported_is_not_read_again_at_once(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SWEEP_ROWS", 2)
-    ward = await watch.ward()
+    context = await watch.context()
     for _ in range(3):
         await watch.trial.started(kind="forgotten")
     await watch.passed(61)
@@ -94,9 +94,9 @@ async def test_a_full_batch_of_what_is_only_reported_is_not_read_again_at_once(
         rounds += name == "search" and argument.overdue is Overdue.UNHOSTED
 
     watch.store.before = count
-    supervisor = Supervisor(ward)
+    supervisor = Supervisor(context)
     supervisor.start()
-    await until(lambda: ward.telemetry.counters[nobody_hosts.COUNTER] == 2)
+    await until(lambda: context.telemetry.counters[unhosted.COUNTER] == 2)
     for _ in range(200):
         await asyncio.sleep(0)
     await supervisor.stop()

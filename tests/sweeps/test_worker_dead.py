@@ -9,10 +9,10 @@ import pytest
 
 from perdure import limits
 from perdure.kernel.commit import Verdict
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import WorkerRow
 from perdure.runtime.supervisor import Supervisor
 from perdure.runtime.sweeps import owner_gone, worker_dead
-from perdure.runtime.sweeps.context import Ward
+from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Store
 from perdure.testing.conformance.trial import SILENCE, Trial, going_on
 from tests.sweeps.watch import LIMIT, Watch
@@ -27,10 +27,10 @@ class Victim:
         self.trial = Trial(watch.ground, store, watch.machine)
         self.id = b""
 
-    async def enlist(self) -> Worker:
+    async def enlist(self) -> WorkerRow:
         """Enlist, as a worker does at its start."""
         self.id = self.watch.machine.new_id()
-        return await self.store.enlist(Worker(self.id, "victim"), SILENCE)
+        return await self.store.enlist(WorkerRow(self.id, "victim"), SILENCE)
 
     async def die(self) -> None:
         """Be killed; the server of PostgreSQL takes a moment to see it."""
@@ -50,35 +50,35 @@ async def victim(watch: Watch) -> Victim:
 
 
 async def test_rule_12_a_free_lock_at_two_looks_is_a_death_and_at_one_look_is_not(watch: Watch) -> None:
-    ward, dead = await watch.ward(), await victim(watch)
+    context, dead = await watch.context(), await victim(watch)
     looks = worker_dead.Looks()
-    rows = [await dead.trial.in_hand(dead.id) for _ in range(3)]
-    assert [await worker_dead.sweep(ward, looks) for _ in range(2)] == [0, 0]
+    rows = [await dead.trial.owned(dead.id) for _ in range(3)]
+    assert [await worker_dead.sweep(context, looks) for _ in range(2)] == [0, 0]
     await dead.die()
-    assert await worker_dead.sweep(ward, looks) == 0
-    assert await worker_dead.sweep(ward, looks) == 1
+    assert await worker_dead.sweep(context, looks) == 0
+    assert await worker_dead.sweep(context, looks) == 1
     for row in rows:
         freed = await watch.sound(row)
         assert (freed.owner, freed.deaths, freed.due_at) == (None, 1, await watch.store.now())
         assert (await watch.trial.commit(going_on(row))).verdict is Verdict.REFUSED
-    assert ward.telemetry.counters[owner_gone.COUNTER] == 3
-    assert await worker_dead.sweep(ward, looks) == 0
+    assert context.telemetry.counters[owner_gone.COUNTER] == 3
+    assert await worker_dead.sweep(context, looks) == 0
 
 
 async def test_rule_12_a_beat_between_the_looks_proves_life(watch: Watch) -> None:
-    ward, dark = await watch.ward(), await victim(watch)
+    context, dark = await watch.context(), await victim(watch)
     looks = worker_dead.Looks()
     await dark.die()
     for _ in range(3):
-        assert await worker_dead.sweep(ward, looks) == 0
+        assert await worker_dead.sweep(context, looks) == 0
         assert (await watch.trial.beat(dark.id)).alive
 
 
 async def test_rule_12_whoever_has_no_lock_is_never_found_dead(watch: Watch) -> None:
-    ward = await watch.ward()
+    context = await watch.context()
     looks = worker_dead.Looks()
     before = await watch.store.workers()
-    assert [await worker_dead.sweep(ward, looks) for _ in range(3)] == [0, 0, 0]
+    assert [await worker_dead.sweep(context, looks) for _ in range(3)] == [0, 0, 0]
     assert [worker.id for worker in await watch.store.workers()] == [worker.id for worker in before]
 
 
@@ -86,26 +86,26 @@ async def test_all_that_a_dead_worker_held_is_freed_batch_after_batch(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SWEEP_ROWS", 2)
-    ward, dead = await watch.ward(), await victim(watch)
+    context, dead = await watch.context(), await victim(watch)
     looks = worker_dead.Looks()
     for _ in range(5):
-        await dead.trial.in_hand(dead.id)
-    neighbour = await watch.trial.in_hand(await watch.trial.worker("alive"))
+        await dead.trial.owned(dead.id)
+    neighbour = await watch.trial.owned(await watch.trial.worker("alive"))
     await dead.die()
-    assert [await worker_dead.sweep(ward, looks) for _ in range(2)] == [0, 1]
-    assert ward.telemetry.counters[owner_gone.COUNTER] == 5
+    assert [await worker_dead.sweep(context, looks) for _ in range(2)] == [0, 1]
+    assert context.telemetry.counters[owner_gone.COUNTER] == 5
     assert await watch.untouched([neighbour])
 
 
 async def test_two_supervisors_at_once_count_a_death_once(watch: Watch) -> None:
     dead = await victim(watch)
-    row = await dead.trial.in_hand(dead.id)
+    row = await dead.trial.owned(dead.id)
     await dead.die()
-    looks: dict[Ward, worker_dead.Looks] = {}
+    looks: dict[SweepContext, worker_dead.Looks] = {}
 
-    async def sweep(ward: Ward) -> int:
-        mine = looks.setdefault(ward, worker_dead.Looks())
-        return await worker_dead.sweep(ward, mine) + await worker_dead.sweep(ward, mine)
+    async def sweep(context: SweepContext) -> int:
+        mine = looks.setdefault(context, worker_dead.Looks())
+        return await worker_dead.sweep(context, mine) + await worker_dead.sweep(context, mine)
 
     assert sum(await watch.at_once(sweep, "retire")) == 1
     assert (await watch.sound(row)).deaths == 1
@@ -114,8 +114,8 @@ async def test_two_supervisors_at_once_count_a_death_once(watch: Watch) -> None:
 async def test_rule_12_the_grace_begins_anew_when_our_own_connection_came_back(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ward, dead = await watch.ward(), await victim(watch)
-    supervisor = Supervisor(ward)
+    context, dead = await watch.context(), await victim(watch)
+    supervisor = Supervisor(context)
     await dead.die()
     came_back = math.inf  # it is still lost
     monkeypatch.setattr(type(watch.store), "standing_since", property(lambda store: came_back))
@@ -127,14 +127,14 @@ async def test_rule_12_the_grace_begins_anew_when_our_own_connection_came_back(
 
 
 async def test_after_a_store_error_the_next_round_finds_the_dead_again(watch: Watch) -> None:
-    ward, dead = await watch.ward(), await victim(watch)
+    context, dead = await watch.context(), await victim(watch)
     looks = worker_dead.Looks()
-    row = await dead.trial.in_hand(dead.id)
+    row = await dead.trial.owned(dead.id)
     await dead.die()
-    await worker_dead.sweep(ward, looks)
+    await worker_dead.sweep(context, looks)
 
-    async def sweep(ward: Ward) -> int:
-        return await worker_dead.sweep(ward, looks)
+    async def sweep(context: SweepContext) -> int:
+        return await worker_dead.sweep(context, looks)
 
-    assert await watch.after_an_outage(ward, sweep, "retire") == 1
+    assert await watch.after_an_outage(context, sweep, "retire") == 1
     assert (await watch.sound(row)).owner is None

@@ -15,7 +15,7 @@ from perdure.kernel.soundness import Finding, unsound
 from perdure.runtime.committer import Committer
 from perdure.runtime.heartbeat import Incarnation
 from perdure.runtime.store_time import StoreTime
-from perdure.runtime.sweeps.context import Ward
+from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Overdue, Search
 from perdure.telemetry import Telemetry
 from perdure.testing.clock import MovableMachine
@@ -41,31 +41,31 @@ class Watch:
         self.machine = MovableMachine(seed=1)
         self.trial = Trial(ground, self.store, self.machine)
         self.found: list[Finding] = []
-        self.wards: list[Ward] = []
+        self.wards: list[SweepContext] = []
 
-    async def ward(self, *hosted: object) -> Ward:
+    async def context(self, *hosted: object) -> SweepContext:
         """The ward of one more supervisor, whose worker hosts these workflows."""
         telemetry = Telemetry()
         committer = Committer(self.store, self.machine, telemetry)
         committer.open()
         time = StoreTime(self.machine)
         incarnation = Incarnation(await self.trial.worker("supervising"))
-        ward = Ward(
+        context = SweepContext(
             incarnation, self.store, Registry(*hosted), committer, time, self.machine, telemetry,
             retention=DAY, key_retention=DAY,
         )  # fmt: skip
-        ward.found = self.found.append
+        context.found = self.found.append
         # No two workers ever look at the same microsecond.
         time.heard(await self.store.now() + len(self.wards), self.machine.monotonic())
-        self.wards.append(ward)
-        return ward
+        self.wards.append(context)
+        return context
 
     async def passed(self, seconds: float) -> None:
         """Let time pass, for the store and for every supervisor; these go on beating."""
         self.machine.advance(seconds)
         await self.ground.time.advance(seconds)
-        for ward in self.wards:
-            await self.trial.beat(ward.incarnation.id)
+        for context in self.wards:
+            await self.trial.beat(context.incarnation.id)
 
     async def sound(self, process: Process) -> Process:
         """The row as it is now, after a check that its record breaks no law."""
@@ -78,7 +78,7 @@ class Watch:
         """Whether the rows are still as they were."""
         return [await self.sound(process) for process in processes] == list(processes)
 
-    async def at_once(self, sweep: Callable[[Ward], Awaitable[int]], door: str = "commit") -> list[int]:
+    async def at_once(self, sweep: Callable[[SweepContext], Awaitable[int]], door: str = "commit") -> list[int]:
         """Two supervisors sweep at once: neither goes through ``door`` before the other stands there too."""
         both = asyncio.Barrier(2)
         visits = 0
@@ -89,21 +89,23 @@ class Watch:
                 visits += 1
                 await asyncio.wait_for(both.wait(), LIMIT)
 
-        wards = [await self.ward(), await self.ward()]
+        wards = [await self.context(), await self.context()]
         self.store.before = meet
         try:
-            return list(await asyncio.gather(*(sweep(ward) for ward in wards)))
+            return list(await asyncio.gather(*(sweep(context) for context in wards)))
         finally:
             self.store.before = _nothing
 
-    async def after_an_outage(self, ward: Ward, sweep: Callable[[Ward], Awaitable[int]], *doors: str) -> int:
+    async def after_an_outage(
+        self, context: SweepContext, sweep: Callable[[SweepContext], Awaitable[int]], *doors: str
+    ) -> int:
         """Sweep while the store is away, then again when it is back; what the second round counted."""
         outage = Outage(*doors).upon(self.store)
         outage.away = True
         with pytest.raises(StoreUnavailable):
-            await sweep(ward)
+            await sweep(context)
         outage.away = False
-        return await sweep(ward)
+        return await sweep(context)
 
     async def overdue(self, what: Overdue) -> int:
         """How many rows the store would show to a sweep."""

@@ -19,10 +19,10 @@ async def main(url: str, point: str) -> None:
     """Sell number 7: write it down, start its bill, tell the greeter; then die."""
     call = by_sqlite3_immediate if url.startswith("sqlite:") else by_asyncpg
     async with Engine(url) as engine, call(url) as caller:
-        guest = engine.within(caller.connection)
+        inside = engine.within(caller.connection)
         await caller.run("INSERT INTO sale VALUES (7)")
-        await done(guest.start(bill.options(key="sale/7"), 7))
-        await done(guest.signal((await engine.handle(greet, "greeter")).id, "name", "Ann"))
+        await done(inside.start(bill.options(key="sale/7"), 7))
+        await done(inside.signal((await engine.handle(greet, "greeter")).id, "name", "Ann"))
         if point == "after":
             await caller.end(commit=True)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Where there can be no guest, and how it fares beside others."""
+"""Where the caller's transaction cannot be used, and how it fares beside others."""
 
 from __future__ import annotations
 
@@ -200,20 +200,20 @@ async def test_payloads_are_sealed_in_a_transaction_as_outside(
     offload = Folder(tmp_path / "blobs")
     async with Engine(url, work=True, workflows=[bill, greet], codecs=[AesGcm(OLD)], offload=offload) as engine:
         async with call(url) as caller:
-            guest = engine.within(caller.connection)
-            sealed = guest.start(bill.options(key="k"), 1)
-            greeted = guest.start(greet)
-            guest.signal(greeted.id, "name", "Ann")
+            inside = engine.within(caller.connection)
+            sealed = inside.start(bill.options(key="k"), 1)
+            greeted = inside.start(greet)
+            inside.signal(greeted.id, "name", "Ann")
             with pytest.raises(PayloadTooLarge, match="belongs into the offload"):
-                guest.signal(greeted.id, "name", "x" * (offload.above + 1))
+                inside.signal(greeted.id, "name", "x" * (offload.above + 1))
             await caller.end(commit=True)
         assert await sealed.result(LIMIT) == "bill 1"
         assert await greeted.result(LIMIT) == "hello Ann"
     async with Engine(url, codecs=[AesGcm(NEW | OLD)], offload=offload) as engine, call(url) as caller:
-        guest = engine.within(caller.connection)
-        assert not guest.start(bill.options(key="k"), 1).created
+        inside = engine.within(caller.connection)
+        assert not inside.start(bill.options(key="k"), 1).created
         with pytest.raises(KeyConflict):
-            guest.start(bill.options(key="k"), 2)
+            inside.start(bill.options(key="k"), 2)
         await caller.end(commit=True)
     async with Engine(url, codecs=[], offload=None) as plain:
         rows = await plain.store.search(Search())

@@ -7,12 +7,12 @@ import pytest
 from perdure.engine import Engine
 from perdure.errors import ProcessFailed, StoreTooOld
 from perdure.kernel.process import Status
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from tests.upgrade import flow
 from tests.upgrade.release import RELEASES, make
 
 LIMIT = 20.0
-QUICK = Pace(beat_seconds=0.1)
+QUICK = WorkerOptions(beat_seconds=0.1)
 
 DONE = ["after it", "back flight", "back hotel", "hotel", "one", "second", "third", "two"]
 """What was still to be done. What the release had done is not done again, above all the booking of the flight."""
@@ -36,7 +36,7 @@ async def test_every_process_of_a_released_database_goes_on_after_the_upgrade_to
         plain = await client.start(flow.plain.options(key="plain"), "done")  # the key is known: nothing is begun
         assert (plain.id, await plain.result(LIMIT)) == (was["plain"].id, "done")
         assert await plain.value("what", str) == "done"
-    async with Engine(store_url, work=True, workflows=flow.WORKFLOWS, queues=["upgrade"], pace=QUICK) as engine:
+    async with Engine(store_url, work=True, workflows=flow.WORKFLOWS, queues=["upgrade"], options=QUICK) as engine:
 
         async def result(key: str) -> object:
             return await engine.result(was[key].id, timeout=LIMIT)

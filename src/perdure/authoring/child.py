@@ -22,7 +22,7 @@ from perdure.turns.current import turns
 if TYPE_CHECKING:
     from perdure.authoring.step import Step
     from perdure.authoring.workflow import Workflow
-    from perdure.turns.ask import Ask, Asked
+    from perdure.turns.ask import Ask, Askable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -134,4 +134,4 @@ class Child(Generic[P, R]):
 
 
 if TYPE_CHECKING:
-    _fits: type[Asked] = Child
+    _fits: type[Askable] = Child

@@ -27,7 +27,7 @@ entering = False
 
 
 @dataclass(frozen=True, slots=True)
-class Confinement:
+class Isolation:
     """Where a hard step is found (import ``source``, then look for ``key``), and its limit of ``memory`` in bytes."""
 
     source: str
@@ -37,7 +37,7 @@ class Confinement:
 
 def confinement(
     step: Step[Any, Any], function: FunctionType, hard: Any = False, memory: Any = None
-) -> Confinement | None:
+) -> Isolation | None:
     """The confinement that the settings ``hard`` and ``memory`` ask for, or None; raises DefinitionError."""
     if not isinstance(hard, bool):
         raise DefinitionError(f"{step} has hard={hard!r:.100}. Write hard=True, or leave it out.")
@@ -52,7 +52,7 @@ def confinement(
         )
     # The path names the module alike in every OS process, also where one of them runs it as __main__.
     key = f"{Path(function.__code__.co_filename).resolve()}:{function.__qualname__}:{step.name}"
-    found = Confinement(source_of(function), key, _size(step, memory))
+    found = Isolation(source_of(function), key, _size(step, memory))
     HARD[key] = step
     return found
 

@@ -15,7 +15,7 @@ from perdure.kernel.child import is_task, queue_kind
 from perdure.kernel.failure import Failure
 from perdure.kernel.payload import CallShape, encode
 from perdure.kernel.process import Process
-from perdure.kernel.stored import MALFORMED, why_unopened
+from perdure.kernel.stored import MALFORMED, why_undecodable
 from perdure.limits import PAYLOAD_BYTES
 from perdure.logs import logger
 from perdure.turns.verbs import receive
@@ -130,7 +130,7 @@ def may_end_late(process: Process) -> bool:
 
 
 def _told(process: Process, question: Callable[[Task], bool]) -> bool:
-    if not is_task(process.kind) or why_unopened(process.input) is not None:
+    if not is_task(process.kind) or why_undecodable(process.input) is not None:
         return False
     try:
         return question(task_of(process.input))

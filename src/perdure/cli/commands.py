@@ -12,8 +12,8 @@ from perdure.cli.options import (
     DEFAULT_URL,
     ORIGIN,
     Json,
-    Reference,
-    References,
+    ProcessArgument,
+    ProcessArguments,
     Url,
     Who,
     Why,
@@ -34,7 +34,7 @@ from perdure.kernel.process import Process, Status
 
 
 async def signal(
-    process: Reference,
+    process: ProcessArgument,
     name: str,
     value: str = "null",
     *,
@@ -64,7 +64,7 @@ async def signal(
 
 
 async def cancel(
-    process: References,
+    process: ProcessArguments,
     *,
     deadline: str | None = None,
     who: Who = "",
@@ -89,14 +89,14 @@ async def cancel(
 
 
 async def terminate(
-    process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+    process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
     """End processes at once: no code of theirs runs, no clean-up."""
     return await command_each(process, Engine.terminate, "terminated", who=who, why=why, url=url, json=json)
 
 
 async def retry(
-    process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+    process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
     """Let failed, broken or held processes go on.
 
@@ -112,14 +112,14 @@ async def goes_on(engine: Engine, row: Process) -> str:
     return f"goes on in run {view.run}; {table.next_move(view, await present(engine)) or f'it is now {view.status}'}"
 
 
-Answer: TypeAlias = str | Callable[[Engine, Process], Awaitable[str]]
+Reply: TypeAlias = str | Callable[[Engine, Process], Awaitable[str]]
 """What is printed of a command that was carried out: a text, or a function that reads it from the process."""
 
 
 async def command_each(
     texts: Sequence[str],
     verb: Callable[..., Awaitable[None]],
-    answer: Answer,
+    answer: Reply,
     *args: Any,
     who: str,
     why: str,
@@ -165,25 +165,27 @@ async def each(
     return exit_code.FAILED if refused else exit_code.DONE
 
 
-Step = Annotated[
+StepOption = Annotated[
     str, Parameter(name="--step", help="The step, by its name, or name and place as in `perdure history`: charge:2.")
 ]
 
 
-async def hold(process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL) -> int:
+async def hold(
+    process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+) -> int:
     """Pause processes until they are resumed; messages wait."""
     return await command_each(process, Engine.hold, "held", who=who, why=why, url=url, json=json)
 
 
 async def resume(
-    process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+    process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
     """Let held processes go on where they were."""
     return await command_each(process, Engine.resume, goes_on, who=who, why=why, url=url, json=json)
 
 
 async def restart(
-    process: References, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+    process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
     """Start processes again from their stored input, in a new run.
 
@@ -193,7 +195,13 @@ async def restart(
 
 
 async def restart_from(
-    process: References, *, step: Step, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+    process: ProcessArguments,
+    *,
+    step: StepOption,
+    who: Who = "",
+    why: Why = "",
+    json: Json = False,
+    url: Url = DEFAULT_URL,
 ) -> int:
     """Run a step again and all that followed it, in a new run.
 
@@ -203,9 +211,9 @@ async def restart_from(
 
 
 async def set_result(
-    process: References,
+    process: ProcessArguments,
     *,
-    step: Step,
+    step: StepOption,
     value: str,
     who: Who = "",
     why: Why = "",
@@ -225,7 +233,13 @@ async def set_result(
 
 
 async def skip(
-    process: References, *, step: Step, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+    process: ProcessArguments,
+    *,
+    step: StepOption,
+    who: Who = "",
+    why: Why = "",
+    json: Json = False,
+    url: Url = DEFAULT_URL,
 ) -> int:
     """Skip a step that is open or has failed: its result is null."""
     return await command_each(process, Engine.skip, _unless_held, step, who=who, why=why, url=url, json=json)
@@ -239,7 +253,7 @@ _ANSWER_BYTES = 2**22
 
 
 async def call(
-    process: Reference,
+    process: ProcessArgument,
     name: str,
     value: str = "null",
     *,

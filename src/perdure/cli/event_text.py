@@ -15,7 +15,7 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
 from perdure.kernel.retry import FailedAttempt, decode_attempt
 from perdure.kernel.run import CONTINUED, opening_of
-from perdure.kernel.stored import MALFORMED, why_unopened
+from perdure.kernel.stored import MALFORMED, why_undecodable
 from perdure.kernel.undo import undoes
 
 _CUT = 300
@@ -68,7 +68,7 @@ def trace(event: Event, letters: Mapping[int, Message]) -> str:
 def as_json(event: Event, letters: Mapping[int, Message]) -> dict[str, Any]:
     """The event as plain values."""
     letter = None if event.message is None else letters.get(event.message)
-    fact: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "number": event.number,
         "turn": event.turn,
         "type": event.type.name.lower(),
@@ -80,10 +80,10 @@ def as_json(event: Event, letters: Mapping[int, Message]) -> dict[str, Any]:
         "version": event.version,
     }
     if event.message is not None:
-        fact["message"] = event.message
+        shown["message"] = event.message
     if letter is not None and letter.sender is not None:
-        fact["sender"] = _json_or_text(letter.sender)
-    return fact
+        shown["sender"] = _json_or_text(letter.sender)
+    return shown
 
 
 def sender(raw: bytes | Mapping[str, str] | None) -> str:
@@ -207,7 +207,7 @@ _TOLD = {
 def _json_or_text(raw: bytes | None) -> Any:
     if raw is None:
         return None
-    why = why_unopened(raw)
+    why = why_undecodable(raw)
     if why is not None:
         return {"unreadable": str(why)}
     try:

@@ -15,7 +15,7 @@ from perdure.cli.options import (
     DEFAULT_URL,
     Attributes,
     Json,
-    Reference,
+    ProcessArgument,
     Switch,
     Url,
     Utc,
@@ -24,7 +24,7 @@ from perdure.cli.options import (
     present,
     process_named,
 )
-from perdure.cli.report import dossier, letters_of
+from perdure.cli.report import letters_of, report_on
 from perdure.client.view import instant
 from perdure.clock import microseconds
 from perdure.engine import Engine
@@ -110,7 +110,7 @@ async def _list(engine: Engine, search: Search, *, wide: bool, json: bool, now: 
     output.show(table.of_counts(counts))
 
 
-async def show(process: Reference, *, utc: Utc = False, json: Json = False, url: Url = DEFAULT_URL) -> None:
+async def show(process: ProcessArgument, *, utc: Utc = False, json: Json = False, url: Url = DEFAULT_URL) -> None:
     """Show what one process waits for, what failed, what it did last.
 
     It says since when and until when it waits, who must act next, what can be
@@ -118,7 +118,7 @@ async def show(process: Reference, *, utc: Utc = False, json: Json = False, url:
     """
     async with connected(url) as engine:
         await warn(engine)
-        found = await dossier(engine, await process_named(engine, process))
+        found = await report_on(engine, await process_named(engine, process))
         if json:
             output.show_json(found.as_json())
         else:
@@ -126,7 +126,7 @@ async def show(process: Reference, *, utc: Utc = False, json: Json = False, url:
 
 
 async def history(
-    process: Reference,
+    process: ProcessArgument,
     *,
     run: int | None = None,
     after: int = 0,

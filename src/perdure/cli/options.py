@@ -39,13 +39,13 @@ Switch = Annotated[bool, Parameter(negative="")]
 Attributes = Annotated[list[str] | None, Parameter(name="--attribute", negative="")]
 Who = Annotated[str, Parameter(name="--who", help="Who gives the command; recorded. Default: your user name.")]
 Why = Annotated[str, Parameter(name="--why", help="Why; recorded in the history.")]
-References = Annotated[
+ProcessArguments = Annotated[
     list[str],
     Parameter(
         name="process", help="Processes, each by its id, its key, or kind:key.", negative="", consume_multiple=True
     ),
 ]
-Reference = Annotated[str, Parameter(name="process", help="A process, by its id, its key, or kind:key.")]
+ProcessArgument = Annotated[str, Parameter(name="process", help="A process, by its id, its key, or kind:key.")]
 
 
 _SEVERAL = 5

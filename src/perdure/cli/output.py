@@ -32,10 +32,10 @@ class _Harmless:
 
 
 def show(*parts: RenderableType) -> None:
-    """Print parts of a page below each other."""
-    page = console()
+    """Print the parts of an output below each other."""
+    target = console()
     for part in parts:
-        page.print(_Harmless(part))
+        target.print(_Harmless(part))
 
 
 def carried(value: Any) -> Any:

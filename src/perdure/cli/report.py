@@ -28,7 +28,7 @@ from perdure.kernel.process import Process, Status
 from perdure.kernel.retry import FailedAttempt
 from perdure.kernel.transition import Sender
 from perdure.kernel.undo import name_and_place
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import WorkerRow
 from perdure.limits import NAME_BYTES
 from perdure.store.base import Search
 
@@ -64,7 +64,7 @@ class Parent(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Dossier:
+class Report:
     """What the store holds about one process, read once; ``pages`` and ``as_json`` show it."""
 
     row: Process
@@ -73,7 +73,7 @@ class Dossier:
     events: Sequence[Event]
     letters: Mapping[int, Message]
     unheard: Sequence[Message]
-    worker: Worker | None
+    worker: WorkerRow | None
     parent: Parent | None
     advice: str
 
@@ -112,7 +112,7 @@ class Dossier:
         """The parts of the page, for people."""
         parts: list[RenderableType] = [
             Text.assemble((reference_to(self.row), "bold"), "  ", table.status(self.view.status)),
-            self._facts(utc),
+            self._overview(utc),
         ]
         if self.view.progress and self.view.owner is not None:
             parts += ["", Text("steps under way, as of the last beat", style="bold"), self._under_way()]
@@ -129,7 +129,7 @@ class Dossier:
             parts += [table.of_events(last, self.letters, self.now, 160, utc=utc)]
         return parts
 
-    def _facts(self, utc: bool) -> Table:
+    def _overview(self, utc: bool) -> Table:
         view, now = self.view, self.now
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim", no_wrap=True)
@@ -219,7 +219,7 @@ class Dossier:
         return {"name": worker.name, "state": state, "beats": worker.beats, "due_at": due, "says": says}
 
 
-async def dossier(engine: Engine, row: Process) -> Dossier:
+async def report_on(engine: Engine, row: Process) -> Report:
     """Read everything about a process."""
     store = engine.store
     workers = await store.workers(ended=True)
@@ -227,7 +227,7 @@ async def dossier(engine: Engine, row: Process) -> Dossier:
     events = await store.history(row.id, row.run, after=max(0, row.events - LOOK_BACK), limit=LOOK_BACK)
     unheard = await store.messages([(row.id, row.seen)]) if row.inbox > row.seen else []
     seen = view(row, now, {worker.id: worker.name for worker in workers}, await standing(store, [row]))
-    return Dossier(
+    return Report(
         row,
         seen,
         instant(now),

@@ -65,7 +65,7 @@ class BadLine(PerdureError):
     """A line of a file cannot be started; the lines of the batches before it were."""
 
 
-class Line(msgspec.Struct, forbid_unknown_fields=True):
+class InputLine(msgspec.Struct, forbid_unknown_fields=True):
     """One line: the arguments as an array or object, and the caller's own id."""
 
     input: msgspec.Raw
@@ -100,7 +100,7 @@ def _calls(
         if not raw.strip():
             continue
         try:
-            line = msgspec.json.decode(raw, type=Line)
+            line = msgspec.json.decode(raw, type=InputLine)
             args, named = whole_input(workflow, bytes(line.input).decode())
             if line.key is not None:
                 check_key(line.key)

@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.errors import InvalidInput
 from perdure.kernel.failure import Failure, safe_text
-from perdure.kernel.stored import why_unopened
+from perdure.kernel.stored import why_undecodable
 from perdure.limits import FARTHEST_SECONDS
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
@@ -71,7 +71,7 @@ def payload(raw: bytes | None, limit: int = VALUE_BYTES) -> str:
     """A stored payload, cut to ``limit`` bytes; one that is not text is shown as its length."""
     if raw is None:
         return ""
-    why = why_unopened(raw)
+    why = why_undecodable(raw)
     if why is not None:
         return safe_text(f"(unreadable: {why})", max(limit, VALUE_BYTES))
     try:

@@ -12,7 +12,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from perdure.cli import output, table, text
-from perdure.cli.options import DEFAULT_URL, Json, Reference, Url, connected, present, process_named, reference_to
+from perdure.cli.options import DEFAULT_URL, Json, ProcessArgument, Url, connected, present, process_named, reference_to
 from perdure.client.view import ProcessView
 from perdure.engine import Engine
 from perdure.errors import InvalidInput
@@ -62,7 +62,7 @@ class Branch:
         return told | {"children": [branch.as_json() for branch in self.branches]}
 
 
-async def tree(process: Reference, *, limit: int = 200, json: Json = False, url: Url = DEFAULT_URL) -> None:
+async def tree(process: ProcessArgument, *, limit: int = 200, json: Json = False, url: Url = DEFAULT_URL) -> None:
     """Show a process with its children and queued steps, and theirs.
 
     Each has its status and times; the last line counts them by status.

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import json as msgspec_json
 
 from perdure.cli import text
-from perdure.cli.options import DEFAULT_URL, Json, Reference, Switch, Url, connected, process_named
+from perdure.cli.options import DEFAULT_URL, Json, ProcessArgument, Switch, Url, connected, process_named
 from perdure.cli.plain_output import safe_json
 from perdure.client.values import Stream
 from perdure.limits import NAME_BYTES
@@ -17,7 +17,7 @@ _VALUE_BYTES = 2**22
 
 
 async def values(
-    process: Reference,
+    process: ProcessArgument,
     name: str | None = None,
     *,
     follow: Switch = False,

@@ -14,8 +14,8 @@ from cyclopts import Parameter
 from perdure import limits, logs
 from perdure.cli import output
 from perdure.cli.options import DEFAULT_URL, Json, Url, connected
-from perdure.cli.pool import Crew
-from perdure.cli.worker_process import Terms, command, environment
+from perdure.cli.pool import WorkerPool
+from perdure.cli.worker_process import ProcessOptions, command, environment
 from perdure.errors import DefinitionError, InvalidInput
 from perdure.store.backend import roles_of
 
@@ -77,17 +77,19 @@ def worker(
     if workers < 1:
         raise InvalidInput(f"--workers {workers} would do nothing; give 1 or more")
     served = None if queues is None else dict(map(_queue, queues))
-    terms = Terms(modules, lease, beat, in_flight, stop, cells, migrate, json, workflows, served, labels or [])
+    options = ProcessOptions(
+        modules, lease, beat, in_flight, stop, cells, migrate, json, workflows, served, labels or []
+    )
     try:
-        terms.pace  # noqa: B018 (refused here, before any worker is started)
+        options.worker_options  # noqa: B018 (refused here, before any worker is started)
     except DefinitionError as error:
         raise InvalidInput(str(error)) from None
     os.environ |= {logs.LEVEL: log_level, logs.FORMAT: log_format}
     if workers == 1:
-        words = command(terms)
+        words = command(options)
         os.execve(words[0], words, environment(url))  # it replaces this program, without what only a terminal needs
     logs.speak()
-    return asyncio.run(Crew(terms, url, workers).run())
+    return asyncio.run(WorkerPool(options, url, workers).run())
 
 
 def _queue(text: str) -> tuple[str, int | None]:

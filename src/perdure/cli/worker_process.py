@@ -1,4 +1,4 @@
-"""A member: one worker in one OS process, alone or in a crew; it ends when it is told to, or when its parent dies.
+"""A worker process: one worker in one OS process, alone or in a pool; it ends when told to, or when its parent dies.
 
 Nothing here may import what only people need: a worker is small.
 """
@@ -22,8 +22,8 @@ from perdure.engine import Engine
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.kernel.names import id_text
 from perdure.runtime import os_process
+from perdure.runtime.options import WorkerOptions
 from perdure.runtime.os_process import AT_ONCE, Fuse, patience, signs, watch_parent
-from perdure.runtime.pace import Pace
 
 GRACE_SECONDS = 5.0
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
@@ -31,8 +31,8 @@ RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
 log = logs.logger("worker")
 
 
-class Terms(msgspec.Struct, frozen=True):
-    """What a worker is told: the modules it hosts, its pace in seconds, and how it speaks."""
+class ProcessOptions(msgspec.Struct, frozen=True):
+    """What a worker is started with: the modules it hosts, its times in seconds, and how it speaks."""
 
     modules: list[str]
     lease: float = limits.LEASE_SECONDS
@@ -52,9 +52,9 @@ class Terms(msgspec.Struct, frozen=True):
         return patience(self.lease, self.beat)
 
     @property
-    def pace(self) -> Pace:
-        """The pace; raises DefinitionError on nonsense."""
-        return Pace(self.lease, self.beat, self.in_flight, self.stop, cells=self.cells, exit_when_hung=True)
+    def worker_options(self) -> WorkerOptions:
+        """The same as the engine takes them; raises DefinitionError on nonsense."""
+        return WorkerOptions(self.lease, self.beat, self.in_flight, self.stop, cells=self.cells, exit_when_hung=True)
 
 
 class Stopping:
@@ -78,28 +78,28 @@ class Stopping:
             os._exit(AT_ONCE)
 
 
-def serve(terms: Terms, url: str, lifeline: int | None = None) -> int:
+def serve(options: ProcessOptions, url: str, lifeline: int | None = None) -> int:
     """Be a worker until told to stop; the answer is the exit code."""
     logs.speak()
     registry = Registry()
     try:
-        for module in terms.modules:
+        for module in options.modules:
             registry.load(module)
-        registry.serve_only(terms.queues, terms.labels)
-        if not terms.workflows:
+        registry.serve_only(options.queues, options.labels)
+        if not options.workflows:
             registry.kinds.clear()
-        return os_process.run(_work(terms, url, registry, lifeline), _loop_factory())
+        return os_process.run(_work(options, url, registry, lifeline), _loop_factory())
     except PerdureError as error:
         complain(str(error))
         code = exit_code.of(error)
         return CANNOT_START if lifeline is not None and code == exit_code.FAILED else code
 
 
-async def _work(terms: Terms, url: str, registry: Registry, lifeline: int | None) -> int:
+async def _work(options: ProcessOptions, url: str, registry: Registry, lifeline: int | None) -> int:
     stopping = Stopping()
     if lifeline is not None:
-        watch_parent(lifeline, stopping.ask, terms.stop + GRACE_SECONDS)
-    engine = await _opened(terms, url, registry, stopping)
+        watch_parent(lifeline, stopping.ask, options.stop + GRACE_SECONDS)
+    engine = await _opened(options, url, registry, stopping)
     if engine is None:
         return 0
     assert engine.worker is not None
@@ -107,10 +107,10 @@ async def _work(terms: Terms, url: str, registry: Registry, lifeline: int | None
     if lifeline is not None:
         watchdog.sign = signs(lifeline)
     else:  # nobody else would end it if C code kept the interpreter
-        fuse = Fuse(terms.patience)
+        fuse = Fuse(options.patience)
         watchdog.sign, watchdog.sign_off = fuse.put_off, fuse.take_away
     watchdog.sign()
-    _tell_start(engine, terms)
+    _tell_start(engine, options)
     worn_out = await _until_stopped(engine, stopping)
     closing = asyncio.create_task(engine.close())
     hurrying = asyncio.create_task(stopping.at_once.wait())
@@ -119,7 +119,7 @@ async def _work(terms: Terms, url: str, registry: Registry, lifeline: int | None
         engine.hurry()
     hurrying.cancel()
     await closing
-    _tell_end(engine, terms)
+    _tell_end(engine, options)
     return WORN_OUT if worn_out else 0
 
 
@@ -134,11 +134,11 @@ async def _until_stopped(engine: Engine, stopping: Stopping) -> bool:
     return not stopping.asked
 
 
-async def _opened(terms: Terms, url: str, registry: Registry, stopping: Stopping) -> Engine | None:
+async def _opened(options: ProcessOptions, url: str, registry: Registry, stopping: Stopping) -> Engine | None:
     """The engine at work; while the store cannot be reached it tries again, until told to stop."""
     failures = 0
     while not stopping.asked:
-        engine = Engine(url, work=True, registry=registry, pace=terms.pace, migrate=terms.migrate)
+        engine = Engine(url, work=True, registry=registry, options=options.worker_options, migrate=options.migrate)
         try:
             return await engine.__aenter__()
         except StoreUnavailable as error:
@@ -153,21 +153,21 @@ async def _opened(terms: Terms, url: str, registry: Registry, stopping: Stopping
     return None
 
 
-def _tell_start(engine: Engine, terms: Terms) -> None:
+def _tell_start(engine: Engine, options: ProcessOptions) -> None:
     assert engine.worker is not None
     kinds = sorted(engine.registry.kinds)
     worker = id_text(engine.worker.incarnation.id)
     log.info("worker %d hosts %s", os.getpid(), ", ".join(kinds))
-    if terms.json:
+    if options.json:
         show_line({"event": "started", "pid": os.getpid(), "worker": worker, "kinds": kinds})
 
 
-def _tell_end(engine: Engine, terms: Terms) -> None:
+def _tell_end(engine: Engine, options: ProcessOptions) -> None:
     counters = engine.metrics()
     told = ("completed", "failed", "cancelled", "broken")
     figures = [f"{counters[name]:,.0f} {name}" for name in told if counters.get(name)]
     log.info("worker %d has stopped: %s", os.getpid(), ", ".join(figures) or "no process ended here")
-    if terms.json:
+    if options.json:
         show_line({"event": "stopped", "pid": os.getpid(), "counters": counters})
 
 
@@ -181,15 +181,15 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-def command(terms: Terms, lifeline: int | None = None) -> list[str]:
-    """The command line of a member: this Python, the terms, and its end of the line to a parent, if it has one."""
-    terms_text = msgspec.json.encode(terms).decode()
+def command(options: ProcessOptions, lifeline: int | None = None) -> list[str]:
+    """The command line of a worker process: this Python, the options, and its end of the line to a parent, if any."""
+    options_text = msgspec.json.encode(options).decode()
     return [
         sys.executable,
         "-P",
         "-m",
         "perdure.cli.worker_process",
-        terms_text,
+        options_text,
         *([] if lifeline is None else [str(lifeline)]),
     ]
 
@@ -202,8 +202,8 @@ def environment(url: str) -> dict[str, str]:
 def main() -> None:
     """Read the command line that :func:`command` wrote, and serve."""
     sys.path.append(os.getcwd())  # last, not first as `python -m` does: a file there must not stand in for a library
-    terms = msgspec.json.decode(sys.argv[1], type=Terms)
-    sys.exit(serve(terms, os.environ["PERDURE_URL"], int(sys.argv[2]) if len(sys.argv) > 2 else None))
+    options = msgspec.json.decode(sys.argv[1], type=ProcessOptions)
+    sys.exit(serve(options, os.environ["PERDURE_URL"], int(sys.argv[2]) if len(sys.argv) > 2 else None))
 
 
 if __name__ == "__main__":

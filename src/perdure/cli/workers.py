@@ -13,7 +13,7 @@ from perdure.client.view import instant
 from perdure.engine import Engine
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.names import id_text
-from perdure.kernel.worker import Offer, Worker
+from perdure.kernel.worker import Offer, WorkerRow
 from perdure.limits import LIST_ROWS
 from perdure.store.base import Overdue, Search
 
@@ -37,7 +37,7 @@ class Line(msgspec.Struct, frozen=True):
     due_at: datetime | None
 
     @classmethod
-    def of(cls, worker: Worker, held: int, now: datetime) -> Line:
+    def of(cls, worker: WorkerRow, held: int, now: datetime) -> Line:
         """What its row says; ``held`` counts the processes that it holds."""
         host, _, pid = worker.name.rpartition(":")
         offer = Offer.decode(worker.hosts)
@@ -67,7 +67,7 @@ async def workers(*, utc: Utc = False, json: Json = False, url: Url = DEFAULT_UR
             output.show(_rows(lines, now, utc=utc) if lines else "no worker is alive")
 
 
-async def _held(engine: Engine, worker: Worker) -> int:
+async def _held(engine: Engine, worker: WorkerRow) -> int:
     """How many processes the worker holds; more than a thousand are not counted."""
     return len(await engine.store.search(Search(overdue=Overdue.OWNED, owner=worker.id, limit=LIST_ROWS)))
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 
 from perdure import limits
 from perdure.client import validation
-from perdure.client.validation import Reference
+from perdure.client.validation import ProcessId
 from perdure.client.values import HINT_GAP_SECONDS, Values, decoded, ended
 from perdure.clock import Duration
 from perdure.errors import CallRefused, CallUnanswered, KeyConflict, Overloaded
@@ -79,16 +79,16 @@ class Calls(Values):
 
     @overload
     async def call(
-        self, process: Reference, name: str, value: object, type: type[T], *, key: str | None = None,
+        self, process: ProcessId, name: str, value: object, type: type[T], *, key: str | None = None,
         timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
     ) -> T: ...  # fmt: skip
     @overload
     async def call(
-        self, process: Reference, name: str, value: object = None, type: Any = Any, *, key: str | None = None,
+        self, process: ProcessId, name: str, value: object = None, type: Any = Any, *, key: str | None = None,
         timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
     ) -> Any: ...  # fmt: skip
     async def call(
-        self, process: Reference, name: str, value: object = None, type: Any = Any, *, key: str | None = None,
+        self, process: ProcessId, name: str, value: object = None, type: Any = Any, *, key: str | None = None,
         timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
     ) -> Any:  # fmt: skip
         """Ask a process something, which its code gets by ``receive(name, Call[...])``; its answer, as ``type``.

@@ -19,7 +19,7 @@ from perdure.client.handle import Handle
 from perdure.client.queues import Queues, standing
 from perdure.client.recovery import Recovery
 from perdure.client.results import SETTLED, Results
-from perdure.client.validation import Reference
+from perdure.client.validation import ProcessId
 from perdure.client.values import Followers
 from perdure.client.view import ProcessView, view
 from perdure.clock import Duration, Machine
@@ -33,7 +33,7 @@ from perdure.errors import (
     StoreUnavailable,
     UnknownKind,
 )
-from perdure.futures import asked
+from perdure.futures import OnAnswer, asked
 from perdure.kernel.commit import CREATED, Commit, Start, StartAnswer, StartVerdict
 from perdure.kernel.event import Event
 from perdure.kernel.failure import Failure
@@ -45,7 +45,6 @@ from perdure.kernel.worker import Offer
 from perdure.loop import Outage
 from perdure.store.base import Search, Store
 
-Answered = Callable[[Any], None]
 Eager = Callable[[Process, Workflow[Any, Any], tuple[Message, ...]], asyncio.Future[StartAnswer] | None]
 
 P = ParamSpec("P")
@@ -57,13 +56,13 @@ class Doors(Protocol):
 
     outage: Outage
 
-    def start(self, start: Start, answered: Answered) -> None:
+    def start(self, start: Start, answered: OnAnswer) -> None:
         """Have a new process stored."""
 
-    def send(self, message: Message, answered: Answered) -> None:
+    def send(self, message: Message, answered: OnAnswer) -> None:
         """Have a message sent."""
 
-    def commit(self, commit: Commit, answered: Answered) -> None:
+    def commit(self, commit: Commit, answered: OnAnswer) -> None:
         """Have a commit written."""
 
 
@@ -243,7 +242,7 @@ class Client(Calls):
         return Handle(self, process.id, process.kind, process.key, created=False, result_type=type)
 
     async def result(
-        self, process: Reference, *, timeout: Duration | None = None, type: Any = Any, known: bool = False
+        self, process: ProcessId, *, timeout: Duration | None = None, type: Any = Any, known: bool = False
     ) -> Any:
         """Wait for the end of a process and give its result, decoded to ``type``.
 
@@ -275,7 +274,7 @@ class Client(Calls):
             text.rstrip(": "), type=failure.type, detail=failure.message, undone=failure.undone, owed=failure.owed
         )
 
-    async def status(self, process: Reference) -> ProcessView:
+    async def status(self, process: ProcessId) -> ProcessView:
         """One process as it is now, for people."""
         row = await self.row(process)
         return view(row, await self.store.now(), await self._worker_names(), await standing(self.store, [row]))
@@ -297,7 +296,7 @@ class Client(Calls):
         return counts
 
     async def history(
-        self, process: Reference, run: int | None = None, *, after: int = 0, limit: int = 1000, backward: bool = False
+        self, process: ProcessId, run: int | None = None, *, after: int = 0, limit: int = 1000, backward: bool = False
     ) -> Sequence[Event]:
         """Events of one run of a process (default the present run)."""
         validation.rows(limit, "the limit")
@@ -311,7 +310,7 @@ class Client(Calls):
 
     async def signal(
         self,
-        process: Reference,
+        process: ProcessId,
         name: str,
         value: object = None,
         *,

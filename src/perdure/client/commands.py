@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.client import validation
-from perdure.client.validation import Reference
+from perdure.client.validation import ProcessId
 from perdure.clock import Duration, Machine, microseconds
 from perdure.errors import BadRecord, IllegalMove, PerdureError, ProcessNotFound
 from perdure.futures import asked
@@ -49,7 +49,7 @@ class Commands:
     sent: Callable[[SendAnswer], None]
     taken: Callable[[bytes, int | None], None]
 
-    async def row(self, process: Reference) -> Process:
+    async def row(self, process: ProcessId) -> Process:
         """The stored row of a process; raises ProcessNotFound."""
         validation.outside_a_turn()
         id = validation.reference(process)
@@ -60,7 +60,7 @@ class Commands:
 
     async def cancel(
         self,
-        process: Reference,
+        process: ProcessId,
         *,
         deadline: Duration | None = None,
         who: str = "",
@@ -82,7 +82,7 @@ class Commands:
             await self._bound(process, sender, until)
         return verdict
 
-    async def _bound(self, process: Reference, sender: Sender, until: int) -> None:
+    async def _bound(self, process: ProcessId, sender: Sender, until: int) -> None:
         """See to it that the row bears the deadline: by its owner's next commit, or by ours if nobody listens."""
         patience = self.machine.monotonic() + limits.OWNER_HEARS_SECONDS
         wait = limits.OWNER_HEARS_SECONDS / 1000
@@ -97,7 +97,7 @@ class Commands:
             await asyncio.sleep(wait)
             wait = min(wait * 2, limits.OWNER_HEARS_SECONDS / 20)
 
-    async def hold(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> None:
+    async def hold(self, process: ProcessId, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Pause a running process until it is resumed: its steps in flight are fenced off, messages wait."""
         sender = validation.sender(who, why, origin)
         spread = 1 + limits.IDLE_CHECK_JITTER * (2 * self.machine.random() - 1)
@@ -106,12 +106,12 @@ class Commands:
             process, lambda row, history, now: command.held(row, sender, now=now, idle_at=now + idle), read=False
         )
 
-    async def resume(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> None:
+    async def resume(self, process: ProcessId, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Let a held process go on where it was; steps that were in flight run again under their old keys."""
         sender = validation.sender(who, why, origin)
         await self._order(process, lambda row, history, now: command.resumed(row, sender, now=now), read=False)
 
-    async def terminate(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> None:
+    async def terminate(self, process: ProcessId, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """End a process at once, whoever holds it; its steps in flight are fenced off."""
         sender = validation.sender(who, why, origin)
         try:
@@ -123,7 +123,7 @@ class Commands:
 
             await self._order(process, forced, read=False)
 
-    async def retry(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> None:
+    async def retry(self, process: ProcessId, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Let a failed, broken or held process go on from its last good event."""
         sender = validation.sender(who, why, origin)
 
@@ -134,7 +134,7 @@ class Commands:
 
         await self._order(process, retried)
 
-    async def restart(self, process: Reference, *, who: str = "", why: str = "", origin: str = "client") -> None:
+    async def restart(self, process: ProcessId, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Begin again from the stored input, in a new run that keeps nothing; the old one can still be read.
 
         Its steps run under new idempotency keys. Nothing is undone; children that have not answered are asked to end;
@@ -144,7 +144,7 @@ class Commands:
         await self._order(process, lambda row, history, now: run.restarted(row, history, sender, now=now))
 
     async def restart_from(
-        self, process: Reference, step: str, *, who: str = "", why: str = "", origin: str = "client"
+        self, process: ProcessId, step: str, *, who: str = "", why: str = "", origin: str = "client"
     ) -> None:
         """Run a step again, and all that followed it, in a new run that keeps what was before and beside it.
 
@@ -160,7 +160,7 @@ class Commands:
         await self._order(process, restarted)
 
     async def set_result(
-        self, process: Reference, step: str, value: object, *, who: str = "", why: str = "", origin: str = "client"
+        self, process: ProcessId, step: str, value: object, *, who: str = "", why: str = "", origin: str = "client"
     ) -> None:
         """Give a step that is open or has failed its result by hand; a failed one gets it in a new run.
 
@@ -171,12 +171,12 @@ class Commands:
         await self._by_hand(process, step, value, validation.sender(who, why, origin), skipped=False)
 
     async def skip(
-        self, process: Reference, step: str, *, who: str = "", why: str = "", origin: str = "client"
+        self, process: ProcessId, step: str, *, who: str = "", why: str = "", origin: str = "client"
     ) -> None:
         """Leave out a step that is open or has failed: its result is None; else as :meth:`set_result`."""
         await self._by_hand(process, step, None, validation.sender(who, why, origin), skipped=True)
 
-    async def _by_hand(self, process: Reference, step: str, value: object, sender: Sender, *, skipped: bool) -> None:
+    async def _by_hand(self, process: ProcessId, step: str, value: object, sender: Sender, *, skipped: bool) -> None:
         raw = encode(value, what=f"the result of step {step!r}")
 
         def given(row: Process, history: Sequence[Event], now: int) -> Commit:
@@ -197,7 +197,7 @@ class Commands:
     # -- writing -------------------------------------------------------------------------------------------------
 
     async def _send(
-        self, process: Reference, type: MessageType, name: str, raw: bytes, key: str | None, sender: bytes | None
+        self, process: ProcessId, type: MessageType, name: str, raw: bytes, key: str | None, sender: bytes | None
     ) -> SendVerdict:
         answer = await self._post(validation.reference(process), type, name, raw, key, sender)
         return answer.verdict
@@ -214,7 +214,7 @@ class Commands:
         self.sent(answer)
         return answer
 
-    async def _order(self, process: Reference, decide: Decide, *, read: bool = True) -> None:
+    async def _order(self, process: ProcessId, decide: Decide, *, read: bool = True) -> None:
         """Read the row and its run, let the kernel decide, write if nobody was quicker; else seize the row first."""
         for _ in range(limits.COMMAND_TRIES):
             row = await self.row(process)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from perdure.client.client import Client
     from perdure.client.values import Stream
 
-Result = TypeVar("Result")
+ResultT = TypeVar("ResultT")
 T = TypeVar("T")
 NO_DEFAULT: Any = object()
 """Stands for a default that was not given."""
 
 
-class Asked:
+class Questions:
     """What a process shows and answers, by its id."""
 
     __slots__ = ("_client", "id_bytes")
@@ -79,7 +79,7 @@ class Asked:
         return await self._client.call(self.id_bytes, name, value, type, key=key, timeout=timeout)
 
 
-class Handle(Asked, Generic[Result]):
+class Handle(Questions, Generic[ResultT]):
     """What ``start`` answers. ``created`` is false if a process with that key existed already.
 
     ``sent`` says what became of the signal that came with the start, if one did.
@@ -98,7 +98,7 @@ class Handle(Asked, Generic[Result]):
         self.key = key
         self.created = created
         self.sent: SendVerdict | None = None
-        self.known = True  # to be stored; not so while the transaction of a guest is open
+        self.known = True  # to be stored; not so while the caller's transaction is open
 
     @property
     def id(self) -> str:
@@ -108,12 +108,12 @@ class Handle(Asked, Generic[Result]):
     def __repr__(self) -> str:
         return f"<Handle {self.kind} {self.key or self.id}>"
 
-    async def result(self, timeout: Duration | None = None) -> Result:
+    async def result(self, timeout: Duration | None = None) -> ResultT:
         """Wait for the end and give the result. ``timeout`` in seconds raises TimeoutError; the process goes on.
 
         Raises ProcessFailed, ProcessCancelled or ProcessBroken if it did not complete.
         """
-        value: Result = await self._client.result(self.id_bytes, timeout=timeout, type=self._type, known=self.known)
+        value: ResultT = await self._client.result(self.id_bytes, timeout=timeout, type=self._type, known=self.known)
         return value
 
     async def status(self) -> ProcessView:

@@ -1,4 +1,4 @@
-"""A guest: starts and signals processes inside a database transaction that belongs to the caller.
+"""Starts and signals processes inside a database transaction that belongs to the caller.
 
 If his transaction commits, the process is there, due, and workers are woken; if it is rolled back, nothing ever
 happened. The same arguments, answers, errors and limits at the door as those of the client.
@@ -16,15 +16,15 @@ from perdure.authoring.start import Startable
 from perdure.client import validation
 from perdure.client.client import Client, P, R
 from perdure.client.handle import Handle
-from perdure.client.validation import Reference
+from perdure.client.validation import ProcessId
 from perdure.errors import InvalidInput, ProcessNotFound
 from perdure.futures import at_once
 from perdure.kernel.commit import Start
 from perdure.kernel.message import Message, MessageType, SendVerdict
 from perdure.kernel.names import id_text
-from perdure.store.in_transaction import guest_of
+from perdure.store.in_transaction import store_in_transaction
 
-Held = TypeVar("Held")
+HandleT = TypeVar("HandleT")
 
 
 class Awaited(Protocol):
@@ -41,7 +41,7 @@ class Blocking(Protocol):
         """Commit the transaction."""
 
 
-class Guest:
+class InTransaction:
     """What ``engine.within(connection)`` answers for a connection whose calls are awaited.
 
     A handle that it answers is of use to others, and to :meth:`Handle.result`, once the transaction has committed.
@@ -49,7 +49,7 @@ class Guest:
 
     def __init__(self, client: Client, connection: Any) -> None:
         self._client = client
-        self._door = guest_of(client.store, connection, client.machine)
+        self._door = store_in_transaction(client.store, connection, client.machine)
         self.blocking = self._door.blocking
 
     @overload
@@ -58,7 +58,7 @@ class Guest:
     async def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> Handle[Any]: ...
     async def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """Start a process with the caller's commit: see :meth:`Client.start`."""
-        flow, options = self._client.registry.startable(workflow)  # nothing is read for it: a guest may not wait
+        flow, options = self._client.registry.startable(workflow)  # nothing is read for it: this may not wait
         process = self._client._fresh(flow, args, kwargs, options)
         if process.due_at is not None:
             raise InvalidInput("a start in the caller's own transaction takes no delay. Let the workflow sleep first.")
@@ -73,7 +73,7 @@ class Guest:
 
     async def signal(
         self,
-        process: Reference,
+        process: ProcessId,
         name: str,
         value: object = None,
         *,
@@ -92,30 +92,32 @@ class Guest:
         return answer.verdict
 
 
-class BlockingGuest(Generic[Held]):
+class BlockingInTransaction(Generic[HandleT]):
     """The same for a connection whose calls block; it may be used on any thread on which the connection may."""
 
-    def __init__(self, guest: Guest, hold: Callable[[Handle[Any]], Held]) -> None:
-        self._guest = guest
+    def __init__(self, inside: InTransaction, hold: Callable[[Handle[Any]], HandleT]) -> None:
+        self._inside = inside
         self._hold = hold
 
     @overload
-    def start(self, workflow: Startable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Held: ...
+    def start(self, workflow: Startable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> HandleT: ...
     @overload
-    def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> Held: ...
-    def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> Held:
+    def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> HandleT: ...
+    def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> HandleT:
         """Start a process with the caller's commit: see :meth:`Client.start`."""
-        return self._hold(at_once(self._guest.start(workflow, *args, **kwargs)))
+        return self._hold(at_once(self._inside.start(workflow, *args, **kwargs)))
 
-    @wraps(Guest.signal)
+    @wraps(InTransaction.signal)
     def signal(self, *args: Any, **kwargs: Any) -> SendVerdict:
         """Send a signal with the caller's commit: see :meth:`Client.signal`."""
-        return at_once(self._guest.signal(*args, **kwargs))
+        return at_once(self._inside.signal(*args, **kwargs))
 
 
-def blocking_guest(client: Client, connection: Any, hold: Callable[[Handle[Any]], Held]) -> BlockingGuest[Held]:
-    """A guest whose verbs are ordinary calls; raises InvalidInput if those of the connection must be awaited."""
-    guest = Guest(client, connection)
-    if not guest.blocking:
+def blocking_in_transaction(
+    client: Client, connection: Any, hold: Callable[[Handle[Any]], HandleT]
+) -> BlockingInTransaction[HandleT]:
+    """One whose verbs are ordinary calls; raises InvalidInput if those of the connection must be awaited."""
+    inside = InTransaction(client, connection)
+    if not inside.blocking:
         raise InvalidInput("the calls of this connection must be awaited. Use it with an Engine, on its event loop.")
-    return BlockingGuest(guest, hold)
+    return BlockingInTransaction(inside, hold)

@@ -23,7 +23,7 @@ from perdure.kernel.transition import Sender
 from perdure.store.base import Search
 from perdure.turns.current import current_turn, turns
 
-Reference = bytes | str
+ProcessId = bytes | str
 """A process: its id as bytes or as text."""
 
 _NUL = b"\\u0000"
@@ -39,7 +39,7 @@ def outside_a_turn() -> None:
         )
 
 
-def reference(process: Reference) -> bytes:
+def reference(process: ProcessId) -> bytes:
     """The id that names a process, as bytes; raises InvalidKey."""
     if not isinstance(process, bytes):
         return id_bytes(process)

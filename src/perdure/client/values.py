@@ -11,7 +11,7 @@ from perdure import limits
 from perdure.client import validation
 from perdure.client.commands import Commands
 from perdure.client.handle import NO_DEFAULT
-from perdure.client.validation import Reference
+from perdure.client.validation import ProcessId
 from perdure.clock import Duration
 from perdure.errors import InvalidInput, NothingPublished
 from perdure.kernel.event import Event, EventType
@@ -20,9 +20,9 @@ from perdure.kernel.payload import decode
 from perdure.kernel.plain import shown
 from perdure.kernel.process import FINAL, Process
 from perdure.kernel.run import CONTINUED, opening_of
-from perdure.kernel.stored import why_unopened
+from perdure.kernel.stored import why_undecodable
 from perdure.store.base import Store
-from perdure.store.notifications import News, Stop
+from perdure.store.notifications import Notification, StopListening
 
 T = TypeVar("T")
 _PUBLISHED = (EventType.PUBLISHED,)
@@ -38,7 +38,7 @@ class Followers:
         self.store = store
         self._waiting: dict[bytes, set[asyncio.Event]] = {}
         self._vague: set[asyncio.Event] = set()
-        self._stop: Stop | None = None
+        self._stop: StopListening | None = None
 
     def add(self, id: bytes) -> asyncio.Event:
         """An event that is set whenever the process may have published."""
@@ -65,11 +65,11 @@ class Followers:
         self._vague.discard(hint)
         return found
 
-    def _heard(self, news: News) -> None:
-        for id in news.published:
+    def _heard(self, notification: Notification) -> None:
+        for id in notification.published:
             for hint in self._waiting.get(id, ()):
                 hint.set()
-        if news.some_published:
+        if notification.some_published:
             for hints in self._waiting.values():
                 for hint in hints:
                     if not hint.is_set():
@@ -77,7 +77,7 @@ class Followers:
                         hint.set()
 
 
-class Found(NamedTuple):
+class StoredValue(NamedTuple):
     """A published value as it is stored, and in which run."""
 
     run: int
@@ -91,7 +91,7 @@ class Stream(Generic[T]):
     goes on behind it, in another program too.
     """
 
-    def __init__(self, found: AsyncGenerator[Found, None], type: Any, run: int | None, after: int) -> None:
+    def __init__(self, found: AsyncGenerator[StoredValue, None], type: Any, run: int | None, after: int) -> None:
         self._found = found
         self._type = type
         self.run = run
@@ -120,14 +120,14 @@ class Values(Commands):
 
     @overload
     async def value(
-        self, process: Reference, name: str, type: type[T], *, wait: Duration = 0, default: T = NO_DEFAULT
+        self, process: ProcessId, name: str, type: type[T], *, wait: Duration = 0, default: T = NO_DEFAULT
     ) -> T: ...
     @overload
     async def value(
-        self, process: Reference, name: str, type: Any = Any, *, wait: Duration = 0, default: Any = NO_DEFAULT
+        self, process: ProcessId, name: str, type: Any = Any, *, wait: Duration = 0, default: Any = NO_DEFAULT
     ) -> Any: ...
     async def value(
-        self, process: Reference, name: str, type: Any = Any, *, wait: Duration = 0, default: Any = NO_DEFAULT
+        self, process: ProcessId, name: str, type: Any = Any, *, wait: Duration = 0, default: Any = NO_DEFAULT
     ) -> Any:
         """The value that a process has published last under that name, as ``type``.
 
@@ -172,16 +172,16 @@ class Values(Commands):
 
     @overload
     def values(
-        self, process: Reference, name: str | None, type: type[T], *, after: int = 0, run: int | None = None,
+        self, process: ProcessId, name: str | None, type: type[T], *, after: int = 0, run: int | None = None,
         follow: bool = True,
     ) -> Stream[T]: ...  # fmt: skip
     @overload
     def values(
-        self, process: Reference, name: str | None = None, type: Any = Any, *, after: int = 0, run: int | None = None,
+        self, process: ProcessId, name: str | None = None, type: Any = Any, *, after: int = 0, run: int | None = None,
         follow: bool = True,
     ) -> Stream[Any]: ...  # fmt: skip
     def values(
-        self, process: Reference, name: str | None = None, type: Any = Any, *, after: int = 0, run: int | None = None,
+        self, process: ProcessId, name: str | None = None, type: Any = Any, *, after: int = 0, run: int | None = None,
         follow: bool = True,
     ) -> Stream[Any]:  # fmt: skip
         """The values that a process publishes under that name (under any, if none is given), for ``async for``.
@@ -199,7 +199,7 @@ class Values(Commands):
 
     async def _found(
         self, id: bytes, name: str | None, run: int | None, after: int, *, follow: bool
-    ) -> AsyncGenerator[Found, None]:
+    ) -> AsyncGenerator[StoredValue, None]:
         row = await self.row(id)
         if run is not None and not 1 <= run <= row.run:
             raise InvalidInput(f"there is no run {run}: the process is in run {row.run}. Leave it out, or correct it.")
@@ -209,7 +209,7 @@ class Values(Commands):
             while True:
                 found = await tail.read()
                 for event in found:
-                    yield Found(tail.run, event)
+                    yield StoredValue(tail.run, event)
                 if found and (over or not tail.listens or len(found) == limits.VALUE_ROWS):
                     continue
                 if not found and await tail.moved_on():
@@ -316,6 +316,6 @@ def ended(hint: asyncio.Event, end: asyncio.Task[Process]) -> None:
 def decoded(event: Event, type: Any) -> Any:
     """A published value as it was, or as that type; raises PayloadError, UnreadablePayload."""
     raw = event.payload or b"null"
-    if why := why_unopened(raw):
+    if why := why_undecodable(raw):
         raise why
     return decode(raw, type)

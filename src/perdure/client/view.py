@@ -12,7 +12,7 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
 from perdure.kernel.payload import decode
 from perdure.kernel.process import Process, Status
-from perdure.kernel.queue import Standing
+from perdure.kernel.queue import QueueLoads
 from perdure.kernel.stored import under_way
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -73,7 +73,7 @@ def _progress(raw: bytes | None) -> dict[str, Any] | None:
         return None
 
 
-def view(process: Process, now: int, workers: dict[bytes, str], queues: Standing = NO_QUEUES) -> ProcessView:
+def view(process: Process, now: int, workers: dict[bytes, str], queues: QueueLoads = NO_QUEUES) -> ProcessView:
     """The view of a row at a time by the store's clock; ``workers`` names owners, ``queues`` knows of limits."""
 
     def value(raw: bytes | None) -> Any:

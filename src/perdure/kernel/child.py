@@ -56,7 +56,7 @@ ORDERS = frozenset({MessageType.CANCEL, MessageType.TERMINATE})
 """The messages that ask a process to end: sent before a restart, they count no more after it."""
 
 
-class Begun(Struct, frozen=True, omit_defaults=True):
+class ChildBegun(Struct, frozen=True, omit_defaults=True):
     """What the history says of a child that was started: its id, and what its parent's end means for it.
 
     An ``abandoned`` one lives on, one that is ``terminated`` is ended without a word, any other is asked to end.
@@ -76,10 +76,10 @@ class Begun(Struct, frozen=True, omit_defaults=True):
         return bytes.fromhex(self.id.replace("-", ""))  # there may be many, and they are written here only
 
 
-_begun = reader(Begun, "what is recorded of a child")
+_begun = reader(ChildBegun, "what is recorded of a child")
 
 
-def begun(event: Event) -> Begun:
+def begun(event: Event) -> ChildBegun:
     """What a ``CHILD_STARTED`` event says."""
     return _begun(event.payload or b"{}")
 
@@ -108,7 +108,7 @@ def farewell(parent: bytes, history: Sequence[Event]) -> tuple[Message, ...]:
     """
     answered = {(event.name, event.place) for event in history if event.message is not None}
     started = [event for event in history if event.type is EventType.CHILD_STARTED]
-    bound: list[Begun] = []
+    bound: list[ChildBegun] = []
     for event in started:
         if (event.name, event.place) not in answered:
             try:

@@ -11,11 +11,11 @@ from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.quarantine import company, is_suspect
-from perdure.kernel.queue import Standing
+from perdure.kernel.queue import QueueLoads
 from perdure.kernel.stored import under_way
 from perdure.kernel.undo import name_and_place
 
-NO_QUEUES = Standing()
+NO_QUEUES = QueueLoads()
 
 
 class Mover(Struct, frozen=True):
@@ -27,7 +27,7 @@ class Mover(Struct, frozen=True):
     until: int | None = None
 
 
-def next_mover(process: Process, now: int, workers: Mapping[bytes, str], queues: Standing = NO_QUEUES) -> Mover:
+def next_mover(process: Process, now: int, workers: Mapping[bytes, str], queues: QueueLoads = NO_QUEUES) -> Mover:
     """Why the process does not move, or what moves it: derived from the row, and of a task from its queue."""
     if process.final:
         return Mover("nobody", f"it has {_ENDED[process.status]}", process.changed_at)
@@ -38,7 +38,7 @@ def next_mover(process: Process, now: int, workers: Mapping[bytes, str], queues:
         what = f"it is in a status that this Perdure does not know ({process.status}): a newer one does"
         return Mover("nobody", what, process.changed_at)
     if process.owner is not None:
-        return _in_hand(process, now, workers)
+        return _owned(process, now, workers)
     if process.reminder:
         return Mover("message", f"it waits for {_told(process) or 'a message'}", process.changed_at, process.due_at)
     due_at = process.due_at or now
@@ -66,7 +66,7 @@ def _told(process: Process) -> str:
     return ", ".join(f"the next attempt of {part}" if part.startswith("step ") else part for part in told)
 
 
-def _in_hand(process: Process, now: int, workers: Mapping[bytes, str]) -> Mover:
+def _owned(process: Process, now: int, workers: Mapping[bytes, str]) -> Mover:
     owner = process.owner or b""
     name = workers.get(owner, id_text(owner))
     if process.due_at is not None and process.due_at <= now:

@@ -54,7 +54,7 @@ class Message(Struct, frozen=True, gc=False):
     consumed_by: int | None = None
 
 
-class Waiting(Struct, frozen=True, gc=False):
+class LettersWanted(Struct, frozen=True, gc=False):
     """A question for the letters of one name that a process has heard, and its code not received.
 
     Their numbers are above ``after`` and at most ``upto``; at most ``most`` of them are wanted. ``seen`` is what the

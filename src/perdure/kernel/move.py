@@ -120,6 +120,6 @@ def over_limit(queue: Queue, running: Sequence[Process], now: int, *, lapsed: bo
         yield f"more has begun than {queue.rate} in {queue.per} microseconds"
 
 
-Law = Callable[[Move], Iterator[str]]
+MoveLaw = Callable[[Move], Iterator[str]]
 
-LAWS: tuple[Law, ...] = (one_owner, one_transaction, history_is_gapless, accepted_is_kept, finished_is_final)
+LAWS: tuple[MoveLaw, ...] = (one_owner, one_transaction, history_is_gapless, accepted_is_kept, finished_is_final)

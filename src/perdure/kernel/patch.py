@@ -10,7 +10,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.stored import reader
 
 
-class Taken(Struct, frozen=True):
+class TakenPatch(Struct, frozen=True):
     """The payload of a ``PATCHED`` event: the turn in which the code took the patch, 0 for the first."""
 
     turn: int
@@ -20,7 +20,7 @@ class Taken(Struct, frozen=True):
         return json.encode(self)
 
 
-_decode = reader(Taken, "a recorded patch")
+_decode = reader(TakenPatch, "a recorded patch")
 
 SAYS_NOTHING_OF_TURNS = frozenset(
     {

@@ -29,7 +29,7 @@ from perdure.kernel.reading import (
     decoder,
     plain_kinds,
 )
-from perdure.kernel.stored import why_unopened
+from perdure.kernel.stored import why_undecodable
 from perdure.limits import ATTRIBUTES_BYTES, INTEGER_DIGITS, PAYLOAD_BYTES, PAYLOAD_DEPTH
 
 __all__ = ["CallShape", "decode", "digest", "encode", "encode_attributes"]
@@ -209,7 +209,7 @@ class CallShape:
         except (PayloadError, MemoryError):
             raise
         except Exception as error:  # a type's own __post_init__ or validator may raise anything
-            why = why_unopened(raw)
+            why = why_undecodable(raw)
             if why is not None:
                 raise why from None
             said = _PLACE.sub(lambda found: self._order[int(found[1])] + found[2], f"{error!s:.500}")

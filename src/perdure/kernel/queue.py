@@ -88,7 +88,7 @@ def changed(old: Queue | None, new: Queue) -> Queue:
     return replace(new, next_at=min(old.next_at, new.changed_at + new.per), turn=old.turn)
 
 
-class Waiting(Struct, frozen=True, gc=False):
+class WaitingTask(Struct, frozen=True, gc=False):
     """A due task of a limited queue. ``last`` says that no more of its share was read; ``bytes`` are its payloads'.
 
     ``mark`` is the ``alone_deaths`` of a suspect.
@@ -110,7 +110,7 @@ class Choice(Struct, frozen=True):
     ``more`` says that the look ended before the tasks did.
     """
 
-    taken: tuple[Waiting, ...] = ()
+    taken: tuple[WaitingTask, ...] = ()
     refused: int | None = None
     more: bool = False
 
@@ -135,7 +135,7 @@ def weights(queue: Queue, running: Iterable[tuple[str | None, int, int]]) -> dic
 
 
 def choice(
-    queue: Queue, waiting: Sequence[Waiting], running: Mapping[str | None, int], most: int, room: int | None
+    queue: Queue, waiting: Sequence[WaitingTask], running: Mapping[str | None, int], most: int, room: int | None
 ) -> Choice:
     """What to take of due tasks: by priority; of one priority the shares take turns, as far as there is room.
 
@@ -144,7 +144,7 @@ def choice(
     room, so that one that costs much is not put off for ever; a share that has reached its own limit is passed by.
     """
     sums = dict(running)
-    turns: list[tuple[int, int, tuple[int, bytes], int, bytes, Waiting]] = []
+    turns: list[tuple[int, int, tuple[int, bytes], int, bytes, WaitingTask]] = []
     for task in sorted(waiting, key=lambda task: (task.priority, task.due_at, task.id)):
         before = sums.get(task.share, 0)
         sums[task.share] = reached = before + task.weight
@@ -167,7 +167,7 @@ class Load(Struct, frozen=True, gc=False):
     tasks: int
 
 
-class Standing(Struct, frozen=True):
+class QueueLoads(Struct, frozen=True):
     """What must be known of the queues with limits to say why a task of theirs does not begin."""
 
     queues: tuple[Queue, ...] = ()

@@ -14,7 +14,7 @@ from msgspec.inspect import CustomType, Field, Type, type_info
 
 from perdure.errors import DefinitionError, PayloadError
 from perdure.kernel.plain import SCALARS, Refused, Walk, same, shown
-from perdure.kernel.stored import why_unopened
+from perdure.kernel.stored import why_undecodable
 from perdure.limits import PAYLOAD_DEPTH
 
 _to_json = msgspec.json.Encoder().encode
@@ -40,7 +40,7 @@ def _read(raw: bytes, type: Any, what: str) -> Any:
     except MemoryError:
         raise  # that says nothing of the payload
     except Exception as error:  # a type's own __post_init__ or validator may raise anything
-        why = why_unopened(raw)
+        why = why_undecodable(raw)
         if why is not None:
             raise why from None
         raise PayloadError(

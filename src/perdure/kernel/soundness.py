@@ -60,7 +60,7 @@ _RECORDED_WITH_SENDER = frozenset(
 _RESULTS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED})
 
 
-class Record(Struct, frozen=True):
+class ProcessRecord(Struct, frozen=True):
     """All that is stored about one process: its row, the events of its run, every message sent to it."""
 
     process: Process
@@ -115,7 +115,7 @@ def unsound(process: Process, events: Sequence[Event], messages: Sequence[Messag
 
     ``now`` is the store's time; the three must have been read at one state of the row.
     """
-    record = Record(
+    record = ProcessRecord(
         process,
         tuple(sorted(events, key=lambda event: event.number)),
         tuple(sorted(messages, key=lambda message: message.number)),
@@ -124,7 +124,7 @@ def unsound(process: Process, events: Sequence[Event], messages: Sequence[Messag
     return [Finding(law.__name__, process.id, text) for law in LAWS for text in law(record)]
 
 
-def unfinished_is_due(record: Record) -> Iterator[str]:
+def unfinished_is_due(record: ProcessRecord) -> Iterator[str]:
     """Law 1: a process has a due time exactly while it is unfinished."""
     process = record.process
     if process.final and process.due_at is not None:
@@ -135,7 +135,7 @@ def unfinished_is_due(record: Record) -> Iterator[str]:
         yield f"it is {process.status} and its due time is not marked as a reminder: no sweep would find it"
 
 
-def one_owner(record: Record) -> Iterator[str]:
+def one_owner(record: ProcessRecord) -> Iterator[str]:
     """Law 2: only a running row has an owner, and tokens and versions never fall along a history."""
     process = record.process
     if process.owner is not None and process.status is not Status.RUNNING:
@@ -160,7 +160,7 @@ def one_owner(record: Record) -> Iterator[str]:
             )
 
 
-def one_transaction(record: Record) -> Iterator[str]:
+def one_transaction(record: ProcessRecord) -> Iterator[str]:
     """Law 3: the row, its events and its messages tell one story, since they were written together."""
     process = record.process
     folded = fold(record.events)
@@ -186,7 +186,7 @@ def one_transaction(record: Record) -> Iterator[str]:
         yield f"it counts {process.deaths} + {alone} deaths and records only {revivals} revivals"
 
 
-def history_is_gapless(record: Record) -> Iterator[str]:
+def history_is_gapless(record: ProcessRecord) -> Iterator[str]:
     """Law 4: events are numbered 1, 2, 3 … and the row counts them."""
     process = record.process
     for place, event in enumerate(record.events, 1):
@@ -197,7 +197,7 @@ def history_is_gapless(record: Record) -> Iterator[str]:
         yield f"the row counts {process.events} events, its history has {len(record.events)}"
 
 
-def result_once(record: Record) -> Iterator[str]:
+def result_once(record: ProcessRecord) -> Iterator[str]:
     """Law 5: a step's result and a timer are recorded at most once per run, a message is consumed at most once."""
     results = Counter((event.name, event.place) for event in record.events if event.type in _RESULTS)
     for (name, place), times in results.items():
@@ -220,7 +220,7 @@ def result_once(record: Record) -> Iterator[str]:
             yield f"message {message.number} is half consumed"
 
 
-def nothing_unheard(record: Record) -> Iterator[str]:
+def nothing_unheard(record: ProcessRecord) -> Iterator[str]:
     """Law 6: a running process that nobody owns and that has unseen messages is due now."""
     process = record.process
     if process.inbox <= process.seen or process.status is not Status.RUNNING or process.owner is not None:
@@ -230,7 +230,7 @@ def nothing_unheard(record: Record) -> Iterator[str]:
         yield f"messages {process.seen + 1} to {process.inbox} are unheard, and nobody is told to look"
 
 
-def no_early_timer(record: Record) -> Iterator[str]:
+def no_early_timer(record: ProcessRecord) -> Iterator[str]:
     """Law 7: the times of turns never run backward, nor before the store's clock."""
     process = record.process
     latest = max(record.now, process.changed_at) + CLOCK_SLACK
@@ -247,7 +247,7 @@ def no_early_timer(record: Record) -> Iterator[str]:
             yield f"events {one.number} and {other.number} are of one turn and of two times"
 
 
-def accepted_is_kept(record: Record) -> Iterator[str]:
+def accepted_is_kept(record: ProcessRecord) -> Iterator[str]:
     """Law 8: every message that was ever accepted is there, numbered 1, 2, 3 … as the row counts them.
 
     Those that were heard in runs before the last one may have been pruned with them.
@@ -268,14 +268,14 @@ def accepted_is_kept(record: Record) -> Iterator[str]:
             yield f"message {message.number} is addressed to another process"
 
 
-def operators_use_the_front_door(record: Record) -> Iterator[str]:
+def operators_use_the_front_door(record: ProcessRecord) -> Iterator[str]:
     """Law 9: a person's command is recorded with who, why and origin."""
     for event in record.events:
         if event.type in _RECORDED_WITH_SENDER and event.payload is None:
             yield f"event {event.number} ({event.type.name.lower()}) does not say who asked for it"
 
 
-def finished_is_final(record: Record) -> Iterator[str]:
+def finished_is_final(record: ProcessRecord) -> Iterator[str]:
     """Law 10: nothing happens after the end of a run, and an ended process is owned and awaited by nobody."""
     process = record.process
     for event in record.events[:-1]:
@@ -289,9 +289,9 @@ def finished_is_final(record: Record) -> Iterator[str]:
         yield f"it is {process.status} and does not say why"
 
 
-Law = Callable[[Record], Iterator[str]]
+RecordLaw = Callable[[ProcessRecord], Iterator[str]]
 
-LAWS: tuple[Law, ...] = (
+LAWS: tuple[RecordLaw, ...] = (
     unfinished_is_due,
     one_owner,
     one_transaction,

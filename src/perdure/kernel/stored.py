@@ -20,21 +20,21 @@ MARK = b"\xc1"
 """The first byte of a sealed payload. No JSON text begins with it, nor any text in UTF-8."""
 
 
-class Unopened(bytes):
+class Undecodable(bytes):
     """A sealed payload that was not opened, and ``why``: UnreadablePayload, or StoreUnavailable if only for now."""
 
     why: PerdureError
 
-    def __new__(cls, raw: bytes, why: PerdureError) -> Unopened:
+    def __new__(cls, raw: bytes, why: PerdureError) -> Undecodable:
         """The bytes ``raw`` as they are stored."""
         made = super().__new__(cls, raw)
         made.why = why
         return made
 
 
-def why_unopened(raw: bytes | None) -> PerdureError | None:
+def why_undecodable(raw: bytes | None) -> PerdureError | None:
     """Why this payload is not open; None if it is."""
-    if isinstance(raw, Unopened):
+    if isinstance(raw, Undecodable):
         return raw.why
     if raw is not None and raw[:1] == MARK:
         return UnreadablePayload(
@@ -46,7 +46,7 @@ def why_unopened(raw: bytes | None) -> PerdureError | None:
 
 def first_trouble(payloads: Iterable[bytes | None]) -> PerdureError | None:
     """Why the first of these payloads that is not open is not; None if all are."""
-    return next((raw.why for raw in payloads if isinstance(raw, Unopened)), None)
+    return next((raw.why for raw in payloads if isinstance(raw, Undecodable)), None)
 
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def reader(type: type[T], what: str) -> Callable[[bytes], T]:
 
 def unreadable(raw: bytes, what: str, error: BaseException) -> Exception:
     """The error for a record that cannot be read: it is sealed, damaged, or of another version."""
-    return why_unopened(raw) or PayloadError(
+    return why_undecodable(raw) or PayloadError(
         f"{what} cannot be read: {error!s:.500}. `perdure history` shows its bytes: restore them from a backup, or run "
         "the version of Perdure that wrote them."
     )

@@ -15,7 +15,7 @@ from msgspec import DecodeError, Struct, json
 from perdure.kernel.stored import MALFORMED
 
 
-class Worker(Struct, frozen=True, gc=False):
+class WorkerRow(Struct, frozen=True, gc=False):
     """One row of the table ``worker``.
 
     ``due_at`` is the time by which the next beat must have come. ``locked`` says that the incarnation holds a
@@ -69,7 +69,7 @@ class Hang(Struct, frozen=True, omit_defaults=True):
             return None
 
 
-class Renewal(Struct, frozen=True, gc=False):
+class LeaseRenewal(Struct, frozen=True, gc=False):
     """One row whose lease a beat prolongs, with the progress its steps have reported (JSON) if it changed."""
 
     process: bytes
@@ -85,7 +85,7 @@ class Beat(Struct, frozen=True, gc=False):
     """
 
     worker: bytes
-    renewals: tuple[Renewal, ...]
+    renewals: tuple[LeaseRenewal, ...]
     lease: int
     silence: int
     hang: bytes | None = None
@@ -169,7 +169,7 @@ class Backlog(Struct, frozen=True, gc=False):
     processes: int
 
 
-def unoffered(backlogs: Iterable[Backlog], workers: Sequence[Worker]) -> list[Backlog]:
+def unhosted(backlogs: Iterable[Backlog], workers: Sequence[WorkerRow]) -> list[Backlog]:
     """Those whose code none of these workers offers."""
     offered: set[tuple[str, str]] = set()
     for worker in workers:

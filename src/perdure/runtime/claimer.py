@@ -29,7 +29,7 @@ RESTING_TIMES = 4
 """No worker has more than so many times its capacity in hand, however many wait for children."""
 
 
-class Intake:
+class Claimer:
     """One loop: claim, adopt, then wait for a hint, the next due time, or a second (the safety net).
 
     A hint may name who is due: then those are claimed without looking for others, until the next look is due.
@@ -96,7 +96,9 @@ class Intake:
             self.soon()
             return
         if due and not self.alone and ours.issubset(kind for kind, _ in self._unlimited()):
-            self._named |= dict.fromkeys(id for id in due if id not in self.scheduler.hand and id not in self._asking)
+            self._named |= dict.fromkeys(
+                id for id in due if id not in self.scheduler.instances and id not in self._asking
+            )
             self._all = self._all or len(self._named) > limits.CLAIM_ROWS
         else:
             self._all = True
@@ -219,14 +221,14 @@ class Intake:
 
         Suspects come in one group, and nobody joins them.
         """
-        hand = self.scheduler.hand
-        if self.alone and hand:
+        instances = self.scheduler.instances
+        if self.alone and instances:
             return 0
         capacity = self.scheduler.agent.shortages.room(self.capacity)
-        room = capacity - len(hand)
+        room = capacity - len(instances)
         if room <= 0:
-            resting = sum(map(rests, hand.values()))
-            room = min(room + resting, RESTING_TIMES * capacity - len(hand))
+            resting = sum(map(rests, instances.values()))
+            room = min(room + resting, RESTING_TIMES * capacity - len(instances))
         return room
 
     def _offers(self, room: int) -> Iterator[tuple[tuple[tuple[str, str], ...], int]]:
@@ -235,7 +237,7 @@ class Intake:
         hosted = self._hosted()
         yield self._unlimited(), room
         for kind, most in limited.items():
-            held = sum(activation.process.kind == kind for activation in self.scheduler.hand.values())
+            held = sum(instance.process.kind == kind for instance in self.scheduler.instances.values())
             if held < most:
                 yield tuple(pair for pair in hosted if pair[0] == kind), min(room, most - held)
 
@@ -258,7 +260,7 @@ class Intake:
 
     def parted(self) -> None:
         """A process was let go: a limited queue may have room again, or all suspects of a group are gone."""
-        if self.registry.limited or (self.alone and not self.scheduler.hand):
+        if self.registry.limited or (self.alone and not self.scheduler.instances):
             self.loop.wake()
 
     def _until(self, answers: Sequence[ClaimAnswer]) -> float:

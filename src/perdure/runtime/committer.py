@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from perdure import limits
 from perdure.clock import SECOND, Machine
 from perdure.errors import BadRecord, Overloaded, StoreError, StoreUnavailable
+from perdure.futures import OnAnswer
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
 from perdure.logs import logger
@@ -28,11 +29,8 @@ from perdure.telemetry import Telemetry
 
 log = logger("store")
 
-Record = TypeVar("Record", Start, Commit, Message)
-Answered = Callable[[Any], None]
-"""Called with the record's answer, or with the exception if it can never be applied."""
-
-Waiting = tuple[Record, Answered, int]
+RecordT = TypeVar("RecordT", Start, Commit, Message)
+WaitingRecord = tuple[RecordT, OnAnswer, int]
 """A record that waits to be written, who is to be answered, and how many bytes it has."""
 
 
@@ -50,10 +48,12 @@ class Committer:
         self.heard: Callable[[int, float], None] = lambda now, sent: None
         self.sent = 0.0
         self._in_doubt = False  # whether the batch that is being written was sent before, with an unknown outcome
-        self._starts: deque[Waiting[Start]] = deque()
-        self._commits: deque[Waiting[Commit]] = deque()
-        self._sends: deque[Waiting[Message]] = deque()
-        self._lines: dict[bytes, list[Waiting[Message]]] = {}  # by process: its row was locked when one was sent to it
+        self._starts: deque[WaitingRecord[Start]] = deque()
+        self._commits: deque[WaitingRecord[Commit]] = deque()
+        self._sends: deque[WaitingRecord[Message]] = deque()
+        self._lines: dict[
+            bytes, list[WaitingRecord[Message]]
+        ] = {}  # by process: its row was locked when one was sent to it
         self._lined = 0
         self._aside: dict[int, Callable[[], None]] = {}
         self._turns_aside = 0
@@ -89,7 +89,7 @@ class Committer:
             while queue:
                 _tell(queue.popleft()[1], _closed())
 
-    def commit(self, commit: Commit, answered: Answered) -> None:
+    def commit(self, commit: Commit, answered: OnAnswer) -> None:
         """Have a commit written; ``answered`` gets its CommitAnswer, or BadRecord if the database refuses it."""
         if self._task is None:
             _tell(answered, _not_open())
@@ -98,7 +98,7 @@ class Committer:
         if self._waiting is not None:
             self._wake()
 
-    def start(self, start: Start, answered: Answered) -> None:
+    def start(self, start: Start, answered: OnAnswer) -> None:
         """Have a new process stored; ``answered`` gets its StartAnswer, or Overloaded, or BadRecord."""
         size = _bytes(start)
         if self._has_room(size, answered):
@@ -106,7 +106,7 @@ class Committer:
             if self._waiting is not None:
                 self._wake()
 
-    def send(self, message: Message, answered: Answered) -> None:
+    def send(self, message: Message, answered: OnAnswer) -> None:
         """Have a message sent; ``answered`` gets its SendAnswer, or Overloaded, or BadRecord."""
         size = len(message.payload)
         if not self._has_room(size, answered):
@@ -119,7 +119,7 @@ class Committer:
         if self._waiting is not None:
             self._wake()
 
-    def _has_room(self, size: int, answered: Answered) -> bool:
+    def _has_room(self, size: int, answered: OnAnswer) -> bool:
         """Whether one more start or send of so many bytes may wait; it is told Overloaded, or why else, if not."""
         if self._task is None:
             _tell(answered, _not_open())
@@ -151,7 +151,7 @@ class Committer:
             await self._write(self._sends, self.store.send)
 
     async def _write(
-        self, queue: deque[Waiting[Record]], door: Callable[[Sequence[Record]], Awaitable[list[Any]]]
+        self, queue: deque[WaitingRecord[RecordT]], door: Callable[[Sequence[RecordT]], Awaitable[list[Any]]]
     ) -> None:
         if not queue:
             return
@@ -170,8 +170,8 @@ class Committer:
         except Exception as error:  # a defect of a store must not end the committer: everything waits for it
             log.exception("the store failed in a way it must not; please report it")
             answers = [StoreError(f"{type(error).__name__}: {error}; see the log")] * len(batch)
-        again: list[Waiting[Record]] = []
-        early: list[Waiting[Record]] = []
+        again: list[WaitingRecord[RecordT]] = []
+        early: list[WaitingRecord[RecordT]] = []
         due_in = limits.POLL_SECONDS
         for entry, answer in zip(batch, answers, strict=True):
             if getattr(answer, "verdict", None) not in _SET_ASIDE:  # an error has none
@@ -193,7 +193,7 @@ class Committer:
             self._later(queue, early, due_in)
 
     async def _resolved(
-        self, records: list[Record], door: Callable[[Sequence[Record]], Awaitable[list[Any]]]
+        self, records: list[RecordT], door: Callable[[Sequence[RecordT]], Awaitable[list[Any]]]
     ) -> list[Any]:
         """The answers to a batch, however long the store is away; guilty records get their BadRecord alone."""
         wait = limits.RECONNECT_FIRST_SECONDS
@@ -225,7 +225,7 @@ class Committer:
             self._hear(answers, sent)
             return answers
 
-    def _as_of(self, sent: float, answered: Answered, answer: Any) -> None:
+    def _as_of(self, sent: float, answered: OnAnswer, answer: Any) -> None:
         """Give an answer as that of an earlier sending, which may be what was applied: its lease runs from then."""
         last, self.sent = self.sent, min(self.sent, sent)
         try:
@@ -237,7 +237,9 @@ class Committer:
         if answers and answers[0].now:
             self.heard(answers[0].now, sent)
 
-    def _later(self, queue: deque[Waiting[Record]], again: list[Waiting[Record]], seconds: float = 0.0) -> None:
+    def _later(
+        self, queue: deque[WaitingRecord[RecordT]], again: list[WaitingRecord[RecordT]], seconds: float = 0.0
+    ) -> None:
         """Put records back after a moment: their rows are locked by somebody, or their timers are not due yet."""
 
         def put_back() -> None:
@@ -246,9 +248,9 @@ class Committer:
 
         self._put_aside(len(again), put_back, seconds)
 
-    def _line_up(self, again: Sequence[Waiting[Any]]) -> None:
+    def _line_up(self, again: Sequence[WaitingRecord[Any]]) -> None:
         """Put messages back after a moment; whatever else is sent to these processes until then goes behind them."""
-        lines: dict[bytes, list[Waiting[Message]]] = {}
+        lines: dict[bytes, list[WaitingRecord[Message]]] = {}
         for entry in again:
             lines.setdefault(entry[0].process, []).append(entry)
             self._held += entry[2]
@@ -289,7 +291,7 @@ def _closed() -> StoreUnavailable:
     return StoreUnavailable("the engine was closed before it was known whether this was written; ask another engine")
 
 
-def _tell(answered: Answered, answer: Any) -> None:
+def _tell(answered: OnAnswer, answer: Any) -> None:
     """Give one record's answer to whoever waits for it; what they make of it is no matter for the others."""
     try:
         answered(answer)
@@ -301,11 +303,11 @@ _SET_ASIDE = frozenset({StartVerdict.BUSY, Verdict.BUSY, Verdict.EARLY, SendVerd
 """What is tried again. A text of one enum equals the same text of another."""
 
 
-def _take(queue: deque[Waiting[Record]]) -> tuple[list[Waiting[Record]], int]:
+def _take(queue: deque[WaitingRecord[RecordT]]) -> tuple[list[WaitingRecord[RecordT]], int]:
     """Up to 1,000 records and 8 MiB, in order, at most one commit per process (rules 2 and 6); and how many bytes."""
-    batch: list[Waiting[Record]] = []
+    batch: list[WaitingRecord[RecordT]] = []
     taken: set[bytes] = set()
-    left: list[Waiting[Record]] = []
+    left: list[WaitingRecord[RecordT]] = []
     most, largest = limits.BATCH_RECORDS, limits.BATCH_BYTES
     size = 0
     while queue and len(batch) < most and size < largest:

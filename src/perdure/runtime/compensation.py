@@ -19,24 +19,24 @@ from perdure.kernel.undo import listed, undoes
 from perdure.turns.saga import UndoAsk
 
 if TYPE_CHECKING:
-    from perdure.runtime.instance import Activation
-    from perdure.runtime.steps.attempt_run import Execution
+    from perdure.runtime.instance import Instance
+    from perdure.runtime.steps.attempt_run import AttemptRun
     from perdure.turns.ask import Ask
     from perdure.turns.loop import TurnLoop
 
 _PART_BYTES = limits.ERROR_TEXT_BYTES // 4
 
 
-def note_owed(activation: Activation, history: Iterable[Event] = ()) -> None:
+def note_owed(instance: Instance, history: Iterable[Event] = ()) -> None:
     """Write down the undos that are newly owed, with the asking for their steps, so that a command can list them."""
-    saga = activation.loop.saga
+    saga = instance.loop.saga
     if saga is None or not saga.fresh:
         return
     known = {(event.name, event.place) for event in history if event.type is EventType.UNDO_OWED}
     for owed in saga.fresh:
         name, place = owed.slot
         if (name, place) not in known:
-            activation.note(EventType.UNDO_OWED, activation.at, None, name=name, place=place)
+            instance.note(EventType.UNDO_OWED, instance.at, None, name=name, place=place)
     saga.fresh.clear()
 
 
@@ -64,30 +64,30 @@ def cancelled(loop: TurnLoop) -> bytes | None:
     return failure.encode() if failure.undone else None
 
 
-def key_undone(activation: Activation, ask: Ask[Any]) -> str | None:
+def key_undone(instance: Instance, ask: Ask[Any]) -> str | None:
     """The idempotency key of the step that an undo takes back; None for what is no undo."""
-    if isinstance(activation.workflow, QueueWork):
-        return task_of(activation.process.input).undoes
-    return activation.idempotency_key(ask.owed.ask) if type(ask) is UndoAsk else None
+    if isinstance(instance.workflow, QueueWork):
+        return task_of(instance.process.input).undoes
+    return instance.idempotency_key(ask.owed.ask) if type(ask) is UndoAsk else None
 
 
-def queue(settle: Callable[[Activation], None], activation: Activation, undo: Ask[Any]) -> None:
+def queue(settle: Callable[[Instance], None], instance: Instance, undo: Ask[Any]) -> None:
     """An undo that waits in a queue may be asked for: nothing of its process is under way any more."""
-    activation.in_flight.pop((undo.name, undo.place), None)
-    if not activation.gone:
-        activation.outward().put(undo)
-        settle(activation)
+    instance.in_flight.pop((undo.name, undo.place), None)
+    if not instance.gone:
+        instance.outward().put(undo)
+        settle(instance)
 
 
-def gave_up(activation: Activation, undo: UndoAsk, failure: Failure, now: int) -> None:
+def gave_up(instance: Instance, undo: UndoAsk, failure: Failure, now: int) -> None:
     """An undo has no attempt left. Its failure is no answer to the code: a person lets it be tried again."""
     undo.spent = failure
-    activation.at = max(activation.at, now)
+    instance.at = max(instance.at, now)
 
 
-def broken(activation: Activation) -> Outcome | None:
+def broken(instance: Instance) -> Outcome | None:
     """The process as broken, with all that is known, if an undo gave up; whatever ran beside it has ended by now."""
-    loop = activation.loop
+    loop = instance.loop
     spent = next((ask for ask in loop.open.values() if type(ask) is UndoAsk and ask.spent is not None), None)
     if spent is None or spent.spent is None or loop.saga is None:
         return None
@@ -119,22 +119,22 @@ class Lingering:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._ending: dict[bytes, dict[Execution, asyncio.TimerHandle]] = {}
+        self._ending: dict[bytes, dict[AttemptRun, asyncio.TimerHandle]] = {}
         self._held: dict[bytes, list[Callable[[], None]]] = {}
 
-    def add(self, execution: Execution) -> None:
+    def add(self, attempt_run: AttemptRun) -> None:
         """An attempt was told to stop while it was under way."""
-        until = max(execution.deadline, self._loop.time() + limits.UNDO_GRACE_SECONDS)
-        ending = self._ending.setdefault(execution.activation.process.id, {})
-        ending[execution] = self._loop.call_at(until, self.ended, execution)
+        until = max(attempt_run.deadline, self._loop.time() + limits.UNDO_GRACE_SECONDS)
+        ending = self._ending.setdefault(attempt_run.instance.process.id, {})
+        ending[attempt_run] = self._loop.call_at(until, self.ended, attempt_run)
 
-    def ended(self, execution: Execution) -> None:
+    def ended(self, attempt_run: AttemptRun) -> None:
         """An attempt that was told to stop has ended, or has had its time."""
-        id = execution.activation.process.id
+        id = attempt_run.instance.process.id
         ending = self._ending.get(id)
-        if ending is None or execution not in ending:
+        if ending is None or attempt_run not in ending:
             return
-        ending.pop(execution).cancel()
+        ending.pop(attempt_run).cancel()
         if not ending:
             del self._ending[id]
             for begin in self._held.pop(id, ()):

@@ -15,7 +15,7 @@ from perdure.kernel.message import Message
 from perdure.kernel.process import Process
 from perdure.logs import logger
 from perdure.runtime import release, turn_commit
-from perdure.runtime.instance import Activation
+from perdure.runtime.instance import Instance
 from perdure.runtime.turn_commit import drafted
 from perdure.turns.loop import TurnLoop
 
@@ -47,62 +47,62 @@ class EagerStart:
         scheduler = self.scheduler
         now = scheduler.time.now()
         process = replace(process, owner=scheduler.incarnation.id, token=1, created_at=now, opened_at=now)
-        activation = Activation(process, workflow, TurnLoop(process.id, process.id))
-        activation.told = answered
+        instance = Instance(process, workflow, TurnLoop(process.id, process.id))
+        instance.told = answered
         if messages:
             self._messages[process.id] = messages
         scheduler.starting.add(process.id)
-        scheduler.feed(activation)
+        scheduler.feed(instance)
 
-    def open(self, activation: Activation) -> None:
+    def open(self, instance: Instance) -> None:
         """Run the first turn, and hand in the insert that carries it."""
         scheduler = self.scheduler
-        messages = self._messages.pop(activation.process.id, ()) if self._messages else ()
+        messages = self._messages.pop(instance.process.id, ()) if self._messages else ()
         try:
-            activation.begin(activation.process.created_at)
-            activation.gather()
-            outbox = activation.outbox
+            instance.begin(instance.process.created_at)
+            instance.gather()
+            outbox = instance.outbox
             wait = outbox is not None and outbox.pending  # an insert carries no children: the next commit does
-            outcome = STILL_BUSY if wait else turn_commit.outcome(activation, scheduler.time, scheduler.hold)
-            commit = drafted(scheduler, activation, outcome, inward=wait)
+            outcome = STILL_BUSY if wait else turn_commit.outcome(instance, scheduler.time, scheduler.hold)
+            commit = drafted(scheduler, instance, outcome, inward=wait)
         except Exception as error:  # it is accepted all the same: whoever claims it parks it as broken
-            log.warning("the first turn of a process of kind %r cannot be run: %s", activation.process.kind, error)
-            self._start_plain(activation, messages)
+            log.warning("the first turn of a process of kind %r cannot be run: %s", instance.process.kind, error)
+            self._start_plain(instance, messages)
             return
         if messages and commit.after.final:
-            self._start_plain(activation, messages)
+            self._start_plain(instance, messages)
             return
-        activation.commit = commit
+        instance.commit = commit
         start = Start(commit.after, commit.events, commit.lease, messages)
-        scheduler.committer.start(start, partial(self._stored, activation))
+        scheduler.committer.start(start, partial(self._stored, instance))
 
-    def _start_plain(self, activation: Activation, messages: tuple[Message, ...]) -> None:
+    def _start_plain(self, instance: Instance, messages: tuple[Message, ...]) -> None:
         """Start it as owned by nobody, as if no turn of it had been run."""
-        activation.drop()
-        unowned = replace(activation.process, owner=None, token=0, created_at=0, opened_at=None)
-        self.scheduler.committer.start(Start(unowned, messages=messages), partial(self._tell, activation))
+        instance.drop()
+        unowned = replace(instance.process, owner=None, token=0, created_at=0, opened_at=None)
+        self.scheduler.committer.start(Start(unowned, messages=messages), partial(self._tell, instance))
 
-    def _stored(self, activation: Activation, answer: StartAnswer | StoreError) -> None:
+    def _stored(self, instance: Instance, answer: StartAnswer | StoreError) -> None:
         scheduler = self.scheduler
-        commit, activation.commit = activation.commit, None
-        self._tell(activation, answer)
+        commit, instance.commit = instance.commit, None
+        self._tell(instance, answer)
         counters = scheduler.telemetry.counters
         if isinstance(answer, StartAnswer) and answer.verdict is CREATED and commit is not None:
             counters["starts"] += 1
             counters["turns"] += 1
-            scheduler.hand[activation.process.id] = activation
-            activation.lease_end = scheduler.committer.sent + scheduler.lease_seconds
-            if commit.after.owner is None or not release.lapsed(scheduler, activation):
-                scheduler.applied(activation, commit, answer.inbox)
+            scheduler.instances[instance.process.id] = instance
+            instance.lease_end = scheduler.committer.sent + scheduler.lease_seconds
+            if commit.after.owner is None or not release.lapsed(scheduler, instance):
+                scheduler.applied(instance, commit, answer.inbox)
         else:
             # Somebody else has the key, or nothing could be stored: what the turn did in memory is void.
-            activation.drop()
+            instance.drop()
             if isinstance(answer, StartAnswer):
                 counters["starts_existing"] += 1
 
-    def _tell(self, activation: Activation, answer: Any) -> None:
+    def _tell(self, instance: Instance, answer: Any) -> None:
         """Answer whoever started the process."""
-        told, activation.told = activation.told, None
-        self.scheduler.starting.discard(activation.process.id)
+        told, instance.told = instance.told, None
+        self.scheduler.starting.discard(instance.process.id)
         if told is not None:
             told(answer)

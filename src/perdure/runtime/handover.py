@@ -19,7 +19,7 @@ from perdure.kernel.worker import Offer, Pair
 from perdure.logs import logger
 
 if TYPE_CHECKING:
-    from perdure.runtime.instance import Activation
+    from perdure.runtime.instance import Instance
     from perdure.runtime.scheduler import Scheduler
 
 log = logger("worker")
@@ -123,11 +123,11 @@ class Handover:
         return offer.schema > self.offer.schema or offer.differs(self.offer, *pair)
 
 
-def took_what_is_unknown(activation: Activation, history: Sequence[Event]) -> bool:
+def took_what_is_unknown(instance: Instance, history: Sequence[Event]) -> bool:
     """Whether a process has taken a patch that the code here has not asked for: newer code has had it in hand.
 
     The code may also have come to its misfit before it would have asked: then a person sees it a little later.
     """
-    patches = activation.loop.patches
+    patches = instance.loop.patches
     asked = {} if patches is None else patches.ways
     return any(name not in asked for name in taken_in(history))

@@ -19,14 +19,14 @@ from perdure.clock import SECOND, microseconds
 from perdure.errors import StoreUnavailable
 from perdure.kernel.clock import STEP
 from perdure.kernel.names import id_text
-from perdure.kernel.worker import Beat, Renewal
+from perdure.kernel.worker import Beat, LeaseRenewal
 from perdure.logs import logger
 from perdure.loop import Loop
 from perdure.runtime import release, shortage
 from perdure.store.base import Store
 
 if TYPE_CHECKING:
-    from perdure.runtime.instance import Activation
+    from perdure.runtime.instance import Instance
     from perdure.runtime.scheduler import Scheduler
 
 
@@ -46,7 +46,7 @@ class Incarnation:
 log = logger("worker")
 
 
-class Pulse:
+class Heartbeat:
     """Beats every few seconds; renews the rows that will lapse soon, so that short processes never pay for it.
 
     Until ``sure_until`` (monotonic) nobody may take this incarnation for silent.
@@ -71,7 +71,7 @@ class Pulse:
     async def _tick(self) -> float:
         if self.incarnation.lost:
             return self.beat_seconds / 6
-        renewals = tuple(self._renewal(activation) for activation in self._lapsing())
+        renewals = tuple(self._renewal(instance) for instance in self._lapsing())
         sent = self.scheduler.time.monotonic()
         incarnation = self.incarnation.id
         try:
@@ -80,9 +80,9 @@ class Pulse:
             self._failing = True
             self.scheduler.telemetry.count("store_errors")
             for renewal in renewals:
-                activation = self.scheduler.hand.get(renewal.process)
-                if activation is not None and renewal.progress is not None:  # the next beat tells it again
-                    activation.process = replace(activation.process, progress=None)
+                instance = self.scheduler.instances.get(renewal.process)
+                if instance is not None and renewal.progress is not None:  # the next beat tells it again
+                    instance.process = replace(instance.process, progress=None)
             raise
         self.scheduler.committer.outage.ended()
         if self._failing:
@@ -99,15 +99,15 @@ class Pulse:
             self.scheduler.unreadable.handover.saw(answer.schema_ahead, outgrown=answer.outgrown)
         lost = set(answer.lost)
         for renewal in renewals:
-            activation = self.scheduler.hand.get(renewal.process)
-            if activation is None and renewal.process not in lost:
+            instance = self.scheduler.instances.get(renewal.process)
+            if instance is None and renewal.process not in lost:
                 self.strayed()  # let go while this beat was under way, which has given it another lease
-            if activation is None or activation.process.token != renewal.token:
+            if instance is None or instance.process.token != renewal.token:
                 continue
             if renewal.process in lost:
-                self._lose(activation)
+                self._lose(instance)
             else:
-                activation.lease_end = max(activation.lease_end, sent + self.scheduler.lease_seconds)
+                instance.lease_end = max(instance.lease_end, sent + self.scheduler.lease_seconds)
         return self.beat_seconds
 
     def _keep_in_step(self, lead: int) -> None:
@@ -125,41 +125,41 @@ class Pulse:
         """Whether no beat has failed for a while: when the store comes back, nobody has been able to beat."""
         return not self._failing and self.scheduler.time.monotonic() >= self._steady_from
 
-    def _lapsing(self) -> list[Activation]:
+    def _lapsing(self) -> list[Instance]:
         """Those in hand whose lease has less than two thirds left; nobody past its deadline is renewed (rule 14)."""
         soon = self.scheduler.time.monotonic() + self.scheduler.lease_seconds * 2 / 3
         now = self.scheduler.time.now()
         return [
-            activation
-            for activation in self.scheduler.hand.values()
-            if activation.lease_end < soon and (not release.passed(activation, now) or release.spared(activation))
+            instance
+            for instance in self.scheduler.instances.values()
+            if instance.lease_end < soon and (not release.passed(instance, now) or release.spared(instance))
         ]
 
-    def _renewal(self, activation: Activation) -> Renewal:
+    def _renewal(self, instance: Instance) -> LeaseRenewal:
         """The renewal of one row, with what its steps have reported if that has changed."""
-        progress = activation.progress()
-        if progress == activation.process.progress:
+        progress = instance.progress()
+        if progress == instance.process.progress:
             progress = None
         else:  # at once: a commit that is made while the beat is under way must not take it back
-            activation.process = replace(activation.process, progress=progress)
-        return Renewal(activation.process.id, activation.process.token, progress)
+            instance.process = replace(instance.process, progress=progress)
+        return LeaseRenewal(instance.process.id, instance.process.token, progress)
 
     async def _guard(self) -> float:
         """Stop the steps of rows whose lease is about to end: nobody acts on a lease it may have lost."""
-        hand = self.scheduler.hand
+        instances = self.scheduler.instances
         margin = min(limits.LEASE_MARGIN_SECONDS, self.scheduler.lease_seconds / 4)
         edge = self.scheduler.time.monotonic() + margin
-        for activation in [a for a in hand.values() if a.lease_end < edge]:
-            self._lose(activation)
+        for instance in [a for a in instances.values() if a.lease_end < edge]:
+            self._lose(instance)
             if self.scheduler.alone:
                 self.strayed()  # free it before another suspect is claimed, whose death would count against both
         release.let_go(self.scheduler)
         shortage.let_go(self.scheduler)
         return margin / 3
 
-    def _lose(self, activation: Activation) -> None:
+    def _lose(self, instance: Instance) -> None:
         self.scheduler.telemetry.count("leases_lost")
-        self.scheduler.drop(activation)
+        self.scheduler.drop(instance)
 
 
 GAP_SECONDS = 0.05
@@ -170,7 +170,7 @@ CALM_SECONDS = 0.25
 """Where nobody is named, who has just written is asked later: he may be about to write again, which tells too."""
 
 
-class Grip:
+class LeaseCheck:
     """Renews the leases of those in doubt, by a beat between the beats: its answer tells which were lost."""
 
     def __init__(self, incarnation: Incarnation, store: Store, scheduler: Scheduler) -> None:
@@ -195,14 +195,12 @@ class Grip:
         since, self._since = self._since, None
         if not named and since is None:
             return limits.IDLE_WAIT_SECONDS
-        hand = self.scheduler.hand
-        doubtful = [
-            activation for id in named if (activation := hand.get(id)) is not None and activation.commit is None
-        ]
+        instances = self.scheduler.instances
+        doubtful = [instance for id in named if (instance := instances.get(id)) is not None and instance.commit is None]
         waiting = False
         if since is not None:
             older, waiting = self._unconfirmed(since)
-            doubtful += (activation for activation in older if activation.process.id not in named)
+            doubtful += (instance for instance in older if instance.process.id not in named)
         if waiting:
             self._since = since
         if doubtful:
@@ -210,35 +208,35 @@ class Grip:
         await asyncio.sleep(GAP_SECONDS if since is None else BLIND_GAP_SECONDS)
         return 0.0
 
-    def _unconfirmed(self, since: float) -> tuple[list[Activation], bool]:
+    def _unconfirmed(self, since: float) -> tuple[list[Instance], bool]:
         """Those with steps in flight that were not known to be ours at that time; whether others follow later."""
         lease = self.scheduler.lease_seconds
         calm = self.scheduler.time.monotonic() + lease - CALM_SECONDS
         doubtful = [
-            activation
-            for activation in self.scheduler.hand.values()
-            if activation.in_flight and activation.commit is None and activation.lease_end < since + lease
+            instance
+            for instance in self.scheduler.instances.values()
+            if instance.in_flight and instance.commit is None and instance.lease_end < since + lease
         ]
-        calmed = [activation for activation in doubtful if activation.lease_end < calm]
+        calmed = [instance for instance in doubtful if instance.lease_end < calm]
         return calmed, len(calmed) < len(doubtful)
 
-    async def _look(self, doubtful: Sequence[Activation]) -> None:
+    async def _look(self, doubtful: Sequence[Instance]) -> None:
         scheduler = self.scheduler
-        renewals = tuple(Renewal(one.process.id, one.process.token, None) for one in doubtful)
+        renewals = tuple(LeaseRenewal(one.process.id, one.process.token, None) for one in doubtful)
         sent = scheduler.time.monotonic()
         answer = await self.store.beat(Beat(self.incarnation.id, renewals, scheduler.lease, scheduler.lease))
         scheduler.time.heard(answer.now, sent)
         if not answer.alive:
             return  # the next beat hears it too, and acts
         lost = set(answer.lost)
-        for activation, renewal in zip(doubtful, renewals, strict=True):
-            if renewal.process not in scheduler.hand and renewal.process not in lost:
+        for instance, renewal in zip(doubtful, renewals, strict=True):
+            if renewal.process not in scheduler.instances and renewal.process not in lost:
                 self.strayed()  # let go while this was under way, which has given it another lease
-            if activation.gone or activation.process.token != renewal.token:
+            if instance.gone or instance.process.token != renewal.token:
                 continue
             if renewal.process in lost:
                 log.info("process %s was taken from us: its steps are stopped", id_text(renewal.process))
                 scheduler.telemetry.count("leases_lost")
-                scheduler.drop(activation)
+                scheduler.drop(instance)
             else:
-                activation.lease_end = max(activation.lease_end, sent + scheduler.lease_seconds)
+                instance.lease_end = max(instance.lease_end, sent + scheduler.lease_seconds)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from perdure import limits
 from perdure.kernel.event import EventType
-from perdure.kernel.message import Message, MessageType, Waiting
+from perdure.kernel.message import LettersWanted, Message, MessageType
 from perdure.loop import Loop
 from perdure.runtime.turn_commit import rests
 from perdure.store.base import Store
 
 if TYPE_CHECKING:
-    from perdure.runtime.instance import Activation
+    from perdure.runtime.instance import Instance
     from perdure.runtime.scheduler import Scheduler
 
 
@@ -45,13 +45,13 @@ class InboxReader:
         self.scheduler = scheduler
         self.loop = Loop("signals", self._tick, scheduler.committer.outage)
         self.quiet: Callable[[Sequence[bytes]], None] = lambda processes: None
-        self._wanted: list[Activation] = []
+        self._wanted: list[Instance] = []
         self._hinted = False
         self._named: set[bytes] = set()
 
-    def want(self, activation: Activation) -> None:
+    def want(self, instance: Instance) -> None:
         """The process is known to have unheard messages: it waits for them before it goes on."""
-        self._wanted.append(activation)
+        self._wanted.append(instance)
         self.loop.wake()
 
     def hint(self) -> None:
@@ -70,7 +70,7 @@ class InboxReader:
         hinted, self._hinted = self._hinted, False
         known = set(map(id, wanted))
         told = self.scheduler.time.monotonic() + self.scheduler.lease_seconds - TOLD_SECONDS
-        others = [a for a in self.scheduler.hand.values() if id(a) not in known]
+        others = [a for a in self.scheduler.instances.values() if id(a) not in known]
         heard = [
             a
             for a in others
@@ -93,10 +93,10 @@ class InboxReader:
         # The hint may have been for one of those left out, and newer than its last commit: look a moment later.
         return TOLD_SECONDS if (hinted or named) and len(heard) < len(others) else limits.POLL_SECONDS
 
-    async def _read(self, activations: Sequence[Activation], waiting: set[int]) -> set[bytes]:
+    async def _read(self, instances: Sequence[Instance], waiting: set[int]) -> set[bytes]:
         """Read, and hand over; answers who had something new. ``waiting`` are the numbers of those who wait for it."""
         news: set[bytes] = set()
-        left = sorted(activations, key=lambda activation: activation.process.id)
+        left = sorted(instances, key=lambda instance: instance.process.id)
         while left:
             some, left = left[: limits.BATCH_RECORDS], left[limits.BATCH_RECORDS :]
             messages = await self.store.messages([(a.process.id, a.heard) for a in some], most=limits.BATCH_BYTES)
@@ -107,23 +107,23 @@ class InboxReader:
             found: dict[bytes, list[Message]] = {}
             for message in messages:
                 found.setdefault(message.process, []).append(message)
-            for activation in some:
-                mine = found.get(activation.process.id, [])
-                wanted = id(activation) in waiting
-                if wanted and activation.fetching and not activation.gone:
-                    await self._fetch(activation, mine)
+            for instance in some:
+                mine = found.get(instance.process.id, [])
+                wanted = id(instance) in waiting
+                if wanted and instance.fetching and not instance.gone:
+                    await self._fetch(instance, mine)
                 elif wanted or mine:
-                    self.scheduler.heard(activation, mine, wanted=wanted)
+                    self.scheduler.heard(instance, mine, wanted=wanted)
             news.update(found)
         return news
 
-    async def _fetch(self, activation: Activation, messages: Sequence[Message]) -> None:
+    async def _fetch(self, instance: Instance, messages: Sequence[Message]) -> None:
         """Read the letters that somebody waits for, and hand them over with what is unheard."""
-        asked = wanted(activation)
+        asked = wanted(instance)
         letters = await self.store.messages(waiting=asked) if asked else []
         # While they were read, others may have told it to stop waiting; whatever it is, it goes on.
-        activation.fetching = False
-        self.scheduler.heard(activation, messages, wanted=True, letters=(asked, letters))
+        instance.fetching = False
+        self.scheduler.heard(instance, messages, wanted=True, letters=(asked, letters))
 
 
 def _may_be_cut(messages: Sequence[Message]) -> bool:
@@ -132,73 +132,73 @@ def _may_be_cut(messages: Sequence[Message]) -> bool:
     return sum(len(message.payload) + OPENED_BYTES for message in told) >= limits.BATCH_BYTES // 2
 
 
-Found: TypeAlias = tuple[Sequence[Waiting], Sequence[Message]]
+FoundLetters: TypeAlias = tuple[Sequence[LettersWanted], Sequence[Message]]
 """Which letters that wait in the store were asked for, and those found."""
 
-NONE: Found = ((), ())
+NONE: FoundLetters = ((), ())
 
 
-def hear(activation: Activation, message: Message) -> None:
+def hear(instance: Instance, message: Message) -> None:
     """Hand a letter to the code that awaits it, or leave it in the inbox; a few are kept in memory too."""
-    box = activation.loop.mailbox(message.name)
+    box = instance.loop.mailbox(message.name)
     number = message.number
     awaited = box.awaited
-    if number > activation.seen:  # else it was read again
-        activation.seen = number
+    if number > instance.seen:  # else it was read again
+        instance.seen = number
         if box.more or not (awaited or box.room):
             box.behind = number
-            _leave(activation, number)
+            _leave(instance, number)
             return
     if awaited:
-        activation.received(number, message.name)
+        instance.received(number, message.name)
     else:
-        _leave(activation, number)
-    activation.loop.message(message.type, message.name, message.payload, number, recorded=awaited)
+        _leave(instance, number)
+    instance.loop.message(message.type, message.name, message.payload, number, recorded=awaited)
 
 
-def _leave(activation: Activation, number: int) -> None:
-    if number > activation.process.seen:
-        if not activation.consumed:
-            activation.consumed = {}
-        activation.consumed[number] = 0
+def _leave(instance: Instance, number: int) -> None:
+    if number > instance.process.seen:
+        if not instance.consumed:
+            instance.consumed = {}
+        instance.consumed[number] = 0
 
 
-def to_be_read(activation: Activation) -> bool:
+def to_be_read(instance: Instance) -> bool:
     """Whether somebody waits for letters that are in the store: then nothing goes on before they were read."""
-    activation.fetching = bool(wanted(activation))
-    return activation.fetching
+    instance.fetching = bool(wanted(instance))
+    return instance.fetching
 
 
-def wanted(activation: Activation) -> list[Waiting]:
+def wanted(instance: Instance) -> list[LettersWanted]:
     """The letters that are to be read before the next turn, since somebody waits for them."""
     return [
-        Waiting(
-            activation.process.id,
+        LettersWanted(
+            instance.process.id,
             box.name,
             box.cursor,
-            activation.process.seen,
-            activation.seen,
+            instance.process.seen,
+            instance.seen,
             min(max(limits.FIRST_RECORDS, 2 * box.asked), limits.BATCH_RECORDS),
         )
-        for box in activation.loop.mailboxes.values()
+        for box in instance.loop.mailboxes.values()
         if box.wanting
     ]
 
 
-def from_the_first(activation: Activation) -> None:
+def from_the_first(instance: Instance) -> None:
     """Have the letters in the store read from the first on: an old worker hears later ones and leaves earlier ones."""
-    for box in activation.loop.mailboxes.values():
+    for box in instance.loop.mailboxes.values():
         box.cursor = 0
 
 
-def fetched(activation: Activation, found: Found) -> None:
+def fetched(instance: Instance, found: FoundLetters) -> None:
     """Letters were read that waited in the store: they come before all that was heard since."""
     asked, letters = found
-    activation.fetching = False
-    activation.at += 1  # the timer of whoever had no time to wait fires in the turn that hears of it, whatever comes
+    instance.fetching = False
+    instance.at += 1  # the timer of whoever had no time to wait fires in the turn that hears of it, whatever comes
     for one in asked:
         mine = [letter for letter in letters if letter.name == one.name]
         whole = len(mine) < one.most and sum(len(letter.payload) for letter in mine) < limits.BATCH_BYTES // 2
         last = mine[-1].number if mine and not whole else one.upto
-        activation.loop.mailbox(one.name).read(one.most, last)
-    activation.inputs[:0] = [(EventType.MESSAGE_RECEIVED, letter, None) for letter in letters]
+        instance.loop.mailbox(one.name).read(one.most, last)
+    instance.inputs[:0] = [(EventType.MESSAGE_RECEIVED, letter, None) for letter in letters]

@@ -1,4 +1,4 @@
-"""An activation: one process in hand, its code in memory, and what has happened but is not yet written."""
+"""An instance: one process in the memory of its worker, its code, and what has happened but is not yet written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from perdure.turns.loop import Ask, TurnLoop
 
 if TYPE_CHECKING:
     from perdure.authoring.workflow import Workflow
-    from perdure.runtime.steps.attempt_run import Execution
+    from perdure.runtime.steps.attempt_run import AttemptRun
 
 Input = tuple[EventType, Any, bytes | None]
 """What opens a turn: (STEP_COMPLETED or STEP_FAILED, the ask, payload) or (MESSAGE_RECEIVED, the message, None)."""
@@ -37,10 +37,10 @@ Slot = tuple[str, str]
 _COMPLETED, _MESSAGE, _TERMINATE = EventType.STEP_COMPLETED, EventType.MESSAGE_RECEIVED, MessageType.TERMINATE
 
 NOTHING: Any = MappingProxyType({})
-"""Stands in for a dict until there is something to keep: thousands of activations are alive at once."""
+"""Stands in for a dict until there is something to keep: thousands of instances are alive at once."""
 
 
-class Activation:
+class Instance:
     """One process in hand. ``process`` is the row as last committed; everything else is what came since."""
 
     __slots__ = (
@@ -97,7 +97,7 @@ class Activation:
         self.inputs: list[Input] = []
         self.asked: list[Ask[Any]] = []  # wait for the commit of the turn that asked for them
         self.releasing: list[Ask[Any]] = []  # that commit is in flight, or just applied
-        self.in_flight: dict[Slot, Execution] = {}
+        self.in_flight: dict[Slot, AttemptRun] = {}
         self.attempts: dict[Slot, FailedAttempt] = NOTHING
         self.retries: dict[Slot, asyncio.TimerHandle] = NOTHING
         self.reported: dict[str, Any] = NOTHING  # by earlier attempts of steps that are still open
@@ -306,9 +306,9 @@ class Activation:
         """What an earlier attempt of the step reported, here or in the hands of another worker."""
         return self.reported.get(f"{ask.name}:{ask.place}", NOTHING).get("reported")
 
-    def keep(self, ask: Ask[Any], execution: Execution) -> None:
+    def keep(self, ask: Ask[Any], attempt_run: AttemptRun) -> None:
         """Keep what an attempt that has failed reported last, for the next one."""
-        told = execution.told()
+        told = attempt_run.report()
         if told["reported"] is not None:
             if self.reported is NOTHING:
                 self.reported = {}
@@ -317,8 +317,8 @@ class Activation:
     def progress(self) -> bytes | None:
         """What the steps that are open have reported, as the row shows it to people and to the next attempt."""
         told = dict(self.reported)
-        for (name, place), execution in self.in_flight.items():
-            told[f"{name}:{place}"] = execution.told()
+        for (name, place), attempt_run in self.in_flight.items():
+            told[f"{name}:{place}"] = attempt_run.report()
         return json.encode(told) if told else None
 
     def gather(self) -> None:
@@ -336,15 +336,15 @@ class Activation:
                     self.origins.setdefault((ask.name, ask.place), self.process.run)
             self.asked += loop.asks
             loop.asks.clear()
-        if loop.away or loop.stops or loop.posts or (self.outbox is not None and loop.finished):
+        if loop.away or loop.stops or loop.outgoing or (self.outbox is not None and loop.finished):
             self.outward().gather(self)
         if loop.dropped:
             for ask in loop.dropped:
                 if ask.step.away:
                     self.outward().dropped(ask)
-                execution = self.in_flight.pop((ask.name, ask.place), None)
-                if execution is not None:
-                    execution.stop()
+                attempt_run = self.in_flight.pop((ask.name, ask.place), None)
+                if attempt_run is not None:
+                    attempt_run.stop()
                 self._forget(ask)
             loop.dropped.clear()
             self.asked = [ask for ask in self.asked if (ask.name, ask.place) in loop.open]
@@ -388,8 +388,8 @@ class Activation:
         """Let go: steps are cancelled, the code's memory is evicted; nothing that it does now counts (rule 20)."""
         self.gone = True
         if self.in_flight:
-            for execution in list(self.in_flight.values()):
-                execution.stop()
+            for attempt_run in list(self.in_flight.values()):
+                attempt_run.stop()
             self.in_flight.clear()
         if self.retries:
             for retry in self.retries.values():

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from perdure import limits
-from perdure.clock import Child, Linked
+from perdure.clock import ChildProcess, Linked
 from perdure.logs import logger
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ def patience(lease: float, beat: float) -> float:
     return lease - beat - min(limits.LEASE_MARGIN_SECONDS, lease / 4)
 
 
-async def minded(child: Child, seconds: float) -> int:
+async def minded(child: ChildProcess, seconds: float) -> int:
     """Wait for the end of a child that has a lifeline; it is killed when its interpreter runs no more."""
     if not isinstance(child, Linked):
         return await child.wait()

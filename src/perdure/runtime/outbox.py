@@ -20,17 +20,17 @@ from perdure.kernel.names import id_text
 from perdure.kernel.transition import Sender
 from perdure.kernel.undo import undoes
 from perdure.runtime import compensation
-from perdure.turns.loop import Ask, Post, misfit
+from perdure.turns.loop import Ask, OutgoingSignal, misfit
 from perdure.turns.saga import UndoAsk
 
 if TYPE_CHECKING:
-    from perdure.runtime.instance import Activation, Slot
+    from perdure.runtime.instance import Instance, Slot
 
 HOLD = microseconds(limits.CHILD_HOLD_SECONDS)
 
 Stray: TypeAlias = tuple[bytes, bytes | None]
 """A child by its id, with the digest of its arguments."""
-Stop: TypeAlias = Callable[[bytes, bytes], Message]
+StopOrder: TypeAlias = Callable[[bytes, bytes], Message]
 """What tells a child, by its id and its parent's, that it is to end."""
 
 
@@ -42,8 +42,8 @@ class Outbox:
     """
 
     __slots__ = (
-        "_digests", "_doomed", "_early", "_ids", "_letters", "_new", "_posts", "_sent", "_starts", "_stops", "_strays",
-        "out", "patience", "started",
+        "_digests", "_doomed", "_early", "_ids", "_letters", "_new", "_outgoing", "_sent", "_starts", "_stops",
+        "_strays", "out", "patience", "started",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -56,8 +56,8 @@ class Outbox:
         self._early: dict[bytes, Slot | bytes] = {}  # by their ids: the place, and once it is known what came of them
         self._ids: dict[Slot, bytes] = {}
         self._new: list[Ask[Any]] = []
-        self._stops: list[tuple[Slot, Stop]] = []
-        self._posts: list[Post] = []
+        self._stops: list[tuple[Slot, StopOrder]] = []
+        self._outgoing: list[OutgoingSignal] = []
         self._sent: set[str] = set()
         self._starts: list[Start] = []
         self._letters: list[Message] = []
@@ -65,38 +65,38 @@ class Outbox:
     @property
     def pending(self) -> bool:
         """Whether something waits to be written."""
-        return bool(self._new or self._stops or self._posts or self._starts or self._letters)
+        return bool(self._new or self._stops or self._outgoing or self._starts or self._letters)
 
     @property
     def overfull(self) -> bool:
         """Whether more waits than one commit takes."""
-        new, posts = self._portions()
-        return new < len(self._new) or posts < len(self._posts) or len(self._stops) > limits.OUTBOX_RECORDS
+        new, outgoing = self._portions()
+        return new < len(self._new) or outgoing < len(self._outgoing) or len(self._stops) > limits.OUTBOX_RECORDS
 
     def _portions(self) -> tuple[int, int]:
         """How many of the new children and of the signals go into the next commit."""
-        return _portion(len(ask.raw) for ask in self._new), _portion(len(post.payload) for post in self._posts)
+        return _portion(len(ask.raw) for ask in self._new), _portion(len(signal.payload) for signal in self._outgoing)
 
-    def gather(self, activation: Activation) -> None:
+    def gather(self, instance: Instance) -> None:
         """Collect the children that the code has asked for, those that it wants to end, and the signals it sends."""
-        loop = activation.loop
-        self._posts += loop.posts
-        loop.posts.clear()
+        loop = instance.loop
+        self._outgoing += loop.outgoing
+        loop.outgoing.clear()
         if self._strays:
-            self._new += [ask for ask in loop.away if not self._found(activation, ask)]
+            self._new += [ask for ask in loop.away if not self._found(instance, ask)]
         else:
             self._new += loop.away
         self._stops += (((ask.name, ask.place), child.cancel) for ask in loop.stops)
         loop.away.clear()
         loop.stops.clear()
         if loop.finished:
-            self._part(activation)
+            self._part(instance)
 
     def put(self, undo: Ask[Any]) -> None:
         """Ask for an undo that waits in a queue."""
         self._new.append(undo)
 
-    def _found(self, activation: Activation, ask: Ask[Any]) -> bool:
+    def _found(self, instance: Instance, ask: Ask[Any]) -> bool:
         """Whether a child of the run before, which has gone its own way, is what the code asks for now."""
         slot = ask.name, ask.place
         id, digest = self._strays.pop(slot, (b"", None))
@@ -104,15 +104,15 @@ class Outbox:
             return False
         result = self._early.pop(id)
         if isinstance(result, bytes):
-            activation.inputs.append((EventType.STEP_COMPLETED, ask, result))
+            instance.inputs.append((EventType.STEP_COMPLETED, ask, result))
         else:
             self._ids[slot] = id
             self.out[id] = slot
         return True
 
-    def _part(self, activation: Activation) -> None:
+    def _part(self, instance: Instance) -> None:
         """The parent has ended: its children are to end too, but for those that go their own way."""
-        asks = activation.loop.open
+        asks = instance.loop.open
         self._new = [ask for ask in self._new if _goes_on(ask)]
         bound = [(slot, _stop(asks[slot])) for slot in self.out.values() if slot in asks and not _goes_on(asks[slot])]
         self._stops = list(dict.fromkeys((*self._stops, *bound)))
@@ -125,10 +125,10 @@ class Outbox:
         else:
             self._new = [new for new in self._new if new is not ask]
 
-    def dispatch(self, activation: Activation, machine: Machine) -> tuple[tuple[Start, ...], tuple[Message, ...]]:
+    def dispatch(self, instance: Instance, machine: Machine) -> tuple[tuple[Start, ...], tuple[Message, ...]]:
         """What goes out with the next commit; each child is noted in the history: no replay asks for it anew."""
-        open = activation.loop.open
-        deeper = child.depth(activation.process.id) + 1
+        open = instance.loop.open
+        deeper = child.depth(instance.process.id) + 1
         children, signals = self._portions()
         new, self._new = self._new[:children], self._new[children:]
         for ask in new:
@@ -136,32 +136,32 @@ class Outbox:
             if slot not in open:
                 continue
             id = child.descended(machine.new_id(), deeper)
-            key = activation.idempotency_key(ask)
+            key = instance.idempotency_key(ask)
             if isinstance(ask, UndoAsk):
-                ask.undoes = activation.idempotency_key(ask.owed.ask)
-            self._starts.append(Start(ask.asked.process(id, ask, activation.process, key, activation.at)))
-            begun = child.Begun(id_text(id), _goes_on(ask), _stop(ask) is child.terminate).encode()
-            type, at, digest = EventType.CHILD_STARTED, activation.at, ask.digest
-            activation.note(type, at, begun, name=ask.name, place=ask.place, digest=digest)
+                ask.undoes = instance.idempotency_key(ask.owed.ask)
+            self._starts.append(Start(ask.asked.process(id, ask, instance.process, key, instance.at)))
+            begun = child.ChildBegun(id_text(id), _goes_on(ask), _stop(ask) is child.terminate).encode()
+            type, at, digest = EventType.CHILD_STARTED, instance.at, ask.digest
+            instance.note(type, at, begun, name=ask.name, place=ask.place, digest=digest)
             self.started += 1
             self._ids[slot] = id
             self.out[id] = slot
         stops, self._stops = self._due_stops()
         for slot, stop in stops:
-            self._letters.append(stop(self._ids[slot], activation.process.id))
+            self._letters.append(stop(self._ids[slot], instance.process.id))
             if slot not in open:
                 self.out.pop(self._ids[slot], None)
-        posts, self._posts = self._posts[:signals], self._posts[signals:]
-        for post in posts:
-            self._letters.append(_signal(activation, post))
-            activation.note(EventType.SIGNAL_SENT, activation.at, _to(post), name=post.name, place=post.place)
+        outgoing, self._outgoing = self._outgoing[:signals], self._outgoing[signals:]
+        for signal in outgoing:
+            self._letters.append(_signal(instance, signal))
+            instance.note(EventType.SIGNAL_SENT, instance.at, _to(signal), name=signal.name, place=signal.place)
         starts, self._starts = tuple(self._starts), []
         letters, self._letters = tuple(self._letters), []
         if starts or letters:
-            self.patience = activation.at + HOLD
+            self.patience = instance.at + HOLD
         return starts, letters
 
-    def _due_stops(self) -> tuple[list[tuple[Slot, Stop]], list[tuple[Slot, Stop]]]:
+    def _due_stops(self) -> tuple[list[tuple[Slot, StopOrder]], list[tuple[Slot, StopOrder]]]:
         """The wishes to be written now and later.
 
         A child that still waits to be started is started first; one that has answered meanwhile needs no wish.
@@ -178,12 +178,12 @@ class Outbox:
         self._starts += commit.starts
         self._letters += (letter for letter in commit.sends if letter.id != commit.after.id)
 
-    def take(self, activation: Activation, message: Message) -> None:
+    def take(self, instance: Instance, message: Message) -> None:
         """A child has answered: its answer goes to the code that awaits it, or is noted as one that comes too late.
 
         One that has ended with the run before, as it was asked to, is asked for anew.
         """
-        loop = activation.loop
+        loop = instance.loop
         slot = self.out.pop(message.id, None)
         ask = None if slot is None else loop.open.get(slot)
         ended = message.type is MessageType.CANCELLED and message.id in self._doomed
@@ -193,13 +193,13 @@ class Outbox:
             ask = None
         if ask is not None:
             self._ids.pop((ask.name, ask.place), None)
-            self.patience = activation.at + HOLD
+            self.patience = instance.at + HOLD
         else:
             self._keep(message)
         if isinstance(ask, UndoAsk) and message.type is not MessageType.RESULT:
-            compensation.gave_up(activation, ask, Failure.decode(message.payload), activation.at)
+            compensation.gave_up(instance, ask, Failure.decode(message.payload), instance.at)
             ask = None
-        activation.receive_answer(ask, message)
+        instance.receive_answer(ask, message)
 
     def _keep(self, message: Message) -> None:
         """The answer of a child that lives on from the run before, should the code come to its place.
@@ -240,7 +240,7 @@ class Outbox:
         self._ids[slot] = id
         self.out[id] = slot
 
-    def replayed(self, activation: Activation, awaited: list[Ask[Any]], asked: Container[Slot]) -> None:
+    def replayed(self, instance: Instance, awaited: list[Ask[Any]], asked: Container[Slot]) -> None:
         """Of the children still awaited after a replay, ask for those that were never started, as for what is new.
 
         ``asked`` are all that the code has asked for: a child under way that is none of them would be forgotten, and is
@@ -248,13 +248,13 @@ class Outbox:
 
         What the code wanted to end is asked for once more: nobody knows whether it was said, and once is enough.
         """
-        loop = activation.loop
+        loop = instance.loop
         for slot in self.out.values():
             if slot in self._digests and slot not in asked and slot not in loop.open and undoes(slot[1]) is None:
                 raise misfit(loop, "start", slot[1], slot[0], None)
         for slot in self._strays:
             self.out.pop(self._ids.pop(slot, b""), None)
-        awaited = [ask for ask in awaited if not self._found(activation, ask)]
+        awaited = [ask for ask in awaited if not self._found(instance, ask)]
         self.out = {id: slot for id, slot in self.out.items() if slot in loop.open}
         for name, place in self.out.values():
             ask = loop.open[name, place]
@@ -262,13 +262,13 @@ class Outbox:
                 raise misfit(loop, "start", place, name, ask)
         self._new = [ask for ask in awaited if (ask.name, ask.place) not in self._ids]
         self._stops = [(slot, child.cancel) for slot in loop.stopping]
-        self.patience = activation.at + HOLD
-        self._posts = [post for post in loop.posts if post.place not in self._sent]
+        self.patience = instance.at + HOLD
+        self._outgoing = [signal for signal in loop.outgoing if signal.place not in self._sent]
         loop.away.clear()
         loop.stops.clear()
-        loop.posts.clear()
+        loop.outgoing.clear()
         if loop.finished:  # its last turn was written without its end
-            self._part(activation)
+            self._part(instance)
 
 
 def _portion(sizes: Iterable[int]) -> int:
@@ -282,19 +282,19 @@ def _portion(sizes: Iterable[int]) -> int:
     return count
 
 
-def _signal(activation: Activation, post: Post) -> Message:
+def _signal(instance: Instance, signal: OutgoingSignal) -> Message:
     """A signal under an id that its place gives it: sent again after a replay, it is known."""
-    sender = Sender(who=f"process {id_text(activation.process.id)}", origin="workflow")
-    key = f"{activation.first_run(' tell', post.place)}/{post.place}".encode()
-    id = blake2b(key, digest_size=16, key=activation.process.id, person=b"tell").digest()
-    return Message(id, post.target, MessageType.SIGNAL, post.name, post.payload, post.key, sender.encode())
+    sender = Sender(who=f"process {id_text(instance.process.id)}", origin="workflow")
+    key = f"{instance.first_run(' tell', signal.place)}/{signal.place}".encode()
+    id = blake2b(key, digest_size=16, key=instance.process.id, person=b"tell").digest()
+    return Message(id, signal.target, MessageType.SIGNAL, signal.name, signal.payload, signal.key, sender.encode())
 
 
-def _to(post: Post) -> bytes:
-    return json.encode({"to": id_text(post.target)})
+def _to(signal: OutgoingSignal) -> bytes:
+    return json.encode({"to": id_text(signal.target)})
 
 
-def _stop(ask: Ask[Any]) -> Stop:
+def _stop(ask: Ask[Any]) -> StopOrder:
     """What a child is told when its parent has ended."""
     return child.terminate if ask.asked.on_parent_end == "terminate" else child.cancel
 

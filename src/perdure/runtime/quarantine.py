@@ -1,4 +1,4 @@
-"""The solitary worker: suspects run in quarantine, in an OS process for nothing else, so that a death hurts no others.
+"""The quarantine: suspects run in an OS process for nothing else, so that a death hurts no others.
 
 A process is a suspect when it has died twice with its worker. It runs in the company of other suspects, which each
 death halves; only a death while it ran alone counts towards the limit at which it is parked as broken (rule 13).
@@ -17,41 +17,43 @@ from msgspec.json import encode
 
 from perdure import limits
 from perdure.authoring.registry import Registry
-from perdure.clock import Child, Machine
+from perdure.clock import ChildProcess, Machine
 from perdure.kernel import quarantine
 from perdure.kernel.commit import Commit
 from perdure.kernel.process import Process
 from perdure.logs import logger
 from perdure.loop import Loop
+from perdure.runtime.options import WorkerOptions
 from perdure.runtime.os_process import minded, patience
-from perdure.runtime.pace import Pace
 from perdure.runtime.watchdog import EXIT_HUNG
 from perdure.telemetry import Telemetry
 
 log = logger("quarantine")
 
 GRACE_SECONDS = 5.0
-"""What a solitary worker gets to stop, beyond the time for the step in its hands."""
+"""What a quarantine worker gets to stop, beyond the time for the step in its hands."""
 AGAIN_SECONDS = 60.0
-"""The longest wait before another try, when solitary workers cannot even start."""
+"""The longest wait before another try, when quarantine workers cannot even start."""
 
 
-class Solitary:
-    """Spawns solitary workers while suspects are due: a few at once, and another beside those that have lasted.
+class Quarantine:
+    """Spawns quarantine workers while suspects are due: a few at once, and another beside those that have lasted.
 
     One that has lasted for some seconds frees its place, so that a suspect of an hour does not hold up the rest; how
     many there may be in all is bounded too.
     """
 
-    def __init__(self, url: str, registry: Registry, pace: Pace, machine: Machine, telemetry: Telemetry) -> None:
+    def __init__(
+        self, url: str, registry: Registry, options: WorkerOptions, machine: Machine, telemetry: Telemetry
+    ) -> None:
         self.url = url
         self.registry = registry
-        self.pace = pace
+        self.options = options
         self.machine = machine
         self.telemetry = telemetry
         self.loop = Loop("quarantine", self._tick)
         self._wanted = False
-        self._children: dict[Child, float] = {}
+        self._children: dict[ChildProcess, float] = {}
         self._ends: set[asyncio.Task[None]] = set()
         self._not_before = 0.0
         self._failures = 0
@@ -68,14 +70,14 @@ class Solitary:
         self._wanted = due
 
     async def stop(self, hurry: asyncio.Event) -> None:
-        """Ask the solitary workers under way to stop, in a hurry if need be; those that do not are killed."""
+        """Ask the quarantine workers under way to stop, in a hurry if need be; those that do not are killed."""
         await self.loop.stop()
         children = [child for child in self._children if child.returncode is None]
         for child in children:
             child.terminate()
         hurrying = asyncio.create_task(self._hasten(children, hurry))
         try:
-            async with asyncio.timeout(self.pace.stop_seconds + GRACE_SECONDS):
+            async with asyncio.timeout(self.options.stop_seconds + GRACE_SECONDS):
                 for child in children:
                     await child.wait()
         except TimeoutError:
@@ -87,7 +89,7 @@ class Solitary:
         if self._ends:
             await asyncio.wait(self._ends)
 
-    async def _hasten(self, children: Sequence[Child], hurry: asyncio.Event) -> None:
+    async def _hasten(self, children: Sequence[ChildProcess], hurry: asyncio.Event) -> None:
         await hurry.wait()
         for child in children:
             if child.returncode is None:
@@ -116,7 +118,7 @@ class Solitary:
         return limits.QUARANTINE_SPACING_SECONDS
 
     def _until_a_place(self) -> float:
-        """Seconds until another solitary worker may be started; an end of one wakes the loop earlier."""
+        """Seconds until another quarantine worker may be started; an end of one wakes the loop earlier."""
         now = self.machine.monotonic()
         full = len(self._children) >= limits.QUARANTINE_WORKERS
         if full and not self._full:
@@ -129,32 +131,32 @@ class Solitary:
         place = trial[-limits.QUARANTINE_TRIAL_WORKERS] if len(trial) >= limits.QUARANTINE_TRIAL_WORKERS else now
         return max(place, self._not_before) - now
 
-    async def _until_its_end(self, child: Child) -> None:
-        code = await minded(child, patience(self.pace.lease_seconds, self.pace.beat_seconds))
+    async def _until_its_end(self, child: ChildProcess) -> None:
+        code = await minded(child, patience(self.options.lease_seconds, self.options.beat_seconds))
         del self._children[child]
         self._not_before = 0.0
         if code == EXIT_HUNG:
-            log.warning("a solitary worker was hung by a process that it ran, and has ended itself; see its output")
+            log.warning("a quarantine worker was hung by a process that it ran, and has ended itself; see its output")
         elif code > 0:
             self._failures += 1
             wait = min(2.0**self._failures, AGAIN_SECONDS)
             self._not_before = self.machine.monotonic() + wait
-            log.error("a solitary worker cannot run (exit code %d, see its output); again in %g s", code, wait)
+            log.error("a quarantine worker cannot run (exit code %d, see its output); again in %g s", code, wait)
         elif code < 0:
-            log.warning("a solitary worker was killed by signal %d: one of those that it ran is the suspect", -code)
+            log.warning("a quarantine worker was killed by signal %d: one of those that it ran is the suspect", -code)
         self._failures = self._failures if code > 0 and code != EXIT_HUNG else 0
         self.loop.wake()
 
     def command(self) -> list[str]:
-        """The command of a solitary worker: this Python, the queues served and modules hosted here."""
-        pace = f"{self.pace.lease_seconds},{self.pace.beat_seconds},{self.pace.stop_seconds}"
+        """The command of a quarantine worker: this Python, the queues served and modules hosted here."""
+        options = f"{self.options.lease_seconds},{self.options.beat_seconds},{self.options.stop_seconds}"
         served = [queue.queue for queue in self.registry.queues.values()], self.registry.labels
         return [
             sys.executable,
             "-P",
             "-m",
             "perdure.quarantined",
-            pace,
+            options,
             encode(served).decode(),
             *self.registry.sources,
         ]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from perdure.clock import SECOND
 from perdure.runtime import turn_commit
-from perdure.runtime.instance import Activation
+from perdure.runtime.instance import Instance
 from perdure.runtime.store_time import StoreTime
 from perdure.turns.current import staged
 
@@ -24,19 +24,19 @@ class Ready:
     Turns between two breaths have one time: that of their beginning, which is no earlier than what came in for them.
     """
 
-    def __init__(self, turn: Callable[[Activation, int], None], time: StoreTime) -> None:
+    def __init__(self, turn: Callable[[Instance, int], None], time: StoreTime) -> None:
         self._turn = turn
         self._time = time
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[Activation] = deque()
+        self._queue: deque[Instance] = deque()
         self._scheduled = False
 
-    def put(self, activation: Activation) -> None:
+    def put(self, instance: Instance) -> None:
         """Have the process's next turn run soon, with whatever is in its inputs by then."""
-        if activation.queued or activation.gone:
+        if instance.queued or instance.gone:
             return
-        activation.queued = True
-        self._queue.append(activation)
+        instance.queued = True
+        self._queue.append(instance)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._pass)
@@ -47,10 +47,10 @@ class Ready:
         try:
             with staged():
                 for _ in range(min(len(queue), TURNS_PER_PASS)):
-                    activation = queue.popleft()
-                    activation.queued = False
-                    if not activation.gone:
-                        self._turn(activation, now)
+                    instance = queue.popleft()
+                    instance.queued = False
+                    if not instance.gone:
+                        self._turn(instance, now)
         finally:  # also when somebody interrupts the worker in a turn: it still has to stop gracefully
             self._scheduled = bool(queue)
             if queue:
@@ -67,37 +67,37 @@ class Alarms:
     A process that waits for nothing but children or messages gets one too: it is not kept in hand for ever.
     """
 
-    def __init__(self, time: StoreTime, ring: Callable[[Activation], None]) -> None:
+    def __init__(self, time: StoreTime, ring: Callable[[Instance], None]) -> None:
         self._time = time
         self._ring = ring
         self._loop = asyncio.get_running_loop()
 
-    def set(self, activation: Activation) -> None:
+    def set(self, instance: Instance) -> None:
         """Set the process's alarm to its earliest timer, if it has one."""
-        due = _next(activation, self._time.now())
-        if due is None or (activation.alarm is not None and activation.alarm[0] == due):
+        due = _next(instance, self._time.now())
+        if due is None or (instance.alarm is not None and instance.alarm[0] == due):
             return
-        if activation.alarm is not None:
-            activation.alarm[1].cancel()
+        if instance.alarm is not None:
+            instance.alarm[1].cancel()
         delay = max(0.0, (due - self._time.now()) / SECOND) + LATE_SECONDS
-        activation.alarm = due, self._loop.call_later(delay, self._due, activation)
+        instance.alarm = due, self._loop.call_later(delay, self._due, instance)
 
-    def _due(self, activation: Activation) -> None:
-        activation.alarm = None
-        if activation.gone:
+    def _due(self, instance: Instance) -> None:
+        instance.alarm = None
+        if instance.gone:
             return
-        due = _next(activation, self._time.now())
+        due = _next(instance, self._time.now())
         if due is not None and due > self._time.now():
-            self.set(activation)
+            self.set(instance)
         else:
-            self._ring(activation)
+            self._ring(instance)
 
 
-def _next(activation: Activation, now: int) -> int | None:
+def _next(instance: Instance, now: int) -> int | None:
     """When to look again though nothing comes in: at the earliest timer, or when it lingers no longer."""
-    timer = activation.loop.next_timer()
+    timer = instance.loop.next_timer()
     due = None if timer is None else timer[0]
-    until = turn_commit.until(activation)
+    until = turn_commit.until(instance)
     if now < until:
         return until if due is None else min(due, until)
     return due

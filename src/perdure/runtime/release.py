@@ -52,29 +52,29 @@ from perdure.runtime.handover import Handover, took_what_is_unknown
 from perdure.runtime.quarantine import report
 
 if TYPE_CHECKING:
-    from perdure.kernel.worker import Worker
-    from perdure.runtime.instance import Activation
+    from perdure.kernel.worker import WorkerRow
+    from perdure.runtime.instance import Instance
     from perdure.runtime.scheduler import Scheduler
     from perdure.store.base import Store
 
 log = logger("process")
 
 
-def park(scheduler: Scheduler, activation: Activation, error: BaseException) -> None:
+def park(scheduler: Scheduler, instance: Instance, error: BaseException) -> None:
     """Park a process of which no commit is in flight; what it did not write is void."""
-    scheduler.drop(activation)
+    scheduler.drop(instance)
     time = scheduler.time
-    commit = transition.broken(activation.process, Failure.of(error), now=time.now(), idle_at=time.idle_at())
+    commit = transition.broken(instance.process, Failure.of(error), now=time.now(), idle_at=time.idle_at())
     scheduler.committer.commit(commit, partial(_parked, scheduler, commit, error))
 
 
-def unwritten(scheduler: Scheduler, activation: Activation, error: StoreError) -> None:
+def unwritten(scheduler: Scheduler, instance: Instance, error: StoreError) -> None:
     """Let a process go whose commit was not written: parked, if that is because of what it would write."""
-    log.error("process %s: its commit was not written: %s", id_text(activation.process.id), error)
+    log.error("process %s: its commit was not written: %s", id_text(instance.process.id), error)
     if isinstance(error, BadRecord):
-        scheduler.park(activation, error)
+        scheduler.park(instance, error)
     else:
-        scheduler.drop(activation)
+        scheduler.drop(instance)
 
 
 def _parked(scheduler: Scheduler, commit: Commit, error: BaseException, answer: Any) -> None:
@@ -91,51 +91,51 @@ def _parked(scheduler: Scheduler, commit: Commit, error: BaseException, answer: 
         log.error("process %s could not be parked as broken: %s", id_text(process.id), answer)
 
 
-def passed(activation: Activation, now: int) -> bool:
+def passed(instance: Instance, now: int) -> bool:
     """Whether the deadline of a process in hand has passed."""
-    deadline = activation.process.deadline
+    deadline = instance.process.deadline
     return deadline is not None and deadline <= now
 
 
-def spared(activation: Activation) -> bool:
+def spared(instance: Instance) -> bool:
     """Whether it may go on nevertheless: its attempt at work may end, and nobody has asked it to end by that time."""
-    return bool(activation.in_flight) and activation.until is None and may_end_late(activation.process)
+    return bool(instance.in_flight) and instance.until is None and may_end_late(instance.process)
 
 
-def lapsed(scheduler: Scheduler, activation: Activation) -> bool:
+def lapsed(scheduler: Scheduler, instance: Instance) -> bool:
     """Let go of a process if we hear so late that it is ours that its lease is over: nobody acts on that.
 
     By the store it may last: what we asked for was carried out long after it had been sent.
     """
-    if activation.lease_end > scheduler.time.monotonic():
+    if instance.lease_end > scheduler.time.monotonic():
         return False
     scheduler.telemetry.count("leases_lost")
-    scheduler.drop(activation)
+    scheduler.drop(instance)
     scheduler.strayed()
     return True
 
 
-def too_late(scheduler: Scheduler, activation: Activation) -> bool:
+def too_late(scheduler: Scheduler, instance: Instance) -> bool:
     """Let go at once of a process that was claimed after its deadline, or too slowly: its code is not run any more."""
-    if lapsed(scheduler, activation):
+    if lapsed(scheduler, instance):
         return True
-    if not passed(activation, scheduler.time.now()):
+    if not passed(instance, scheduler.time.now()):
         return False
-    if activation.process.inbox > activation.process.seen:  # handed back it would be due now: claimed again, for ever
-        scheduler.drop(activation)
+    if instance.process.inbox > instance.process.seen:  # handed back it would be due now: claimed again, for ever
+        scheduler.drop(instance)
     else:
-        scheduler.hand_back(activation, SECOND)  # the sweep that ends it comes sooner
+        scheduler.release(instance, SECOND)  # the sweep that ends it comes sooner
     return True
 
 
 def let_go(scheduler: Scheduler) -> None:
     """Let go of all that is over its deadline: at work or not, nothing of it counts any more."""
     now = scheduler.time.now()
-    for activation in [one for one in scheduler.hand.values() if passed(one, now) and not spared(one)]:
-        if may_end_late(activation.process):
-            scheduler.hand_back(activation)  # a sweep would wait for the end of its lease
+    for instance in [one for one in scheduler.instances.values() if passed(one, now) and not spared(one)]:
+        if may_end_late(instance.process):
+            scheduler.release(instance)  # a sweep would wait for the end of its lease
         else:
-            scheduler.drop(activation)
+            scheduler.drop(instance)
 
 
 def ordered(messages: Sequence[Message], since: int) -> Message | None:
@@ -146,7 +146,7 @@ def ordered(messages: Sequence[Message], since: int) -> Message | None:
     return None
 
 
-def carried_out(scheduler: Scheduler, activation: Activation, claimed: Claimed) -> bool:
+def carried_out(scheduler: Scheduler, instance: Instance, claimed: Claimed) -> bool:
     """Whether a claimed process was to end: then it is ended before its code has run, and its own children hear of it.
 
     An order that was meant for an earlier run counts no more.
@@ -154,7 +154,7 @@ def carried_out(scheduler: Scheduler, activation: Activation, claimed: Claimed) 
     order = ordered(claimed.messages, max(claimed.process.seen, opening_of(claimed.events).void))
     if order is None:
         return False
-    scheduler.drop(activation)
+    scheduler.drop(instance)
     sender = json.decode(order.sender or b"{}", type=Sender)
     commit = transition.terminated(claimed.process, sender, claimed.events, now=scheduler.time.now())
 
@@ -178,61 +178,61 @@ class Unreadable:
         self._scheduler = scheduler
         self.handover = Handover(scheduler)
 
-    def let_go(self, activation: Activation, trouble: PerdureError) -> None:
+    def let_go(self, instance: Instance, trouble: PerdureError) -> None:
         """Let a process go of which something cannot be read."""
         if isinstance(trouble, StoreUnavailable):
             log.warning("a process is put off for %g s: %s", limits.PUT_OFF_SECONDS, trouble)
-            self._put_off(activation, limits.PUT_OFF_SECONDS)
+            self._put_off(instance, limits.PUT_OFF_SECONDS)
         elif isinstance(trouble, NewerRecord) and self.handover.schema_ahead:
-            self._hand_over(activation, trouble)
+            self._hand_over(instance, trouble)
         else:
-            self._scheduler.park(activation, trouble)
+            self._scheduler.park(instance, trouble)
 
-    def among(self, activation: Activation, messages: Sequence[Message], counted: int) -> bool:
+    def among(self, instance: Instance, messages: Sequence[Message], counted: int) -> bool:
         """Let a process go if what was read for it cannot be delivered; ``counted`` are the messages it waited for."""
-        trouble = first_trouble(message.payload for message in messages) or strange(activation.process, messages)
-        if trouble is None and not messages and counted > activation.heard:
-            trouble = lost(activation.process, activation.heard, counted)
+        trouble = first_trouble(message.payload for message in messages) or strange(instance.process, messages)
+        if trouble is None and not messages and counted > instance.heard:
+            trouble = lost(instance.process, instance.heard, counted)
         if trouble is not None:
-            self.let_go(activation, trouble)
+            self.let_go(instance, trouble)
         return trouble is not None
 
-    def hear(self, activation: Activation, messages: Sequence[Message]) -> bool:
+    def hear(self, instance: Instance, messages: Sequence[Message]) -> bool:
         """Put messages into the next turn of a process, or let it go if one of them is missing."""
         try:
-            self._scheduler.telemetry.counters["messages"] += activation.hear(messages)
+            self._scheduler.telemetry.counters["messages"] += instance.hear(messages)
         except DamagedRecord as error:
-            self.let_go(activation, error)
+            self.let_go(instance, error)
             return False
         return True
 
-    def misfit(self, activation: Activation, history: Sequence[Event], error: Exception) -> None:
+    def misfit(self, instance: Instance, history: Sequence[Event], error: Exception) -> None:
         """Let a process go whose history could not be replayed: perhaps our code is the old one of a deployment."""
-        if isinstance(error, HistoryMisfit) and took_what_is_unknown(activation, history):
-            self._hand_over(activation, error)
+        if isinstance(error, HistoryMisfit) and took_what_is_unknown(instance, history):
+            self._hand_over(instance, error)
         else:
-            self._scheduler.park(activation, error)
+            self._scheduler.park(instance, error)
 
-    def _hand_over(self, activation: Activation, trouble: PerdureError) -> None:
-        seconds = self.handover.wait(activation.process)
+    def _hand_over(self, instance: Instance, trouble: PerdureError) -> None:
+        seconds = self.handover.wait(instance.process)
         if seconds is None:
-            self._scheduler.park(activation, trouble)
+            self._scheduler.park(instance, trouble)
             return
         self._scheduler.telemetry.count("processes_handed_over")
-        id = id_text(activation.process.id)
+        id = id_text(instance.process.id)
         log.warning("process %s is left to a newer worker for %g s: %s", id, seconds, trouble)
-        process = activation.process
+        process = instance.process
         if self.handover.lets_by((process.kind, process.code)):  # with messages unheard it is due now, for others
-            self._scheduler.hand_back(activation, microseconds(seconds))
+            self._scheduler.release(instance, microseconds(seconds))
         else:
-            self._put_off(activation, seconds)
+            self._put_off(instance, seconds)
 
-    def _put_off(self, activation: Activation, seconds: float) -> None:
-        process = activation.process
+    def _put_off(self, instance: Instance, seconds: float) -> None:
+        process = instance.process
         if process.inbox > process.seen:  # handed back it would be due now: claimed again, for ever
-            self._scheduler.drop(activation)  # its lease ends, and whoever claims it then sees further
+            self._scheduler.drop(instance)  # its lease ends, and whoever claims it then sees further
         else:
-            self._scheduler.hand_back(activation, microseconds(seconds))
+            self._scheduler.release(instance, microseconds(seconds))
 
 
 async def without_the_dead(store: Store, scheduler: Scheduler, claimed: Sequence[Claimed]) -> Sequence[Claimed]:
@@ -261,17 +261,17 @@ async def without_the_dead(store: Store, scheduler: Scheduler, claimed: Sequence
     return [one for one in claimed if one.process.id not in guilty]
 
 
-def _hung(claimed: Claimed, worker: Worker) -> bool:
+def _hung(claimed: Claimed, worker: WorkerRow) -> bool:
     hang = Hang.read(worker.hang)
     return hang is not None and hang.process == claimed.process.id
 
 
-def died(worker: Worker) -> bool:
+def died(worker: WorkerRow) -> bool:
     """Whether there is evidence that a worker which renews no lease has died: it was found so, or its lock is free."""
     return worker.died or (worker.ended_at is None and worker.locked and worker.lock_free)
 
 
-def _freed(scheduler: Scheduler, claimed: Claimed, worker: Worker, held: int) -> Commit:
+def _freed(scheduler: Scheduler, claimed: Claimed, worker: WorkerRow, held: int) -> Commit:
     name, time = f"{worker.name} {id_text(worker.id)}", scheduler.time
     now, idle_at, hang = time.now(), time.idle_at(), Hang.read(worker.hang)
     return transition.orphaned(claimed.process, now=now, died=True, worker=name, idle_at=idle_at, held=held, hang=hang)

@@ -29,13 +29,13 @@ from perdure.runtime import compensation, failure_log, inbox, release, shortage,
 from perdure.runtime.committer import Committer
 from perdure.runtime.eager_start import EagerStart
 from perdure.runtime.heartbeat import Incarnation
-from perdure.runtime.instance import Activation
+from perdure.runtime.instance import Instance
 from perdure.runtime.ready import Alarms, Ready
 from perdure.runtime.release import Unreadable, park, unwritten
 from perdure.runtime.replay import replay
 from perdure.runtime.steps.agent import Agent
 from perdure.runtime.store_time import StoreTime
-from perdure.runtime.turn_commit import bounded, drafted
+from perdure.runtime.turn_commit import drafted, limited
 from perdure.telemetry import Telemetry
 from perdure.turns.loop import Ask, TurnLoop
 from perdure.turns.renewal import left_over
@@ -74,7 +74,7 @@ class Scheduler:
         self.lease_seconds = lease
         self.lease = microseconds(lease)
         self.hold = microseconds(limits.HOLD_SECONDS)
-        self.hand: dict[bytes, Activation] = {}
+        self.instances: dict[bytes, Instance] = {}
         self.starting: set[bytes] = set()
         self.alarms = Alarms(time, self._ring)
         self.agent = Agent(telemetry, time, machine)
@@ -89,7 +89,7 @@ class Scheduler:
         self.room: Callable[[], None] = lambda: None
         self.strayed: Callable[[], None] = lambda: None
         self.waiting: Callable[[int], None] = lambda due_at: None
-        self.unheard: Callable[[Activation], None] = lambda activation: None
+        self.unheard: Callable[[Instance], None] = lambda instance: None
         self.posted: Callable[[Commit], None] = lambda commit: None
         self.draining = False
         self.alone = False
@@ -113,166 +113,166 @@ class Scheduler:
     def adopt(self, claimed: Claimed, sent: float) -> None:
         """Take a claimed process in hand: replay what happened, deliver what is unheard, go on."""
         process = claimed.process
-        if (late := self.hand.get(process.id)) is not None:
+        if (late := self.instances.get(process.id)) is not None:
             self.drop(late)  # a command of somebody elsewhere has taken it from us, and it is ours again
         code = self.registry.code_of(process.kind, process.code)
-        activation = Activation(process, code, TurnLoop(process.id, process.id))
-        activation.lease_end = sent + self.lease_seconds
-        activation.loop.backlog = process.seen if claimed.backlog else 0
-        self.hand[process.id] = activation
+        instance = Instance(process, code, TurnLoop(process.id, process.id))
+        instance.lease_end = sent + self.lease_seconds
+        instance.loop.backlog = process.seen if claimed.backlog else 0
+        self.instances[process.id] = instance
         self.telemetry.counters["claims"] += 1
         now = self.time.now()
         trouble = claimed.trouble or flaw(process, claimed.events, claimed.messages)
         if trouble is not None:
-            self.unreadable.let_go(activation, trouble)
+            self.unreadable.let_go(instance, trouble)
             return
         try:
-            if release.carried_out(self, activation, claimed) or release.too_late(self, activation):
+            if release.carried_out(self, instance, claimed) or release.too_late(self, instance):
                 return
-            replay(activation, claimed.events, claimed.messages)
-            self.telemetry.counters["messages"] += activation.hear(claimed.messages)
+            replay(instance, claimed.events, claimed.messages)
+            self.telemetry.counters["messages"] += instance.hear(claimed.messages)
         except Exception as error:  # a misfit, or code or a payload that cannot be opened: a person must see it
-            if self._short(activation, error):
+            if self._short(instance, error):
                 return
-            self.unreadable.misfit(activation, claimed.events, error)
+            self.unreadable.misfit(instance, claimed.events, error)
             return
         if claimed.was_owned_by is not None:
             self.telemetry.counters["takeovers"] += 1
             evidence = b'{"worker":"%s","lease":"lapsed","origin":"automatic"}' % id_text(claimed.was_owned_by).encode()
-            activation.note(EventType.REVIVED, now, evidence)
-        if inbox.to_be_read(activation):
-            self._listen(activation)
-        elif activation.inputs or activation.loop.due_timers(now):
-            self.feed(activation)
+            instance.note(EventType.REVIVED, now, evidence)
+        if inbox.to_be_read(instance):
+            self._listen(instance)
+        elif instance.inputs or instance.loop.due_timers(now):
+            self.feed(instance)
         else:
-            self._settle(activation)
+            self._settle(instance)
 
-    def drop(self, activation: Activation) -> None:
+    def drop(self, instance: Instance) -> None:
         """Let a process go without writing: its lease is lost, or was refused (rule 17)."""
-        activation.drop()
-        if self.hand.get(activation.process.id) is activation:
-            del self.hand[activation.process.id]
-            self.parted(activation.process.id)
+        instance.drop()
+        if self.instances.get(instance.process.id) is instance:
+            del self.instances[instance.process.id]
+            self.parted(instance.process.id)
             self.room()
-            if not self.hand:
+            if not self.instances:
                 self.emptied.set()
 
     def drain(self) -> None:
         """Begin no more steps; a process is handed back as soon as it has none in flight and all is written."""
         self.draining = True
-        for activation in list(self.hand.values()):
-            if not (activation.in_flight or activation.inputs or activation.events):
-                self.hand_back(activation)
+        for instance in list(self.instances.values()):
+            if not (instance.in_flight or instance.inputs or instance.events):
+                self.release(instance)
 
-    def hand_back(self, activation: Activation, later: int = 0) -> None:
+    def release(self, instance: Instance, later: int = 0) -> None:
         """Release a process that is stopped in the middle, once its commit in flight is answered: others go on."""
-        if activation.gone:
+        if instance.gone:
             return
-        if activation.commit is not None:
-            activation.leaving = True
+        if instance.commit is not None:
+            instance.leaving = True
             return
-        self.drop(activation)
-        self._write(activation, transition.released(activation.process, due_at=self.time.now() + later))
+        self.drop(instance)
+        self._write(instance, transition.released(instance.process, due_at=self.time.now() + later))
 
     # -- turns -------------------------------------------------------------------------------------------------
 
-    def _turn(self, activation: Activation, now: int) -> None:
-        if activation.told is not None:
-            self.eager.open(activation)
+    def _turn(self, instance: Instance, now: int) -> None:
+        if instance.told is not None:
+            self.eager.open(instance)
             return
-        finishing = activation.loop.finished and activation.commit is not None
-        if finishing or activation.fetching or activation.trouble is not None:
+        finishing = instance.loop.finished and instance.commit is not None
+        if finishing or instance.fetching or instance.trouble is not None:
             return  # what has come in waits for the answer to the commit in flight, or for letters that came before it
         self.telemetry.counters["turns"] += 1
         try:
-            activation.turn(now)
-            activation.gather()
+            instance.turn(now)
+            instance.gather()
         except Exception as error:  # a misfit, or code that runs in a circle: a person must see it
-            if not self._short(activation, error):
-                self.park(activation, error)
+            if not self._short(instance, error):
+                self.park(instance, error)
         else:
-            if activation.loop.mailboxes and inbox.to_be_read(activation):
-                self._listen(activation)
-            elif activation.inputs:  # what it has asked for is known already
-                self.feed(activation)
-            self._settle(activation)
+            if instance.loop.mailboxes and inbox.to_be_read(instance):
+                self._listen(instance)
+            elif instance.inputs:  # what it has asked for is known already
+                self.feed(instance)
+            self._settle(instance)
 
-    def _settle(self, activation: Activation) -> None:
+    def _settle(self, instance: Instance) -> None:
         """Write what has happened, or release what was asked for if there is nothing to write."""
-        if activation.commit is not None or activation.gone or activation.unheard:
+        if instance.commit is not None or instance.gone or instance.unheard:
             return
         try:
-            self._go_on(activation)
+            self._go_on(instance)
         except Exception as error:  # a defect of ours must not leave a process in hand that nobody moves
-            if self._short(activation, error):
+            if self._short(instance, error):
                 return
-            log.exception("process %s cannot go on; please report it", id_text(activation.process.id))
-            self.park(activation, error)
+            log.exception("process %s cannot go on; please report it", id_text(instance.process.id))
+            self.park(instance, error)
 
-    def _go_on(self, activation: Activation) -> None:
-        if activation.releasing:
-            self._release(activation)
-        loop = activation.loop
-        written = not loop.finished and _all_written(activation) and loop.state == activation.process.state
-        if written and activation.asked:
-            activation.expect()
-            self._release(activation)
-        if self.draining and written and not activation.in_flight and not activation.inputs:
-            self.hand_back(activation)
+    def _go_on(self, instance: Instance) -> None:
+        if instance.releasing:
+            self._begin_asked(instance)
+        loop = instance.loop
+        written = not loop.finished and _all_written(instance) and loop.state == instance.process.state
+        if written and instance.asked:
+            instance.expect()
+            self._begin_asked(instance)
+        if self.draining and written and not instance.in_flight and not instance.inputs:
+            self.release(instance)
             return
-        if loop.renewal is not None and _all_written(activation):
-            now = max(self.time.now(), activation.at)
-            self._write(activation, renewed(activation.process, loop.renewal, loop.late, left_over(loop), now=now))
+        if loop.renewal is not None and _all_written(instance):
+            now = max(self.time.now(), instance.at)
+            self._write(instance, renewed(instance.process, loop.renewal, loop.late, left_over(loop), now=now))
             return
-        outcome = turn_commit.outcome(activation, self.time, self.hold)
+        outcome = turn_commit.outcome(instance, self.time, self.hold)
         if outcome.status is RUNNING and not loop.finished:
-            outcome = bounded(activation, outcome)
+            outcome = limited(instance, outcome)
             if outcome.busy:
-                if loop.timers.open or activation.outbox is not None or activation.patience:
-                    self.alarms.set(activation)
+                if loop.timers.open or instance.outbox is not None or instance.patience:
+                    self.alarms.set(instance)
                 if written:
                     return
-        self._write(activation, drafted(self, activation, outcome))
+        self._write(instance, drafted(self, instance, outcome))
 
     # -- commits -----------------------------------------------------------------------------------------------
 
-    def _write(self, activation: Activation, commit: Commit) -> None:
-        activation.commit = commit
-        self.committer.commit(commit, partial(self._answered, activation))
+    def _write(self, instance: Instance, commit: Commit) -> None:
+        instance.commit = commit
+        self.committer.commit(commit, partial(self._answered, instance))
 
-    def _answered(self, activation: Activation, answer: CommitAnswer | StoreError) -> None:
-        commit = activation.commit
+    def _answered(self, instance: Instance, answer: CommitAnswer | StoreError) -> None:
+        commit = instance.commit
         assert commit is not None
-        activation.commit = None
+        instance.commit = None
         if isinstance(answer, CommitAnswer):
             if answer.verdict is APPLIED:
                 self.telemetry.counters["commits"] += 1
                 if commit.starts or commit.sends:
                     self.posted(commit)
-                if not activation.gone:
+                if not instance.gone:
                     # It may have been long under way, and a beat has renewed the lease since.
-                    activation.lease_end = max(activation.lease_end, self.committer.sent + self.lease_seconds)
-                    self.applied(activation, commit, answer.inbox)
-                elif commit.lease and commit.after.id not in self.hand:
+                    instance.lease_end = max(instance.lease_end, self.committer.sent + self.lease_seconds)
+                    self.applied(instance, commit, answer.inbox)
+                elif commit.lease and commit.after.id not in self.instances:
                     self.strayed()  # let go while this was under way, which has given it another lease
                 return
-            if answer.verdict is Verdict.READ_FIRST and not activation.gone:
+            if answer.verdict is Verdict.READ_FIRST and not instance.gone:
                 self.telemetry.counters["commits_read_first"] += 1
-                activation.take_back(commit)
-                self._listen(activation, answer.inbox)
+                instance.take_back(commit)
+                self._listen(instance, answer.inbox)
                 return
             self.telemetry.counters["commits_refused"] += 1
             self.agent.refused(commit.after)
-            if not activation.gone:
-                log.info("process %s: a late answer was refused", id_text(activation.process.id))
-                self.drop(activation)
+            if not instance.gone:
+                log.info("process %s: a late answer was refused", id_text(instance.process.id))
+                self.drop(instance)
             return
-        if not activation.gone:
-            unwritten(self, activation, answer)
+        if not instance.gone:
+            unwritten(self, instance, answer)
 
-    def applied(self, activation: Activation, commit: Commit, inbox: int) -> None:
+    def applied(self, instance: Instance, commit: Commit, inbox: int) -> None:
         """A commit has been written: release what waited for it, let the process go, or go on."""
-        process = activation.process = commit.after
+        process = instance.process = commit.after
         if process.owner is None:
             # If we die here the row is free and due at its time; nobody waits for us.
             if process.status is not RUNNING:
@@ -282,118 +282,118 @@ class Scheduler:
                     self.telemetry.counters[process.status.value] += 1
                     failure_log.ended(process)
                 self.ended(process, self.committer.sent)
-            self.drop(activation)
+            self.drop(instance)
             if process.status is RUNNING and process.due_at is not None:
                 self.waiting(self.time.now() if inbox > process.seen else process.due_at)
             return
-        if activation.trouble is not None:
-            self.park(activation, activation.trouble)
-        elif activation.leaving or (self.alone and not process.deaths):
-            self.hand_back(activation)  # it goes on elsewhere: we stop, or it is no suspect any more
-        elif inbox > activation.heard:
-            self._listen(activation, inbox)  # rule 18: unheard messages open the next turn before outputs are released
-        elif activation.events or activation.asked or activation.loop.timers.open or activation.outbox is not None:
-            self._settle(activation)
+        if instance.trouble is not None:
+            self.park(instance, instance.trouble)
+        elif instance.leaving or (self.alone and not process.deaths):
+            self.release(instance)  # it goes on elsewhere: we stop, or it is no suspect any more
+        elif inbox > instance.heard:
+            self._listen(instance, inbox)  # rule 18: unheard messages open the next turn before outputs are released
+        elif instance.events or instance.asked or instance.loop.timers.open or instance.outbox is not None:
+            self._settle(instance)
         else:  # a step after a step, as most commits are
-            self._release(activation)
-            if not activation.in_flight:
-                self._settle(activation)
+            self._begin_asked(instance)
+            if not instance.in_flight:
+                self._settle(instance)
 
-    def _listen(self, activation: Activation, inbox: int = -1) -> None:
-        activation.unheard = inbox or -1
-        self.unheard(activation)
+    def _listen(self, instance: Instance, inbox: int = -1) -> None:
+        instance.unheard = inbox or -1
+        self.unheard(instance)
 
     def heard(
         self,
-        activation: Activation,
+        instance: Instance,
         messages: Sequence[Message],
         *,
         wanted: bool = False,
-        letters: inbox.Found = inbox.NONE,
+        letters: inbox.FoundLetters = inbox.NONE,
     ) -> None:
         """What it had not heard was read, and ``letters``: its next turn begins, which waits for them if ``wanted``."""
-        counted = activation.unheard if wanted else 0
+        counted = instance.unheard if wanted else 0
         if wanted:
-            activation.unheard = 0
-        if activation.gone or self.unreadable.among(activation, (*letters[1], *messages), counted):
+            instance.unheard = 0
+        if instance.gone or self.unreadable.among(instance, (*letters[1], *messages), counted):
             return
-        if release.ordered(messages, activation.void) is not None:
-            self.hand_back(activation)  # whoever claims it, with its history, ends it
+        if release.ordered(messages, instance.void) is not None:
+            self.release(instance)  # whoever claims it, with its history, ends it
             return
-        if not self.unreadable.hear(activation, messages):
+        if not self.unreadable.hear(instance, messages):
             return
         if letters[0]:
-            inbox.fetched(activation, letters)
-        if activation.inputs or activation.loop.due_timers(self.time.now()):
-            self.feed(activation)
+            inbox.fetched(instance, letters)
+        if instance.inputs or instance.loop.due_timers(self.time.now()):
+            self.feed(instance)
         else:
-            self._settle(activation)
+            self._settle(instance)
 
     # -- steps and timers --------------------------------------------------------------------------------------
 
-    def _release(self, activation: Activation) -> None:
+    def _begin_asked(self, instance: Instance) -> None:
         """Let what was asked for begin: only after the commit that holds the reason for it."""
         if self.draining:
             return
-        released, activation.releasing = activation.releasing, []
+        released, instance.releasing = instance.releasing, []
         for ask in released:
-            if (ask.name, ask.place) in activation.loop.open:
-                self.agent.begin(activation, ask)
+            if (ask.name, ask.place) in instance.loop.open:
+                self.agent.begin(instance, ask)
 
-    def _step_answered(self, activation: Activation, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
+    def _step_answered(self, instance: Instance, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
         """A step is over, well or badly: its answer opens the next turn."""
         if type is EventType.STEP_FAILED and isinstance(ask, UndoAsk):
             self.telemetry.counters["undos_spent"] += 1
-            compensation.gave_up(activation, ask, Failure.decode(payload or b"{}"), self.time.now())
-            self._settle(activation)
+            compensation.gave_up(instance, ask, Failure.decode(payload or b"{}"), self.time.now())
+            self._settle(instance)
             return
-        activation.inputs.append((type, ask, payload))
-        self.feed(activation)
+        instance.inputs.append((type, ask, payload))
+        self.feed(instance)
 
-    def _step_tried(self, activation: Activation, ask: Ask[Any], tried: FailedAttempt) -> None:
+    def _step_tried(self, instance: Instance, ask: Ask[Any], tried: FailedAttempt) -> None:
         """An attempt failed and another will follow, once the failure is in the history."""
-        activation.tried((ask.name, ask.place), tried)
-        now = max(self.time.now(), activation.at)
-        activation.note(EventType.ATTEMPT_FAILED, now, tried.encode(), name=ask.name, place=ask.place)
-        self._step_due(activation, ask)
+        instance.tried((ask.name, ask.place), tried)
+        now = max(self.time.now(), instance.at)
+        instance.note(EventType.ATTEMPT_FAILED, now, tried.encode(), name=ask.name, place=ask.place)
+        self._step_due(instance, ask)
 
-    def _step_due(self, activation: Activation, ask: Ask[Any]) -> None:
+    def _step_due(self, instance: Instance, ask: Ask[Any]) -> None:
         """Another attempt may begin: at once if nothing is to be written first."""
-        if release.passed(activation, self.time.now()):
+        if release.passed(instance, self.time.now()):
             return  # the pulse lets go of it
-        activation.asked.append(ask)
-        self._settle(activation)
+        instance.asked.append(ask)
+        self._settle(instance)
 
-    def _ring(self, activation: Activation) -> None:
+    def _ring(self, instance: Instance) -> None:
         """The earliest timer of a process in hand is due by the store's clock."""
-        if activation.gone:
+        if instance.gone:
             return
-        if activation.loop.due_timers(self.time.now()):
+        if instance.loop.due_timers(self.time.now()):
             self.telemetry.counters["timers"] += 1
-            self.feed(activation)
+            self.feed(instance)
         else:
-            self._settle(activation)  # children were awaited in hand for long enough
+            self._settle(instance)  # children were awaited in hand for long enough
 
     # -- processes that cannot go on -----------------------------------------------------------------------------
 
-    def park(self, activation: Activation, error: BaseException) -> None:
+    def park(self, instance: Instance, error: BaseException) -> None:
         """Park a process as broken with what is known; what it did not write is void."""
-        if activation.gone:
+        if instance.gone:
             return
-        if activation.commit is not None:
-            activation.trouble = error  # its own version must be known first
+        if instance.commit is not None:
+            instance.trouble = error  # its own version must be known first
             return
-        park(self, activation, error)
+        park(self, instance, error)
 
-    def _short(self, activation: Activation, error: BaseException) -> bool:
+    def _short(self, instance: Instance, error: BaseException) -> bool:
         """Hand a process back if the error is a shortage of this worker; for a while, then it counts as its own."""
         what = exhausted(error)
-        if what is None or not self.agent.shortages.patient(activation.process.id):
+        if what is None or not self.agent.shortages.patient(instance.process.id):
             return False
-        self.agent.shortages.refused(what, f"process {id_text(activation.process.id)}: {error!r:.200}")
-        shortage.put_off(self, activation)
+        self.agent.shortages.refused(what, f"process {id_text(instance.process.id)}: {error!r:.200}")
+        shortage.put_off(self, instance)
         return True
 
 
-def _all_written(activation: Activation) -> bool:
-    return not activation.events and (activation.outbox is None or not activation.outbox.pending)
+def _all_written(instance: Instance) -> bool:
+    return not instance.events and (instance.outbox is None or not instance.outbox.pending)

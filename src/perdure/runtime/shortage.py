@@ -16,9 +16,9 @@ from perdure.logs import logger
 from perdure.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from perdure.runtime.instance import Activation
+    from perdure.runtime.instance import Instance
     from perdure.runtime.scheduler import Scheduler
-    from perdure.runtime.steps.attempt_run import Execution
+    from perdure.runtime.steps.attempt_run import AttemptRun
 
 log = logger("worker")
 
@@ -155,40 +155,40 @@ def let_go(scheduler: Scheduler) -> None:
     agent.shortages.look()
     if not agent.held_up():
         return
-    for activation in list(scheduler.hand.values()):
-        still = _waits(activation)
+    for instance in list(scheduler.instances.values()):
+        still = _waits(instance)
         if still is not None:
             if still():
-                agent.shortages.unserved[activation.process.kind] = still
-            put_off(scheduler, activation)
+                agent.shortages.unserved[instance.process.kind] = still
+            put_off(scheduler, instance)
 
 
-def put_off(scheduler: Scheduler, activation: Activation) -> None:
+def put_off(scheduler: Scheduler, instance: Instance) -> None:
     """Hand a process back for some seconds: another worker, or this one later, goes on with it."""
     scheduler.telemetry.count("processes_put_off")
-    scheduler.hand_back(activation, microseconds(limits.SHORTAGE_WAIT_SECONDS))
+    scheduler.release(instance, microseconds(limits.SHORTAGE_WAIT_SECONDS))
 
 
-def _waits(activation: Activation) -> Callable[[], bool] | None:
+def _waits(instance: Instance) -> Callable[[], bool] | None:
     """What tells that the steps of a process still cannot begin here, if all that it does is to wait for that."""
     still = None
-    for execution in activation.in_flight.values():
-        if execution.started:
+    for attempt_run in instance.in_flight.values():
+        if attempt_run.started:
             return None  # it is at work: it goes on here
-        still = still or _held_up(execution)
-    return None if activation.inputs or activation.events else still
+        still = still or _held_up(attempt_run)
+    return None if instance.inputs or instance.events else still
 
 
-def _held_up(execution: Execution) -> Callable[[], bool] | None:
-    agent = execution.agent
-    if execution in agent.put_off:
-        ask = execution.ask
-        since = agent.shortages.put_off_for((execution.activation.process.id, ask.name, ask.place))
+def _held_up(attempt_run: AttemptRun) -> Callable[[], bool] | None:
+    agent = attempt_run.agent
+    if attempt_run in agent.put_off:
+        ask = attempt_run.ask
+        since = agent.shortages.put_off_for((attempt_run.instance.process.id, ask.name, ask.place))
         return (lambda: False) if since >= limits.SHORTAGE_WAIT_SECONDS else None
-    if execution.call is not None:
-        key = execution.call.key
+    if attempt_run.call is not None:
+        key = attempt_run.call.key
         if agent.threads.held_up(key):
             return lambda: agent.threads.held_up(key)
-    elif execution.hard_call is not None and agent.cells is not None and agent.cells.held_up():
-        return agent.cells.held_up
+    elif attempt_run.hard_call is not None and agent.pool is not None and agent.pool.held_up():
+        return agent.pool.held_up
     return None

@@ -17,17 +17,17 @@ from perdure.loop import Loop
 from perdure.runtime.sweeps import (
     finished_long_ago,
     lease_lapsed,
-    letter_overlooked,
-    nobody_hosts,
     owner_gone,
     process_idle,
     process_overdue,
     process_set_back,
     record_unsound,
+    signal_overlooked,
+    unhosted,
     worker_dead,
     worker_silent,
 )
-from perdure.runtime.sweeps.context import Ward
+from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Overdue
 
 log = logger("recovery")
@@ -40,21 +40,21 @@ whether other supervisors were quicker with a part of it or not."""
 class Supervisor:
     """Runs every sweep at its own pace, a bounded batch at a time."""
 
-    def __init__(self, ward: Ward) -> None:
-        self.ward = ward
-        ward.found = self._report
+    def __init__(self, context: SweepContext) -> None:
+        self.context = context
+        context.found = self._report
         self._looks = worker_dead.Looks()
-        self._place = record_unsound.Place()
-        self._known = nobody_hosts.Known()
-        self._letters = letter_overlooked.Look()
+        self._place = record_unsound.Position()
+        self._known = unhosted.Known()
+        self._letters = signal_overlooked.Look()
         self.loops = [
-            self._loop(process_set_back, partial(process_set_back.sweep, ward)),
+            self._loop(process_set_back, partial(process_set_back.sweep, context)),
             self._loop(worker_dead, self.probe),
-            self._loop(worker_silent, partial(worker_silent.sweep, ward)),
-            self._loop(record_unsound, partial(record_unsound.sweep, ward, self._place)),
-            self._loop(nobody_hosts, partial(nobody_hosts.sweep, ward, self._known)),
-            self._loop(letter_overlooked, partial(letter_overlooked.sweep, ward, self._letters)),
-            *(self._loop(sweep, partial(sweep.sweep, ward)) for sweep in EMPTYING),
+            self._loop(worker_silent, partial(worker_silent.sweep, context)),
+            self._loop(record_unsound, partial(record_unsound.sweep, context, self._place)),
+            self._loop(unhosted, partial(unhosted.sweep, context, self._known)),
+            self._loop(signal_overlooked, partial(signal_overlooked.sweep, context, self._letters)),
+            *(self._loop(sweep, partial(sweep.sweep, context)) for sweep in EMPTYING),
         ]
 
     def start(self, *, alone: bool = False) -> None:
@@ -75,37 +75,41 @@ class Supervisor:
         counter: str = sweep.COUNTER
 
         async def tick() -> float:
-            started = self.ward.time.monotonic()
+            started = self.context.time.monotonic()
             try:
                 found = await round()
             except StoreUnavailable:
-                self.ward.telemetry.count("store_errors")
+                self.context.telemetry.count("store_errors")
                 raise  # the loop tells of it and goes on: nothing is lost, since the next round finds it again
-            self.ward.telemetry.took("sweep", self.ward.time.monotonic() - started)
+            self.context.telemetry.took("sweep", self.context.time.monotonic() - started)
             if found:
-                self.ward.telemetry.count(counter, found)
+                self.context.telemetry.count(counter, found)
             if found and sweep in EMPTYING:
                 return 0.0
-            return self._pace(sweep, seconds) * (0.9 + 0.2 * self.ward.machine.random())
+            return self._pace(sweep, seconds) * (0.9 + 0.2 * self.context.machine.random())
 
         name = sweep.__name__.rpartition(".")[2]
-        return Loop(f"sweep {name.replace('_', ' ')}", tick, self.ward.committer.outage)
+        return Loop(f"sweep {name.replace('_', ' ')}", tick, self.context.committer.outage)
 
     def _pace(self, sweep: ModuleType, seconds: float) -> float:
         """After which time a sweep looks again: sooner if there is a page behind its last one, or a look is owed."""
         if sweep is worker_dead and self._looks.free:
             return worker_dead.AGAIN_SECONDS
         what: Overdue | None = getattr(sweep, "OVERDUE", None)
-        more = self.ward.pages[what].more if what else sweep is finished_long_ago and finished_long_ago.more(self.ward)
+        more = (
+            self.context.pages[what].more
+            if what
+            else sweep is finished_long_ago and finished_long_ago.more(self.context)
+        )
         return min(seconds, limits.SWEEP_PAGE_SECONDS) if more else seconds
 
     async def probe(self) -> int:
         """Look for the dead, after a grace: sessions must have had time to come back (rule 12)."""
-        since = getattr(self.ward.store, "standing_since", None)
-        if since is not None and self.ward.time.monotonic() - since < limits.PROBE_GRACE_SECONDS:
+        since = getattr(self.context.store, "standing_since", None)
+        if since is not None and self.context.time.monotonic() - since < limits.PROBE_GRACE_SECONDS:
             self._looks.free.clear()
             return 0
-        return await worker_dead.sweep(self.ward, self._looks)
+        return await worker_dead.sweep(self.context, self._looks)
 
     def _report(self, finding: Finding) -> None:
         log.warning("%s: %s", finding.law, finding.text)

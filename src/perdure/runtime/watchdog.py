@@ -24,7 +24,7 @@ from perdure.kernel.failure import safe_text
 from perdure.kernel.names import id_text
 from perdure.kernel.worker import Beat, Hang
 from perdure.logs import logger
-from perdure.runtime.steps.async_runner import Relay
+from perdure.runtime.steps.async_runner import AsyncRunner
 from perdure.store.backend import store_for
 from perdure.telemetry import Telemetry
 from perdure.turns.current import turn_running
@@ -32,8 +32,8 @@ from perdure.turns.current import turn_running
 if TYPE_CHECKING:
     from contextvars import Context
 
-    from perdure.runtime.heartbeat import Pulse
-    from perdure.runtime.steps.attempt_run import Execution
+    from perdure.runtime.heartbeat import Heartbeat
+    from perdure.runtime.steps.attempt_run import AttemptRun
 
 log = logger("worker")
 
@@ -53,14 +53,14 @@ class Watchdog:
     """
 
     def __init__(
-        self, pulse: Pulse, witness: Witness, machine: Machine, telemetry: Telemetry, *, exits: bool = False
+        self, heartbeat: Heartbeat, witness: Witness, machine: Machine, telemetry: Telemetry, *, exits: bool = False
     ) -> None:
-        self.pulse = pulse
+        self.heartbeat = heartbeat
         self.witness = witness
         self.machine = machine
         self.telemetry = telemetry
         self.exits = exits
-        self.lease = pulse.scheduler.lease_seconds
+        self.lease = heartbeat.scheduler.lease_seconds
         self.seconds = limits.BLOCKED_LOOP_SECONDS
         self.fence: Callable[[bytes, bytes | None], None] = lambda incarnation, hang: None
         self.sign: Callable[[], None] = lambda: None
@@ -136,9 +136,9 @@ class Watchdog:
             self._report(self._blocked)
         evidence = self._evidence(by)
         if evidence is not None and not self._ended:
-            self.witness.tell(Beat(self.pulse.incarnation.id, (), 0, 0, evidence.encode()))
+            self.witness.tell(Beat(self.heartbeat.incarnation.id, (), 0, 0, evidence.encode()))
         margin = min(limits.LEASE_MARGIN_SECONDS, self.lease / 4)
-        if self._blocked >= self.lease * SHARE and now >= self.pulse.sure_until - margin and not self._ended:
+        if self._blocked >= self.lease * SHARE and now >= self.heartbeat.sure_until - margin and not self._ended:
             self._ended = True
             self._end(by, evidence)
 
@@ -169,12 +169,12 @@ class Watchdog:
     def _end(self, by: Blocker, evidence: Hang | None) -> None:
         """The lease is lost: nothing that it still does counts, and what it holds must go on elsewhere."""
         self.telemetry.count("loops_hung")
-        worker, blocked = self.pulse.incarnation.id, self._blocked
+        worker, blocked = self.heartbeat.incarnation.id, self._blocked
         over = by.step and self._loop is not None and self._loop.time() > by.deadline
         late = f" Its timeout of {by.timeout:g} s is over." if over else ""
         how = f"this OS process ends itself with exit code {EXIT_HUNG}"
         if not self.exits:
-            how = "this worker drops all that it holds as soon as the loop turns again (Pace: exit_when_hung)"
+            how = "this worker drops all that it holds as soon as the loop turns again (WorkerOptions: exit_when_hung)"
         self._say(
             lambda: log.critical(
                 "worker %s is hung: its event loop has been blocked %sfor %.1f s and its lease is lost; %s.%s "
@@ -209,7 +209,7 @@ def _by(by: Blocker) -> str:
     return f"by {where} of process {id_text(by.process)} "
 
 
-_RUNNING = (Relay._run.__code__, Relay._begin.__code__)
+_RUNNING = (AsyncRunner._run.__code__, AsyncRunner._begin.__code__)
 _HANDLE = asyncio.Handle._run.__code__
 
 
@@ -234,20 +234,20 @@ def found(thread: int, loop: asyncio.AbstractEventLoop) -> Blocker:
     process = turn_running(thread)
     if process is not None:
         return Blocker(stack, process)
-    execution = _execution(frame) or _of_task(loop)
-    if execution is None:
+    attempt_run = _attempt_run(frame) or _of_task(loop)
+    if attempt_run is None:
         return Blocker(stack)
-    ask = execution.ask
+    ask = attempt_run.ask
     return Blocker(
-        stack, execution.activation.process.id, f"{ask.name}:{ask.place}", ask.step.timeout, execution.deadline
+        stack, attempt_run.instance.process.id, f"{ask.name}:{ask.place}", ask.step.timeout, attempt_run.deadline
     )
 
 
-def _execution(frame: FrameType | None) -> Execution | None:
-    """The execution whose code is on the stack: of the step itself, or of a task or callback that it has made."""
+def _attempt_run(frame: FrameType | None) -> AttemptRun | None:
+    """The attempt whose code is on the stack: of the step itself, or of a task or callback that it has made."""
     while frame is not None:
         if frame.f_code in _RUNNING:
-            found: Execution | None = frame.f_locals.get("execution")
+            found: AttemptRun | None = frame.f_locals.get("attempt_run")
             return found
         if frame.f_code is _HANDLE:
             handle = frame.f_locals.get("self")  # None when it has just been run: the thread does not wait for us
@@ -258,16 +258,16 @@ def _execution(frame: FrameType | None) -> Execution | None:
     return None
 
 
-def _of_task(loop: asyncio.AbstractEventLoop) -> Execution | None:
+def _of_task(loop: asyncio.AbstractEventLoop) -> AttemptRun | None:
     """The same where the event loop is not written in Python, and shows no frames of its own."""
     task: Any = asyncio.current_task(loop)
     return _of_context(task.get_context()) if task is not None and hasattr(task, "get_context") else None
 
 
-def _of_context(context: Context) -> Execution | None:
+def _of_context(context: Context) -> AttemptRun | None:
     current = context.get(ATTEMPT)
-    execution: Execution | None = getattr(current, "__self__", None)
-    return execution
+    attempt_run: AttemptRun | None = getattr(current, "__self__", None)
+    return attempt_run
 
 
 class Witness:

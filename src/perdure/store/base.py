@@ -19,13 +19,13 @@ from msgspec import Struct
 from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.message import Message, SendAnswer, Waiting
+from perdure.kernel.message import LettersWanted, Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.queue import SWITCH, Queue
-from perdure.kernel.worker import Beat, BeatAnswer, Worker
-from perdure.store.notifications import Heard, Stop
+from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
+from perdure.store.notifications import Listener, StopListening
 
-Record = TypeVar("Record", bound=Struct)
+RowT = TypeVar("RowT", bound=Struct)
 """What stands in a small table: ``Queue``, which people name and set; ``Load`` and ``Backlog``, which are counted."""
 
 
@@ -114,7 +114,7 @@ class Store(Protocol):
     async def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
         """Write commits, at most one per process, each accepted or refused by itself."""
 
-    async def enlist(self, worker: Worker, silence: int) -> Worker:
+    async def enlist(self, worker: WorkerRow, silence: int) -> WorkerRow:
         """Register a new incarnation and take its lock; the answer says whether the lock counts."""
 
     async def beat(self, beat: Beat) -> BeatAnswer:
@@ -123,7 +123,7 @@ class Store(Protocol):
     async def retire(self, worker: bytes, beats: int | None, died: bool) -> bool:
         """End an incarnation once, if it has beaten no more than ``beats`` times. False: it lives, or had ended."""
 
-    async def workers(self, *, ended: bool = False) -> list[Worker]:
+    async def workers(self, *, ended: bool = False) -> list[WorkerRow]:
         """The incarnations not ended (or the recently ended ones too), each with a look at its lock."""
 
     async def search(self, search: Search) -> list[Process]:
@@ -151,7 +151,7 @@ class Store(Protocol):
         """
 
     async def messages(
-        self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[Waiting] = ()
+        self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[LettersWanted] = ()
     ) -> list[Message]:
         """For each (process, number): its messages with higher numbers, by process and number.
 
@@ -159,7 +159,7 @@ class Store(Protocol):
         there is asks again. ``waiting`` asks for letters that were heard and not received instead.
         """
 
-    async def records(self, table: type[Record], changes: Sequence[Record] = ()) -> list[Record]:
+    async def records(self, table: type[RowT], changes: Sequence[RowT] = ()) -> list[RowT]:
         """Write rows of a small table, each only if its ``version`` is the next one; all its rows as they are then.
 
         They are ordered by name. Of two who change the same version of a row the answer shows each who was quicker.
@@ -173,10 +173,10 @@ class Store(Protocol):
         what the oldest run that is left has taken over; answers to calls and the keys of messages stay as keys do.
         """
 
-    def watch(self, heard: Heard) -> Stop:
-        """Call ``heard`` with news of what this store and others leave to be looked at; the answer stops the watch.
+    def watch(self, listener: Listener) -> StopListening:
+        """Call ``listener`` with what this store and others leave to be looked at; the answer stops the watch.
 
-        News only save looking: they may be late, be lost, or say merely that there is something.
+        Notifications only save looking: they may be late, be lost, or say merely that there is something.
         """
 
 

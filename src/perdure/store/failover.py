@@ -41,7 +41,7 @@ class Identity(NamedTuple):
         return bool(self.cluster) and self[:2] == known[:2] and self.written >= known.written
 
 
-Line = tuple[int, bytes | None]
+DatabaseLine = tuple[int, bytes | None]
 """Which database of the cluster it is, and the name of its line, which is drawn anew when it is found set back."""
 
 UNKNOWN = Identity(0, 0, 0)
@@ -102,7 +102,7 @@ class Lineage:
         self._older: list[Noted] = []
         self._turn_at = 0.0
         self._known: Identity | None = None
-        self._line: Line | None = None
+        self._line: DatabaseLine | None = None
         self.place: str | None = None
         self._beats: dict[bytes, int] = {}
         self._calm_at = 0.0
@@ -158,7 +158,7 @@ class Lineage:
         self._known, self._line = found, line
 
     @property
-    def line(self) -> Line | None:
+    def line(self) -> DatabaseLine | None:
         """The line that the database is on, as far as is known."""
         return self._line
 
@@ -184,7 +184,7 @@ class Lineage:
         if beats is not None:
             self._beats = {worker: beats}
 
-    def adopt(self, line: Line) -> None:
+    def adopt(self, line: DatabaseLine) -> None:
         """Go on from here: what was set back is known."""
         self._line = line
         self._beats = {}

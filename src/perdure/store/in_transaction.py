@@ -1,4 +1,4 @@
-"""A guest: the store's two doors for newcomers, start and send, inside a transaction that belongs to the caller.
+"""The store's two doors for newcomers, start and send, inside a transaction that belongs to the caller.
 
 The caller's connection does it, whichever driver's it is: if his transaction commits, the process or message is there,
 and workers are woken; if it is rolled back, nothing ever happened. Nothing here commits, rolls back or tries again.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
 
-class Guest(Protocol):
+class StoreInTransaction(Protocol):
     """What a store does on a connection of the caller's. With a blocking connection nothing here ever waits."""
 
     @property
@@ -34,22 +34,22 @@ class Guest(Protocol):
         """Put a message into an inbox."""
 
 
-def guest_of(store: Store, connection: Any, machine: Machine) -> Guest:
-    """The store as a guest on that connection; raises InvalidInput where there can be none."""
+def store_in_transaction(store: Store, connection: Any, machine: Machine) -> StoreInTransaction:
+    """The store on that connection; raises InvalidInput where there can be none."""
     from perdure.store.sealed.store import SealedStore
 
     if isinstance(store, SealedStore):
-        from perdure.store.sealed.store import SealedGuest
+        from perdure.store.sealed.store import SealedInTransaction
 
-        return SealedGuest(guest_of(store.store, connection, machine), store)
+        return SealedInTransaction(store_in_transaction(store.store, connection, machine), store)
     if store.url.startswith("sqlite:"):
-        from perdure.store.sqlite.in_transaction import SqliteGuest
+        from perdure.store.sqlite.in_transaction import SqliteInTransaction
 
-        return SqliteGuest(store.url, _behind(connection), machine)
-    from perdure.store.postgres.in_transaction import PostgresGuest
+        return SqliteInTransaction(store.url, _behind(connection), machine)
+    from perdure.store.postgres.in_transaction import PostgresInTransaction
 
     lineage = lineage_of(store)
-    return PostgresGuest(store.url, connection, None if lineage is None else lineage.place)
+    return PostgresInTransaction(store.url, connection, None if lineage is None else lineage.place)
 
 
 def _behind(connection: Any) -> Connection:

@@ -18,7 +18,7 @@ from perdure.errors import StoreTooNew, StoreTooOld
 _NAME = re.compile(r"(\d+)_([a-z0-9_]+)\.sql")
 
 
-class Step(Struct, frozen=True):
+class Migration(Struct, frozen=True):
     """One numbered change of the schema."""
 
     number: int
@@ -27,21 +27,21 @@ class Step(Struct, frozen=True):
 
 
 @cache
-def steps(database: str) -> tuple[Step, ...]:
+def steps(database: str) -> tuple[Migration, ...]:
     """All steps for ``sqlite`` or ``postgres``, numbered 1, 2, 3 …; ValueError if one is missing or there twice."""
     folder = files("perdure.store").joinpath("sql", database, "migrations")
     found = []
     for file in folder.iterdir():
         match = _NAME.fullmatch(file.name)
         if match:
-            found.append(Step(int(match[1]), match[2].replace("_", " "), file.read_text(encoding="utf-8")))
+            found.append(Migration(int(match[1]), match[2].replace("_", " "), file.read_text(encoding="utf-8")))
     found.sort(key=lambda step: step.number)
     if [step.number for step in found] != list(range(1, len(found) + 1)):
         raise ValueError(f"the migrations of {database} are not numbered 1, 2, 3 …; rename them")
     return tuple(found)
 
 
-def pending(database: str, reached: int, *, migrate: bool, oldest: int | None = None) -> tuple[Step, ...]:
+def pending(database: str, reached: int, *, migrate: bool, oldest: int | None = None) -> tuple[Migration, ...]:
     """The steps that a database which has ``reached`` that number still needs.
 
     One that is newer than this Perdure needs none, if the ``oldest`` that may work beside it is no newer than this one:

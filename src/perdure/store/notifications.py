@@ -1,4 +1,4 @@
-"""News: what a transaction leaves for others to look at, as far as the store can say it. It only saves looking.
+"""Notifications: what a transaction leaves for others to look at, as far as the store can say it. They save looking.
 
 Whatever is told here is looked up before it counts, and what was not told, or got lost, is found by the next poll.
 """
@@ -23,7 +23,7 @@ TAIL = 5
 """Bytes at the end of an id that stand for it where processes that have ended are named: chance, in ids of ours."""
 
 
-class News(Struct, frozen=True, omit_defaults=True, gc=False):
+class Notification(Struct, frozen=True, omit_defaults=True, gc=False):
     """What can be looked at: ``due`` of ``kinds`` (all that are due of them, if none is named), ``told``, ``ended``.
 
     ``told`` are processes in somebody's hands that messages were sent to, or that were taken from whoever had them.
@@ -51,36 +51,36 @@ class News(Struct, frozen=True, omit_defaults=True, gc=False):
         return self.some_done or bool(self.ended)
 
 
-_NOTHING = News()
+_NOTHING = Notification()
 
-Heard: TypeAlias = Callable[[News], None]
-"""Called with news, which are never empty."""
-Stop: TypeAlias = Callable[[], None]
+Listener: TypeAlias = Callable[[Notification], None]
+"""Called with a notification, which is never empty."""
+StopListening: TypeAlias = Callable[[], None]
 """Ends a watch; may be called again."""
 
 
-class Hearers(list[Heard]):
+class Listeners(list[Listener]):
     """Those who watch one store object."""
 
-    def add(self, heard: Heard) -> Stop:
+    def add(self, listener: Listener) -> StopListening:
         """Tell this one from now on; the answer stops it."""
-        self.append(heard)
+        self.append(listener)
 
         def stop() -> None:
-            if heard in self:
-                self.remove(heard)
+            if listener in self:
+                self.remove(listener)
 
         return stop
 
-    def tell(self, news: News) -> None:
+    def notify(self, notification: Notification) -> None:
         """Pass on what has changed, if anything has."""
-        if news != _NOTHING:
-            for heard in tuple(self):
-                heard(news)
+        if notification != _NOTHING:
+            for listener in tuple(self):
+                listener(notification)
 
 
-def of_due(rows: Iterable[Process]) -> News:
-    """The news that these processes are due now."""
+def of_due(rows: Iterable[Process]) -> Notification:
+    """The notification that these processes are due now."""
     kinds: dict[str, None] = {}
     due: list[bytes] = []
     for row in rows:
@@ -88,8 +88,8 @@ def of_due(rows: Iterable[Process]) -> News:
         if len(due) <= NAMED:
             due.append(row.id)
     if len(kinds) > KINDS:
-        return News(some_due=True)
-    return News(tuple(kinds), tuple(due) if len(due) <= NAMED else ())
+        return Notification(some_due=True)
+    return Notification(tuple(kinds), tuple(due) if len(due) <= NAMED else ())
 
 
 def tails(ids: Sequence[bytes]) -> tuple[bytes, ...]:
@@ -97,11 +97,11 @@ def tails(ids: Sequence[bytes]) -> tuple[bytes, ...]:
     return tuple(id[-TAIL:] for id in ids)
 
 
-_due = json.Decoder(News).decode
+_due = json.Decoder(Notification).decode
 
 
-def of_channel(channel: str, payload: str) -> News:
-    """The news of a notification: of processes that are due, in JSON, or have ended, or were told or have published.
+def of_channel(channel: str, payload: str) -> Notification:
+    """What PostgreSQL has passed on: processes that are due, in JSON, or have ended, or were told or have published.
 
     An empty payload says that there are some, and so does one that cannot be read: it is from another version.
     """
@@ -110,12 +110,14 @@ def of_channel(channel: str, payload: str) -> News:
             return _due(payload)
         if channel == "done" and payload:
             joined = a2b_base64(payload)
-            return News(ended=tuple(joined[at : at + TAIL] for at in range(0, len(joined), TAIL)))
+            return Notification(ended=tuple(joined[at : at + TAIL] for at in range(0, len(joined), TAIL)))
         if channel == "told" and payload:
-            return News(told=_ids(payload))
+            return Notification(told=_ids(payload))
         if channel == "published" and payload:
-            return News(published=_ids(payload))
-    return News(some_due=channel in ("due", "told"), some_done=channel == "done", some_published=channel == "published")
+            return Notification(published=_ids(payload))
+    return Notification(
+        some_due=channel in ("due", "told"), some_done=channel == "done", some_published=channel == "published"
+    )
 
 
 def _ids(payload: str) -> tuple[bytes, ...]:

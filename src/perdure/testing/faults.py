@@ -12,9 +12,9 @@ from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
 from perdure.kernel.event import Event
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
-from perdure.kernel.worker import Beat, BeatAnswer, Worker
-from perdure.store.base import Pruned, Record, Search, Store
-from perdure.store.notifications import Heard, Stop
+from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
+from perdure.store.base import Pruned, RowT, Search, Store
+from perdure.store.notifications import Listener, StopListening
 
 Visit = Callable[[str, Any], Awaitable[None]]
 """Called with the door's name and its argument; may wait, or raise StoreUnavailable."""
@@ -80,9 +80,9 @@ class FaultyStore(Store):
         answer: list[CommitAnswer] = await self._call("commit", commits)
         return answer
 
-    async def enlist(self, worker: Worker, silence: int) -> Worker:
+    async def enlist(self, worker: WorkerRow, silence: int) -> WorkerRow:
         """See Store."""
-        answer: Worker = await self._call("enlist", worker, silence)
+        answer: WorkerRow = await self._call("enlist", worker, silence)
         return answer
 
     async def beat(self, beat: Beat) -> BeatAnswer:
@@ -95,7 +95,7 @@ class FaultyStore(Store):
         answer: bool = await self._call("retire", worker, beats, died)
         return answer
 
-    async def workers(self, *, ended: bool = False) -> list[Worker]:
+    async def workers(self, *, ended: bool = False) -> list[WorkerRow]:
         """See Store."""
         await self.before("workers", None)
         return await self.store.workers(ended=ended)
@@ -125,14 +125,14 @@ class FaultyStore(Store):
         answer: Pruned = await self._call("prune", finished, keys, limit, behind)
         return answer
 
-    async def records(self, table: type[Record], changes: Sequence[Record] = ()) -> list[Record]:
+    async def records(self, table: type[RowT], changes: Sequence[RowT] = ()) -> list[RowT]:
         """See Store."""
-        answer: list[Record] = await self._call("records", table, changes)
+        answer: list[RowT] = await self._call("records", table, changes)
         return answer
 
-    def watch(self, heard: Heard) -> Stop:
+    def watch(self, listener: Listener) -> StopListening:
         """See Store."""
-        return self.store.watch(heard)
+        return self.store.watch(listener)
 
 
 async def _pass(name: str, argument: Any) -> None:

@@ -16,7 +16,7 @@ from perdure.kernel.message import LETTERS, Message, SendAnswer, SendVerdict
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.kernel.quarantine import is_suspect, together
 from perdure.kernel.queue import Queue
-from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
 from perdure.store.base import Pruned, Search
 from perdure.testing.model_overdue import overdue
 
@@ -38,7 +38,7 @@ class Model:
         self.events: dict[tuple[bytes, int], list[Event]] = {}
         self.inboxes: dict[bytes, list[Message]] = {}
         self.first_runs: dict[bytes, int] = {}
-        self.workers: dict[bytes, Worker] = {}
+        self.workers: dict[bytes, WorkerRow] = {}
         self.kept: dict[tuple[str, str], KeptKey] = {}
         self.queues: dict[str, Queue] = {}
 
@@ -235,7 +235,7 @@ class Model:
 
     # Workers
 
-    def enlist(self, worker: Worker, silence: int) -> Worker:
+    def enlist(self, worker: WorkerRow, silence: int) -> WorkerRow:
         """Keep a new incarnation."""
         fresh = replace(worker, started_at=self.now, due_at=self.now + silence)
         return self.workers.setdefault(worker.id, fresh)

@@ -27,7 +27,7 @@ OnParentEnd: TypeAlias = Literal["cancel", "terminate", "abandon"]
 """What becomes of a child that still runs when its parent ends: it is asked to end, is ended, or goes its own way."""
 
 
-class Asked(Protocol):
+class Askable(Protocol):
     """What code may ask for: a step, to be run here or in a queue, or a child.
 
     ``away`` says that a process of its own does it, ``lasting`` that it is asked to end and awaited, not just dropped.
@@ -76,7 +76,7 @@ class Ask(asyncio.Future[R]):
     kwargs: Mapping[str, Any]
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> Askable:
         """What was asked for, which need not be a step that is run here."""
         return self.step
 

@@ -51,29 +51,29 @@ else:
     _Base = asyncio.AbstractEventLoop
 
 
-class ClosedLoop(_Base):
+class SandboxLoop(_Base):
     """An event loop that refuses everything; the turn loop adds what a turn may do."""
 
 
 for _name in OUTSIDE:
-    setattr(ClosedLoop, _name, _refusal(_name))
+    setattr(SandboxLoop, _name, _refusal(_name))
 
 
 class TurnTask(asyncio.Task[Any]):
     """A task whose hash is the number of its creation, so that sets of tasks iterate alike in every life.
 
     ``branch`` is "" for the root, ".2" for the second task that it created, ".2.1" for that one's first; ``counts``
-    counts what was asked for, by name. ``told`` says that it was told to end after the workflow's return.
+    counts what was asked for, by name. ``asked_to_end`` says that it was told to end after the workflow's return.
     """
 
-    __slots__ = ("branch", "children", "counts", "number", "prefix", "told")
+    __slots__ = ("asked_to_end", "branch", "children", "counts", "number", "prefix")
 
     branch: str
     children: int
     counts: dict[str, int]
     number: int
     prefix: str
-    told: bool
+    asked_to_end: bool
 
     def __hash__(self) -> int:
         return self.number
@@ -106,7 +106,7 @@ _NEVER = 1 << 62
 """The microsecond at which what has no end in sight is due: in 146,000 years."""
 
 
-class Call(list[Any]):
+class ScheduledCall(list[Any]):
     """Something to be called in this turn: callback, arguments, context. Like :class:`asyncio.Handle`."""
 
     __slots__ = ()
@@ -131,7 +131,7 @@ def _nothing() -> None:
     return None
 
 
-class BareLoop(ClosedLoop):
+class BareLoop(SandboxLoop):
     """The part of the turn loop that asyncio uses. Time stands still during a turn; ``now`` is microseconds.
 
     Everything that could be put into a set has a creation number as its hash, so that asyncio's sets iterate alike in
@@ -210,36 +210,40 @@ class BareLoop(ClosedLoop):
         """The turn's time in seconds since 1970."""
         return self.now / 1_000_000
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> Call | None:
+    def call_soon(
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> ScheduledCall | None:
         """Call it in this turn, after what is ready already."""
         if self.dead:
             return None
         if context is not None and type(callback) is BuiltinFunctionType:  # a C task resumes itself: it wants no handle
             self.ready.append((callback, args, context))
             return None
-        call = Call((callback, args, copy_context() if context is None else context))
+        call = ScheduledCall((callback, args, copy_context() if context is None else context))
         self.ready.append(call)
         return call
 
     def call_later(
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> Timer | Call | None:
+    ) -> Timer | ScheduledCall | None:
         """Open a timer that fires ``delay`` seconds from the turn's time; no delay means in this turn."""
         due = self.now if delay <= 0 else max(self.now + _microseconds(delay), self.now + 1)
         return self._timer(due, callback, args, context)
 
     def call_at(
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> Timer | Call | None:
+    ) -> Timer | ScheduledCall | None:
         """Open a timer that fires at ``when``, in seconds of :meth:`time`; a past time means in this turn."""
         due = self.now if when <= self.time() else max(_microseconds(when), self.now + 1)
         return self._timer(due, callback, args, context)
 
-    def _timer(self, due: int, callback: Callable[..., Any], args: Any, context: Context | None) -> Timer | Call | None:
+    def _timer(
+        self, due: int, callback: Callable[..., Any], args: Any, context: Context | None
+    ) -> Timer | ScheduledCall | None:
         if due <= self.now:
             return self.call_soon(callback, *args, context=context)
         if self.dead:
-            return Call((callback, args, context))  # void: nobody will call it
+            return ScheduledCall((callback, args, context))  # void: nobody will call it
         place = self.place(TIMER)
         self.numbers += 1
         timer = Timer(
@@ -294,7 +298,7 @@ class BareLoop(ClosedLoop):
         task.prefix = f"{branch}:" if branch else ""
         task.children = 0
         task.counts = {}
-        task.told = False
+        task.asked_to_end = False
         task.number = self.numbers = self.numbers + 1
         if branch:
             self.tasks.append(task)

@@ -13,7 +13,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from perdure.errors import WorkflowMisuse
-from perdure.turns.bare_loop import ClosedLoop
+from perdure.turns.bare_loop import SandboxLoop
 
 if TYPE_CHECKING:
     from perdure.turns.loop import TurnLoop
@@ -63,7 +63,7 @@ def enter(loop: TurnLoop) -> Before | None:
 def _set_aside() -> Before:
     """Take the outer loop's current task, the generator hooks and the collector out of the way."""
     outer = _get_running_loop()
-    if isinstance(outer, ClosedLoop):
+    if isinstance(outer, SandboxLoop):
         raise RuntimeError("a turn cannot run inside a turn")
     task = None if outer is None else asyncio.current_task(outer)
     if outer is not None and task is not None:

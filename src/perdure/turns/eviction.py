@@ -28,18 +28,18 @@ def wind_up(loop: TurnLoop) -> bool:
     """
     if loop.tasks:
         pending = [task for task in loop.tasks if not task.done()]
-        if any(task.told for task in pending):
+        if any(task.asked_to_end for task in pending):
             return False
         if pending:
             for task in pending:
-                task.told = True
+                task.asked_to_end = True
                 task.cancel()
             return True
     if loop.generators:
         generators = [generator for generator in loop.generators if generator.ag_frame is not None]
         loop.generators.clear()
         if generators:
-            loop.make_task(_close_all(loop, generators), ".end").told = True
+            loop.make_task(_close_all(loop, generators), ".end").asked_to_end = True
             return True
     if loop.saga is not None and not saga.settled(loop):
         return bool(loop.ready)
@@ -119,7 +119,7 @@ def evict(loop: TurnLoop) -> None:
     loop.asks.clear()
     loop.away.clear()
     loop.stops.clear()
-    loop.posts.clear()
+    loop.outgoing.clear()
     loop.dropped.clear()
     loop.timers.clear()
     loop.mailboxes.clear()

@@ -38,7 +38,7 @@ __all__ = ["Ask", "TurnLoop", "current_turn", "turn_running"]
 _AWAITING_LENGTH = 200
 
 
-class Post(Struct, frozen=True, gc=False):
+class OutgoingSignal(Struct, frozen=True, gc=False):
     """A signal that the code wants sent: from which place, to whom (an id), with what."""
 
     place: str
@@ -52,7 +52,7 @@ class TurnLoop(BareLoop):
     """The event loop of one process in memory.
 
     ``asks`` are the steps newly asked for, ``away`` the children and queued steps newly asked for, ``dropped`` those
-    that the code took back, ``stops`` the children that it asked to end, and ``posts`` the signals that it sends;
+    that the code took back, ``stops`` the children that it asked to end, and ``outgoing`` the signals that it sends;
     whoever runs the turns takes them and clears the lists.
     ``open`` holds every ask not yet answered, by (name, place). ``state`` is what the code
     last gave to ``set_state``, as a payload. ``finished`` says that the workflow and all its tasks have ended,
@@ -78,9 +78,9 @@ class TurnLoop(BareLoop):
         "late",
         "mailboxes",
         "open",
+        "outgoing",
         "past",
         "patches",
-        "posts",
         "publications",
         "received",
         "renewal",
@@ -101,7 +101,7 @@ class TurnLoop(BareLoop):
         self.away: list[Ask[Any]] = []
         self.dropped: list[Ask[Any]] = []
         self.stops: list[Ask[Any]] = []
-        self.posts: list[Post] = []
+        self.outgoing: list[OutgoingSignal] = []
         self.stopping: set[tuple[str, str]] = set()
         self.open: dict[tuple[str, str], Ask[Any]] = {}
         self.mailboxes: dict[str, Mailbox] = {}

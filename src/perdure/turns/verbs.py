@@ -11,7 +11,7 @@ from perdure.clock import Duration, Machine, in_seconds
 from perdure.kernel import payload
 from perdure.kernel.names import check_key, check_name, id_bytes, id_text
 from perdure.turns.current import current_turn, turn_for
-from perdure.turns.loop import Post
+from perdure.turns.loop import OutgoingSignal
 
 if TYPE_CHECKING:
     from random import Random
@@ -71,9 +71,9 @@ def tell(process: str, name: str, value: Any = None, *, key: str | None = None) 
     check_name(name, "the name of the signal")
     if key is not None:
         check_key(key, "the key of the signal")
-    post = Post(loop.place(" tell"), target, name, payload.encode(value, what=f"signal {name!r}"), key)
+    signal = OutgoingSignal(loop.place(" tell"), target, name, payload.encode(value, what=f"signal {name!r}"), key)
     if not loop.dead:
-        loop.posts.append(post)
+        loop.outgoing.append(signal)
 
 
 def set_state(value: Any) -> None:

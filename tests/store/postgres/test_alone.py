@@ -54,7 +54,7 @@ async def test_a_commit_has_the_same_answer_and_leaves_the_same_row_alone_and_in
     trial: Trial, shape: int, messages: int
 ) -> None:
     worker = await trial.worker()
-    rows = [await trial.in_hand(worker) for _ in range(3)]
+    rows = [await trial.owned(worker) for _ in range(3)]
     for row in rows[:2]:
         for _ in range(messages):
             await trial.send(row.id)
@@ -71,7 +71,7 @@ async def test_a_commit_has_the_same_answer_and_leaves_the_same_row_alone_and_in
 
 
 async def test_a_locked_row_is_busy_for_a_commit_alone(postgres: PostgresGround, trial: Trial) -> None:
-    row = await trial.in_hand(await trial.worker())
+    row = await trial.owned(await trial.worker())
     async with postgres.locked(row.id):
         assert (await trial.commit(going_on(row))).verdict is Verdict.BUSY
     assert (await trial.commit(going_on(row))).verdict is Verdict.APPLIED
@@ -97,8 +97,8 @@ async def test_what_a_commit_sends_out_is_the_same_alone_and_in_a_batch(
     trial: Trial, shape: str, *, owned: bool
 ) -> None:
     worker = await trial.worker()
-    rows = [await trial.in_hand(worker) for _ in range(3)]
-    targets = [await trial.in_hand(worker) if owned else await trial.started() for _ in range(2)]
+    rows = [await trial.owned(worker) for _ in range(3)]
+    targets = [await trial.owned(worker) if owned else await trial.started() for _ in range(2)]
     alone, batched = (outward(trial, row, target, shape) for row, target in zip(rows, targets, strict=False))
     answers = [*await trial.store.commit([alone]), (await trial.store.commit([going_on(rows[2]), batched]))[1]]
     assert answers[0] == answers[1]
@@ -119,7 +119,7 @@ async def test_what_a_commit_sends_out_is_the_same_alone_and_in_a_batch(
 
 async def test_a_late_commit_sends_nothing_out_alone_either(trial: Trial) -> None:
     worker = await trial.worker()
-    row, target = await trial.in_hand(worker), await trial.in_hand(worker)
+    row, target = await trial.owned(worker), await trial.owned(worker)
     late = outward(trial, replace(row, token=9), target, "both")
     assert (await trial.commit(late)).verdict is Verdict.REFUSED
     assert (await trial.row(target.id)).inbox == 0
@@ -128,7 +128,7 @@ async def test_a_late_commit_sends_nothing_out_alone_either(trial: Trial) -> Non
 
 async def test_a_target_that_somebody_holds_keeps_a_commit_alone_busy(postgres: PostgresGround, trial: Trial) -> None:
     worker = await trial.worker()
-    row, target = await trial.in_hand(worker), await trial.in_hand(worker)
+    row, target = await trial.owned(worker), await trial.owned(worker)
     commit = outward(trial, row, target, "answer")
     async with postgres.locked(target.id):
         assert (await trial.commit(commit)).verdict is Verdict.BUSY
@@ -139,8 +139,8 @@ async def test_a_target_that_somebody_holds_keeps_a_commit_alone_busy(postgres: 
 
 async def test_a_message_alone_is_answered_as_in_a_batch(trial: Trial) -> None:
     worker = await trial.worker()
-    ended = await trial.done(finished(await trial.in_hand(worker)))
-    for row in (await trial.in_hand(worker), await trial.started(), ended, trial.process()):
+    ended = await trial.done(finished(await trial.owned(worker)))
+    for row in (await trial.owned(worker), await trial.started(), ended, trial.process()):
         first, second = trial.signal(row.id), trial.signal(row.id)
         alone = await trial.store.send([first])
         [_, batched] = await trial.store.send([trial.signal(ended.id), second])

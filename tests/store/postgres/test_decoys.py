@@ -14,13 +14,13 @@ from perdure.clock import Machine
 from perdure.kernel.commit import Start, StartVerdict
 from perdure.kernel.message import Message, MessageType, SendVerdict
 from perdure.kernel.process import Process, Status
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import WorkerRow
 from perdure.store.base import Search
-from perdure.store.postgres.in_transaction import PostgresGuest
-from perdure.store.postgres.step_transaction import PostgresPacts
+from perdure.store.postgres.in_transaction import PostgresInTransaction
+from perdure.store.postgres.step_transaction import PostgresStepTransactions
 from perdure.store.postgres.store import PostgresStore
 from perdure.store.query import load
-from perdure.store.step_transaction import PactVerdict
+from perdure.store.step_transaction import StepTransactionVerdict
 from perdure.testing.postgres import Server
 from tests.store.postgres.ambush import PATHS, ambush, login, safe
 
@@ -50,17 +50,17 @@ async def test_a_search_path_in_the_url_turns_no_name(
         await store.close()
 
 
-async def test_a_guest_uses_no_decoy_whatever_path_his_connection_has(
+async def test_in_the_callers_transaction_no_decoy_is_used_whatever_path_the_connection_has(
     shared_server: Server, ambushed: dict[str, str]
 ) -> None:
     async with ambush(shared_server, ambushed["turned"]):
         url = login(shared_server, ambushed["turned"])
         connection = await asyncpg.connect(url)
         async with connection.transaction():
-            guest = PostgresGuest(url, connection)
+            inside = PostgresInTransaction(url, connection)
             process = Process(Machine().new_id(), "order", "A", b"[]", deadline=1_000_000, attributes=b'{"a":1}')
-            started = await guest.start(Start(process))
-            sent = await guest.send(Message(Machine().new_id(), started.id, MessageType.SIGNAL, "paid", b"1"))
+            started = await inside.start(Start(process))
+            sent = await inside.send(Message(Machine().new_id(), started.id, MessageType.SIGNAL, "paid", b"1"))
         await connection.close()
         assert (started.verdict, sent.verdict) == (StartVerdict.CREATED, SendVerdict.DELIVERED)
 
@@ -70,19 +70,21 @@ async def test_a_step_with_a_transaction_uses_no_decoy_around_it(
 ) -> None:
     async with ambush(shared_server, ambushed["turned"]):
         url = login(shared_server, ambushed["turned"])
-        store, pacts, machine = PostgresStore(url), PostgresPacts(url, Machine()), Machine()
+        store, step_transactions, machine = PostgresStore(url), PostgresStepTransactions(url, Machine()), Machine()
         await store.open()
-        worker = await store.enlist(Worker(machine.new_id(), "one"), 60_000_000)
+        worker = await store.enlist(WorkerRow(machine.new_id(), "one"), 60_000_000)
         process = Process(machine.new_id(), "order", None, b"[]", owner=worker.id)
         await store.start([Start(process, lease=60_000_000)])
         message = Message(machine.new_id(), process.id, MessageType.RESULT, "1", b"1")
         for kept in (True, False):
-            pact = await pacts.take()
-            assert await pact.begin(process.id, message.id, 10.0) is kept
+            transaction = await step_transactions.take()
+            assert await transaction.begin(process.id, message.id, 10.0) is kept
             if kept:
-                assert (await pact.keep(message, worker.id, process.token)).verdict is PactVerdict.KEPT
-            await pact.end()
-        await pacts.close()
+                assert (
+                    await transaction.keep(message, worker.id, process.token)
+                ).verdict is StepTransactionVerdict.KEPT
+            await transaction.end()
+        await step_transactions.close()
         await store.close()
 
 

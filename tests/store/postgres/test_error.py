@@ -70,7 +70,7 @@ async def raising(ground: PostgresGround, state: str, times: int = 1_000_000) ->
 async def test_a_sqlstate_has_one_meaning_whatever_its_text_says(
     postgres: PostgresGround, trial: Trial, state: str, kind: type[StoreError]
 ) -> None:
-    row = await trial.in_hand(await trial.worker())
+    row = await trial.owned(await trial.worker())
     async with raising(postgres, state):
         with pytest.raises(kind, match=rf"SQLSTATE {state}\); \w+") as caught:
             await trial.commit(going_on(row))
@@ -82,7 +82,7 @@ async def test_a_sqlstate_has_one_meaning_whatever_its_text_says(
 async def test_a_clash_is_tried_again_at_once_inside_the_store(
     postgres: PostgresGround, trial: Trial, state: str
 ) -> None:
-    row = await trial.in_hand(await trial.worker())
+    row = await trial.owned(await trial.worker())
     async with raising(postgres, state, times=5):
         assert (await trial.commit(going_on(row))).verdict is Verdict.APPLIED
         assert await postgres.outside.fetchval("SELECT last_value FROM perdure.raised") == 6
@@ -90,7 +90,7 @@ async def test_a_clash_is_tried_again_at_once_inside_the_store(
 
 
 async def test_a_clash_that_does_not_end_becomes_unavailable(postgres: PostgresGround, trial: Trial) -> None:
-    row = await trial.in_hand(await trial.worker())
+    row = await trial.owned(await trial.worker())
     async with raising(postgres, "40P01"):
         with pytest.raises(StoreUnavailable):
             await trial.commit(going_on(row))

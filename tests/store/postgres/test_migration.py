@@ -13,11 +13,11 @@ from perdure.clock import Machine
 from perdure.errors import StoreError, StoreTooNew, StoreTooOld
 from perdure.kernel.commit import Start
 from perdure.kernel.process import Process
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import WorkerRow
 from perdure.store import migrate
 from perdure.store.base import Search
-from perdure.store.migrate import Step, pending, steps
-from perdure.store.notifications import News
+from perdure.store.migrate import Migration, pending, steps
+from perdure.store.notifications import Notification
 from perdure.store.postgres import schema
 from perdure.store.postgres.schema import functions, queries, script
 from perdure.store.postgres.store import PostgresStore
@@ -137,7 +137,7 @@ async def test_a_step_that_waits_for_a_table_lets_others_pass_and_is_tried_again
 ) -> None:
     await opened(url)
     known = steps("postgres")
-    late = Step(len(known) + 1, "a new column", "ALTER TABLE perdure.process ADD COLUMN tomorrow int")
+    late = Migration(len(known) + 1, "a new column", "ALTER TABLE perdure.process ADD COLUMN tomorrow int")
     monkeypatch.setattr(schema, "steps", lambda database: (*known, late))
     monkeypatch.setattr(migrate, "steps", lambda database: (*known, late))
     monkeypatch.setattr(schema, "LOCK_SECONDS", 0.0)
@@ -180,7 +180,7 @@ async def test_a_user_who_may_not_create_anything_can_open_a_finished_schema(
     store = PostgresStore(url.replace("perdure@", "humble@", 1).replace("//perdure:", "//humble:", 1))
     try:
         await store.open()
-        await store.enlist(Worker(Machine().new_id(), "humble"), 1_000_000)
+        await store.enlist(WorkerRow(Machine().new_id(), "humble"), 1_000_000)
         assert await store.workers()
     finally:
         await store.close()
@@ -191,7 +191,7 @@ async def test_two_schemas_in_one_database_do_not_see_each_other(
     url: str, outside: asyncpg.Connection[asyncpg.Record]
 ) -> None:
     one, two = PostgresStore(f"{url}?schema=one"), PostgresStore(f"{url}?schema=two")
-    heard: list[News] = []
+    heard: list[Notification] = []
     for store in (one, two):
         await store.open()
     two.watch(heard.append)

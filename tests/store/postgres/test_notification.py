@@ -87,7 +87,7 @@ async def test_ends_of_processes_that_somebody_else_started_are_told_of_once(tri
 
 async def test_a_batch_of_messages_is_told_of_once_whoever_owns_the_targets(trial: Trial, ear: Ear) -> None:
     worker = await trial.worker()
-    rows = [await trial.in_hand(worker), await trial.started()]
+    rows = [await trial.owned(worker), await trial.started()]
     await ear.since()
     await trial.store.send([trial.signal(row.id) for row in rows for _ in range(20)])
     assert await ear.since() == ["perdure_due"]
@@ -99,7 +99,7 @@ async def test_a_batch_of_messages_is_told_of_once_whoever_owns_the_targets(tria
 
 async def test_rows_freed_to_be_due_now_are_told_of_and_others_are_not(trial: Trial, ear: Ear) -> None:
     worker = await trial.worker()
-    rows = [await trial.in_hand(worker) for _ in range(3)]
+    rows = [await trial.owned(worker) for _ in range(3)]
     now = await trial.time.now()
     await ear.since()
     await trial.done(released(rows[0], now + 1_000_000))
@@ -111,7 +111,7 @@ async def test_rows_freed_to_be_due_now_are_told_of_and_others_are_not(trial: Tr
 
 
 async def test_a_refused_commit_tells_nobody_anything(trial: Trial, ear: Ear) -> None:
-    row = await trial.in_hand(await trial.worker())
+    row = await trial.owned(await trial.worker())
     await ear.since()
     await trial.commit(finished(replace(row, token=9)))
     assert await ear.since() == []

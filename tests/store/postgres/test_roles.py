@@ -18,7 +18,7 @@ from perdure.kernel.message import Message, MessageType, SendVerdict
 from perdure.kernel.process import Process
 from perdure.store.backend import roles_of
 from perdure.store.base import Overdue, Search
-from perdure.store.postgres.in_transaction import PostgresGuest
+from perdure.store.postgres.in_transaction import PostgresInTransaction
 from perdure.store.postgres.roles import ROLES, statements
 from perdure.store.postgres.store import PostgresStore
 from perdure.testing.postgres import Server, at_once
@@ -160,23 +160,25 @@ async def test_a_message_that_is_no_signal_and_no_call_is_refused_to_a_client(lo
     await connection.close()
 
 
-async def test_a_guest_starts_by_the_role_that_starts_and_signals_by_the_one_that_signals(logins: str) -> None:
+async def test_in_the_callers_transaction_starts_need_the_role_that_starts_and_signals_the_one_that_signals(
+    logins: str,
+) -> None:
     machine = Machine()
     process = Process(machine.new_id(), "order", "guest", b"[]")
     message = Message(machine.new_id(), process.id, MessageType.SIGNAL, "paid", b"1")
     for role, other in (("start", "signal"), ("signal", "start")):
         connection = await asyncpg.connect(login(logins, role))
         async with connection.transaction():
-            guest = PostgresGuest(logins, connection)
+            inside = PostgresInTransaction(logins, connection)
             if role == "start":
-                assert (await guest.start(Start(process))).verdict is StartVerdict.CREATED
+                assert (await inside.start(Start(process))).verdict is StartVerdict.CREATED
             else:
-                assert (await guest.send(message)).verdict is SendVerdict.DELIVERED
+                assert (await inside.send(message)).verdict is SendVerdict.DELIVERED
         transaction = connection.transaction()
         await transaction.start()
-        guest = PostgresGuest(logins, connection)
+        inside = PostgresInTransaction(logins, connection)
         with pytest.raises(StoreError, match="42501"):
-            await (guest.start(Start(process)) if other == "start" else guest.send(message))
+            await (inside.start(Start(process)) if other == "start" else inside.send(message))
         await transaction.rollback()
         await connection.close()
 

@@ -56,9 +56,9 @@ async def test_a_row_claimed_between_snapshot_and_lock_refuses_the_late_commit(
     postgres: PostgresGround, trial: Trial, beside: int
 ) -> None:
     first, second = await trial.worker(), await trial.worker("there")
-    row = await trial.in_hand(first)
+    row = await trial.owned(first)
     await trial.time.advance(16)
-    others = [await trial.in_hand(first, kind="other") for _ in range(beside)]
+    others = [await trial.owned(first, kind="other") for _ in range(beside)]
     other = postgres.store()
     await other.open()
     async with paused_between_snapshot_and_lock(postgres):
@@ -73,7 +73,7 @@ async def test_a_row_claimed_between_snapshot_and_lock_refuses_the_late_commit(
 
 async def test_the_neighbours_of_a_refused_commit_keep_their_own_events(postgres: PostgresGround, trial: Trial) -> None:
     worker = await trial.worker()
-    rows = [await trial.in_hand(worker) for _ in range(4)]
+    rows = [await trial.owned(worker) for _ in range(4)]
     async with paused_between_snapshot_and_lock(postgres):
         commits = [going_on(row, steps=steps) for steps, row in enumerate(rows, 1)]
         batch = asyncio.create_task(trial.store.commit(commits))

@@ -21,7 +21,7 @@ async def test_a_hundred_messages_to_one_process_in_one_batch_all_count(trial: T
 
 async def test_two_commits_of_one_process_in_one_batch_are_refused_loudly_and_nothing_is_stored(trial: Trial) -> None:
     worker = await trial.worker()
-    row, other = await trial.in_hand(worker), await trial.in_hand(worker)
+    row, other = await trial.owned(worker), await trial.owned(worker)
     with pytest.raises(BadRecord):
         await trial.store.commit([going_on(row), going_on(other), going_on(row)])
     assert [(await trial.row(one.id)).version for one in (row, other)] == [0, 0]

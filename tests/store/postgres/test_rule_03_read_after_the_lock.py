@@ -49,7 +49,7 @@ async def test_events_of_a_commit_that_came_in_after_the_claim_are_not_in_its_an
     postgres: PostgresGround, trial: Trial
 ) -> None:
     worker = await trial.worker()
-    row = await trial.done(going_on(await trial.in_hand(worker), steps=3))
+    row = await trial.done(going_on(await trial.owned(worker), steps=3))
     await trial.done(released(row, 0, steps=2))
     # A forcing command that is committed between the claim and the reading of the history leaves this behind.
     await postgres.outside.execute(OVERTAKE)

@@ -33,7 +33,7 @@ async def test_a_commit_sent_again_over_a_new_line_is_applied_once(
     trial: Trial, far: Trial, proxy: Proxy, fault: Fault
 ) -> None:
     worker = await trial.worker()
-    rows = [await trial.in_hand(worker) for _ in range(3)]
+    rows = [await trial.owned(worker) for _ in range(3)]
     commits = [going_on(row, steps=2) for row in rows]
     proxy.fault, proxy.mark = fault, rows[0].id
     with pytest.raises(StoreUnavailable):
@@ -51,7 +51,7 @@ async def test_a_commit_sent_again_after_a_takeover_says_what_became_of_it(
     trial: Trial, far: Trial, proxy: Proxy, fault: Fault
 ) -> None:
     first, second = await trial.worker(), await trial.worker("there")
-    row = await trial.in_hand(first)
+    row = await trial.owned(first)
     commit = going_on(row)
     proxy.fault, proxy.mark = fault, row.id
     with pytest.raises(StoreUnavailable):

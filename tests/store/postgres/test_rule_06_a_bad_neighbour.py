@@ -15,7 +15,7 @@ async def test_a_row_locked_by_somebody_holds_up_neither_commits_nor_sends_nor_c
     postgres: PostgresGround, trial: Trial
 ) -> None:
     worker = await trial.worker()
-    held, free = await trial.in_hand(worker), await trial.in_hand(worker)
+    held, free = await trial.owned(worker), await trial.owned(worker)
     due = await trial.started()
     async with postgres.locked(held.id, due.id):
         commits = await trial.store.commit([going_on(held), going_on(free)])
@@ -29,7 +29,7 @@ async def test_a_row_locked_by_somebody_holds_up_neither_commits_nor_sends_nor_c
 
 async def test_a_bad_value_stores_nothing_and_the_rest_goes_through_without_it(trial: Trial) -> None:
     worker = await trial.worker()
-    rows = [await trial.in_hand(worker) for _ in range(5)]
+    rows = [await trial.owned(worker) for _ in range(5)]
     batch = [going_on(row, awaiting="a\0b" if place == 3 else "step") for place, row in enumerate(rows)]
     with pytest.raises(BadRecord):
         await trial.store.commit(batch)

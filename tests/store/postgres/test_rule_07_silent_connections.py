@@ -27,7 +27,7 @@ async def test_rule_07_a_line_that_falls_silent_is_given_up_and_the_outcome_sett
     store = PostgresStore(proxy.url)
     await store.open()
     worker = await trial.worker()
-    row = await trial.in_hand(worker)
+    row = await trial.owned(worker)
     commit = going_on(row)
     connections = proxy.connections
     proxy.fault, proxy.mark = Fault.SILENT, row.id
@@ -49,7 +49,7 @@ async def test_rule_07_a_caller_who_goes_away_does_not_cancel_the_write(
     store = PostgresStore(proxy.url)
     await store.open()
     worker = await trial.worker()
-    row = await trial.in_hand(worker)
+    row = await trial.owned(worker)
     connections = proxy.connections
     async with postgres.outside.transaction():
         await postgres.outside.execute("LOCK TABLE perdure.event")
@@ -69,7 +69,7 @@ async def test_closing_waits_for_the_write_under_way(postgres: PostgresGround, t
     store = postgres.store()
     await store.open()
     worker = await trial.worker()
-    row = await trial.in_hand(worker)
+    row = await trial.owned(worker)
     async with postgres.outside.transaction():
         await postgres.outside.execute("LOCK TABLE perdure.event")
         writing = asyncio.create_task(store.commit([going_on(row)]))
@@ -110,7 +110,7 @@ async def test_each_purpose_has_a_connection_of_its_own(postgres: PostgresGround
 
 async def test_a_beat_does_not_wait_behind_a_write(postgres: PostgresGround, trial: Trial) -> None:
     worker = await trial.worker()
-    row = await trial.in_hand(worker)
+    row = await trial.owned(worker)
     async with postgres.outside.transaction():
         await postgres.outside.execute("LOCK TABLE perdure.event")
         writing = asyncio.create_task(trial.commit(going_on(row)))

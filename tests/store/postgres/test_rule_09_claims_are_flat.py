@@ -102,7 +102,7 @@ async def test_however_many_tasks_wait_a_claim_of_a_queue_with_limits_reads_a_fe
 async def test_a_poll_of_a_full_queue_writes_nothing(postgres: PostgresGround, trial: Trial) -> None:
     worker = await trial.worker()
     await trial.store.records(Queue, [Queue("bank", 1, concurrency=1)])
-    await trial.in_hand(worker, kind="@bank")
+    await trial.owned(worker, kind="@bank")
     await trial.started(kind="@bank")
     written = "SELECT pg_current_xact_id_if_assigned()"
     async with postgres.outside.transaction():

@@ -11,8 +11,8 @@ import pytest
 
 from perdure.clock import Machine
 from perdure.errors import StoreUnavailable
-from perdure.kernel.worker import Worker
-from perdure.store.notifications import News
+from perdure.kernel.worker import WorkerRow
+from perdure.store.notifications import Notification
 from perdure.store.postgres.store import PostgresStore
 from perdure.testing.postgres import Server
 
@@ -48,9 +48,9 @@ async def test_after_a_restart_of_the_server_the_lock_is_taken_again_and_the_tim
     own_server: Server, pair: tuple[PostgresStore, PostgresStore], how: signal.Signals
 ) -> None:
     here, there = pair
-    heard: list[News] = []
+    heard: list[Notification] = []
     here.watch(heard.append)
-    worker = await here.enlist(Worker(machine.new_id(), "here"), SILENCE)
+    worker = await here.enlist(WorkerRow(machine.new_id(), "here"), SILENCE)
     assert worker.locked
     standing_since = here.standing_since
     assert standing_since is not None
@@ -59,7 +59,7 @@ async def test_after_a_restart_of_the_server_the_lock_is_taken_again_and_the_tim
     async def held_again() -> bool:
         [seen] = await there.workers()
         # What was told meanwhile was missed: anything may have happened, it is said once the line stands again.
-        return not seen.lock_free and News(some_due=True, some_done=True, some_published=True) in heard
+        return not seen.lock_free and Notification(some_due=True, some_done=True, some_published=True) in heard
 
     await until(held_again)
     assert here.standing_since is not None
@@ -109,7 +109,7 @@ async def test_the_lock_of_a_lost_session_is_free_at_once_while_the_worker_still
     own_server: Server, pair: tuple[PostgresStore, PostgresStore]
 ) -> None:
     here, there = pair
-    await here.enlist(Worker(machine.new_id(), "here"), SILENCE)
+    await here.enlist(WorkerRow(machine.new_id(), "here"), SILENCE)
     await here.close()
     [seen] = await there.workers()
     assert (seen.locked, seen.lock_free, seen.ended_at) == (True, True, None)
@@ -119,13 +119,13 @@ async def test_looking_at_a_lock_never_takes_it(own_server: Server, pair: tuple[
     here, there = pair
     ids = [machine.new_id() for _ in range(3)]
     for id in ids:
-        await here.enlist(Worker(id, "gone"), SILENCE)
+        await here.enlist(WorkerRow(id, "gone"), SILENCE)
     await here.close()
     looks = [await asyncio.gather(*(there.workers() for _ in range(5))) for _ in range(3)]
     assert all(seen.lock_free for rounds in looks for look in rounds for seen in look)
     again = PostgresStore(here.url)
     await again.open()
-    assert all([(await again.enlist(Worker(id, "gone"), SILENCE)).locked for id in ids])
+    assert all([(await again.enlist(WorkerRow(id, "gone"), SILENCE)).locked for id in ids])
     assert not any(seen.lock_free for seen in await there.workers())
     await again.close()
 
@@ -138,7 +138,7 @@ async def test_every_connection_comes_back_by_itself_after_a_crash_of_the_server
     await asyncio.to_thread(own_server.restart, signal.SIGKILL)
 
     async def answers() -> bool:
-        await here.enlist(Worker(machine.new_id(), "here"), SILENCE)
+        await here.enlist(WorkerRow(machine.new_id(), "here"), SILENCE)
         return await here.now() > before
 
     await until(answers)

@@ -12,7 +12,7 @@ from tests.store.ground_postgres import PostgresGround
 async def test_all_rows_of_a_batch_have_one_time(postgres: PostgresGround, trial: Trial) -> None:
     await trial.time.freeze(None)  # type: ignore[attr-defined]
     worker = await trial.worker()
-    rows = [await trial.in_hand(worker) for _ in range(50)]
+    rows = [await trial.owned(worker) for _ in range(50)]
     answers = await trial.store.commit([going_on(row) for row in rows])
     stored = {row.changed_at for row in await trial.stored()}
     assert stored == {answer.now for answer in answers}

@@ -41,9 +41,9 @@ async def test_the_unfinished_are_found_without_reading_all_that_ever_finished(
     await trial.started()
     await trial.started(due_at=now + SECOND)
     worker = await trial.worker()
-    held = await trial.in_hand(worker)
+    held = await trial.owned(worker)
     await trial.done(resting(held, now + SECOND, Status.HELD))
-    await trial.in_hand(worker)
+    await trial.owned(worker)
     await postgres.outside.execute(FINISHED, ROWS)
     await postgres.outside.execute("ANALYZE perdure.process")
     for _ in range(2):

@@ -9,7 +9,7 @@ from perdure.kernel import soundness
 from perdure.kernel.event import Event
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process, Status
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import WorkerRow
 from tests.store.ground_postgres import PostgresGround
 
 COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = $1::regclass AND attnum > 0 ORDER BY attnum"
@@ -30,7 +30,7 @@ async def test_a_view_has_the_fields_of_its_record_in_their_order(
 
 
 async def test_a_function_answers_the_fields_of_its_record_in_their_order(postgres: PostgresGround) -> None:
-    assert await postgres.outside.fetchval(ANSWERED, "perdure.incarnations") == list(Worker.__struct_fields__)
+    assert await postgres.outside.fetchval(ANSWERED, "perdure.incarnations") == list(WorkerRow.__struct_fields__)
 
 
 async def test_the_statuses_of_the_schema_are_those_of_the_kernel_with_the_final_ones_last(

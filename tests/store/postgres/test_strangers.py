@@ -13,9 +13,9 @@ from perdure.clock import Machine
 from perdure.errors import StoreUnavailable
 from perdure.kernel.commit import Start, StartVerdict
 from perdure.kernel.process import Process
-from perdure.kernel.worker import Beat, Worker
+from perdure.kernel.worker import Beat, WorkerRow
 from perdure.store.migrate import steps
-from perdure.store.postgres.in_transaction import PostgresGuest
+from perdure.store.postgres.in_transaction import PostgresInTransaction
 from perdure.store.postgres.listen import worker_lock
 from perdure.store.postgres.schema import queries, schema_lock, script
 from perdure.store.postgres.store import PostgresStore
@@ -65,7 +65,7 @@ async def test_a_stranger_who_holds_every_lock_that_he_can_see_keeps_no_key(
     for key in ("A", "B"):
         transaction = guest.transaction()
         await transaction.start()
-        await PostgresGuest(store.url, guest).start(started(key))
+        await PostgresInTransaction(store.url, guest).start(started(key))
         seen = await stranger.fetch(HELD)
         await transaction.rollback()
         for lock in seen:
@@ -73,16 +73,18 @@ async def test_a_stranger_who_holds_every_lock_that_he_can_see_keeps_no_key(
             await stranger.execute("SELECT pg_advisory_lock($1, $2)", lock["upper"], lock["lower"])
     await stranger.execute(LINGER)
     async with guest.transaction():
-        assert (await PostgresGuest(store.url, guest).start(started("A"))).verdict is StartVerdict.CREATED
+        assert (await PostgresInTransaction(store.url, guest).start(started("A"))).verdict is StartVerdict.CREATED
     await guest.close()
     verdicts = [answer.verdict for answer in await store.start([started("A"), started("B")])]
     assert verdicts == [StartVerdict.EXISTS, StartVerdict.CREATED]
 
 
-async def test_the_key_of_an_open_guest_is_busy_and_others_are_not(store: PostgresStore, stranger: Connection) -> None:
+async def test_the_key_of_an_open_transaction_is_busy_and_others_are_not(
+    store: PostgresStore, stranger: Connection
+) -> None:
     guest = await asyncpg.connect(store.url)
     async with guest.transaction():
-        await PostgresGuest(store.url, guest).start(started("A"))
+        await PostgresInTransaction(store.url, guest).start(started("A"))
         answers = await asyncio.wait_for(store.start([started("A"), started("B")]), 5.0)
         assert [answer.verdict for answer in answers] == [StartVerdict.BUSY, StartVerdict.CREATED]
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
@@ -121,9 +123,9 @@ async def test_a_dead_worker_whose_lock_a_stranger_holds_is_still_found_silent(
     store: PostgresStore, stranger: Connection
 ) -> None:
     machine = Machine()
-    worker = await store.enlist(Worker(machine.new_id(), "one"), 50_000)
+    worker = await store.enlist(WorkerRow(machine.new_id(), "one"), 50_000)
     waiting = asyncio.create_task(stranger.execute("SELECT pg_advisory_lock($1)", worker_lock(worker.id)))
-    await store._presence.free(worker.id)  # as if it had died
+    await store._listening.free(worker.id)  # as if it had died
     await waiting
     (seen,) = await store.workers()
     assert not seen.lock_free  # it looks alive, for as long as its beat lasts, and no longer

@@ -75,7 +75,7 @@ async def test_objects_are_looked_at_in_order_and_removed_only_when_they_are_old
 
 async def test_large_payloads_live_in_a_bucket_and_go_with_their_process(tried: Tried, bucket: Bucket) -> None:
     async with tried(offload=bucket) as trial:
-        row = await trial.in_hand(await trial.worker(), input=NOISE)
+        row = await trial.owned(await trial.worker(), input=NOISE)
         row = await trial.done(going_on(row, state=NOISE))
         row = await trial.done(going_on(row, state=NOISE[1:]))
         await trial.store.prune(10**15, 0, 100)

@@ -12,10 +12,10 @@ from hypothesis import strategies as some
 from perdure import limits
 from perdure.errors import DefinitionError, UnreadablePayload
 from perdure.store.sealed.codec import AesGcm, Zstd
-from perdure.store.sealed.seal import Seal, Slot
+from perdure.store.sealed.seal import PayloadSlot, Seal
 from tests.store.sealed.ground import NEW, OLD, codecs
 
-SLOT = Slot(b"result\0" + bytes(16), b"completed")
+SLOT = PayloadSlot(b"result\0" + bytes(16), b"completed")
 TEXT = b'{"name":"' + b"ann " * 200 + b'"}'
 
 
@@ -60,7 +60,7 @@ def test_a_payload_that_was_cut_is_refused(cut: int) -> None:
 
 def test_a_payload_that_was_moved_to_another_place_is_refused() -> None:
     with pytest.raises(UnreadablePayload, match="moved from another place"):
-        Seal(codecs()).open(sealed(b"[1]"), Slot(b"result\0" + b"x" * 16, b"completed"))
+        Seal(codecs()).open(sealed(b"[1]"), PayloadSlot(b"result\0" + b"x" * 16, b"completed"))
 
 
 def test_every_key_opens_and_the_first_one_seals() -> None:

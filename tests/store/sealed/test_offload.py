@@ -15,7 +15,7 @@ from perdure.errors import DefinitionError, StoreUnavailable, UnreadablePayload
 from perdure.kernel.commit import Start, StartVerdict, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process
-from perdure.kernel.stored import Unopened
+from perdure.kernel.stored import Undecodable
 from perdure.store.base import Search
 from perdure.store.sealed.offload import Folder
 from perdure.testing.conformance import Trial
@@ -145,7 +145,7 @@ def test_a_grace_too_short_for_a_commit_that_waits_is_refused(tmp_path: Path) ->
 
 async def large(trial: Trial) -> Process:
     """A process with a large payload wherever there can be one."""
-    row = await trial.in_hand(await trial.worker(), input=NOISE)
+    row = await trial.owned(await trial.worker(), input=NOISE)
     await trial.send(row.id, payload=NOISE)
     event = Event(1, 1, EventType.STEP_COMPLETED, row.created_at, "1", "charge", NOISE)
     return await trial.done(going_on(row, events=(event,), state=NOISE, consumed=((1, 1),), seen=1))
@@ -182,7 +182,7 @@ async def test_what_died_between_blob_and_commit_left_one_blob_too_many_and_neve
     tried: Tried, folder: Folder
 ) -> None:
     async with tried(offload=folder) as trial:
-        row = await trial.in_hand(await trial.worker())
+        row = await trial.owned(await trial.worker())
         stale = going_on(replace(row, token=row.token - 1), state=NOISE)
         assert (await trial.commit(stale)).verdict is Verdict.REFUSED
         assert len(files(folder)) == 1
@@ -195,7 +195,7 @@ async def test_an_offload_that_is_away_holds_up_only_those_who_need_it(tried: Tr
     away = Away(folder)
     async with tried(offload=away) as trial:
         worker = await trial.worker()
-        small, big = await trial.in_hand(worker), await trial.in_hand(worker)
+        small, big = await trial.owned(worker), await trial.owned(worker)
         away.away = True
         commits = [going_on(big, state=NOISE), going_on(small, state=b"1")]
         assert [one.verdict for one in await trial.store.commit(commits)] == [Verdict.BUSY, Verdict.APPLIED]
@@ -220,11 +220,13 @@ async def test_a_claim_says_whether_a_blob_is_gone_or_only_out_of_reach(tried: T
         for file in files(folder):
             file.write_bytes(NOISE)
         changed = (await trial.row(row.id)).input
-        assert isinstance(changed, Unopened) and "was changed" in str(changed.why)
+        assert isinstance(changed, Undecodable) and "was changed" in str(changed.why)
         for file in files(folder):
             file.unlink()
         gone = (await trial.row(row.id)).input
-        assert isinstance(gone, Unopened) and isinstance(gone.why, UnreadablePayload) and "not there" in str(gone.why)
+        assert (
+            isinstance(gone, Undecodable) and isinstance(gone.why, UnreadablePayload) and "not there" in str(gone.why)
+        )
 
 
 async def test_a_list_fetches_nothing_and_a_look_at_one_process_does(tried: Tried, folder: Folder) -> None:
@@ -233,7 +235,7 @@ async def test_a_list_fetches_nothing_and_a_look_at_one_process_does(tried: Trie
         row = await trial.started(input=NOISE, key="k")
         before = away.asked
         [listed] = await trial.store.search(Search(kind=row.kind))
-        assert isinstance(listed.input, Unopened) and "not fetched for lists" in str(listed.input.why)
+        assert isinstance(listed.input, Undecodable) and "not fetched for lists" in str(listed.input.why)
         assert away.asked == before
         [found] = await trial.store.search(Search(kind=row.kind, key="k"))
         assert found.input == NOISE
@@ -243,7 +245,7 @@ async def test_what_was_put_a_moment_ago_is_not_put_again(tried: Tried, folder: 
     away = Away(folder)
     away.grace = 3600.0
     async with tried(offload=away) as trial:
-        row = await trial.in_hand(await trial.worker())
+        row = await trial.owned(await trial.worker())
         commit = going_on(row, state=NOISE)
         for _ in range(3):
             assert (await trial.commit(commit)).verdict is Verdict.APPLIED

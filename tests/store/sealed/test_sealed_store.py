@@ -10,8 +10,8 @@ from perdure.kernel.commit import Start, StartVerdict, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import SendVerdict
 from perdure.kernel.process import Process, Status
-from perdure.kernel.stored import Unopened
-from perdure.kernel.worker import Beat, Renewal
+from perdure.kernel.stored import Undecodable
+from perdure.kernel.worker import Beat, LeaseRenewal
 from perdure.store.sealed.codec import AesGcm, Codec, Zstd
 from perdure.store.sealed.offload import Folder
 from perdure.testing.conformance import Trial
@@ -33,10 +33,10 @@ CHAINS: dict[str, list[Codec]] = {
 async def lived(trial: Trial, payload: bytes = SECRET) -> Process:
     """A process of which every payload is the same."""
     worker = await trial.worker()
-    row = await trial.in_hand(worker, input=payload, key="k")
+    row = await trial.owned(worker, input=payload, key="k")
     event = Event(1, 1, EventType.STEP_COMPLETED, row.created_at, "1", "charge", payload, b"8 bytes!")
     row = await trial.done(going_on(row, events=(event,), state=payload))
-    await trial.store.beat(Beat(worker, (Renewal(row.id, row.token, payload),), LEASE, SILENCE))
+    await trial.store.beat(Beat(worker, (LeaseRenewal(row.id, row.token, payload),), LEASE, SILENCE))
     await trial.send(row.id, payload=payload)
     return await trial.done(forced(row, payload=payload, state=payload, progress=payload, error=payload))
 
@@ -60,7 +60,7 @@ async def test_everything_is_sealed_in_the_database_and_open_to_its_users(
 
 async def test_rule_05_a_commit_sent_again_by_another_store_is_known_again(tried: Tried, folder: Folder) -> None:
     async with tried(offload=folder) as trial, tried(offload=folder) as other:
-        row = await trial.in_hand(await trial.worker())
+        row = await trial.owned(await trial.worker())
         event = Event(1, 1, EventType.STEP_COMPLETED, row.created_at, "1", "charge", LONG, b"8 bytes!")
         commit = released(row, row.due_at, events=(event,), state=LONG)
         assert (await trial.commit(commit)).verdict is Verdict.APPLIED
@@ -77,7 +77,7 @@ async def test_rule_24_the_same_input_is_known_again_after_keys_and_codecs_were_
     tried: Tried, chain: list[Codec], payload: bytes, pruned: bool
 ) -> None:
     async with tried() as before, tried(chain) as after:
-        row = await before.in_hand(await before.worker(), input=payload, key="k")
+        row = await before.owned(await before.worker(), input=payload, key="k")
         if pruned:
             await before.done(finished(row))
             await before.time.advance(1)
@@ -111,16 +111,16 @@ async def test_a_start_is_not_guessed_when_the_input_of_its_key_cannot_be_opened
 
 async def test_what_an_old_key_sealed_is_sealed_anew_by_the_next_commit(tried: Tried) -> None:
     async with tried() as before, tried(ROTATED) as after, tried([AesGcm({"new": NEW})]) as without:
-        row = await before.in_hand(await before.worker(), input=b"[1]")
+        row = await before.owned(await before.worker(), input=b"[1]")
         row = await before.done(going_on(row, state=SECRET))
         await after.done(going_on(await after.row(row.id), state=SECRET))
         assert (await without.row(row.id)).state == SECRET
-        assert isinstance((await without.row(row.id)).input, Unopened), "no commit writes the input"
+        assert isinstance((await without.row(row.id)).input, Undecodable), "no commit writes the input"
 
 
 async def test_no_commit_writes_the_input_so_that_it_need_not_be_sealed_again(tried: Tried) -> None:
     async with tried(bare=True) as trial:
-        row = await trial.in_hand(await trial.worker(), input=SECRET)
+        row = await trial.owned(await trial.worker(), input=SECRET)
         assert (await trial.done(going_on(row, input=b"[2]"))).input == SECRET
 
 
@@ -137,10 +137,10 @@ async def test_a_claim_tells_whose_payloads_cannot_be_opened_and_opens_those_of_
 
 async def test_what_cannot_be_opened_goes_through_sweeps_and_commands_unharmed(tried: Tried) -> None:
     async with tried() as before, tried([AesGcm({"new": NEW})]) as after:
-        row = await before.in_hand(await before.worker(), input=SECRET)
+        row = await before.owned(await before.worker(), input=SECRET)
         row = await before.done(going_on(row, state=LONG))
         seen = await after.row(row.id)
-        assert isinstance(seen.state, Unopened)
+        assert isinstance(seen.state, Undecodable)
         await after.done(forced(seen, EventType.BROKEN, status=Status.BROKEN, reminder=True, error=b'{"a":1}'))
         again = await before.row(row.id)
         assert (again.input, again.state) == (SECRET, LONG)
@@ -148,7 +148,7 @@ async def test_what_cannot_be_opened_goes_through_sweeps_and_commands_unharmed(t
 
 async def test_what_cannot_be_opened_is_not_written_to_another_place(tried: Tried) -> None:
     async with tried() as before, tried([AesGcm({"new": NEW})]) as after:
-        row = await before.in_hand(await before.worker())
+        row = await before.owned(await before.worker())
         row = await before.done(going_on(row))
         [event] = await after.store.history(row.id, 1)
         moved = forced(await after.row(row.id), events=(replace(event, number=2),))
@@ -171,7 +171,7 @@ async def test_a_message_sent_twice_is_one_message_whoever_sealed_it(tried: Trie
 async def test_a_payload_copied_to_another_row_or_field_is_refused(tried: Tried) -> None:
     async with tried() as trial, tried(bare=True) as below:
         worker = await trial.worker()
-        rich, poor = await trial.in_hand(worker), await trial.in_hand(worker)
+        rich, poor = await trial.owned(worker), await trial.owned(worker)
         rich = await trial.done(going_on(rich, state=b'{"paid":true}'))
         stolen = (await below.row(rich.id)).state
         assert (await trial.row(rich.id)).state == b'{"paid":true}'
@@ -179,12 +179,12 @@ async def test_a_payload_copied_to_another_row_or_field_is_refused(tried: Tried)
         await below.done(going_on(await below.row(rich.id), state=None, progress=stolen))
         for row, name in ((poor, "state"), (rich, "progress")):
             field = getattr(await trial.row(row.id), name)
-            assert isinstance(field, Unopened) and "moved from another place" in str(field.why)
+            assert isinstance(field, Undecodable) and "moved from another place" in str(field.why)
 
 
 async def test_children_and_messages_of_a_commit_are_sealed_too(tried: Tried) -> None:
     async with tried() as trial, tried(bare=True) as below:
-        row = await trial.in_hand(await trial.worker())
+        row = await trial.owned(await trial.worker())
         child, target = trial.process(input=SECRET, parent=row.id), await trial.started()
         commit = replace(going_on(row), starts=(Start(child),), sends=(trial.signal(target.id, payload=SECRET),))
         await trial.done(commit)

@@ -51,19 +51,19 @@ async def test_a_batch_as_usual_needs_three_statements_whatever_its_size(trial: 
 
 async def test_after_something_unusual_the_next_batches_look_first(trial: Trial, calls: Counter[str]) -> None:
     worker = await trial.worker()
-    row = await trial.in_hand(worker)
+    row = await trial.owned(worker)
     await trial.done(forced(row))
     assert (await trial.commit(going_on(row))).verdict is Verdict.REFUSED
     calls.clear()
     for _ in range(WARY_BATCHES + 2):
-        await trial.commit(going_on(await trial.in_hand(worker)))
+        await trial.commit(going_on(await trial.owned(worker)))
     assert calls["look_at_fences"] < WARY_BATCHES
     assert calls["update_processes"] == WARY_BATCHES + 2
 
 
 async def test_each_of_an_unusual_batch_is_answered_as_if_alone(trial: Trial) -> None:
     worker = await trial.worker()
-    rows = [await trial.in_hand(worker) for _ in range(4)]
+    rows = [await trial.owned(worker) for _ in range(4)]
     await trial.send(rows[1].id)
     await trial.done(forced(rows[2]))
     answers = await trial.store.commit([finished(row) for row in rows])
@@ -75,7 +75,7 @@ async def test_each_of_an_unusual_batch_is_answered_as_if_alone(trial: Trial) ->
 
 
 async def test_two_commits_of_one_process_in_one_batch_are_judged_one_after_the_other(trial: Trial) -> None:
-    row = await trial.in_hand(await trial.worker())
+    row = await trial.owned(await trial.worker())
     first = going_on(row)
     answers = await trial.store.commit([first, finished(row), going_on(first.after)])
     assert [answer.verdict for answer in answers] == ["applied", "refused", "applied"]
@@ -83,7 +83,7 @@ async def test_two_commits_of_one_process_in_one_batch_are_judged_one_after_the_
 
 
 async def test_more_than_one_statement_holds_is_written_in_parts(trial: Trial) -> None:
-    row = await trial.in_hand(await trial.worker())
+    row = await trial.owned(await trial.worker())
     await trial.done(going_on(row, steps=2500))
     assert len(await trial.store.history(row.id, 1, limit=10_000)) == 2500
     answers = await trial.store.send([trial.signal(row.id) for _ in range(2100)])
@@ -104,7 +104,7 @@ async def test_a_claim_is_bounded_in_bytes_and_takes_at_least_one(trial: Trial) 
 async def test_long_histories_are_pruned_few_at_a_time(trial: Trial, store: SqliteStore) -> None:
     worker = await trial.worker()
     for steps in (5000, 10, 10, 2000, 2000):
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.done(finished(await trial.done(going_on(row, steps=steps))))
     await trial.time.advance(1)
     groups = await store._reader.run(lambda connection: upkeep.finished(connection, 1 << 62, 100))
@@ -116,7 +116,7 @@ async def test_a_key_kept_from_a_pruned_process_is_seen_by_a_start_that_does_not
     trial: Trial, calls: Counter[str]
 ) -> None:
     worker = await trial.worker()
-    row = await trial.done(finished(await trial.in_hand(worker, key="order/1")))
+    row = await trial.done(finished(await trial.owned(worker, key="order/1")))
     await trial.time.advance(1)
     await trial.store.prune(0, 10**12, 10)
     calls.clear()

@@ -72,12 +72,12 @@ def test_after_a_failed_read_or_write_of_the_file_a_connection_is_not_used_again
 
 async def test_a_full_disk_stops_writing_and_room_lets_it_go_on(trial: Trial, store: SqliteStore) -> None:
     worker = await trial.worker()
-    row = await trial.in_hand(worker)
+    row = await trial.owned(worker)
     large = b'"' + b"x" * 100_000 + b'"'
     before = await trial.whole(row.id)
 
     def pages(most: int) -> object:
-        return store._writer.lane.run(
+        return store._writer.thread.run(
             lambda connection: connection.raw.execute(f"PRAGMA max_page_count = {most}").fetchone()
         )
 
@@ -107,7 +107,7 @@ async def test_a_database_that_became_read_only_refuses_writes_and_still_answers
     trial: Trial, store: SqliteStore
 ) -> None:
     row = await trial.started()
-    await store._writer.lane.run(lambda connection: connection.raw.execute("PRAGMA query_only = ON").fetchone())
+    await store._writer.thread.run(lambda connection: connection.raw.execute("PRAGMA query_only = ON").fetchone())
     with pytest.raises(StoreReadOnly, match="check the rights"):
         await trial.started()
     assert await trial.row(row.id) == row
@@ -123,7 +123,7 @@ async def test_after_a_failed_commit_nothing_is_open_and_the_next_one_works(tria
 
     with pytest.raises(BadRecord):
         await store._writer.write(orphan)
-    assert not await store._writer.lane.run(lambda connection: connection.in_transaction)
+    assert not await store._writer.thread.run(lambda connection: connection.in_transaction)
     assert (await trial.started()).kind == "order"
 
 
@@ -132,10 +132,10 @@ async def test_a_connection_that_cannot_even_roll_back_is_replaced(trial: Trial,
         connection.raw.execute("BEGIN IMMEDIATE")
         raise _error(sqlite3.SQLITE_INTERRUPT)
 
-    before = await store._writer.lane.run(id)
+    before = await store._writer.thread.run(id)
     with pytest.raises(StoreUnavailable):
-        await store._writer.lane.run(leave_open)
-    assert await store._writer.lane.run(id) != before
+        await store._writer.thread.run(leave_open)
+    assert await store._writer.thread.run(id) != before
     assert (await trial.started()).kind == "order"
 
 
@@ -144,10 +144,10 @@ async def test_a_connection_whose_file_could_not_be_written_is_replaced(trial: T
         transaction.connection.run("leave_due_hint")
         raise _error(sqlite3.SQLITE_IOERR_FSYNC)
 
-    before = await store._writer.lane.run(id)
+    before = await store._writer.thread.run(id)
     with pytest.raises(StoreUnavailable, match="check the disk"):
         await store._writer.write(fail)
-    assert await store._writer.lane.run(id) != before
+    assert await store._writer.thread.run(id) != before
     assert (await trial.started()).kind == "order"
 
 
@@ -169,7 +169,7 @@ async def test_a_file_taken_away_under_a_worker_is_told_of_and_moving_it_back_le
     trial: Trial, store: SqliteStore, file: Path, replaced: bool
 ) -> None:
     worker = await trial.worker()
-    row = await trial.in_hand(worker)
+    row = await trial.owned(worker)
     before = await trial.whole(row.id)
     aside = file.with_suffix(".aside")
     file.rename(aside)
@@ -187,7 +187,7 @@ async def test_a_log_of_writes_that_is_removed_under_its_users_is_told_of_and_wh
     trial: Trial, store: SqliteStore, file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = await trial.worker()
-    rows = [await trial.in_hand(worker) for _ in range(20)]
+    rows = [await trial.owned(worker) for _ in range(20)]
     for row in rows:
         await trial.done(going_on(row))
     before = [await trial.whole(row.id) for row in rows]

@@ -38,7 +38,7 @@ async def _breaks(trial: Trial, raw: sqlite3.Connection, change: str, *values: A
 async def test_a_row_that_breaks_a_law_cannot_be_written(
     trial: Trial, raw: sqlite3.Connection, law: str, change: str
 ) -> None:
-    row = await trial.in_hand(await trial.worker())
+    row = await trial.owned(await trial.worker())
     await trial.send(row.id)
     await trial.done(going_on(row))
     raw.execute("PRAGMA foreign_keys = ON")
@@ -48,19 +48,19 @@ async def test_a_row_that_breaks_a_law_cannot_be_written(
 async def test_law_nothing_unheard_a_sleeper_with_a_message_cannot_be_written(
     trial: Trial, raw: sqlite3.Connection
 ) -> None:
-    row = await trial.in_hand(await trial.worker())
+    row = await trial.owned(await trial.worker())
     await trial.done(resting(row, await trial.time.now() + 1))
     assert "nothing_unheard" in await _breaks(trial, raw, "UPDATE process SET inbox = 1")
     raw.execute("UPDATE process SET inbox = 1, reminder = 0")
 
 
 async def test_law_result_once_one_number_has_one_event(trial: Trial, raw: sqlite3.Connection) -> None:
-    row = await trial.done(going_on(await trial.in_hand(await trial.worker()), steps=2))
+    row = await trial.done(going_on(await trial.owned(await trial.worker()), steps=2))
     assert "UNIQUE" in await _breaks(trial, raw, "UPDATE event SET number = 1 WHERE process = ?", row.id)
 
 
 async def test_people_can_read_the_rows(trial: Trial, raw: sqlite3.Connection) -> None:
-    row = await trial.done(going_on(await trial.in_hand(await trial.worker(), key="order/1")))
+    row = await trial.done(going_on(await trial.owned(await trial.worker(), key="order/1")))
     [shown] = raw.execute("SELECT id, kind, key, status, due_at, input FROM process_shown").fetchall()
     assert shown == (row.id.hex(), "order", "order/1", "running", "2026-05-28 20:26:55", "[1]")
     [event] = raw.execute("SELECT process, number, name FROM event_shown").fetchall()

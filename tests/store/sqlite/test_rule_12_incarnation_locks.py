@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import WorkerRow
 from perdure.store.sqlite.incarnation_lock import IncarnationLocks
 from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.conformance import Trial
@@ -69,7 +69,7 @@ async def test_rule_12_a_killed_workers_lock_is_free_though_its_children_live(
 async def test_rule_12_looking_holds_nothing_and_disturbs_no_other_looker(trial: Trial, store: SqliteStore) -> None:
     other = SqliteStore(store.url)
     await other.open()
-    await other.enlist(Worker(trial.ids.new_id(), "there"), SILENCE)
+    await other.enlist(WorkerRow(trial.ids.new_id(), "there"), SILENCE)
     for _ in range(3):
         assert await _free(store) == await _free(other) == {"there": False}
     await other.close()
@@ -80,7 +80,7 @@ async def test_rule_12_looking_holds_nothing_and_disturbs_no_other_looker(trial:
 async def test_rule_12_a_file_that_is_gone_is_no_evidence(trial: Trial, store: SqliteStore, file: Path) -> None:
     other = SqliteStore(store.url)
     await other.open()
-    worker = await other.enlist(Worker(trial.ids.new_id(), "there"), SILENCE)
+    worker = await other.enlist(WorkerRow(trial.ids.new_id(), "there"), SILENCE)
     await other.close()
     Path(f"{file}-workers", f"{worker.id.hex()}.lock").unlink()
     assert await _free(store) == {"there": False}
@@ -115,7 +115,7 @@ async def test_files_that_belong_to_nobody_living_are_swept_at_the_next_opening(
 async def test_a_database_in_memory_has_no_locks_and_says_so(trial: Trial) -> None:
     store = SqliteStore("sqlite://:memory:")
     await store.open()
-    worker = await store.enlist(Worker(trial.ids.new_id(), "here"), SILENCE)
+    worker = await store.enlist(WorkerRow(trial.ids.new_id(), "here"), SILENCE)
     assert (worker.locked, await _free(store)) == (False, {"here": False})
     await store.close()
 
@@ -123,7 +123,7 @@ async def test_a_database_in_memory_has_no_locks_and_says_so(trial: Trial) -> No
 async def test_an_incarnation_enlisted_elsewhere_too_does_not_count_its_lock(
     trial: Trial, store: SqliteStore, file: Path
 ) -> None:
-    worker = Worker(trial.ids.new_id(), "here")
+    worker = WorkerRow(trial.ids.new_id(), "here")
     elsewhere = IncarnationLocks(Path(f"{file}-workers"))
     assert elsewhere.take(worker.id)
     assert not (await store.enlist(worker, SILENCE)).locked

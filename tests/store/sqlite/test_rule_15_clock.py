@@ -10,7 +10,7 @@ import pytest
 
 from perdure.clock import SECOND
 from perdure.kernel.commit import Start
-from perdure.store.in_transaction import guest_of
+from perdure.store.in_transaction import store_in_transaction
 from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.clock import NOON, MovableMachine
 from perdure.testing.conformance import Trial
@@ -53,14 +53,14 @@ async def test_what_a_store_writes_that_has_not_heard_of_the_lead_is_no_later_th
     assert await trial.store.now() >= row.changed_at, "time never runs backward, not even over another jump"
 
 
-async def test_a_guest_on_the_callers_connection_keeps_the_time_that_it_writes(
+async def test_a_start_on_the_callers_connection_keeps_the_time_that_it_writes(
     trial: Trial, store: SqliteStore, machine: MovableMachine, file: Path, raw: sqlite3.Connection
 ) -> None:
     await put_back(trial)
     process = trial.process()
     with sqlite3.connect(file) as mine:
         mine.execute("BEGIN IMMEDIATE")
-        await guest_of(store, mine, machine).start(Start(process))
+        await store_in_transaction(store, mine, machine).start(Start(process))
     mine.close()
     assert (await trial.row(process.id)).changed_at == kept(raw)
 

@@ -15,10 +15,10 @@ from perdure import limits
 from perdure.errors import BadRecord, StoreUnavailable
 from perdure.kernel.commit import Start
 from perdure.kernel.worker import Beat
-from perdure.store.notifications import News
+from perdure.store.notifications import Notification
 from perdure.store.sqlite.store import SqliteStore
-from perdure.store.sqlite.thread import SWITCH_SECONDS, haste
-from perdure.store.sqlite.writer import Pace, Transaction
+from perdure.store.sqlite.thread import SWITCH_SECONDS, switch_interval
+from perdure.store.sqlite.writer import BatchPace, Transaction
 from perdure.testing.clock import MovableMachine
 from perdure.testing.conformance import Trial
 from perdure.testing.conformance.trial import LEASE, SILENCE, going_on
@@ -44,7 +44,7 @@ def _size(path: Path) -> int:
 
 async def test_rule_25_a_beat_goes_before_everything_that_waits(trial: Trial, store: SqliteStore) -> None:
     worker = await trial.worker()
-    rows = [await trial.in_hand(worker) for _ in range(5)]
+    rows = [await trial.owned(worker) for _ in range(5)]
     go_on, occupied = await _held(store)
     done: list[str] = []
     commits = [asyncio.create_task(store.commit([going_on(row)])) for row in rows]
@@ -60,7 +60,7 @@ async def test_rule_25_a_beat_goes_before_everything_that_waits(trial: Trial, st
 
 
 def test_rule_25_a_transaction_that_took_too_long_makes_the_next_ones_smaller() -> None:
-    pace = Pace()
+    pace = BatchPace()
     sizes = [pace.records]
     for _ in range(6):
         pace.took(0.2, pace.records)
@@ -72,7 +72,7 @@ def test_rule_25_a_transaction_that_took_too_long_makes_the_next_ones_smaller() 
 
 
 def test_a_small_batch_says_nothing_about_large_ones() -> None:
-    pace = Pace()
+    pace = BatchPace()
     pace.took(0.2, 3)
     assert pace.records == limits.BATCH_RECORDS
 
@@ -135,7 +135,7 @@ async def test_rule_25_a_log_that_a_long_reader_made_grow_is_cut_again(
 ) -> None:
     log = file.with_name(file.name + "-wal")
     input = b'"' + b"x" * 20_000 + b'"'
-    await trial.store._writer.lane.run(  # type: ignore[attr-defined]
+    await trial.store._writer.thread.run(  # type: ignore[attr-defined]
         lambda connection: connection.raw.execute("PRAGMA journal_size_limit = 4000000").fetchone()
     )
     raw.execute("BEGIN")
@@ -154,7 +154,7 @@ async def test_rule_25_looking_for_others_needs_no_thread_and_backs_off_when_idl
     trial: Trial, store: SqliteStore, monkeypatch: pytest.MonkeyPatch, *, bells: bool
 ) -> None:
     if not bells:
-        monkeypatch.setattr(store._bell, "_folder", None)
+        monkeypatch.setattr(store._notifier, "_folder", None)
     loop = asyncio.get_running_loop()
     later, delays = loop.call_later, []
 
@@ -164,7 +164,7 @@ async def test_rule_25_looking_for_others_needs_no_thread_and_backs_off_when_idl
 
     monkeypatch.setattr(loop, "call_later", noting)
     threads = threading.enumerate()
-    stop = store.watch(lambda news: None)
+    stop = store.watch(lambda notification: None)
     watch = store._watch
     try:
         assert set(threading.enumerate()) <= set(threads)
@@ -181,15 +181,15 @@ async def test_rule_25_looking_for_others_needs_no_thread_and_backs_off_when_idl
 
 async def test_rule_25_a_store_is_not_woken_by_looking_at_its_own_commits(trial: Trial, store: SqliteStore) -> None:
     worker = await trial.worker()
-    rows = [await trial.in_hand(worker) for _ in range(3)]
-    heard: list[News] = []
+    rows = [await trial.owned(worker) for _ in range(3)]
+    heard: list[Notification] = []
     stop = store.watch(heard.append)
     await store.commit([going_on(row) for row in rows])
     store._watch._look()
     assert heard == []
     await trial.started()
     store._watch._look()
-    assert [news.any_due for news in heard] == [True]
+    assert [notification.any_due for notification in heard] == [True]
     stop()
 
 
@@ -211,7 +211,7 @@ def test_an_interval_that_is_short_already_is_left_alone() -> None:
     usual = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS / 5)
     try:
-        with haste, haste:
+        with switch_interval, switch_interval:
             assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS / 5)
     finally:
         sys.setswitchinterval(usual)

@@ -16,7 +16,7 @@ from perdure.clock import SECOND, Machine
 from perdure.kernel.claim import Claim
 from perdure.kernel.commit import Start, StartVerdict
 from perdure.kernel.process import Process
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import WorkerRow
 from perdure.store.backend import store_for
 from perdure.store.sqlite.write_lock import DEAF_SECONDS, IN_VAIN, LONGEST_SECONDS, Turnstile
 from perdure.store.sqlite.writer import CROWDED_CLAIM_ROWS
@@ -139,7 +139,7 @@ async def test_a_start_that_finds_the_database_locked_waits_at_the_turnstile_unt
 async def test_large_batches_let_a_small_writer_by_and_claims_are_small_for_a_while(tmp_path: Path) -> None:
     store = store_for(f"sqlite:///{tmp_path}/perdure.db", Machine())
     await store.open()
-    worker = Worker(b"w" * 16, "here")
+    worker = WorkerRow(b"w" * 16, "here")
     await store.enlist(worker, 15 * SECOND)
     gate = Gate(tmp_path / "perdure.db-workers")
     gate.small.enter()

@@ -17,22 +17,22 @@ from perdure.authoring.step import ATTEMPT
 from perdure.turns.interrupt import pressed
 
 if TYPE_CHECKING:
-    from perdure.runtime.steps.attempt_run import Execution
+    from perdure.runtime.steps.attempt_run import AttemptRun
 
 
-class Relay:
-    """Runs executions in the order in which they are put; ``completed`` gets a step's value, ``failed`` its error.
+class AsyncRunner:
+    """Runs attempts in the order in which they are put; ``completed`` gets a step's value, ``failed`` its error.
 
-    ``lapse`` is told of an execution whose lease is over by ``ticks`` when it would begin or go on: it does not.
+    ``lapse`` is told of an attempt whose lease is over by ``ticks`` when it would begin or go on: it does not.
     A step that does not wait cannot be stopped.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        completed: Callable[[Execution, Any], None],
-        failed: Callable[[Execution, BaseException], None],
-        lapse: Callable[[Execution], None],
+        completed: Callable[[AttemptRun, Any], None],
+        failed: Callable[[AttemptRun, BaseException], None],
+        lapse: Callable[[AttemptRun], None],
         ticks: Callable[[], float],
     ) -> None:
         self._loop = loop
@@ -41,12 +41,12 @@ class Relay:
         self._completed = completed
         self._failed = failed
         self._context = copy_context()
-        self._waiting: deque[Execution] = deque()
-        self._runners = 0  # tasks that no execution has kept: each takes the next one
+        self._waiting: deque[AttemptRun] = deque()
+        self._runners = 0  # tasks that no attempt has kept: each takes the next one
 
-    def put(self, execution: Execution) -> None:
-        """Have the execution begin soon."""
-        self._waiting.append(execution)
+    def put(self, attempt_run: AttemptRun) -> None:
+        """Have the attempt begin soon."""
+        self._waiting.append(attempt_run)
         if not self._runners:
             self._man(1)
 
@@ -61,14 +61,14 @@ class Relay:
         waiting = self._waiting
         try:
             while waiting and not runner.cancelling():
-                execution = waiting.popleft()
-                if execution.over:
+                attempt_run = waiting.popleft()
+                if attempt_run.over:
                     continue
-                if execution.activation.lease_end <= self._ticks():
-                    self._lapse(execution)
+                if attempt_run.instance.lease_end <= self._ticks():
+                    self._lapse(attempt_run)
                     continue
-                execution.task = runner
-                rest = self._begin(execution)
+                attempt_run.task = runner
+                rest = self._begin(attempt_run)
                 if rest is not None:
                     break
             else:
@@ -82,54 +82,59 @@ class Relay:
         except BaseException as error:
             if pressed(error):
                 raise
-            self._failed(execution, error)
+            self._failed(attempt_run, error)
         else:
-            self._completed(execution, value)
+            self._completed(attempt_run, value)
 
-    def _begin(self, execution: Execution) -> _Rest | None:
+    def _begin(self, attempt_run: AttemptRun) -> _Rest | None:
         """Run a step until it ends, or waits for the first time: the answer is what is left of it."""
-        ask = execution.ask
+        ask = attempt_run.ask
         context = self._context.copy()
-        context.run(ATTEMPT.set, execution.current)
+        context.run(ATTEMPT.set, attempt_run.current)
         try:
             code = ask.step.function(*ask.args, **ask.kwargs)
             if code.__class__ is not CoroutineType:
                 code = _awaited(code)
             awaits = context.run(code.send, None)
         except StopIteration as end:
-            self._completed(execution, end.value)
+            self._completed(attempt_run, end.value)
         except BaseException as error:  # a step may raise anything; its worker must live
             if pressed(error):
                 raise
-            self._failed(execution, error)
+            self._failed(attempt_run, error)
         else:
-            return _Rest(self, execution, context, code, awaits)
+            return _Rest(self, attempt_run, context, code, awaits)
         return None
 
 
 class _Rest:
     """A coroutine that waits for ``awaits``: when awaited, it goes on in its own context."""
 
-    __slots__ = ("_awaits", "_code", "_context", "_execution", "_relay")
+    __slots__ = ("_async_runner", "_attempt_run", "_awaits", "_code", "_context")
 
     def __init__(
-        self, relay: Relay, execution: Execution, context: Context, code: Coroutine[Any, Any, Any], awaits: Any
+        self,
+        async_runner: AsyncRunner,
+        attempt_run: AttemptRun,
+        context: Context,
+        code: Coroutine[Any, Any, Any],
+        awaits: Any,
     ) -> None:
-        self._relay = relay
-        self._execution = execution
+        self._async_runner = async_runner
+        self._attempt_run = attempt_run
         self._context = context
         self._code = code
         self._awaits = awaits
 
     def __await__(self) -> Generator[Any, Any, Any]:
         run, code, awaits = self._context.run, self._code, self._awaits
-        execution, ticks = self._execution, self._relay._ticks
+        attempt_run, ticks = self._attempt_run, self._async_runner._ticks
         try:
             while True:
                 try:
                     sent = yield awaits
-                    if execution.activation.lease_end <= ticks() and not execution.over:
-                        self._relay._lapse(execution)
+                    if attempt_run.instance.lease_end <= ticks() and not attempt_run.over:
+                        self._async_runner._lapse(attempt_run)
                         yield  # it has cancelled the task that we are in: that arrives here
                 except BaseException as error:
                     awaits = run(code.throw, error)

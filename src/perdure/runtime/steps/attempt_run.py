@@ -1,4 +1,4 @@
-"""An execution: one attempt of one step under way, what the step may know of it, and its deadline."""
+"""An attempt run: one attempt of one step under way, what the step may know of it, and its deadline."""
 
 from __future__ import annotations
 
@@ -12,39 +12,52 @@ from perdure.authoring.step import Attempt
 from perdure.kernel import payload
 from perdure.runtime import compensation, turn_commit
 from perdure.runtime.steps.isolated.pool import HardCall
-from perdure.runtime.steps.threads import Call
+from perdure.runtime.steps.threads import ThreadCall
 from perdure.turns.loop import Ask
 
 if TYPE_CHECKING:
-    from perdure.runtime.instance import Activation
+    from perdure.runtime.instance import Instance
     from perdure.runtime.steps.agent import Agent
-    from perdure.store.step_transaction import Pact
+    from perdure.store.step_transaction import StepTransaction
 
 
 class LeaseLapsed(Exception):
     """The lease was over before the step's function was called: nothing was tried."""
 
 
-class Execution:
+class AttemptRun:
     """One attempt of one step, under way. After :meth:`stop` or its deadline nothing of it counts."""
 
     __slots__ = (
-        "activation", "agent", "ask", "attempt", "call", "deadline", "extending", "hard_call", "number", "over",
-        "pact", "since", "started", "task", "timer",
+        "agent",
+        "ask",
+        "attempt",
+        "call",
+        "deadline",
+        "extending",
+        "hard_call",
+        "instance",
+        "number",
+        "over",
+        "since",
+        "started",
+        "task",
+        "timer",
+        "transaction",
     )  # fmt: skip
 
-    def __init__(self, agent: Agent, activation: Activation, ask: Ask[Any], number: int, since: int) -> None:
+    def __init__(self, agent: Agent, instance: Instance, ask: Ask[Any], number: int, since: int) -> None:
         self.agent = agent
-        self.activation = activation
+        self.instance = instance
         self.ask = ask
         self.number = number
         self.since = since
         self.over = False
         self.extending = False
         self.task: asyncio.Task[None] | None = None
-        self.call: Call | None = None
+        self.call: ThreadCall | None = None
         self.hard_call: HardCall | None = None
-        self.pact: Pact | None = None
+        self.transaction: StepTransaction | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.started = 0.0
         self.deadline = inf
@@ -53,18 +66,18 @@ class Execution:
     def current(self) -> Attempt:
         """What the step may know about this attempt; made when it asks for it."""
         if self.attempt is None:
-            activation, ask = self.activation, self.ask
-            key = activation.idempotency_key(ask)
+            instance, ask = self.instance, self.ask
+            key = instance.idempotency_key(ask)
             self.attempt = Attempt(
-                process=activation.process,
+                process=instance.process,
                 step=ask.name,
                 number=self.number,
                 idempotency_key=key,
                 extend=self.extend,
                 left=self.left,
-                last_progress=activation.last_progress(ask),
-                undoes=compensation.key_undone(activation, ask),
-                connection=None if self.pact is None else self.pact.connection,
+                last_progress=instance.last_progress(ask),
+                undoes=compensation.key_undone(instance, ask),
+                connection=None if self.transaction is None else self.transaction.connection,
                 show=partial(turn_commit.show, self),
             )
         return self.attempt
@@ -78,10 +91,10 @@ class Execution:
         """Seconds until the deadline of this attempt."""
         return self.deadline - self.agent.loop.time()
 
-    def told(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """What the row shows: the attempt's number and time, the seconds it may take (rule 14), what it reported."""
         attempt = self.attempt
-        reported = self.activation.last_progress(self.ask) if attempt is None else attempt.last_progress
+        reported = self.instance.last_progress(self.ask) if attempt is None else attempt.last_progress
         timeout = self.ask.step.timeout
         return {"attempt": self.number, "since": self.since, "timeout": timeout, "reported": reported}
 

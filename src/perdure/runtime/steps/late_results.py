@@ -1,4 +1,4 @@
-"""A latecomer: an attempt of a task that answers although its process was lost to it, or its time was over.
+"""Late results: of an attempt of a task that answers although its process was lost to it, or its time was over.
 
 By default such an answer is refused. A step with ``accept="first"`` has it sent to its task instead, as a message: the
 first answer counts, and the attempt that is at work meanwhile is told to stop.
@@ -18,12 +18,12 @@ from perdure.kernel.process import Process, Status
 from perdure.kernel.transition import Sender
 from perdure.logs import logger
 from perdure.runtime.committer import Committer
-from perdure.runtime.steps.attempt_run import Execution
+from perdure.runtime.steps.attempt_run import AttemptRun
 
 log = logger("step")
 
 
-class Latecomers:
+class LateResults:
     """Sends late answers; ``sent`` is told to whom and who has it in hand."""
 
     def __init__(self, committer: Committer, sent: Callable[[bytes, bytes | None], None]) -> None:
@@ -35,12 +35,12 @@ class Latecomers:
         if after.status is Status.COMPLETED and after.result is not None and accepts_first(after):
             self._send(after, after.result)
 
-    def late(self, execution: Execution, value: Any) -> None:
+    def late(self, attempt_run: AttemptRun, value: Any) -> None:
         """An attempt has come to something of which nobody wants to hear, unless its step accepts the first answer."""
-        process = execution.activation.process
+        process = attempt_run.instance.process
         if accepts_first(process):
             with contextlib.suppress(ValueError):
-                self._send(process, execution.ask.step.shape.encode_result(value))
+                self._send(process, attempt_run.ask.step.shape.encode_result(value))
 
     def _send(self, process: Process, result: bytes) -> None:
         id = blake2b(result, digest_size=16, key=process.id, salt=process.token.to_bytes(8), person=b"late").digest()

@@ -17,7 +17,7 @@ from perdure.exhaustion import THREADS
 from perdure.runtime.shortage import HUNG_STEPS, Shortages
 
 
-class Call:
+class ThreadCall:
     """One call for a thread; ``begun`` is told on the event loop when it begins, ``ended`` of its result or error.
 
     ``key`` is that of the step: the calls of one step that hang keep no other step from its threads.
@@ -51,8 +51,8 @@ class Threads:
         self._loop = loop
         self._machine = machine
         self._shortages = shortages
-        self._waiting: deque[Call] = deque()
-        self._begun: SimpleQueue[Call | None] = SimpleQueue()
+        self._waiting: deque[ThreadCall] = deque()
+        self._begun: SimpleQueue[ThreadCall | None] = SimpleQueue()
         self._busy = 0
         self._left_behind: Counter[Hashable] = Counter()
         self._threads = 0
@@ -60,12 +60,12 @@ class Threads:
         self._again: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def call(self, call: Call) -> None:
+    def call(self, call: ThreadCall) -> None:
         """Make the call as soon as there is a thread for it."""
         self._waiting.append(call)
         self._next()
 
-    def give_up(self, call: Call) -> None:
+    def give_up(self, call: ThreadCall) -> None:
         """The call counts no more: it is not made, or its thread is left behind."""
         if call.given_up:
             return
@@ -96,7 +96,7 @@ class Threads:
 
     def _next(self) -> None:
         """Begin what can begin."""
-        passed: list[Call] = []
+        passed: list[ThreadCall] = []
         while self._waiting and self._busy < limits.STEP_THREADS and not self._hung():
             call = self._waiting.popleft()
             if call.given_up:
@@ -177,7 +177,7 @@ class Threads:
         if call is not None:
             self._perform(call)
 
-    def _perform(self, call: Call) -> bool:
+    def _perform(self, call: ThreadCall) -> bool:
         result: Any = None
         failure: BaseException | None = None
         try:
@@ -192,7 +192,7 @@ class Threads:
             return False  # the event loop is closed: nobody is left to hear it
         return True
 
-    def _ended(self, call: Call, result: Any, failure: BaseException | None) -> None:
+    def _ended(self, call: ThreadCall, result: Any, failure: BaseException | None) -> None:
         if call.given_up:
             self._left_behind[call.key] -= 1
             if not self._left_behind[call.key]:

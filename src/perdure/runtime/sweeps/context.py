@@ -19,7 +19,7 @@ from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.kernel.soundness import Finding
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import WorkerRow
 from perdure.logs import logger
 from perdure.runtime.committer import Committer
 from perdure.runtime.heartbeat import Incarnation
@@ -30,7 +30,7 @@ from perdure.telemetry import Telemetry
 log = logger("recovery")
 
 
-class Ward:
+class SweepContext:
     """The store, the committer, the clock and the counters. Sweeps decide by the kernel and write by commits.
 
     ``found`` is told of findings, ``taken`` of every process that a sweep took from whoever held it, with the token
@@ -68,12 +68,12 @@ class Ward:
         self.steady: Callable[[], bool] = lambda: True
         self.pruned = Pruned(0, 0)
         self.pages = {what: Pages(store, what) for what in Overdue}
-        self._workers: list[Worker] = []
+        self._workers: list[WorkerRow] = []
         self._workers_at = -math.inf
         self._left: set[str] = set()
         self._undecided: dict[bytes, int] = {}
 
-    async def workers(self, seconds: float = 0.0) -> list[Worker]:
+    async def workers(self, seconds: float = 0.0) -> list[WorkerRow]:
         """The incarnations that have not ended, as they were at most so many seconds ago."""
         now = self.time.monotonic()
         if now - self._workers_at >= seconds:

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from perdure import limits
 from perdure.clock import microseconds
-from perdure.runtime.sweeps.context import Ward
+from perdure.runtime.sweeps.context import SweepContext
 
 SECONDS = 30.0
 COUNTER = "processes_pruned"
 
 
-async def sweep(ward: Ward) -> int:
+async def sweep(context: SweepContext) -> int:
     """Remove up to one batch of finished processes with their events and messages, and of former runs."""
-    retention, keys, most = microseconds(ward.retention), microseconds(ward.key_retention), limits.SWEEP_ROWS
-    ward.pruned = await ward.store.prune(retention, keys, most, ward.pruned.behind)
-    ward.telemetry.count("runs_pruned", ward.pruned.runs)
-    return ward.pruned.processes
+    retention, keys, most = microseconds(context.retention), microseconds(context.key_retention), limits.SWEEP_ROWS
+    context.pruned = await context.store.prune(retention, keys, most, context.pruned.behind)
+    context.telemetry.count("runs_pruned", context.pruned.runs)
+    return context.pruned.processes
 
 
-def more(ward: Ward) -> bool:
+def more(context: SweepContext) -> bool:
     """Whether the last round may have left some of what it found."""
-    return bool(ward.pruned.runs) or ward.pruned.keys >= limits.SWEEP_ROWS
+    return bool(context.pruned.runs) or context.pruned.keys >= limits.SWEEP_ROWS

@@ -7,7 +7,7 @@ so that the row stops naming an owner who does nothing.
 from __future__ import annotations
 
 from perdure.kernel import transition
-from perdure.runtime.sweeps.context import Ward
+from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Overdue
 
 SECONDS = 5.0
@@ -15,18 +15,18 @@ COUNTER = "leases_lapsed"
 OVERDUE = Overdue.LAPSED
 
 
-async def sweep(ward: Ward) -> int:
+async def sweep(context: SweepContext) -> int:
     """Free lapsed rows of kinds not hosted here; the late owner is fenced off by the new token."""
-    rows = await ward.pages[OVERDUE].next()
-    if not rows or not await ward.may_recover("lapsed leases"):
-        ward.pages[OVERDUE].rewind()
+    rows = await context.pages[OVERDUE].next()
+    if not rows or not await context.may_recover("lapsed leases"):
+        context.pages[OVERDUE].rewind()
         return 0
-    hosted = set(ward.registry.hosted)
-    now = ward.time.now()
+    hosted = set(context.registry.hosted)
+    now = context.time.now()
     commits = []
     for row in rows:
         if (row.kind, row.code) not in hosted:
-            with ward.each(row):
-                idle_at = ward.time.idle_at()
+            with context.each(row):
+                idle_at = context.time.idle_at()
                 commits.append(transition.orphaned(row, now=now, died=False, worker="lease lapsed", idle_at=idle_at))
-    return len(await ward.write(commits))
+    return len(await context.write(commits))

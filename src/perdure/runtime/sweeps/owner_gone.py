@@ -11,7 +11,7 @@ from perdure.kernel.process import Process
 from perdure.kernel.worker import Hang
 from perdure.limits import QUARANTINE_PROCESSES
 from perdure.runtime.quarantine import report
-from perdure.runtime.sweeps.context import Pages, Ward
+from perdure.runtime.sweeps.context import Pages, SweepContext
 from perdure.store.base import Overdue
 
 SECONDS = 5.0
@@ -21,29 +21,29 @@ PAGES_AT_ONCE = 20
 """What one round of a sweep that has ended workers frees at most."""
 
 
-async def sweep(ward: Ward) -> int:
+async def sweep(context: SweepContext) -> int:
     """Free up to one page of orphans; the fence makes two sweeps at once count each death once."""
-    return await _freed(ward, ward.pages[OVERDUE], Counter())
+    return await _freed(context, context.pages[OVERDUE], Counter())
 
 
-async def free_all(ward: Ward) -> None:
+async def free_all(context: SweepContext) -> None:
     """Free what workers that have just been ended held, page after page; of very much, the sweep frees the rest."""
-    pages = Pages(ward.store, OVERDUE)
+    pages = Pages(context.store, OVERDUE)
     held: Counter[bytes] = Counter()
     for _ in range(PAGES_AT_ONCE):
-        if freed := await _freed(ward, pages, held):
-            ward.telemetry.count(COUNTER, freed)
+        if freed := await _freed(context, pages, held):
+            context.telemetry.count(COUNTER, freed)
         if not pages.more:
             return
 
 
-async def _freed(ward: Ward, pages: Pages, held: Counter[bytes]) -> int:
+async def _freed(context: SweepContext, pages: Pages, held: Counter[bytes]) -> int:
     """Free a page of orphans; ``held`` is how many suspects the pages before had of each worker."""
     rows = await pages.next()
-    if not rows or not await ward.may_recover("processes of ended workers"):
+    if not rows or not await context.may_recover("processes of ended workers"):
         pages.rewind()
         return 0
-    ended = {worker.id: worker for worker in await ward.store.workers(ended=True)}
+    ended = {worker.id: worker for worker in await context.store.workers(ended=True)}
     held.update(_suspects(rows, more=pages.more))
     commits = []
     for row in rows:
@@ -52,14 +52,14 @@ async def _freed(ward: Ward, pages: Pages, held: Counter[bytes]) -> int:
         died = worker is not None and worker.died  # only an evidenced death counts (rule 13)
         name = f"{worker.name} {id_text(owner)}" if worker is not None else id_text(owner)
         hang = Hang.read(worker.hang) if worker is not None else None
-        now, idle_at, many = ward.time.now(), ward.time.idle_at(), held[owner]
-        with ward.each(row):
+        now, idle_at, many = context.time.now(), context.time.idle_at(), held[owner]
+        with context.each(row):
             commits.append(
                 transition.orphaned(row, now=now, died=died, worker=name, idle_at=idle_at, held=many, hang=hang)
             )
     # If we die here the rows stay orphaned: the next sweep, of whichever worker, finds them again.
-    freed = await ward.write(commits)
-    report(rows, freed, ward.telemetry)
+    freed = await context.write(commits)
+    report(rows, freed, context.telemetry)
     return len(freed)
 
 

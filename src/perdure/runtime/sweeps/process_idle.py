@@ -9,7 +9,7 @@ from perdure.kernel import transition
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
 from perdure.logs import logger
-from perdure.runtime.sweeps.context import Ward
+from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Overdue, Search
 
 log = logger("recovery")
@@ -19,15 +19,15 @@ COUNTER = "processes_idle"
 OVERDUE = Overdue.IDLE
 
 
-async def sweep(ward: Ward) -> int:
+async def sweep(context: SweepContext) -> int:
     """Look at up to one batch of reminders and move each on; people are reminded of held and broken processes."""
-    rows = await ward.pages[OVERDUE].next()
-    moved = await ward.write([transition.reminded(row, idle_at=ward.time.idle_at()) for row in rows])
+    rows = await context.pages[OVERDUE].next()
+    moved = await context.write([transition.reminded(row, idle_at=context.time.idle_at()) for row in rows])
     if not moved:
         return 0
     # A reminder leaves no event: of two supervisors at once, only the times that they drew tell who was quicker.
     drawn = {commit.after.id: commit.after.due_at for commit in moved}
-    found = await ward.store.search(Search(ids=tuple(drawn), limit=len(drawn)))
+    found = await context.store.search(Search(ids=tuple(drawn), limit=len(drawn)))
     ours = [row for row in found if row.due_at == drawn[row.id]]
     for row in ours:
         if row.status is not Status.RUNNING:

@@ -20,7 +20,7 @@ from perdure.kernel.message import Message, MessageType
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import MALFORMED
 from perdure.kernel.transition import Sender
-from perdure.runtime.sweeps.context import Ward
+from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Overdue, Search
 
 SECONDS = 1.0
@@ -28,49 +28,49 @@ COUNTER = "processes_expired"
 OVERDUE = Overdue.EXPIRED
 
 
-async def sweep(ward: Ward) -> int:
+async def sweep(context: SweepContext) -> int:
     """End up to one batch of overdue processes."""
-    rows = await ward.pages[OVERDUE].next()
-    if not rows or not await ward.may_recover("processes over their deadlines"):
-        ward.pages[OVERDUE].rewind()
+    rows = await context.pages[OVERDUE].next()
+    if not rows or not await context.may_recover("processes over their deadlines"):
+        context.pages[OVERDUE].rewind()
         return 0
-    rows = await _without_those_at_work(ward, rows)
-    letters = await ward.store.messages([(row.id, 0) for row in rows if row.inbox])
+    rows = await _without_those_at_work(context, rows)
+    letters = await context.store.messages([(row.id, 0) for row in rows if row.inbox])
     commits: list[Commit] = []
     for row in rows:
-        with ward.each(row, StoreUnavailable):
+        with context.each(row, StoreUnavailable):
             # Its error says what should have been undone; whatever happens meanwhile has a newer version, and wins.
-            history = await ward.store.history(row.id, row.run, limit=row.events) if row.events else ()
-            with ward.each(row):
-                commits += await _decided(ward, row, letters, history)
-    return len(await ward.write(commits))
+            history = await context.store.history(row.id, row.run, limit=row.events) if row.events else ()
+            with context.each(row):
+                commits += await _decided(context, row, letters, history)
+    return len(await context.write(commits))
 
 
 async def _decided(
-    ward: Ward, row: Process, letters: Sequence[Message], history: Sequence[Event]
+    context: SweepContext, row: Process, letters: Sequence[Message], history: Sequence[Event]
 ) -> tuple[Commit, ...]:
     """How one row ends; nothing if others were quicker."""
-    commit = _ended(row, letters, history, ward.time.now())
+    commit = _ended(row, letters, history, context.time.now())
     if row.status is not Status.RUNNING or not (orders := beforehand(commit.sends)):
         return (commit,)
     # What its children answer to that would let it go on, and come to another end, while they are still told.
     why = f"it is over its deadline: its {len(orders):,} children are told first"
-    pause = held(row, Sender("perdure", why, "supervisor"), now=ward.time.now(), idle_at=ward.time.idle_at())
+    pause = held(row, Sender("perdure", why, "supervisor"), now=context.time.now(), idle_at=context.time.idle_at())
     # If we die here or later it is held and over its deadline: the next round ends it.
-    if not await ward.write([pause]):
+    if not await context.write([pause]):
         return ()
-    return (_ended(pause.after, letters, (*history, *pause.events), ward.time.now()),)
+    return (_ended(pause.after, letters, (*history, *pause.events), context.time.now()),)
 
 
-async def _without_those_at_work(ward: Ward, rows: Sequence[Process]) -> list[Process]:
+async def _without_those_at_work(context: SweepContext, rows: Sequence[Process]) -> list[Process]:
     """Leave out tasks that are at work and may end late: whoever has them in hand begins no other attempt.
 
     A message is a wish that they may end, by a time that is perhaps this one: then they do.
     """
-    now = ward.time.now()
+    now = context.time.now()
     tasks = [row for row in rows if is_task(row.kind) and not row.inbox]
     held = [row.id for row in tasks if row.owner is not None and (row.due_at or 0) > now]
-    found = await ward.store.search(Search(ids=tuple(held), limit=len(held))) if held else []
+    found = await context.store.search(Search(ids=tuple(held), limit=len(held))) if held else []
     late = {row.id for row in found if may_end_late(row)}
     return [row for row in rows if row.id not in late]
 

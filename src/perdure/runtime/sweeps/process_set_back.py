@@ -14,7 +14,7 @@ from perdure.kernel.command import held
 from perdure.kernel.process import Status
 from perdure.kernel.soundness import Finding
 from perdure.kernel.transition import Sender
-from perdure.runtime.sweeps.context import Ward
+from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Search
 from perdure.store.failover import Lineage, lineage_of
 
@@ -23,35 +23,35 @@ COUNTER = "processes_set_back"
 LAW = "accepted_is_kept"
 
 
-async def sweep(ward: Ward) -> int:
+async def sweep(context: SweepContext) -> int:
     """Hold all of them, batch by batch; those that do not run need no hold."""
-    lineage = lineage_of(ward.store)
+    lineage = lineage_of(context.store)
     if lineage is None or not lineage.set_back:
         return 0
     ids = list(lineage.set_back)
     batches = [ids[place : place + limits.SWEEP_ROWS] for place in range(0, len(ids), limits.SWEEP_ROWS)]
-    return sum([await _held(ward, lineage, batch) for batch in batches])
+    return sum([await _held(context, lineage, batch) for batch in batches])
 
 
-async def _held(ward: Ward, lineage: Lineage, ids: Sequence[bytes]) -> int:
+async def _held(context: SweepContext, lineage: Lineage, ids: Sequence[bytes]) -> int:
     # What we have in hand of them goes first: its next commit could carry the very token that the hold will draw.
     for id in ids:
-        ward.taken(id, None)
+        context.taken(id, None)
     texts = {id: lineage.set_back[id] for id in ids}
     settling = lineage.settling
-    rows = {row.id: row for row in await ward.store.search(Search(ids=tuple(ids), limit=len(ids)))}
+    rows = {row.id: row for row in await context.store.search(Search(ids=tuple(ids), limit=len(ids)))}
     running = [row for row in rows.values() if row.status is Status.RUNNING]
-    now, idle_at = ward.time.now(), ward.time.idle_at()
+    now, idle_at = context.time.now(), context.time.idle_at()
     holds = []
     for row in running:
-        with ward.each(row):
+        with context.each(row):
             holds.append(held(row, Sender("perdure", texts[row.id], "supervisor"), now=now, idle_at=idle_at))
-    written = await ward.write(holds)
+    written = await context.write(holds)
     # If we die here or before, those that are not held yet go on when their leases lapse, and nobody is told of them.
     still = {row.id for row in running} - {commit.after.id for commit in written}
     now_stored = rows | {commit.after.id: commit.after for commit in written}
     done = [id for id in ids if id not in still and (id in rows or not settling)]
     for id in done:
-        ward.found(Finding(LAW, id, texts[id]))
+        context.found(Finding(LAW, id, texts[id]))
         lineage.handled(id, now_stored.get(id))
     return len(done)

@@ -6,7 +6,7 @@ from perdure.kernel.names import id_text
 from perdure.limits import PROBE_AGAIN_SECONDS, PROBE_SECONDS
 from perdure.logs import logger
 from perdure.runtime.sweeps import owner_gone
-from perdure.runtime.sweeps.context import Ward
+from perdure.runtime.sweeps.context import SweepContext
 
 log = logger("recovery")
 
@@ -23,24 +23,24 @@ class Looks:
         self.free: dict[bytes, int] = {}
 
 
-async def sweep(ward: Ward, looks: Looks) -> int:
+async def sweep(context: SweepContext, looks: Looks) -> int:
     """End incarnations whose lock was free at two looks with no beat between them, and free what they held."""
     free = {
         worker.id: worker
-        for worker in await ward.workers()
-        if worker.locked and worker.lock_free and worker.id != ward.incarnation.id
+        for worker in await context.workers()
+        if worker.locked and worker.lock_free and worker.id != context.incarnation.id
     }
     twice = [worker for worker in free.values() if looks.free.get(worker.id) == worker.beats]
     looks.free = {worker.id: worker.beats for worker in free.values()}
-    if twice and not await ward.may_recover(f"dead workers: {', '.join(worker.name for worker in twice)}"):
+    if twice and not await context.may_recover(f"dead workers: {', '.join(worker.name for worker in twice)}"):
         return 0
     ended = 0
     for worker in twice:
-        if await ward.store.retire(worker.id, worker.beats, died=True):
+        if await context.store.retire(worker.id, worker.beats, died=True):
             log.warning(
                 "worker %s (%s) is dead: its lock is free and it beats no more", worker.name, id_text(worker.id)
             )
             ended += 1
     if ended:
-        await owner_gone.free_all(ward)
+        await owner_gone.free_all(context)
     return ended

@@ -131,7 +131,7 @@ class Request(NamedTuple):
     name: str
 
 
-class Link:
+class PostgresConnection:
     """A connection for one purpose, opened when it is first needed and again after it was lost."""
 
     def __init__(self, address: Address, machine: Machine, queries: Mapping[str, str], purpose: str) -> None:

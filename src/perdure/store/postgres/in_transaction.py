@@ -25,7 +25,7 @@ from perdure.store.postgres.url import address_of
 
 _PLACE = re.compile(r"\$(\d+)")
 _ASYNC = "sqlalchemy.ext.asyncio"
-_OPEN = "Begin one first: what a guest writes belongs to the caller's transaction."
+_OPEN = "Begin one first: what is written here belongs to the caller's transaction."
 
 
 class Driver(Protocol):
@@ -136,7 +136,7 @@ def translated(error: Any) -> BaseException:
     )
 
 
-class PostgresGuest:
+class PostgresInTransaction:
     """What each method promises stands in ``store/in_transaction.py``."""
 
     def __init__(self, url: str, connection: Any, place: str | None = None) -> None:

@@ -15,7 +15,7 @@ import asyncpg
 
 from perdure.clock import Machine
 from perdure.errors import StoreError
-from perdure.store.notifications import Heard, Hearers, News, Stop, of_channel
+from perdure.store.notifications import Listener, Listeners, Notification, StopListening, of_channel
 from perdure.store.postgres.connection import Backoff, connect, ended
 from perdure.store.postgres.error import translated
 from perdure.store.postgres.url import Address
@@ -26,7 +26,7 @@ def worker_lock(worker: bytes) -> int:
     return int.from_bytes(worker[8:], "big", signed=True)
 
 
-class Presence:
+class ListenConnection:
     """Keeps its connection alive by itself from :meth:`open` to :meth:`close`.
 
     ``standing_since`` is the monotonic time since which sessions are known to stand: at the first connection the
@@ -41,7 +41,7 @@ class Presence:
         self._machine = machine
         self._queries = queries
         self._held: set[int] = set()
-        self._hearers = Hearers()
+        self._listeners = Listeners()
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._turn = asyncio.Lock()
         self._lost = asyncio.Event()
@@ -68,9 +68,9 @@ class Presence:
             connection.remove_termination_listener(self._ended)
             await ended(connection)
 
-    def watch(self, heard: Heard) -> Stop:
-        """Call ``heard`` with news as they arrive; the answer stops it."""
-        return self._hearers.add(heard)
+    def watch(self, listener: Listener) -> StopListening:
+        """Call ``listener`` with notifications as they arrive; the answer stops it."""
+        return self._listeners.add(listener)
 
     async def hold(self, worker: bytes) -> bool:
         """Take the lock of an incarnation and keep it over reconnects; false if it cannot be had now."""
@@ -114,7 +114,7 @@ class Presence:
                 continue
             backoff.reset()
             # Whatever was told meanwhile was missed.
-            self._hearers.tell(News(some_due=True, some_done=True, some_published=True))
+            self._listeners.notify(Notification(some_due=True, some_done=True, some_published=True))
 
     async def _oldest(self, connection: asyncpg.Connection[asyncpg.Record]) -> float:
         """Since when the oldest presence on this server stands, in our monotonic time; it may be our own."""
@@ -145,4 +145,4 @@ class Presence:
         self._lost.set()
 
     def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:
-        self._hearers.tell(of_channel(channel.rpartition("_")[2], str(payload)))
+        self._listeners.notify(of_channel(channel.rpartition("_")[2], str(payload)))

@@ -20,7 +20,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import MALFORMED, Statuses, Types
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import WorkerRow
 from perdure.store.base import Search
 
 _start_rare = attrgetter(
@@ -304,6 +304,6 @@ def message_of(row: asyncpg.Record) -> Message:
     return Message(id, process, MESSAGE_TYPES[type], *rest)
 
 
-def worker_of(row: asyncpg.Record) -> Worker:
+def worker_of(row: asyncpg.Record) -> WorkerRow:
     """A worker from the columns of the query ``workers``."""
-    return Worker(*row)
+    return WorkerRow(*row)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from perdure.errors import StoreUnavailable
-from perdure.store.migrate import Step, pending, steps
+from perdure.store.migrate import Migration, pending, steps
 from perdure.store.postgres.connection import connect, ended
 from perdure.store.postgres.error import translated
 from perdure.store.postgres.url import Address
@@ -30,7 +30,7 @@ LOCK_SECONDS = 1.0
 
 _SCHEMA = re.compile(r"\bperdure(?=\.|;)")
 _CHANNEL = re.compile(r"'perdure_(?=due'|done'|told'|published')")
-Found = Callable[[Any], Awaitable[None]]
+OnConnection = Callable[[Any], Awaitable[None]]
 
 
 class Prepared(NamedTuple):
@@ -51,7 +51,7 @@ def queries(schema: str) -> Mapping[str, str]:
     return MappingProxyType({name: named(sql, schema) for name, sql in load("postgres").items()})
 
 
-def script(step: Step, schema: str) -> str:
+def script(step: Migration, schema: str) -> str:
     """All statements of one migration."""
     return named(step.sql, schema)
 
@@ -71,7 +71,7 @@ def schema_lock(schema: str) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-async def prepare(address: Address, *, migrate: bool, found: Found | None = None) -> Prepared:
+async def prepare(address: Address, *, migrate: bool, found: OnConnection | None = None) -> Prepared:
     """Bring the schema up to date, or find it so. Many may do this at once, and any may be killed at any point.
 
     ``found`` is asked on the same connection then. The number of the schema may be newer than this Perdure where that

@@ -1,4 +1,4 @@
-"""Pacts on PostgreSQL: a few connections lent to steps, one for each, for the time of one transaction."""
+"""Step transactions on PostgreSQL: a few connections lent to steps, one for each, for the time of one transaction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perdure.store.postgres.connection import Backoff, plain
 from perdure.store.postgres.error import translated
 from perdure.store.postgres.schema import queries
 from perdure.store.postgres.url import Address, address_of
-from perdure.store.step_transaction import PactAnswer, PactVerdict
+from perdure.store.step_transaction import StepTransactionAnswer, StepTransactionVerdict
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ LOST = (
 )
 
 
-class PostgresPacts:
+class PostgresStepTransactions:
     """Lends connections of asyncpg, at most ``limits.TRANSACTION_CONNECTIONS`` at once; the others wait in order."""
 
     kind = "postgres"
@@ -45,8 +45,8 @@ class PostgresPacts:
         self.closed = False
         self._pool: Any = None
 
-    async def take(self) -> PostgresPact:
-        """A new pact, as soon as there is a connection for it; raises StoreUnavailable."""
+    async def take(self) -> PostgresStepTransaction:
+        """A new transaction, as soon as there is a connection for it; raises StoreUnavailable."""
         if self.closed:
             raise StoreUnavailable("the engine is closed; open it again")
         if self._pool is None:
@@ -59,7 +59,7 @@ class PostgresPacts:
             )
         try:
             await self._pool
-            return PostgresPact(self, await self._pool.acquire())
+            return PostgresStepTransaction(self, await self._pool.acquire())
         except TROUBLES as error:
             raise _unavailable(error, self.address) from error
 
@@ -87,22 +87,22 @@ class PostgresPacts:
                 await self._pool.release(connection, timeout=limits.SILENT_CONNECTION_SECONDS)
 
 
-class PostgresPact:
+class PostgresStepTransaction:
     """What each method promises stands in ``store/step_transaction.py``."""
 
-    def __init__(self, pacts: PostgresPacts, connection: Any) -> None:
+    def __init__(self, step_transactions: PostgresStepTransactions, connection: Any) -> None:
         self.connection = connection
-        self._pacts = pacts
+        self._step_transactions = step_transactions
         self._loop = asyncio.get_running_loop()
         self._transaction: Any = None
-        self._sealed = False
+        self._returned = False
         self._abandoned = False
         self._cutting: asyncio.TimerHandle | None = None
 
     async def begin(self, process: bytes, id: bytes, patience: float) -> bool:
         """Open the transaction, unless the result with that ``id`` is there already: then the answer is False."""
         milliseconds = str(max(1, min(int(patience * 1000), 2**31 - 1)))
-        pooled = self._pacts.address.pooled
+        pooled = self._step_transactions.address.pooled
         try:
             given = id_text(id), id_text(process), milliseconds, pooled
             known, _ = await self._heard(self.connection.fetchrow(self._sql["result_is_known"], *given))
@@ -111,35 +111,35 @@ class PostgresPact:
             self._transaction = self.connection.transaction()
             await self._heard(self._transaction.start())
         except TROUBLES as error:
-            raise _unavailable(error, self._pacts.address) from error
+            raise _unavailable(error, self._step_transactions.address) from error
         return True
 
     @property
     def _sql(self) -> Mapping[str, str]:
-        return self._pacts.sql
+        return self._step_transactions.sql
 
-    def seal(self) -> bool:
-        """The step has returned: from now on nobody can take its pact back. False if somebody has."""
-        self._sealed = not self._abandoned
-        return self._sealed
+    def mark_returned(self) -> bool:
+        """The step has returned: from now on nobody can take its transaction back. False if somebody has."""
+        self._returned = not self._abandoned
+        return self._returned
 
     def abandon(self) -> bool:
-        """Take the pact back. A step that does not end when it is cancelled loses its connection a moment later."""
-        if self._sealed:
+        """Roll it back. A step that does not end when it is cancelled loses its connection a moment later."""
+        if self._returned:
             return False
         if not self._abandoned:
             self._abandoned = True
             self._cutting = self._loop.call_later(limits.TRANSACTION_GRACE_SECONDS, self._cut)
         return True
 
-    async def keep(self, message: Message, owner: bytes, token: int) -> PactAnswer:
+    async def keep(self, message: Message, owner: bytes, token: int) -> StepTransactionAnswer:
         """Record the result and commit, if the process has still that owner and token; never cancelled."""
         self._check()
         given = id_text(message.id), id_text(message.process), id_text(owner), token
         content = message.name, message.payload, message.sender
         row = await self._heard(self.connection.fetchrow(self._sql["keep_result"], *given, *content))
-        answer = PactAnswer(PactVerdict(row["verdict"]), row["number"] or 0, row["at"])
-        if answer.verdict is not PactVerdict.KEPT:
+        answer = StepTransactionAnswer(StepTransactionVerdict(row["verdict"]), row["number"] or 0, row["at"])
+        if answer.verdict is not StepTransactionVerdict.KEPT:
             return answer
         try:
             # If we die before or in this COMMIT, all of it is there or nothing: whoever is next looks for the message.
@@ -147,7 +147,7 @@ class PostgresPact:
         except Exception:
             if not await self._looked(message):
                 raise
-            return PactAnswer(PactVerdict.KNOWN)
+            return StepTransactionAnswer(StepTransactionVerdict.KNOWN)
         return answer
 
     def _check(self) -> None:
@@ -169,16 +169,16 @@ class PostgresPact:
     async def _looked(self, message: Message) -> bool:
         """Whether a COMMIT without an answer was done: under the lock that it holds until it has been, or not."""
         self._cut()
-        backoff = Backoff(self._pacts.machine)
+        backoff = Backoff(self._step_transactions.machine)
         while True:
             try:
-                other = await self._pacts.take()
+                other = await self._step_transactions.take()
                 try:
                     return await other.found(message)
                 finally:
                     await other.end()
             except (StoreError, *TROUBLES):
-                if self._pacts.closed:
+                if self._step_transactions.closed:
                     raise  # whoever goes on with the process looks for the message too
                 await asyncio.sleep(backoff.failed())
 
@@ -199,7 +199,7 @@ class PostgresPact:
                 await self._heard(self._transaction.rollback())
         except Exception:
             self._cut()
-        await self._pacts.give_back(self.connection)
+        await self._step_transactions.give_back(self.connection)
 
     async def _heard(self, statement: Awaitable[T]) -> T:
         """The answer to a statement of ours; a server that is silent for too long is left (rule 7)."""

@@ -21,18 +21,18 @@ from perdure.kernel.child import is_task
 from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, Verdict
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.message import Message, SendAnswer, Waiting
+from perdure.kernel.message import LettersWanted, Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import Types
-from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
 from perdure.logs import logger
-from perdure.store.base import Pruned, Record, Search
-from perdure.store.failover import Line, Lineage, SetBehind
+from perdure.store.base import Pruned, RowT, Search
+from perdure.store.failover import DatabaseLine, Lineage, SetBehind
 from perdure.store.migrate import ahead, outgrown, steps
-from perdure.store.notifications import Heard, Stop
+from perdure.store.notifications import Listener, StopListening
 from perdure.store.postgres import records as row
-from perdure.store.postgres.connection import Link
-from perdure.store.postgres.listen import Presence
+from perdure.store.postgres.connection import PostgresConnection
+from perdure.store.postgres.listen import ListenConnection
 from perdure.store.postgres.records import (
     commit_alone,
     commit_records,
@@ -61,24 +61,24 @@ class PostgresStore:
         self._address = address_of(url)
         self._machine = machine = machine or Machine()
         sql = self._sql = dict(queries(self._address.schema))
-        self._writes = Link(self._address, machine, sql, "writes")
-        self._beats = Link(self._address, machine, sql, "beats")
-        self._reads = Link(self._address, machine, sql, "reads")
-        self._searches = Link(self._address, machine, sql, "searches")
+        self._writes = PostgresConnection(self._address, machine, sql, "writes")
+        self._beats = PostgresConnection(self._address, machine, sql, "beats")
+        self._reads = PostgresConnection(self._address, machine, sql, "reads")
+        self._searches = PostgresConnection(self._address, machine, sql, "searches")
         self._searches.patience = limits.SEARCH_SECONDS
-        self._presence = Presence(self._address, machine, sql)
+        self._listening = ListenConnection(self._address, machine, sql)
         self.lineage = Lineage(machine, sql)
         self._looking_back = asyncio.Lock()
         self.schema = len(steps("postgres"))
         self._ahead = 0
         self._beaten = 0
-        for link in (self._writes, self._beats, self._reads, self._searches):
-            link.met = self.lineage.met
+        for one in (self._writes, self._beats, self._reads, self._searches):
+            one.met = self.lineage.met
 
     @property
     def standing_since(self) -> float | None:
         """Since when sessions of ours are known to stand (monotonic; infinity: lost); None behind a pooler."""
-        return self._presence.standing_since
+        return self._listening.standing_since
 
     async def open(self, *, migrate: bool = True) -> None:
         """Connect; create or migrate the schema under a lock, or raise StoreTooOld if ``migrate`` is false."""
@@ -86,8 +86,8 @@ class PostgresStore:
         self._ahead = ahead("postgres", reached)
         try:
             await self._writes.open(connection)
-            for link in (self._beats, self._reads):
-                await link.open()
+            for one in (self._beats, self._reads):
+                await one.open()
             self._searches.ready()
             if (await self._reads.row("only_reads"))["only_reads"]:
                 # A standby takes no LISTEN and nothing that is written; what is asked of it to see is answered.
@@ -95,7 +95,7 @@ class PostgresStore:
                     "%s only reads: processes can be seen there, and nothing can be told or run", self._address.shown
                 )
             elif not self._address.pooled:
-                await self._presence.open()
+                await self._listening.open()
         except BaseException:
             await self.close()
             raise
@@ -106,9 +106,9 @@ class PostgresStore:
 
     async def close(self) -> None:
         """Let go of every connection and lock. Safe to call twice."""
-        for link in (self._writes, self._beats, self._reads, self._searches):
-            await link.close()
-        await self._presence.close()
+        for one in (self._writes, self._beats, self._reads, self._searches):
+            await one.close()
+        await self._listening.close()
 
     async def now(self) -> int:
         """The store's time, which never runs backward."""
@@ -247,9 +247,9 @@ class PostgresStore:
                     messages[message.process].append(message)
         return events, messages, backlog
 
-    async def enlist(self, worker: Worker, silence: int) -> Worker:
+    async def enlist(self, worker: WorkerRow, silence: int) -> WorkerRow:
         """Register a new incarnation and take its lock; the answer says whether the lock counts."""
-        locked = not self._address.pooled and await self._presence.hold(worker.id)
+        locked = not self._address.pooled and await self._listening.hold(worker.id)
         # If we die here the lock is free and nobody knows of it: no row, no death.
         found = await self._writes.row("enlist", worker.id, worker.name, worker.hosts, silence, locked)
         self.lineage.enlisted(worker.id, found["beats"])
@@ -297,7 +297,7 @@ class PostgresStore:
         self._ahead = max(self._ahead, ahead("postgres", found["reached"]))
         return outgrown("postgres", found["oldest"])
 
-    async def _look_back(self, behind: SetBehind, known: Line | None) -> None:
+    async def _look_back(self, behind: SetBehind, known: DatabaseLine | None) -> None:
         """The database was set back: see what is lost, have claims wait, then tell everybody; raises ``behind``."""
         async with self._looking_back:
             if self.lineage.line is known:  # nobody else here has found it
@@ -312,10 +312,10 @@ class PostgresStore:
         """End an incarnation once, if it has beaten no more than ``beats`` times. False: it lives, or had ended."""
         ended: bool = (await self._writes.row("retire", worker, beats, died))["ended"]
         if ended:
-            await self._presence.free(worker)
+            await self._listening.free(worker)
         return ended
 
-    async def workers(self, *, ended: bool = False) -> list[Worker]:
+    async def workers(self, *, ended: bool = False) -> list[WorkerRow]:
         """The incarnations not ended (or the recently ended ones too), each with a look at its lock."""
         return [row.worker_of(found) for found in await self._reads.rows("workers", ended)]
 
@@ -357,7 +357,7 @@ class PostgresStore:
         return [row.event_of(one) for one in found]
 
     async def messages(
-        self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[Waiting] = ()
+        self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[LettersWanted] = ()
     ) -> list[Message]:
         """For each (process, number): its messages with higher numbers, by process and number; or letters that wait."""
         if waiting:
@@ -371,11 +371,11 @@ class PostgresStore:
             return [row.message_of(found) for found in await self._reads.rows("next_messages", *columns, most)]
         return [row.message_of(found) for found in await self._reads.rows("messages", *columns)]
 
-    async def records(self, table: type[Record], changes: Sequence[Record] = ()) -> list[Record]:
+    async def records(self, table: type[RowT], changes: Sequence[RowT] = ()) -> list[RowT]:
         """Write rows of a small table, each only if its ``version`` is the next one; all its rows as they are then."""
-        link = self._writes if changes else self._reads
+        one = self._writes if changes else self._reads
         name = f"{table.__name__.lower()}s"
-        return [table(*found) for found in await link.rows(name, [astuple(change) for change in changes])]
+        return [table(*found) for found in await one.rows(name, [astuple(change) for change in changes])]
 
     async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
         """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more."""
@@ -383,6 +383,6 @@ class PostgresStore:
         former = await self._writes.row("prune_runs", finished, keys, behind, limit, limits.PRUNED_EVENTS)
         return Pruned(found["processes"], found["forgotten"], former["runs"], former["place"])
 
-    def watch(self, heard: Heard) -> Stop:
-        """Call ``heard`` with news of what this store and others leave to be looked at; the answer stops the watch."""
-        return self._presence.watch(heard)
+    def watch(self, listener: Listener) -> StopListening:
+        """Call ``listener`` with what this store and others leave to be looked at; the answer stops the watch."""
+        return self._listening.watch(listener)

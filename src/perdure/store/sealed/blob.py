@@ -29,10 +29,10 @@ FETCH_SECONDS = 10.0
 FRESH_SECONDS = 60.0
 """So long a blob that was put here is not put again, or for a tenth of the grace: it cannot have grown old."""
 
-Place = tuple[bytes, str]
+BlobPlace = tuple[bytes, str]
 """A blob's process and name."""
 
-Fetched = dict[Place, bytes | PerdureError]
+Fetched = dict[BlobPlace, bytes | PerdureError]
 
 
 class Blob(Struct, frozen=True, gc=False):
@@ -43,7 +43,7 @@ class Blob(Struct, frozen=True, gc=False):
     content: bytes
 
     @property
-    def place(self) -> Place:
+    def place(self) -> BlobPlace:
         """Where it is kept."""
         return self.process, self.name
 
@@ -53,8 +53,8 @@ class Blobs:
 
     def __init__(self, offload: Offload) -> None:
         self.offload = offload
-        self._puts: dict[Place, asyncio.Task[None]] = {}
-        self._fresh: dict[Place, float] = {}  # the oldest first
+        self._puts: dict[BlobPlace, asyncio.Task[None]] = {}
+        self._fresh: dict[BlobPlace, float] = {}  # the oldest first
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._looked: bytes = b""
 
@@ -97,7 +97,7 @@ class Blobs:
             if self._puts.pop(blob.place, None) is not None:
                 self._fresh[blob.place] = now
 
-    def _put_is_done(self, place: Place) -> bool:
+    def _put_is_done(self, place: BlobPlace) -> bool:
         put = self._puts.get(place)
         return put is not None and put.done() and not put.cancelled()
 
@@ -125,7 +125,7 @@ class Blobs:
 
     # -- fetching --------------------------------------------------------------------------------------------------
 
-    async def fetch(self, places: Iterable[Place]) -> Fetched:
+    async def fetch(self, places: Iterable[BlobPlace]) -> Fetched:
         """Each blob, or why it cannot be had."""
         wanted = list(places)
         found = await asyncio.gather(*(self._get(*place) for place in wanted))

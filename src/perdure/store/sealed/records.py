@@ -16,18 +16,18 @@ from perdure.kernel.event import Event
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
-from perdure.kernel.stored import Unopened
-from perdure.kernel.worker import Renewal
+from perdure.kernel.stored import Undecodable
+from perdure.kernel.worker import LeaseRenewal
 from perdure.store.sealed import seal
-from perdure.store.sealed.blob import Blob, Fetched, Place
-from perdure.store.sealed.seal import Opened, Seal, Slot
+from perdure.store.sealed.blob import Blob, BlobPlace, Fetched
+from perdure.store.sealed.seal import Opened, PayloadSlot, Seal
 
-Record = TypeVar("Record", Start, Commit, Message)
+RecordT = TypeVar("RecordT", Start, Commit, Message)
 
 LONGEST_DIGEST = 255
 
 
-class Sealing:
+class RecordSealer:
     """Seals records by a chain; ``blobs`` gathers what takes more than ``above`` bytes (None: nothing does)."""
 
     def __init__(self, chain: Seal, above: int | None) -> None:
@@ -64,7 +64,7 @@ class Sealing:
         """A message; its blobs belong to whom it is sent to."""
         return replace(message, payload=self._close(message.process, seal.of_message(message), message.payload))
 
-    def renewal(self, renewal: Renewal) -> Renewal:
+    def renewal(self, renewal: LeaseRenewal) -> LeaseRenewal:
         """A renewal, with the progress that it reports."""
         if renewal.progress is None:
             return renewal
@@ -76,7 +76,7 @@ class Sealing:
         closed: dict[str, bytes | None] = {}
         for name in seal.FIELDS:
             plain = getattr(process, name)
-            if isinstance(plain, Unopened):
+            if isinstance(plain, Undecodable):
                 closed[name] = bytes(plain) or None
             elif plain is not None or (self.seal.hides and seal.OF_AN_END.get(process.status) == name):
                 closed[name] = self._close(process.id, seal.of_field(name, process), plain)
@@ -96,8 +96,8 @@ class Sealing:
             return replace(event, payload=self._close(process, slot, plain))
         return replace(event, payload=self._close(process, slot, plain, digest), digest=None)
 
-    def _close(self, process: bytes, slot: Slot, plain: bytes | None, digest: bytes | None = None) -> bytes:
-        if isinstance(plain, Unopened):
+    def _close(self, process: bytes, slot: PayloadSlot, plain: bytes | None, digest: bytes | None = None) -> bytes:
+        if isinstance(plain, Undecodable):
             raise BadRecord(f"a payload of process {id_text(process)} would have to be written again, but {plain.why}")
         raw = self.seal.close(plain, slot, digest)
         if self.above is None or len(raw) <= self.above or plain is None:
@@ -107,7 +107,7 @@ class Sealing:
         return reference
 
 
-class Opening:
+class RecordOpener:
     """Opens records by a chain. What is kept outside is taken from ``fetched``; what is not there is ``wanted``.
 
     ``offload`` says whether there is any from which it could be fetched.
@@ -117,7 +117,7 @@ class Opening:
         self.seal = chain
         self.offload = offload
         self.fetched: Fetched = {}
-        self.wanted: set[Place] = set()
+        self.wanted: set[BlobPlace] = set()
 
     def claimed(self, claimed: Claimed) -> Claimed:
         """What a claim took: a row, its run's events, its messages."""
@@ -153,7 +153,7 @@ class Opening:
         opened = self._open(message.payload, message.process, seal.of_message(message), what)
         return replace(message, payload=opened.plain)
 
-    def _open(self, raw: bytes | None, process: bytes, slot: Slot, what: str) -> Opened:
+    def _open(self, raw: bytes | None, process: bytes, slot: PayloadSlot, what: str) -> Opened:
         """Open a payload; None, where there is none, is good unless all must be sealed."""
         sealed: bytes | PerdureError | None = raw
         name = seal.named(raw)
@@ -167,9 +167,9 @@ class Opening:
             except Exception as error:  # a codec that somebody else wrote
                 sealed = UnreadablePayload(f"its codec failed with {type(error).__name__}; see to the codec")
         kind = StoreUnavailable if isinstance(sealed, StoreUnavailable) else UnreadablePayload
-        return Opened(Unopened(raw or b"", kind(f"{what} of process {id_text(process)} cannot be opened: {sealed}")))
+        return Opened(Undecodable(raw or b"", kind(f"{what} of process {id_text(process)} cannot be opened: {sealed}")))
 
-    def _outside(self, place: Place, raw: bytes) -> bytes | PerdureError:
+    def _outside(self, place: BlobPlace, raw: bytes) -> bytes | PerdureError:
         """A blob, if it was fetched."""
         blob = self.fetched.get(place)
         if blob is not None:

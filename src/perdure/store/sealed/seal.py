@@ -41,7 +41,7 @@ OF_AN_END = {Status.COMPLETED: "result", Status.FAILED: "error", Status.CANCELLE
 """The field that an ended process must have: without it nobody vouches for the end."""
 
 
-class Slot(NamedTuple):
+class PayloadSlot(NamedTuple):
     """Where a payload is kept, and what the row ``says`` of it, if that is vouched for too.
 
     What was sealed before there was form 03 fits its ``place`` alone.
@@ -75,7 +75,7 @@ class Seal:
         self.hides = any(codec.hides for codec in codecs)
         self._required = {codec.name for codec in codecs if codec.required}
 
-    def close(self, plain: bytes | None, slot: Slot, digest: bytes | None = None) -> bytes:
+    def close(self, plain: bytes | None, slot: PayloadSlot, digest: bytes | None = None) -> bytes:
         """Seal a payload, or that there is none, for its slot; ``digest``, if given, is put away with it."""
         form = SEALED_NOTHING if plain is None else SEALED if slot.says is None else SEALED_AS_SAID
         context = slot.context(form)
@@ -92,7 +92,7 @@ class Seal:
             return plain
         return b"".join((form, head, bytes([len(layers)]), *layers, body))
 
-    def open(self, raw: bytes | None, slot: Slot) -> Opened:
+    def open(self, raw: bytes | None, slot: PayloadSlot) -> Opened:
         """Open what :meth:`close` sealed, or pass on what was never sealed; raises UnreadablePayload."""
         if raw is None or raw[:1] != MARK:
             self._check_required(set())
@@ -204,38 +204,38 @@ def weight(record: Start | Commit | Message | Claimed | Process | Event) -> int:
 # -- places ----------------------------------------------------------------------------------------------------------
 
 
-def of_input(process: Process) -> Slot:
+def of_input(process: Process) -> PayloadSlot:
     """Where an input is kept. One with a key belongs to the key: a second start must seal to the same bytes."""
     if process.key is None:
-        return Slot(b"input\0" + process.id, _said(process.kind))
+        return PayloadSlot(b"input\0" + process.id, _said(process.kind))
     kind = _text(process.kind)
-    return Slot(b"input of key\0" + len(kind).to_bytes(4, "big") + kind + _text(process.key))
+    return PayloadSlot(b"input of key\0" + len(kind).to_bytes(4, "big") + kind + _text(process.key))
 
 
-def of_field(name: str, process: Process) -> Slot:
+def of_field(name: str, process: Process) -> PayloadSlot:
     """Where another field of a row is kept; what an ended process has come to stands for that end of that run alone."""
     if process.status in FINAL and name in ("result", "error"):
-        return Slot(_field(name, process.id), _said(process.status.value, process.run))
-    return Slot(_field(name, process.id))
+        return PayloadSlot(_field(name, process.id), _said(process.status.value, process.run))
+    return PayloadSlot(_field(name, process.id))
 
 
-def of_progress(process: bytes) -> Slot:
+def of_progress(process: bytes) -> PayloadSlot:
     """Where the progress that a renewal reports is kept."""
-    return Slot(_field("progress", process))
+    return PayloadSlot(_field("progress", process))
 
 
-def of_event(process: bytes, run: int, event: Event) -> Slot:
+def of_event(process: bytes, run: int, event: Event) -> PayloadSlot:
     """Where an event's payload is kept; an answer belongs to its call, in whichever run it is looked for."""
     says = _said(int(event.type), event.name, event.place, event.message)
     if event.type in ANSWERS:
-        return Slot(b"answer\0" + process + _text(event.name), says)
-    return Slot(b"event\0" + process + _number(run) + _number(event.number), says)
+        return PayloadSlot(b"answer\0" + process + _text(event.name), says)
+    return PayloadSlot(b"event\0" + process + _number(run) + _number(event.number), says)
 
 
-def of_message(message: Message) -> Slot:
+def of_message(message: Message) -> PayloadSlot:
     """Where a message's payload is kept; its number is not known when it is sent."""
     says = _said(int(message.type), message.name, message.key, message.sender)
-    return Slot(b"message\0" + message.process + message.id, says)
+    return PayloadSlot(b"message\0" + message.process + message.id, says)
 
 
 def _number(number: int) -> bytes:

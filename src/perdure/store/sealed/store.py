@@ -2,7 +2,7 @@
 
 On the way in every payload is sealed for its place, and large ones are put outside first; on the way out they are
 fetched and opened. Keys, names, attributes, times and fences go through as they are. What cannot be opened is handed on
-as :class:`~perdure.kernel.unopened.Unopened`, so that one bad payload harms nobody but its own process. A start in the
+as :class:`~perdure.kernel.stored.Undecodable`, so that one bad payload harms nobody but its own process. A start in the
 caller's own transaction is sealed in the same way, outside of that transaction.
 """
 
@@ -23,24 +23,24 @@ from perdure.exhaustion import exhausted
 from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict, Waiting
+from perdure.kernel.message import LettersWanted, Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.process import Process, Status
-from perdure.kernel.stored import Unopened, first_trouble
-from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.kernel.stored import Undecodable, first_trouble
+from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
 from perdure.logs import logger
 from perdure.store.base import Pruned, Search, Store
-from perdure.store.base import Record as SmallRecord
-from perdure.store.in_transaction import Guest
-from perdure.store.notifications import Heard, Stop
+from perdure.store.base import RowT as SmallRecord
+from perdure.store.in_transaction import StoreInTransaction
+from perdure.store.notifications import Listener, StopListening
 from perdure.store.sealed import seal
 from perdure.store.sealed.blob import Blob, Blobs
-from perdure.store.sealed.records import Opening, Sealing
+from perdure.store.sealed.records import RecordOpener, RecordSealer
 from perdure.store.sealed.seal import Seal
 
-Record = TypeVar("Record", Start, Commit, Message)
-Answer = TypeVar("Answer", StartAnswer, CommitAnswer, SendAnswer)
-Stored = TypeVar("Stored", Process, Event, Message, Claimed)
-Result = TypeVar("Result")
+RecordT = TypeVar("RecordT", Start, Commit, Message)
+AnswerT = TypeVar("AnswerT", StartAnswer, CommitAnswer, SendAnswer)
+StoredT = TypeVar("StoredT", Process, Event, Message, Claimed)
+ResultT = TypeVar("ResultT")
 
 log = logger("store")
 
@@ -50,11 +50,11 @@ LARGE_BYTES = 256 * 1024
 HISTORY_ROWS = 10_000
 
 
-class Parcel(Struct, Generic[Record], frozen=True):
+class SealedRecord(Struct, Generic[RecordT], frozen=True):
     """One record on its way in: as it came, as it will be stored, and the blobs that must be outside before."""
 
-    record: Record
-    sealed: Record
+    record: RecordT
+    sealed: RecordT
     blobs: tuple[Blob, ...]
 
 
@@ -66,7 +66,7 @@ class SealedStore(Store):
         self.url = store.url
         self.seal = chain
         self.blobs = blobs
-        self._late: dict[int, Parcel[Any]] = {}
+        self._late: dict[int, SealedRecord[Any]] = {}
 
     @property
     def schema(self) -> int:
@@ -116,39 +116,43 @@ class SealedStore(Store):
     async def beat(self, beat: Beat) -> BeatAnswer:
         """See Store. Progress is never put outside: a beat waits for nothing."""
         if any(renewal.progress is not None for renewal in beat.renewals):
-            sealing = Sealing(self.seal, None)
+            sealing = RecordSealer(self.seal, None)
             beat = replace(beat, renewals=tuple(map(sealing.renewal, beat.renewals)))
         return await self.store.beat(beat)
 
     async def _in(
         self,
-        records: Sequence[Record],
+        records: Sequence[RecordT],
         chain: Seal,
-        door: Callable[[Sequence[Record]], Awaitable[list[Answer]]],
-        busy: Answer,
-    ) -> list[Answer]:
+        door: Callable[[Sequence[RecordT]], Awaitable[list[AnswerT]]],
+        busy: AnswerT,
+    ) -> list[AnswerT]:
         """Seal, put outside what is large, then write; records whose blobs are not there yet are answered *busy*."""
         late = {id(record): self._late.pop(id(record), None) for record in records}
 
-        def pack() -> list[Parcel[Record]]:
+        def pack() -> list[SealedRecord[RecordT]]:
             return [late[id(record)] or self._packed(record, chain) for record in records]
 
-        parcels = await _done(pack, sum(map(seal.weight, records)))
+        sealed_records = await _done(pack, sum(map(seal.weight, records)))
         if self.blobs is None:
-            return await door([parcel.sealed for parcel in parcels])
-        await self.blobs.put(blob for parcel in parcels for blob in parcel.blobs)
-        there = [self.blobs.there(parcel.blobs) for parcel in parcels]
-        ready = [parcel for parcel, so in zip(parcels, there, strict=True) if so]
-        self._late |= {id(parcel.record): parcel for parcel, so in zip(parcels, there, strict=True) if not so}
-        self.blobs.forget(blob for parcel in ready for blob in parcel.blobs)
+            return await door([sealed_record.sealed for sealed_record in sealed_records])
+        await self.blobs.put(blob for sealed_record in sealed_records for blob in sealed_record.blobs)
+        there = [self.blobs.there(sealed_record.blobs) for sealed_record in sealed_records]
+        ready = [sealed_record for sealed_record, so in zip(sealed_records, there, strict=True) if so]
+        self._late |= {
+            id(sealed_record.record): sealed_record
+            for sealed_record, so in zip(sealed_records, there, strict=True)
+            if not so
+        }
+        self.blobs.forget(blob for sealed_record in ready for blob in sealed_record.blobs)
         # If we die here the blobs lie outside and nobody refers to them: a later round removes them.
-        given = iter(await door([parcel.sealed for parcel in ready]) if ready else ())
+        given = iter(await door([sealed_record.sealed for sealed_record in ready]) if ready else ())
         return [next(given) if so else busy for so in there]
 
-    def _packed(self, record: Record, chain: Seal) -> Parcel[Record]:
-        sealing = Sealing(chain, None if self.blobs is None else self.blobs.offload.above)
+    def _packed(self, record: RecordT, chain: Seal) -> SealedRecord[RecordT]:
+        sealing = RecordSealer(chain, None if self.blobs is None else self.blobs.offload.above)
         sealed = sealing.record(record)
-        return Parcel(record, sealed, tuple(sealing.blobs))
+        return SealedRecord(record, sealed, tuple(sealing.blobs))
 
     async def _looked_into(self, start: Start, answer: StartAnswer) -> StartAnswer:
         """Whether a start that the store took for another one is the same, sealed with another key or codec."""
@@ -156,8 +160,8 @@ class SealedStore(Store):
         if not found:
             return await self._among_kept(start, answer)
         bare = [replace(row, **dict.fromkeys(seal.FIELDS)) for row in found]
-        [row] = await self._out(bare, Opening.process)
-        if isinstance(row.input, Unopened):
+        [row] = await self._out(bare, RecordOpener.process)
+        if isinstance(row.input, Undecodable):
             if isinstance(row.input.why, StoreUnavailable):
                 return _START_BUSY
             raise BadRecord(
@@ -183,7 +187,7 @@ class SealedStore(Store):
             return answer
         stored = answer.claimed if self.blobs is None else _portions(answer.claimed)
         # If we die here the rows are ours and nobody has them: their leases lapse, and somebody takes them over.
-        opened = await self._out(stored, Opening.claimed)
+        opened = await self._out(stored, RecordOpener.claimed)
         for n, claimed in enumerate(opened):
             trouble = first_trouble(seal.payloads(claimed.process, claimed.events, claimed.messages))
             if trouble is not None:
@@ -193,7 +197,7 @@ class SealedStore(Store):
     async def search(self, search: Search) -> list[Process]:
         """See Store. What is kept outside is fetched for processes asked for by id or key, not for lists and sweeps."""
         named = search.ids is not None or search.key is not None
-        return await self._out(await self.store.search(search), Opening.process, fetch=named)
+        return await self._out(await self.store.search(search), RecordOpener.process, fetch=named)
 
     async def history(
         self,
@@ -210,24 +214,24 @@ class SealedStore(Store):
         events = await self.store.history(
             process, run, after=after, limit=limit, backward=backward, types=types, names=names
         )
-        return await self._out(events, partial(Opening.event, process=process, run=run))
+        return await self._out(events, partial(RecordOpener.event, process=process, run=run))
 
     async def messages(
-        self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[Waiting] = ()
+        self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[LettersWanted] = ()
     ) -> list[Message]:
         """See Store."""
         found: Sequence[Message] = await self.store.messages(wants, most=most, waiting=waiting)
         if self.blobs is not None and (most or waiting):
             found = _portion(found, most or limits.BATCH_BYTES)
-        return await self._out(found, Opening.message)
+        return await self._out(found, RecordOpener.message)
 
     async def _out(
-        self, stored: Sequence[Stored], open: Callable[[Opening, Stored], Stored], *, fetch: bool = True
-    ) -> list[Stored]:
+        self, stored: Sequence[StoredT], open: Callable[[RecordOpener, StoredT], StoredT], *, fetch: bool = True
+    ) -> list[StoredT]:
         """Open records; if some of it is kept outside, fetch that and open them again."""
-        opening = Opening(self.seal, offload=self.blobs is not None)
+        opening = RecordOpener(self.seal, offload=self.blobs is not None)
 
-        def opened() -> list[Stored]:
+        def opened() -> list[StoredT]:
             return [open(opening, one) for one in stored]
 
         size = sum(map(seal.weight, stored))
@@ -244,7 +248,7 @@ class SealedStore(Store):
         """See Store."""
         return await self.store.now()
 
-    async def enlist(self, worker: Worker, silence: int) -> Worker:
+    async def enlist(self, worker: WorkerRow, silence: int) -> WorkerRow:
         """See Store."""
         return await self.store.enlist(worker, silence)
 
@@ -252,7 +256,7 @@ class SealedStore(Store):
         """See Store."""
         return await self.store.retire(worker, beats, died)
 
-    async def workers(self, *, ended: bool = False) -> list[Worker]:
+    async def workers(self, *, ended: bool = False) -> list[WorkerRow]:
         """See Store."""
         return await self.store.workers(ended=ended)
 
@@ -264,9 +268,9 @@ class SealedStore(Store):
         """See Store. These rows hold no payloads."""
         return await self.store.records(table, changes)
 
-    def watch(self, heard: Heard) -> Stop:
+    def watch(self, listener: Listener) -> StopListening:
         """See Store."""
-        return self.store.watch(heard)
+        return self.store.watch(listener)
 
     # -- removing --------------------------------------------------------------------------------------------------
 
@@ -316,7 +320,7 @@ def _portions(claimed: Sequence[Claimed]) -> list[Claimed]:
     return [replace(one, messages=tuple(told[one.process.id])) for one in claimed]
 
 
-async def _done(work: Callable[[], list[Result]], size: int) -> list[Result]:
+async def _done(work: Callable[[], list[ResultT]], size: int) -> list[ResultT]:
     """Do the work, in a thread if it is on so many bytes that the event loop would stand still."""
     if size <= LARGE_BYTES:
         return work()
@@ -333,32 +337,32 @@ _COMMIT_BUSY = CommitAnswer(Verdict.BUSY)
 _SEND_BUSY = SendAnswer(SendVerdict.BUSY)
 
 
-class SealedGuest(Struct, frozen=True):
-    """A guest behind a chain of codecs. What would go outside is refused: no transaction holds an offload."""
+class SealedInTransaction(Struct, frozen=True):
+    """The same in the caller's transaction. What would go outside is refused: no transaction holds an offload."""
 
-    guest: Guest
+    inside: StoreInTransaction
     store: SealedStore
 
     @property
     def blocking(self) -> bool:
-        """See Guest."""
-        return self.guest.blocking
+        """See StoreInTransaction."""
+        return self.inside.blocking
 
     async def start(self, start: Start) -> StartAnswer:
-        """See Guest. A conflict is looked into: the same input may have been sealed with another key then."""
-        answer = await self.guest.start(self._inside(Sealing(self.store.seal, None).start(start)))
+        """See StoreInTransaction. A conflict is looked into: the same input may have been sealed with another key."""
+        answer = await self.inside.start(self._kept_inside(RecordSealer(self.store.seal, None).start(start)))
         if answer.verdict is StartVerdict.CONFLICT:
             for chain in self.store.seal.former():
-                other = await self.guest.start(Sealing(chain, None).start(start))
+                other = await self.inside.start(RecordSealer(chain, None).start(start))
                 if other.verdict is not StartVerdict.CONFLICT:
                     return other
         return answer
 
     async def send(self, message: Message) -> SendAnswer:
-        """See Guest."""
-        return await self.guest.send(self._inside(Sealing(self.store.seal, None).message(message)))
+        """See StoreInTransaction."""
+        return await self.inside.send(self._kept_inside(RecordSealer(self.store.seal, None).message(message)))
 
-    def _inside(self, record: Any) -> Any:
+    def _kept_inside(self, record: Any) -> Any:
         blobs = self.store.blobs
         if blobs is not None and (size := seal.weight(record)) > blobs.offload.above:
             raise PayloadTooLarge(

@@ -13,7 +13,7 @@ from perdure.kernel.child import QUEUE_MARK
 from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
 from perdure.kernel.event import Event
 from perdure.kernel.integrity import unreadable_claim
-from perdure.kernel.message import Message, Waiting
+from perdure.kernel.message import LettersWanted, Message
 from perdure.kernel.process import Process, Status
 from perdure.kernel.quarantine import together
 from perdure.kernel.stored import Garbled, Types
@@ -32,7 +32,7 @@ EVENTS_AT_ONCE = 10_000
 """Events that one packed answer holds, unless a single history is longer."""
 
 
-class Work(Struct):
+class DueWork(Struct):
     """What a look found.
 
     ``heads`` are (hosted pair, priority, earliest due time plain and suspect); ``lapsed`` are rows
@@ -67,7 +67,7 @@ class Work(Struct):
         return ClaimAnswer(claimed, self.now, min(next_at, default=None), True, suspects, suspects_waiting=waiting)
 
 
-def look(connection: Connection, clock: SqliteClock, claim: Claim, at: int | None = None) -> Work:
+def look(connection: Connection, clock: SqliteClock, claim: Claim, at: int | None = None) -> DueWork:
     """See what is due for a worker now, or ``at`` a transaction's time; nothing is changed and no lock taken."""
     queues = sqlite_queue.limited(connection, claim)
     limited = {QUEUE_MARK + queue.name for queue in queues}
@@ -85,15 +85,15 @@ def look(connection: Connection, clock: SqliteClock, claim: Claim, at: int | Non
         heads += json.decode(found[2], type=list[tuple[int, int, int | None, int | None]])
         lapsed += [(bytes.fromhex(id), size, mark) for id, size, mark in json.decode(found[3])]
     parts = sqlite_queue.look(connection, claim, queues, now) if queues else []
-    return Work(now, alive, heads, lapsed[: claim.limit], claim.alone, parts)
+    return DueWork(now, alive, heads, lapsed[: claim.limit], claim.alone, parts)
 
 
-class Taken(Struct):
+class TakenRows(Struct):
     """What a claim took: the rows as they are now, whose they were, and what is left for others."""
 
     rows: list[Process]
     owners: list[bytes | None]
-    left: Work
+    left: DueWork
 
     @property
     def garbled(self) -> bool:
@@ -101,11 +101,11 @@ class Taken(Struct):
         return any(type(text) is Garbled for row in self.rows for text in (row.key, row.awaiting, row.share))
 
 
-def take(transaction: Transaction, clock: SqliteClock, claim: Claim) -> Taken:
+def take(transaction: Transaction, clock: SqliteClock, claim: Claim) -> TakenRows:
     """Take due processes under the write lock; what they hold is read afterwards, without it."""
     connection, now = transaction.connection, transaction.now
     if not (claim.seize or transaction.alive(claim.worker)):
-        return Taken([], [], Work(now, False, [], [], claim.alone))
+        return TakenRows([], [], DueWork(now, False, [], [], claim.alone))
     if claim.among:
         return _take_among(transaction, claim)
     if claim.only is not None:
@@ -120,8 +120,8 @@ def take(transaction: Transaction, clock: SqliteClock, claim: Claim) -> Taken:
     rows = sorted(rows[: claim.limit], key=lambda row: row.priority)
     owners = [row.owner for row in rows]
     rows = _owned(transaction, claim, rows)
-    left = Work(now, True, [], [], claim.alone) if claim.seize else look(connection, clock, claim, now)
-    return Taken(rows, owners, left)
+    left = DueWork(now, True, [], [], claim.alone) if claim.seize else look(connection, clock, claim, now)
+    return TakenRows(rows, owners, left)
 
 
 def _let(transaction: Transaction, claim: Claim, rows: list[Process]) -> list[Process]:
@@ -153,7 +153,7 @@ def _owned(transaction: Transaction, claim: Claim, rows: Sequence[Process]) -> l
     ]  # fmt: skip
 
 
-def _take_among(transaction: Transaction, claim: Claim) -> Taken:
+def _take_among(transaction: Transaction, claim: Claim) -> TakenRows:
     """Take those of the named rows that are due and free, and look for no others.
 
     Tasks of a queue that has a row, and with it limits, are left to a claim of all: then something is left due now.
@@ -170,10 +170,10 @@ def _take_among(transaction: Transaction, claim: Claim) -> Taken:
     transaction.void = not rows
     heads: list[tuple[int, int, int | None, int | None]] = [(0, 0, now, None)] if len(rows) < len(free) else []
     owned = _owned(transaction, claim, rows)
-    return Taken(owned, [None] * len(owned), Work(now, True, heads, [], False))
+    return TakenRows(owned, [None] * len(owned), DueWork(now, True, heads, [], False))
 
 
-def bare(taken: Taken) -> tuple[Claimed, ...]:
+def bare(taken: TakenRows) -> tuple[Claimed, ...]:
     """The claimed rows that hold neither events nor messages."""
     return tuple(
         Claimed(row, (), (), owner, unreadable_claim(row, (), ()))
@@ -181,7 +181,7 @@ def bare(taken: Taken) -> tuple[Claimed, ...]:
     )
 
 
-def read(connection: Connection, taken: Taken) -> ClaimAnswer:
+def read(connection: Connection, taken: TakenRows) -> ClaimAnswer:
     """Read what the taken processes hold (rule 3): nothing older than the rows, and nothing that came after them."""
     met = Types.met
     packed = _packed_events(connection, taken.rows)
@@ -216,7 +216,7 @@ def _may_take(row: Process, claim: Claim, now: int) -> bool:
     )
 
 
-def _candidates(connection: Connection, claim: Claim, work: Work) -> list[bytes]:
+def _candidates(connection: Connection, claim: Claim, work: DueWork) -> list[bytes]:
     """The ids to be taken: lapsed ones first, then by priority, due time and id; bounded in rows and in bytes.
 
     Suspects are taken in one group only, those of a queue with limits, lapsed ones, or others.
@@ -231,7 +231,7 @@ def _candidates(connection: Connection, claim: Claim, work: Work) -> list[bytes]
     return [*limited, *_bounded(taken + _due(connection, claim, work, most - len(taken), "take_due"))]
 
 
-def _due(connection: Connection, claim: Claim, work: Work, most: int, query: str) -> list[tuple[bytes, int, int]]:
+def _due(connection: Connection, claim: Claim, work: DueWork, most: int, query: str) -> list[tuple[bytes, int, int]]:
     """The first of what is due and free, with their bytes and deaths alone."""
     taken: list[tuple[bytes, int, int]] = []
     level: list[tuple[int, bytes, int, int]] = []
@@ -351,7 +351,7 @@ def _backlogged(connection: Connection, rows: Sequence[Process]) -> set[bytes]:
     return {bytes.fromhex(id) for (found,) in connection.ask("find_waiting", 1, ids) for id in json.decode(found)}
 
 
-def waiting(connection: Connection, asked: Sequence[Waiting]) -> list[Message]:
+def waiting(connection: Connection, asked: Sequence[LettersWanted]) -> list[Message]:
     """The letters that were asked for, as many of each as are read at once."""
     found: list[Message] = []
     for one in asked:

@@ -95,7 +95,7 @@ class SetBack(StoreRegressed):
         self.known = known
 
 
-class Line:
+class KnownLine:
     """What one store object knows of the line; it is told of a transaction only after the COMMIT."""
 
     def __init__(self) -> None:

@@ -58,7 +58,7 @@ class SqliteFile(Struct, frozen=True):
         )
 
 
-class Standing:
+class SameFile:
     """Whether the database still stands at its path: what is written to a removed or replaced file is lost."""
 
     def __init__(self, path: str | None) -> None:

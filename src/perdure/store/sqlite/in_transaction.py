@@ -1,4 +1,4 @@
-"""A guest on SQLite: the store's own statements on the caller's sqlite3 connection, inside his transaction."""
+"""In the caller's transaction on SQLite: the store's own statements on his sqlite3 connection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from perdure.store.sqlite.writer import Transaction
 T = TypeVar("T")
 
 
-class Borrowed(Connection):
+class CallersConnection(Connection):
     """A connection that is the caller's: nothing is set on it, and its own row factory does not come to us."""
 
     raw: Any
@@ -39,7 +39,7 @@ class Borrowed(Connection):
         self.raw.row_factory = None
 
 
-class SqliteGuest:
+class SqliteInTransaction:
     """What each method promises stands in ``store/in_transaction.py``.
 
     The caller's connection needs no settings of ours.
@@ -50,7 +50,7 @@ class SqliteGuest:
     def __init__(self, url: str, connection: sqlite3.Connection, machine: Machine) -> None:
         self._clock = SqliteClock(machine)
         self._connection = connection
-        self._borrowed = Borrowed(connection)
+        self._borrowed = CallersConnection(connection)
         path = read_url(url).path
         if path is None:
             raise InvalidInput("a database in memory belongs to its store alone. Use a file: sqlite:///shop.db")
@@ -106,7 +106,7 @@ class SqliteGuest:
         # Since Python 3.12 a connection may say so by an attribute of its own, which then counts alone.
         if self._connection.isolation_level is None or getattr(self._connection, "autocommit", None) is True:
             raise InvalidInput(
-                "this connection has no transaction. Begin one first, with BEGIN IMMEDIATE: what a guest writes "
+                "this connection has no transaction. Begin one first, with BEGIN IMMEDIATE: what is written here "
                 "belongs to the caller's transaction."
             )
         self._borrowed.one("begin_immediate")

@@ -1,9 +1,9 @@
-"""Bells: stores on one SQLite file wake each other at once, by datagrams between the OS processes of one machine.
+"""Stores on one SQLite file notify each other at once, by datagrams between the OS processes of one machine.
 
-Each store that watches hangs a bell: a Unix socket beside the lock files, which only this user can reach. Whoever has
-committed something for others rings all of them, and waits for nobody. A ring that is lost costs no more than a look
-at the file's version, which goes on beneath. A child OS process inherits no bell, and a bell without an owner is
-removed by whoever rings it in vain.
+Each store that watches listens at a Unix socket beside the lock files, which only this user can reach. A store that has
+committed something for others sends a notice to all of them, and waits for none. A lost notice costs no more than a
+look at the file's version, which goes on beneath. A child OS process inherits no socket, and the next sender removes a
+socket without an owner.
 """
 
 from __future__ import annotations
@@ -18,122 +18,122 @@ from pathlib import Path
 from msgspec import MsgspecError, Struct, json
 
 from perdure.clock import Machine
-from perdure.store.notifications import News
+from perdure.store.notifications import Notification
 
 SUFFIX = ".bell"
 LONGEST_PATH = 100
 """Bytes of a socket's path that every system takes."""
 AT_ONCE = 64
-"""So many rings are heard in one round of the event loop."""
+"""So many notices are read in one round of the event loop."""
 SETTLED_SECONDS = 0.02
 """Systems note when a folder was changed to a few milliseconds: for so long after a change it may change unnoticed."""
 
-_everyones: weakref.WeakSet[Bell] = weakref.WeakSet()
+_of_this_process: weakref.WeakSet[Notifier] = weakref.WeakSet()
 
 
-class Ring(Struct, frozen=True, omit_defaults=True, gc=False):
-    """One transaction's news, and how many hints for what is due and what is done it has counted in the file."""
+class Notice(Struct, rename={"notification": "news"}, frozen=True, omit_defaults=True, gc=False):
+    """What one transaction tells, and how many hints for what is due and what is done it has counted in the file."""
 
-    news: News
+    notification: Notification
     due: int = 0
     done: int = 0
 
 
 _encode = json.Encoder().encode
-_decode = json.Decoder(Ring).decode
+_decode = json.Decoder(Notice).decode
 
 
-def heard_in(raw: bytes) -> Ring | None:
-    """What a ring says; None if it cannot be read: it is from another version, or was cut."""
+def read_notice(raw: bytes) -> Notice | None:
+    """What a notice says; None if it cannot be read: it is from another version, or was cut."""
     try:
         return _decode(raw)
     except (MsgspecError, ValueError, RecursionError):
         return None
 
 
-class Bell:
-    """The bell of one store object, and the way to those of the others. ``folder`` is None for one in memory."""
+class Notifier:
+    """The socket of one store object, and the way to those of the others. ``folder`` is None for one in memory."""
 
     def __init__(self, folder: Path | None, machine: Machine) -> None:
         self._folder = None if machine.simulated or not hasattr(socket, "AF_UNIX") else folder
         self._machine = machine
         self._name = ""
-        self._mouth: socket.socket | None = None
-        self._ear: socket.socket | None = None
+        self._sender: socket.socket | None = None
+        self._receiver: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._peers: tuple[str, ...] = ()
         self._seen = -1
         self._since = 0.0
         self._place = _Place(folder) if self._folder is not None else None
-        _everyones.add(self)
+        _of_this_process.add(self)
 
-    def hang(self, heard: Callable[[list[Ring], bool], None]) -> bool:
-        """Hear rings from now on; false where that cannot be.
+    def listen(self, listener: Callable[[list[Notice], bool], None]) -> bool:
+        """Receive notices from now on; false where that cannot be.
 
-        ``heard`` is called on the running event loop with what was rung, and whether some of it may have been missed.
+        ``listener`` is called on the running event loop with the notices, and whether some may have been missed.
         """
         if self._folder is None or self._place is None:
             return False
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         except OSError:
             return False
         self._name = self._machine.new_id().hex() + SUFFIX
         loop = asyncio.get_running_loop()
         try:
-            ear.setblocking(False)
-            ear.bind(self._place.of(self._name))
-            loop.add_reader(ear, self._hear, ear, heard)
+            receiver.setblocking(False)
+            receiver.bind(self._place.of(self._name))
+            loop.add_reader(receiver, self._hear, receiver, listener)
         except (OSError, NotImplementedError):
-            ear.close()
+            receiver.close()
             return False
-        self._ear, self._loop = ear, loop
+        self._receiver, self._loop = receiver, loop
         return True
 
-    def take_down(self) -> None:
-        """Hear nothing any more."""
-        ear, self._ear = self._ear, None
-        if ear is None or self._folder is None:
+    def stop_listening(self) -> None:
+        """Receive nothing any more."""
+        receiver, self._receiver = self._receiver, None
+        if receiver is None or self._folder is None:
             return
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(ear)
+            self._loop.remove_reader(receiver)
         (self._folder / self._name).unlink(missing_ok=True)
-        ear.close()
+        receiver.close()
 
     def close(self) -> None:
         """Let go of everything."""
-        self.take_down()
+        self.stop_listening()
         self.forget()
 
     def forget(self) -> None:
-        """Close what a forked child has a copy of: the bell itself stays its parent's."""
-        for end in (self._ear, self._mouth):
+        """Close what a forked child has a copy of: the socket itself stays its parent's."""
+        for end in (self._receiver, self._sender):
             if end is not None:
                 end.close()
-        self._ear = self._mouth = None
+        self._receiver = self._sender = None
         if self._place is not None:
             self._place.close()
 
-    def ring(self, ring: Ring) -> None:
-        """Let all others hear; called by the thread that has just committed, and waits for nothing."""
+    def notify(self, notice: Notice) -> None:
+        """Send it to all others; called by the thread that has just committed, and waits for nothing."""
         peers = self._others()
         if not peers or self._place is None:
             return
-        if self._mouth is None:
-            self._mouth = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            self._mouth.setblocking(False)
-        told = _encode(ring)
+        if self._sender is None:
+            self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._sender.setblocking(False)
+        told = _encode(notice)
         for name in peers:
             try:
-                self._mouth.sendto(told, self._place.of(name))
-            except ConnectionRefusedError:  # its owner is dead: nobody else ever has a bell of this name
+                self._sender.sendto(told, self._place.of(name))
+            except ConnectionRefusedError:  # its owner is dead: nobody else ever has a socket of this name
                 self._remove(name)
             except OSError:
                 continue  # gone, or so full that it will look by itself
 
     def _others(self) -> tuple[str, ...]:
-        """The names of the other bells; the folder is read again when it has changed."""
+        """The names of the other sockets; the folder is read again when it has changed."""
         if self._folder is None:
             return ()
         try:
@@ -152,35 +152,35 @@ class Bell:
             (self._folder / name).unlink(missing_ok=True)
         self._peers = tuple(peer for peer in self._peers if peer != name)
 
-    def _hear(self, ear: socket.socket, heard: Callable[[list[Ring], bool], None]) -> None:
-        rings: list[Ring] = []
+    def _hear(self, receiver: socket.socket, listener: Callable[[list[Notice], bool], None]) -> None:
+        notices: list[Notice] = []
         missed = False
         for n in range(AT_ONCE):
             try:
-                ring = heard_in(ear.recv(1 << 18))
+                notice = read_notice(receiver.recv(1 << 18))
             except BlockingIOError:
                 break
             except OSError:
                 return
-            if ring is not None:
-                rings.append(ring)
-            missed = missed or ring is None or n >= FULL
-        heard(rings, missed)
+            if notice is not None:
+                notices.append(notice)
+            missed = missed or notice is None or n >= FULL
+        listener(notices, missed)
 
 
 FULL = 8
-"""So many rings that wait say that there was perhaps no room for more: systems let a socket have ten."""
+"""So many notices that wait say that there was perhaps no room for more: systems let a socket have ten."""
 
 
 class _Place:
-    """What is written before the name of a bell: the folder, or, where that is too long for a socket, a way around."""
+    """What is written before the name of a socket: the folder, or, where that is too long, a way around."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = str(folder)
         self._handle: int | None = None
 
     def of(self, name: str) -> str:
-        """The address of a bell; raises OSError where there is none."""
+        """The address of a socket; raises OSError where there is none."""
         if len(os.fsencode(self._folder)) + 1 + len(name) <= LONGEST_PATH:
             return f"{self._folder}/{name}"
         if self._handle is None:
@@ -195,8 +195,8 @@ class _Place:
 
 
 def _forget_in_child() -> None:
-    for bell in list(_everyones):
-        bell.forget()
+    for notifier in list(_of_this_process):
+        notifier.forget()
 
 
 if hasattr(os, "register_at_fork"):

@@ -19,16 +19,16 @@ from perdure.kernel.claim import Claim
 from perdure.kernel.clock import Clock
 from perdure.kernel.process import Process
 from perdure.kernel.quarantine import together
-from perdure.kernel.queue import SHARES_A_LOOK, SWITCH, Queue, Waiting
+from perdure.kernel.queue import SHARES_A_LOOK, SWITCH, Queue, WaitingTask
 from perdure.limits import BATCH_BYTES
-from perdure.store.base import Record
+from perdure.store.base import RowT
 from perdure.store.sqlite.clock import SqliteClock
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.text import listed
 from perdure.store.sqlite.writer import Transaction
 
 
-def read(connection: Connection, table: type[Record], clock: SqliteClock | None = None) -> list[Record]:
+def read(connection: Connection, table: type[RowT], clock: SqliteClock | None = None) -> list[RowT]:
     """All rows of a small table, by name."""
     if clock is not None and issubclass(table, Clock):
         return clock.rows(connection)
@@ -36,7 +36,7 @@ def read(connection: Connection, table: type[Record], clock: SqliteClock | None 
     return [table(*fields) for fields in listed(found)]
 
 
-def write(transaction: Transaction, table: type[Record], changes: Sequence[Record], clock: SqliteClock) -> list[Record]:
+def write(transaction: Transaction, table: type[RowT], changes: Sequence[RowT], clock: SqliteClock) -> list[RowT]:
     """Write each change whose version is the next one; all rows as they are then."""
     if issubclass(table, Clock):
         return clock.rows(transaction.connection, changes)
@@ -58,7 +58,7 @@ class Part(Struct):
     """
 
     queue: Queue
-    taken: list[Waiting]
+    taken: list[WaitingTask]
     next_at: int | None = None
     suspects: bool = False
     suspects_waiting: bool = False
@@ -71,7 +71,7 @@ class Part(Struct):
         return replace(self.queue, turn=begun[-1].share or "") if begun else self.queue
 
 
-class Level(Struct, array_like=True):
+class QueueLevel(Struct, array_like=True):
     """One code and priority of a queue: the earliest due times of what is plain, suspect, and due later."""
 
     code: str
@@ -136,7 +136,7 @@ def may_take(connection: Connection, queue: Queue, row: Process, now: int) -> Pa
     if queue.blocked_at is not None:
         return None
     weight = queue.weight(row.cost)
-    task = Waiting(row.id, row.priority, row.share, weight, row.due_at or now)
+    task = WaitingTask(row.id, row.priority, row.share, weight, row.due_at or now)
     if row.owner is None:
         running = _running(connection, queue)
         room = rules.least(queue.slots(running), queue.pace(now))
@@ -197,14 +197,14 @@ class _Look:
         part.next_at = min(times, default=None)
         return part
 
-    def _levels(self) -> list[Level]:
+    def _levels(self) -> list[QueueLevel]:
         codes = json.encode(self.codes).decode()
         (found,) = self.connection.one("heads_of_queue", kind=self.kind, codes=codes, now=self.now)
-        return json.decode(found, type=list[Level])
+        return json.decode(found, type=list[QueueLevel])
 
-    def _waiting(self, most: int, room: int | None) -> list[Waiting]:
+    def _waiting(self, most: int, room: int | None) -> list[WaitingTask]:
         """The first due tasks of each code, priority and share."""
-        waiting: list[Waiting] = []
+        waiting: list[WaitingTask] = []
         for level in sorted(self._levels(), key=lambda level: (level.priority, level.code.encode())):
             at = level.suspect if self.alone else level.plain
             if at is None or at > self.now:
@@ -219,7 +219,7 @@ class _Look:
                 waiting += self._tasks("tasks_of_share", share=share, most=each, **where)
         return _group(waiting) if self.alone else waiting
 
-    def _shares(self, level: Level) -> list[str | None]:
+    def _shares(self, level: QueueLevel) -> list[str | None]:
         """The shares behind the one whose turn it was last, then those before it, and what has no share."""
         where = {"kind": self.kind, "code": level.code, "priority": level.priority, "most": SHARES_A_LOOK + 1}
         turn = self.queue.turn
@@ -233,19 +233,19 @@ class _Look:
             self.turn = self.turn or shares[-1]
         return [*shares, None]
 
-    def _tasks(self, query: str, *, most: int, priority: int = 0, **given: Any) -> list[Waiting]:
+    def _tasks(self, query: str, *, most: int, priority: int = 0, **given: Any) -> list[WaitingTask]:
         if most <= 0:
             return []
         asked = {"kind": self.kind, "now": self.now, "most": most, "priority": priority} | given
         (found,) = self.connection.one(query, **asked)
         rows = listed(found)
         return [
-            Waiting(bytes.fromhex(id), priority, share, self.queue.weight(cost), due_at, n == most, size, mark)
+            WaitingTask(bytes.fromhex(id), priority, share, self.queue.weight(cost), due_at, n == most, size, mark)
             for n, (due_at, id, share, cost, size, mark) in enumerate(rows, 1)
         ]
 
 
-def _group(suspects: Sequence[Waiting]) -> list[Waiting]:
+def _group(suspects: Sequence[WaitingTask]) -> list[WaitingTask]:
     """Of the suspects those that run next, together."""
     order = sorted(suspects, key=lambda task: (task.priority, task.due_at, task.id))
     return [order[place] for place in together([task.mark for task in order])]

@@ -24,32 +24,32 @@ from perdure.store.sqlite import send
 from perdure.store.sqlite.clock import SqliteClock
 from perdure.store.sqlite.error import translated
 from perdure.store.sqlite.file import read_url
-from perdure.store.sqlite.in_transaction import Borrowed
-from perdure.store.sqlite.thread import haste
+from perdure.store.sqlite.in_transaction import CallersConnection
+from perdure.store.sqlite.thread import switch_interval
 from perdure.store.sqlite.writer import Transaction
-from perdure.store.step_transaction import PactAnswer, PactVerdict
+from perdure.store.step_transaction import StepTransactionAnswer, StepTransactionVerdict
 
 LOOK_INSTRUCTIONS = 50_000
 """So often a long statement looks whether its transaction is wanted back: about every millisecond."""
 _ADVICE = "Leave that to Perdure: return to commit, raise to roll back."
 
 
-class LentCursor(sqlite3.Cursor):
+class GuardedCursor(sqlite3.Cursor):
     """A cursor whose calls stand aside while the transaction is taken back."""
 
-    connection: Lent
+    connection: GuardedConnection
 
-    def execute(self, *given: Any) -> LentCursor:
+    def execute(self, *given: Any) -> GuardedCursor:
         """See sqlite3."""
         with self.connection.passing():
             return super().execute(*given)
 
-    def executemany(self, *given: Any) -> LentCursor:
+    def executemany(self, *given: Any) -> GuardedCursor:
         """See sqlite3."""
         with self.connection.passing():
             return super().executemany(*given)
 
-    def executescript(self, script: str) -> LentCursor:
+    def executescript(self, script: str) -> GuardedCursor:
         """Refused: it begins with a COMMIT."""
         raise Permanent("executescript() commits what was written before it. Execute the statements one by one.")
 
@@ -73,7 +73,7 @@ class LentCursor(sqlite3.Cursor):
             return super().__next__()
 
 
-class Lent(sqlite3.Connection):
+class GuardedConnection(sqlite3.Connection):
     """A connection whose transaction is begun and ended by Perdure alone."""
 
     def __init__(self, path: str, **settings: Any) -> None:
@@ -84,21 +84,21 @@ class Lent(sqlite3.Connection):
 
     def cursor(self, factory: Any = None) -> Any:
         """See sqlite3; no other kind of cursor is made."""
-        return super().cursor(LentCursor)
+        return super().cursor(GuardedCursor)
 
-    def execute(self, *given: Any) -> LentCursor:
+    def execute(self, *given: Any) -> GuardedCursor:
         """See sqlite3."""
-        made: LentCursor = self.cursor().execute(*given)
+        made: GuardedCursor = self.cursor().execute(*given)
         return made
 
-    def executemany(self, *given: Any) -> LentCursor:
+    def executemany(self, *given: Any) -> GuardedCursor:
         """See sqlite3."""
-        made: LentCursor = self.cursor().executemany(*given)
+        made: GuardedCursor = self.cursor().executemany(*given)
         return made
 
-    def executescript(self, script: str) -> LentCursor:
+    def executescript(self, script: str) -> GuardedCursor:
         """Refused: it begins with a COMMIT."""
-        made: LentCursor = self.cursor().executescript(script)
+        made: GuardedCursor = self.cursor().executescript(script)
         return made
 
     def commit(self) -> None:
@@ -113,7 +113,7 @@ class Lent(sqlite3.Connection):
         """Refused: the connection is Perdure's."""
         raise Permanent(f"a step does not close the connection that it was lent. {_ADVICE}")
 
-    def __enter__(self) -> Lent:
+    def __enter__(self) -> GuardedConnection:
         raise Permanent(f"`with connection:` would commit at its end. {_ADVICE}")
 
     # -- what only Perdure calls -----------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class Lent(sqlite3.Connection):
             finally:
                 self._ours = before
 
-    def lend(self) -> None:
+    def guard(self) -> None:
         """From now on it is the step's. What was prepared before is prepared anew, and so asked for leave."""
         self.set_authorizer(self._authorized)
         self.set_progress_handler(self._wanted_back, LOOK_INSTRUCTIONS)
@@ -185,8 +185,8 @@ class Lent(sqlite3.Connection):
         return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION and not self._ours else sqlite3.SQLITE_OK
 
 
-class SqlitePacts:
-    """Makes pacts, each with a connection of its own: what a step sets on it is gone with it."""
+class SqliteStepTransactions:
+    """Makes transactions, each with a connection of its own: what a step sets on it is gone with it."""
 
     kind = "sqlite"
     blocking = True
@@ -195,26 +195,26 @@ class SqlitePacts:
         self.path = read_url(url).path or ""
         self.clock = SqliteClock(machine)
 
-    async def take(self) -> SqlitePact:
-        """A new pact; it connects when it begins."""
-        return SqlitePact(self)
+    async def take(self) -> SqliteStepTransaction:
+        """A new transaction; it connects when it begins."""
+        return SqliteStepTransaction(self)
 
     async def close(self) -> None:
         """Nothing is kept."""
 
 
-class SqlitePact:
+class SqliteStepTransaction:
     """What each method promises stands in ``store/step_transaction.py``.
 
     All but :meth:`abandon` is called on one thread.
     """
 
-    connection: Lent | None = None
+    connection: GuardedConnection | None = None
 
-    def __init__(self, pacts: SqlitePacts) -> None:
-        self._pacts = pacts
+    def __init__(self, step_transactions: SqliteStepTransactions) -> None:
+        self._step_transactions = step_transactions
         self._mutex = threading.Lock()
-        self._sealed = False
+        self._returned = False
         self._abandoned = False
 
     async def begin(self, process: bytes, id: bytes, patience: float) -> bool:
@@ -223,36 +223,36 @@ class SqlitePact:
         The write lock is taken at once: waiting for it later, with something read, would be in vain.
         """
         try:
-            lent = self.connection = self._connected()
-            lent.execute(load("sqlite")["begin_immediate"])
-            if Borrowed(lent).one("result_is_known", process=process, id=id):
+            guarded = self.connection = self._connected()
+            guarded.execute(load("sqlite")["begin_immediate"])
+            if CallersConnection(guarded).one("result_is_known", process=process, id=id):
                 return False
         except sqlite3.Error as error:
             told = translated(error)
             raise told if isinstance(told, StoreUnavailable) else StoreUnavailable(str(told)) from error
         with self._mutex:
-            lent.lend()
+            guarded.guard()
             if self._abandoned:
                 raise TimeoutError("the attempt was given up before it had begun")
         return True
 
-    def _connected(self) -> Lent:
-        uri = f"file:{quote(self._pacts.path)}?mode=rw"
-        lent = sqlite3.connect(uri, uri=True, timeout=limits.SQLITE_BUSY_SECONDS, factory=Lent)
+    def _connected(self) -> GuardedConnection:
+        uri = f"file:{quote(self._step_transactions.path)}?mode=rw"
+        guarded = sqlite3.connect(uri, uri=True, timeout=limits.SQLITE_BUSY_SECONDS, factory=GuardedConnection)
         for pragma in ("foreign_keys = ON", "synchronous = FULL"):
-            lent.execute(f"PRAGMA {pragma}")
-        return lent
+            guarded.execute(f"PRAGMA {pragma}")
+        return guarded
 
-    def seal(self) -> bool:
-        """The step has returned: from now on nobody can take its pact back. False if somebody has."""
+    def mark_returned(self) -> bool:
+        """The step has returned: from now on nobody can take its transaction back. False if somebody has."""
         with self._mutex:
-            self._sealed = not self._abandoned
-        return self._sealed
+            self._returned = not self._abandoned
+        return self._returned
 
     def abandon(self) -> bool:
-        """Take the pact back: others have waited long enough for the write lock, whatever the step is doing."""
+        """Take the transaction back: others have waited long enough for the write lock, whatever the step is doing."""
         with self._mutex:
-            if self._sealed:
+            if self._returned:
                 return False
             if not self._abandoned:
                 self._abandoned = True
@@ -260,35 +260,35 @@ class SqlitePact:
                     self.connection.take_back()
         return True
 
-    async def keep(self, message: Message, owner: bytes, token: int) -> PactAnswer:
+    async def keep(self, message: Message, owner: bytes, token: int) -> StepTransactionAnswer:
         """Record the result and commit, if the process has still that owner and token."""
-        lent = self.connection
-        if lent is None or not lent.in_transaction:
+        guarded = self.connection
+        if guarded is None or not guarded.in_transaction:
             raise StoreError(
                 "SQLite has rolled the step's transaction back after an error that the step has caught. "
                 "Let such errors end the step."
             )
         try:
-            with lent.ours(), haste:
-                borrowed = Borrowed(lent)
+            with guarded.ours(), switch_interval:
+                borrowed = CallersConnection(guarded)
                 if not borrowed.one("look_at_fence", process=message.process, token=token, owner=owner):
-                    return PactAnswer(PactVerdict.REFUSED)
-                now, alive, *_ = self._pacts.clock.opened(borrowed, due=False, done=False)
+                    return StepTransactionAnswer(StepTransactionVerdict.REFUSED)
+                now, alive, *_ = self._step_transactions.clock.opened(borrowed, due=False, done=False)
                 transaction = Transaction(borrowed, now, alive)
                 number = send.send(transaction, [message])[0].number
                 # If we die before or in this COMMIT, all of it is there or nothing: whoever is next looks for it.
-                lent.finish()
+                guarded.finish()
         except sqlite3.Error as error:
             if self._looked(message):
-                return PactAnswer(PactVerdict.KNOWN)
+                return StepTransactionAnswer(StepTransactionVerdict.KNOWN)
             raise translated(error) from error
-        return PactAnswer(PactVerdict.KEPT, number, transaction.now)
+        return StepTransactionAnswer(StepTransactionVerdict.KEPT, number, transaction.now)
 
     def _looked(self, message: Message) -> bool:
         """Whether a COMMIT that has failed was done all the same."""
         self._end()
         self.connection = self._connected()
-        return bool(Borrowed(self.connection).one("result_is_known", process=message.process, id=message.id))
+        return bool(CallersConnection(self.connection).one("result_is_known", process=message.process, id=message.id))
 
     async def end(self) -> None:
         """Roll back what is open, and let go of the file."""
@@ -296,6 +296,6 @@ class SqlitePact:
 
     def _end(self) -> None:
         with self._mutex:  # whoever takes it back has done so by now
-            lent, self.connection = self.connection, None
-        if lent is not None:
-            lent.end()
+            guarded, self.connection = self.connection, None
+        if guarded is not None:
+            guarded.end()

@@ -17,13 +17,13 @@ from perdure.errors import StoreError
 from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.message import Message, SendAnswer, Waiting
+from perdure.kernel.message import LettersWanted, Message, SendAnswer
 from perdure.kernel.process import Process, Status
-from perdure.kernel.worker import Beat, BeatAnswer, Worker
-from perdure.store.base import Pruned, Record, Search
+from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
+from perdure.store.base import Pruned, RowT, Search
 from perdure.store.failover import Lineage
 from perdure.store.migrate import ahead
-from perdure.store.notifications import Heard, Stop
+from perdure.store.notifications import Listener, StopListening
 from perdure.store.sqlite import claim as sqlite_claim
 from perdure.store.sqlite import commit as sqlite_commit
 from perdure.store.sqlite import queue, row, schema, send, upkeep
@@ -31,11 +31,11 @@ from perdure.store.sqlite import search as sqlite_search
 from perdure.store.sqlite import start as sqlite_start
 from perdure.store.sqlite.clock import SetBack, SqliteClock
 from perdure.store.sqlite.connection import Connection
-from perdure.store.sqlite.file import Standing, read_url
+from perdure.store.sqlite.file import SameFile, read_url
 from perdure.store.sqlite.incarnation_lock import IncarnationLocks
-from perdure.store.sqlite.news import of_commits, of_sends, of_starts
-from perdure.store.sqlite.notify import Bell
-from perdure.store.sqlite.thread import Lane
+from perdure.store.sqlite.notifications import of_commits, of_sends, of_starts
+from perdure.store.sqlite.notify import Notifier
+from perdure.store.sqlite.thread import DatabaseThread
 from perdure.store.sqlite.watch import Watch
 from perdure.store.sqlite.writer import CROWDED_CLAIM_ROWS, SMALL_RECORDS, Transaction, Writer
 
@@ -48,7 +48,7 @@ _LAST = (1 << 63) - 1
 class SqliteStore:
     """Keeps the rows in a SQLite database. See :class:`perdure.store.base.Store` for what the methods promise.
 
-    ``lane`` and ``locks`` are for a simulator, which has no threads and no dying OS processes.
+    ``thread`` and ``locks`` are for a simulator, which has no threads and no dying OS processes.
     """
 
     def __init__(
@@ -56,27 +56,27 @@ class SqliteStore:
         url: str,
         *,
         machine: Machine | None = None,
-        lane: Callable[..., Lane] = Lane,
+        thread: Callable[..., DatabaseThread] = DatabaseThread,
         locks: IncarnationLocks | None = None,
     ) -> None:
         self.url = url
         self._file = read_url(url)
-        self._standing = Standing(self._file.path)
+        self._standing = SameFile(self._file.path)
         self._machine = machine or Machine()
         self._clock = SqliteClock(self._machine)
         self._locks = locks or IncarnationLocks(self._file.locks)
-        writing = lane("perdure sqlite writer", self._connect, self._standing.check)
+        writing = thread("perdure sqlite writer", self._connect, self._standing.check)
         # A database in memory has one connection only: what is read waits there behind what is written. In a file the
         # engine reads on one connection and people on another, so that nobody's long search delays a supervisor.
         memory = self._file.path is None
-        self._reader = writing if memory else lane("perdure sqlite reader", self._connect, self._standing.check)
-        self._people = writing if memory else lane("perdure sqlite search", self._connect, self._standing.check)
-        self._bell = Bell(self._file.locks, self._machine)
-        self._writer = Writer(self._machine, self._clock, writing, self._bell, self._look_back, self._file.locks)
+        self._reader = writing if memory else thread("perdure sqlite reader", self._connect, self._standing.check)
+        self._people = writing if memory else thread("perdure sqlite search", self._connect, self._standing.check)
+        self._notifier = Notifier(self._file.locks, self._machine)
+        self._writer = Writer(self._machine, self._clock, writing, self._notifier, self._look_back, self._file.locks)
         self.lineage = Lineage(self._machine, {"marks": "marks"})
         self._remembers = not memory or self._machine.simulated
         self._looking_back = asyncio.Lock()
-        self._watch = Watch(self._writer.hints, self._bell, self._connect_watch)
+        self._watch = Watch(self._writer.hints, self._notifier, self._connect_watch)
         self.schema, self._ahead = len(schema.migrations()), 0
 
     # -- opening and closing -----------------------------------------------------------------------------------
@@ -91,8 +91,8 @@ class SqliteStore:
         self._reader.open()
         self._people.open()
         try:
-            await self._writer.lane.run(lambda connection: self._prepare(connection, migrate))
-            living = await self._writer.lane.run(lambda connection: upkeep.workers(connection, False))
+            await self._writer.thread.run(lambda connection: self._prepare(connection, migrate))
+            living = await self._writer.thread.run(lambda connection: upkeep.workers(connection, False))
             self._locks.sweep({worker.id for worker in living})
         except BaseException:
             await self.close()
@@ -118,20 +118,20 @@ class SqliteStore:
             return None
         return sqlite3.connect(self._file.path, timeout=0, isolation_level=None)
 
-    async def _read(self, work: Callable[[Connection], T], lane: Lane | None = None) -> T:
+    async def _read(self, work: Callable[[Connection], T], thread: DatabaseThread | None = None) -> T:
         """Read without the write lock; even that may find the file busy, while it is recovered after a death."""
-        return await (lane or self._reader).run(lambda connection: self._writer.patiently(lambda: work(connection)))
+        return await (thread or self._reader).run(lambda connection: self._writer.patiently(lambda: work(connection)))
 
     async def close(self) -> None:
         """Let go of every connection, thread and lock. Safe to call twice."""
         self._watch.close()
-        if self._writer.lane.is_open and self._clock.mark > self._clock.stored:
+        if self._writer.thread.is_open and self._clock.mark > self._clock.stored:
             with contextlib.suppress(StoreError):
                 await self._writer.write(lambda transaction: None)
         await self._people.close()
         await self._reader.close()
         await self._writer.close()
-        self._bell.close()
+        self._notifier.close()
         self._locks.close()
 
     async def now(self) -> int:
@@ -168,7 +168,7 @@ class SqliteStore:
                 return connection.one("clock_line")
 
             # If we die here whoever else was told of what is lost finds it by himself.
-            name, _, ticks = await self._writer.lane.run(
+            name, _, ticks = await self._writer.thread.run(
                 lambda connection: self._writer.locked(connection, lambda: draw(connection)), urgent=True
             )
             line.adopt(name, ticks)
@@ -192,7 +192,7 @@ class SqliteStore:
             at_once=sqlite_start.start_at_once if len(named) < 2 else None,
             owner=next(iter(named), None),
             due=due,
-            news=of_starts,
+            notification=of_starts,
         )
         if self._remembers:
             self.lineage.started(starts, answers)
@@ -203,7 +203,7 @@ class SqliteStore:
         """Put messages into inboxes, giving each its number; unowned running targets become due now."""
         if not messages:
             return []
-        answers = await self._writer.write_all(messages, send.admit, due=True, news=of_sends)
+        answers = await self._writer.write_all(messages, send.admit, due=True, notification=of_sends)
         self._tell()
         return answers
 
@@ -232,7 +232,7 @@ class SqliteStore:
             answer = await self._read(lambda connection: sqlite_claim.read(connection, taken))
         return replace(answer, schema_ahead=self._ahead) if self._ahead else answer
 
-    def _take(self, transaction: Transaction, claim: Claim) -> sqlite_claim.Taken:
+    def _take(self, transaction: Transaction, claim: Claim) -> sqlite_claim.TakenRows:
         if not claim.seize:
             self.lineage.check()
         return sqlite_claim.take(transaction, self._clock, claim)
@@ -260,7 +260,7 @@ class SqliteStore:
             at_once=sqlite_commit.commit_at_once,
             due=due,
             done=done,
-            news=of_commits,
+            notification=of_commits,
         )
         if self._remembers:
             self.lineage.committed(commits, answers)
@@ -269,7 +269,7 @@ class SqliteStore:
 
     # -- workers -----------------------------------------------------------------------------------------------
 
-    async def enlist(self, worker: Worker, silence: int) -> Worker:
+    async def enlist(self, worker: WorkerRow, silence: int) -> WorkerRow:
         """Register a new incarnation and take its lock; the answer says whether the lock counts."""
         locked = await self._reader.run(lambda connection: self._locks.take(worker.id))
         # If we die here the lock file is free and belongs to nobody: the next opening removes it.
@@ -293,10 +293,10 @@ class SqliteStore:
             self._locks.remove(worker)
         return ended
 
-    async def workers(self, *, ended: bool = False) -> list[Worker]:
+    async def workers(self, *, ended: bool = False) -> list[WorkerRow]:
         """The incarnations not ended (or the recently ended ones too), each with a look at its lock."""
 
-        def look(connection: Connection) -> list[Worker]:
+        def look(connection: Connection) -> list[WorkerRow]:
             return [
                 replace(worker, lock_free=worker.locked and worker.ended_at is None and self._locks.free(worker.id))
                 for worker in upkeep.workers(connection, ended)
@@ -344,7 +344,7 @@ class SqliteStore:
         return [event for _, event in row.events(packed)]
 
     async def messages(
-        self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[Waiting] = ()
+        self, wants: Sequence[tuple[bytes, int]] = (), *, most: int = 0, waiting: Sequence[LettersWanted] = ()
     ) -> list[Message]:
         """For each (process, number): its messages with higher numbers, by process and number; or letters that wait."""
         if waiting:
@@ -356,7 +356,7 @@ class SqliteStore:
         packed = await self._read(lambda connection: connection.ask(query, 2, cells, *common))
         return [message for part in packed for message in row.messages(part)]
 
-    async def records(self, table: type[Record], changes: Sequence[Record] = ()) -> list[Record]:
+    async def records(self, table: type[RowT], changes: Sequence[RowT] = ()) -> list[RowT]:
         """Write rows of a small table, each only if its ``version`` is the next one; all its rows as they are then."""
         if not changes:
             return await self._read(lambda connection: queue.read(connection, table, self._clock))
@@ -380,11 +380,11 @@ class SqliteStore:
     async def _prune_some(self, ids: Sequence[bytes], before: int, keys: int) -> int:
         return await self._writer.write(lambda transaction: upkeep.prune(transaction, ids, before, keys))
 
-    def watch(self, heard: Heard) -> Stop:
-        """Call ``heard`` with news of what this store and others leave to be looked at; the answer stops the watch."""
-        return self._watch.add(heard)
+    def watch(self, listener: Listener) -> StopListening:
+        """Call ``listener`` with what this store and others leave to be looked at; the answer stops the watch."""
+        return self._watch.add(listener)
 
     def _tell(self) -> None:
         """Let our own hear what our transactions have left for them."""
-        for news in self._writer.take_news():
-            self._watch.tell(news)
+        for notification in self._writer.take_notifications():
+            self._watch.notify(notification)

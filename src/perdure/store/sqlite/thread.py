@@ -26,7 +26,7 @@ from perdure.store.sqlite.error import lost, translated
 SWITCH_SECONDS = 0.00005
 
 
-class Haste:
+class SwitchInterval:
     """A context in which the interval is short; several threads may be in it at the same time."""
 
     def __init__(self) -> None:
@@ -58,15 +58,15 @@ class Haste:
         self.end()
 
 
-haste = Haste()
+switch_interval = SwitchInterval()
 """The one of this program: the interval belongs to the interpreter."""
 
 
 T = TypeVar("T")
-Work = Callable[[Connection], T]
+DatabaseWork = Callable[[Connection], T]
 
 
-class Lane:
+class DatabaseThread:
     """Does work on one connection, one piece at a time; a connection that broke is replaced before the next piece.
 
     ``check`` is made before each piece, and raises if the database is not to be used now.
@@ -76,8 +76,8 @@ class Lane:
         self._name = name
         self._connect = connect
         self._check = check
-        self._urgent: deque[tuple[Work[Any], asyncio.Future[Any]]] = deque()
-        self._usual: deque[tuple[Work[Any], asyncio.Future[Any]]] = deque()
+        self._urgent: deque[tuple[DatabaseWork[Any], asyncio.Future[Any]]] = deque()
+        self._usual: deque[tuple[DatabaseWork[Any], asyncio.Future[Any]]] = deque()
         self._wake: SimpleQueue[bool] = SimpleQueue()
         self._connection: Connection | None = None
         self._thread: threading.Thread | None = None
@@ -88,7 +88,7 @@ class Lane:
         """Take work from now on. Thread and connection are made by the first."""
         self.is_open = True
 
-    async def run(self, work: Work[T], *, urgent: bool = False) -> T:
+    async def run(self, work: DatabaseWork[T], *, urgent: bool = False) -> T:
         """Have work done; errors of SQLite come as the store's. Abandoning the wait does not stop the work."""
         if not self.is_open:
             raise StoreError("the store is closed; open it first")
@@ -96,7 +96,7 @@ class Lane:
             self._thread = self._started()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         (self._urgent if urgent else self._usual).append((work, future))
-        haste.begin()
+        switch_interval.begin()
         self._wake.put(True)
         return await future
 
@@ -133,7 +133,7 @@ class Lane:
                 result = self._do(work)
             except BaseException as error:
                 failure = error
-            haste.end()
+            switch_interval.end()
             # If we die here the work is done and nobody was told: every door of the store may be asked again.
             _tell(future, result, failure)
             del work, future, result, failure
@@ -141,7 +141,7 @@ class Lane:
         if self._ended is not None:
             _tell(self._ended, None, None)
 
-    def _do(self, work: Work[T]) -> T:
+    def _do(self, work: DatabaseWork[T]) -> T:
         try:
             self._check()
             if self._connection is None:

@@ -9,7 +9,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from perdure.kernel.process import Process
-from perdure.kernel.worker import Beat, BeatAnswer, Worker
+from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
 from perdure.limits import PRUNED_EVENTS
 from perdure.store.base import Pruned, Search
 from perdure.store.migrate import ahead, outgrown
@@ -111,7 +111,7 @@ def prune_rest(transaction: Transaction, limit: int) -> Pruned:
     return Pruned(0, connection.run("prune_keys", now=now, most=limit))
 
 
-def enlist(transaction: Transaction, worker: Worker, silence: int, locked: bool) -> Worker:
+def enlist(transaction: Transaction, worker: WorkerRow, silence: int, locked: bool) -> WorkerRow:
     """Register an incarnation; doing it again changes nothing."""
     connection, now = transaction.connection, transaction.now
     connection.run(
@@ -150,14 +150,14 @@ def retire(transaction: Transaction, worker: bytes, beats: int | None, died: boo
     return transaction.connection.run("retire_worker", id=worker, now=transaction.now, beats=beats, died=int(died)) == 1
 
 
-def workers(connection: Connection, ended: bool) -> list[Worker]:
+def workers(connection: Connection, ended: bool) -> list[WorkerRow]:
     """The incarnations by id, without a look at their locks."""
     return _workers(connection.one("read_workers", ended=int(ended)))
 
 
-def _workers(packed: tuple[Any, ...]) -> list[Worker]:
+def _workers(packed: tuple[Any, ...]) -> list[WorkerRow]:
     return [
-        Worker(
+        WorkerRow(
             bytes.fromhex(id), name, bytes.fromhex(hosts), started_at, beats, due_at, locked == 1, False, ended_at,
             died == 1, None if hang is None else bytes.fromhex(hang),
         )

@@ -1,7 +1,7 @@
-"""Watching on SQLite: what others have committed is heard from their bells, and by looking at the file's data version.
+"""Watching on SQLite: what others have committed is known by their notices, and by looking at the file's data version.
 
 No thread is needed for it (rule 25). The look is the safety net: a change that nobody rang for is found by it, at
-its own pace where bells can be heard, every few milliseconds where not.
+its own pace where notices can be received, every few milliseconds where not.
 """
 
 from __future__ import annotations
@@ -11,57 +11,57 @@ import sqlite3
 from collections.abc import Callable
 
 from perdure.limits import SQLITE_POLL_BUSY_SECONDS, SQLITE_POLL_IDLE_SECONDS, SQLITE_POLL_RUNG_SECONDS
-from perdure.store.notifications import Heard, Hearers, News, Stop
+from perdure.store.notifications import Listener, Listeners, Notification, StopListening
 from perdure.store.query import load
-from perdure.store.sqlite.notify import Bell, Ring
+from perdure.store.sqlite.notify import Notice, Notifier
 from perdure.store.sqlite.writer import Hints
 
 _BUSY_LOOKS = 20
-"""Looks without news after which the file counts as idle."""
+"""Looks without a change after which the file counts as idle."""
 
 
 class Watch:
-    """Tells the hearers of one store object: at once for its own changes and for what others ring.
+    """Notifies the listeners of one store object: at once of its own changes and of what notices of others say.
 
     The look is one PRAGMA on a connection kept for it; only when the file has changed is the clock's row read, in
-    which every transaction counts its hints. What this store object has counted itself, and what was rung, is left out.
+    which every transaction counts its hints. What this object has counted itself, or a notice has told, is left out.
     """
 
-    def __init__(self, own: Hints, bell: Bell, connect: Callable[[], sqlite3.Connection | None]) -> None:
+    def __init__(self, own: Hints, notifier: Notifier, connect: Callable[[], sqlite3.Connection | None]) -> None:
         self._own = own
-        self._bell = bell
+        self._notifier = notifier
         self._connect = connect
-        self._hearers = Hearers()
+        self._listeners = Listeners()
         self._connection: sqlite3.Connection | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._read = load("sqlite")["clock_hints"]
         self._version = -1
         self._foreign = (0, 0)
         self._quiet = 0
-        self._rung = False
+        self._listening = False
 
-    def add(self, heard: Heard) -> Stop:
+    def add(self, listener: Listener) -> StopListening:
         """Begin to tell this one; the answer stops it."""
-        begin = not self._hearers
-        leave = self._hearers.add(heard)
+        begin = not self._listeners
+        leave = self._listeners.add(listener)
         if begin:
             self._begin()
 
         def stop() -> None:
             leave()
-            if not self._hearers:
+            if not self._listeners:
                 self.close()
 
         return stop
 
-    def tell(self, news: News) -> None:
+    def notify(self, notification: Notification) -> None:
         """Pass on what has changed."""
-        self._hearers.tell(news)
+        self._listeners.notify(notification)
 
     def close(self) -> None:
         """Stop looking; nobody is called any more."""
-        self._hearers.clear()
-        self._bell.take_down()
+        self._listeners.clear()
+        self._notifier.stop_listening()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -72,21 +72,21 @@ class Watch:
     def _begin(self) -> None:
         self._connection = self._connect()
         if self._connection is not None:
-            self._rung = self._bell.hang(self._heard)
-            self._look(tell=False)
+            self._listening = self._notifier.listen(self._heard)
+            self._look(notify=False)
 
-    def _heard(self, rings: list[Ring], missed: bool) -> None:
+    def _heard(self, notices: list[Notice], missed: bool) -> None:
         due, done = self._foreign
-        self._foreign = (due + sum(ring.due for ring in rings), done + sum(ring.done for ring in rings))
-        for ring in rings:
-            self.tell(ring.news)
+        self._foreign = (due + sum(notice.due for notice in notices), done + sum(notice.done for notice in notices))
+        for notice in notices:
+            self.notify(notice.notification)
         if missed:
             if self._timer is not None:
                 self._timer.cancel()
             self._version = -1
             self._look()
 
-    def _look(self, tell: bool = True) -> None:
+    def _look(self, notify: bool = True) -> None:
         connection = self._connection
         if connection is None:
             return
@@ -98,14 +98,14 @@ class Watch:
                 foreign = (due - self._own.due, done - self._own.done)
                 self._version, before, self._foreign = version, self._foreign, foreign
                 self._quiet = 0
-                if tell:  # published values leave no count: any change may be one, where no bell tells of them
+                if notify:  # published values leave no count: any change may be one, where no notice tells of them
                     due, done = foreign[0] != before[0], foreign[1] != before[1]
-                    self.tell(News(some_due=due, some_done=done, some_published=not self._rung))
+                    self.notify(Notification(some_due=due, some_done=done, some_published=not self._listening))
         except sqlite3.Error:
             self._version = -1  # busy with recovery, or out of reach: the claims' own polling goes on meanwhile
         self._quiet += 1
         delay = SQLITE_POLL_BUSY_SECONDS if self._quiet < _BUSY_LOOKS else SQLITE_POLL_IDLE_SECONDS
-        if self._rung:
+        if self._listening:
             delay = SQLITE_POLL_RUNG_SECONDS
         if self._connection is not None:
             self._timer = asyncio.get_running_loop().call_later(delay, self._look)

@@ -1,4 +1,4 @@
-"""The writer: one lane that writes, each piece of work in one short transaction under the database's write lock."""
+"""The writer: one thread that writes, each piece of work in one short transaction under the database's write lock."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from msgspec import Struct
 from perdure import limits
 from perdure.clock import Machine
 from perdure.kernel.message import SendAnswer
-from perdure.store.notifications import News
-from perdure.store.sqlite.clock import Line, SetBack, SqliteClock
+from perdure.store.notifications import Notification
+from perdure.store.sqlite.clock import KnownLine, SetBack, SqliteClock
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.error import busy
-from perdure.store.sqlite.notify import Bell, Ring
-from perdure.store.sqlite.thread import Lane
+from perdure.store.sqlite.notify import Notice, Notifier
+from perdure.store.sqlite.thread import DatabaseThread
 from perdure.store.sqlite.write_lock import Turnstile
 
 T = TypeVar("T")
@@ -71,8 +71,8 @@ class Transaction:
 
 
 Batch: TypeAlias = Callable[[Transaction, Sequence[Any]], list[T]]
-Told: TypeAlias = Callable[[Sequence[Any], Sequence[Any], Transaction], News]
-"""Gives the news of a batch that was committed: of its records, with their answers."""
+NotificationOf: TypeAlias = Callable[[Sequence[Any], Sequence[Any], Transaction], Notification]
+"""The notification of a batch that was committed: of its records, with their answers."""
 
 
 class _Piece(Struct, frozen=True, gc=False):
@@ -88,7 +88,7 @@ class _Piece(Struct, frozen=True, gc=False):
     done: bool = False
     records: int = 0
     synced: bool = True
-    news: Callable[[Sequence[Any], Transaction], News] | None = None
+    notification: Callable[[Sequence[Any], Transaction], Notification] | None = None
     large: bool = False
 
     @property
@@ -107,22 +107,22 @@ class Writer:
         self,
         machine: Machine,
         clock: SqliteClock,
-        lane: Lane,
-        bell: Bell,
+        thread: DatabaseThread,
+        notifier: Notifier,
         set_back: Callable[[SetBack], Awaitable[None]],
         locks: Path | None = None,
     ) -> None:
-        self.lane = lane
-        self.bell = bell
+        self.thread = thread
+        self.notifier = notifier
         self.clock = clock
-        self.line = Line()
+        self.line = KnownLine()
         self._set_back = set_back
         self.hints = Hints()
-        self.pace = Pace()
+        self.pace = BatchPace()
         self._machine = machine
         self._closing = threading.Event()
         self.turnstile = Turnstile(locks, machine, self._closing.wait)
-        self._news: deque[News] = deque()
+        self._notifications: deque[Notification] = deque()
         self._wary = 0
 
     async def write(self, body: Callable[[Transaction], T], *, urgent: bool = False, synced: bool = True) -> T:
@@ -140,28 +140,28 @@ class Writer:
         due: bool = False,
         done: bool = False,
         synced: bool = True,
-        news: Told | None = None,
+        notification: NotificationOf | None = None,
         large: bool = False,
     ) -> list[T]:
         """Write a batch, in several transactions if it would hold the lock for too long.
 
         ``at_once`` does the same as ``body`` in fewer statements where everything is as usual and ``owner`` is alive;
         it raises Collision where not, and is left out for a while after it did. ``due`` and ``done`` leave hints for
-        the watches of other workers, ``news`` says more. A single record may be ``large``, as a claim is. What is not
-        ``synced`` a power cut may take back.
+        the watches of other workers, ``notification`` says more. A single record may be ``large``, as a claim is. What
+        is not ``synced`` a power cut may take back.
         """
         answers: list[T] = []
         while len(answers) < len(records):
             part = records[len(answers) : len(answers) + self.pace.records]
             hope = None if at_once is None else partial(_onto, at_once, part)
-            said = None if news is None else partial(news, part)
+            said = None if notification is None else partial(notification, part)
             piece = _Piece(partial(_onto, body, part), hope, owner, due, done, len(part), synced, said, large)
             answers += await self._done(piece)
         return answers
 
     async def _done(self, piece: _Piece, *, urgent: bool = False) -> Any:
         try:
-            return await self.lane.run(partial(self._write, piece), urgent=urgent)
+            return await self.thread.run(partial(self._write, piece), urgent=urgent)
         except SetBack as found:
             await self._set_back(found)
             raise
@@ -177,10 +177,10 @@ class Writer:
                     self._wary = WARY_BATCHES
         return self._transact(piece, connection, piece.body, self._opened)
 
-    def take_news(self) -> Iterator[News]:
+    def take_notifications(self) -> Iterator[Notification]:
         """What the transactions since the last time have left for others to look at, and for us."""
-        while self._news:
-            yield self._news.popleft()
+        while self._notifications:
+            yield self._notifications.popleft()
 
     def locked(self, connection: Connection, body: Callable[[], T]) -> T:
         """Run ``body`` under the write lock, in one transaction that is committed, or rolled back if it raises."""
@@ -267,9 +267,13 @@ class Writer:
         """Tell the others, then our own, what there is to look at; if we die here, they look by themselves."""
         due = piece.due or transaction.left_due
         self.hints.due += due - piece.due
-        news = News(some_due=due, some_done=piece.done) if piece.news is None else piece.news(answer, transaction)
-        self._news.append(news)
-        self.bell.ring(Ring(news, int(due), int(piece.done)))
+        notification = (
+            Notification(some_due=due, some_done=piece.done)
+            if piece.notification is None
+            else piece.notification(answer, transaction)
+        )
+        self._notifications.append(notification)
+        self.notifier.notify(Notice(notification, int(due), int(piece.done)))
 
     def _opened(self, piece: _Piece, connection: Connection) -> Transaction:
         """The transaction with the clock raised, and with everybody known who is alive."""
@@ -295,12 +299,12 @@ class Writer:
     def open(self) -> None:
         """Begin to take work."""
         self._closing.clear()
-        self.lane.open()
+        self.thread.open()
 
     async def close(self) -> None:
         """Finish what is queued; a wait for the lock is cut short."""
         self._closing.set()
-        await self.lane.close()
+        await self.thread.close()
         self.turnstile.close()
 
 
@@ -309,7 +313,7 @@ def _onto(body: Batch[T], records: Sequence[Any], transaction: Transaction) -> l
 
 
 def undo(connection: Connection) -> None:
-    """Roll back whatever is open; where that fails the open transaction tells the lane to drop the connection."""
+    """Roll back whatever is open; where that fails the open transaction tells the thread to drop the connection."""
     if connection.in_transaction:
         try:
             connection.raw.rollback()
@@ -317,7 +321,7 @@ def undo(connection: Connection) -> None:
             return
 
 
-class Pace:
+class BatchPace:
     """How many records fit into one transaction of at most 50 ms on this machine, learned from what they took.
 
     While small writers of other OS processes wait it is 15 ms.

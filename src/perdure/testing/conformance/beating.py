@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from perdure.clock import SECOND
 from perdure.kernel.message import SendVerdict
-from perdure.kernel.worker import Beat, Renewal, Worker
+from perdure.kernel.worker import Beat, LeaseRenewal, WorkerRow
 from perdure.testing.conformance.trial import HOSTED, LEASE, SILENCE, Trial, finished, forced, going_on, only, released
 
 
@@ -18,13 +18,13 @@ class Beating:
 
     async def test_an_enlisted_worker_is_listed_as_it_came(self, trial: Trial) -> None:
         now = await trial.time.now()
-        given = Worker(id=trial.ids.new_id(), name="shop-1", hosts=b'[["order","1"]]')
+        given = WorkerRow(id=trial.ids.new_id(), name="shop-1", hosts=b'[["order","1"]]')
         enlisted = await trial.store.enlist(given, SILENCE)
         assert enlisted == replace(given, started_at=now, due_at=now + SILENCE, locked=enlisted.locked)
         assert await trial.store.workers() == [enlisted]
 
     async def test_rule_5_enlisting_again_changes_nothing(self, trial: Trial) -> None:
-        given = Worker(id=trial.ids.new_id(), name="shop-1")
+        given = WorkerRow(id=trial.ids.new_id(), name="shop-1")
         first = await trial.store.enlist(given, SILENCE)
         await trial.beat(given.id)
         again = await trial.store.enlist(given, SILENCE)
@@ -64,7 +64,7 @@ class Beating:
 
     async def test_a_beat_prolongs_the_leases_it_names_and_no_others(self, trial: Trial) -> None:
         worker = await trial.worker()
-        rows = [await trial.in_hand(worker) for _ in range(3)]
+        rows = [await trial.owned(worker) for _ in range(3)]
         await trial.time.advance(10)
         answer = await trial.beat(worker, rows[0], rows[2], lease=20 * SECOND)
         assert (answer.alive, answer.lost) == (True, ())
@@ -75,7 +75,7 @@ class Beating:
 
     async def test_a_renewed_row_is_not_taken_over(self, trial: Trial) -> None:
         worker, other = await trial.worker(), await trial.worker("there")
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         for _ in range(5):
             await trial.time.advance(10)
             assert (await trial.beat(worker, row)).lost == ()
@@ -85,7 +85,7 @@ class Beating:
 
     async def test_a_beat_tells_which_rows_are_lost_and_leaves_them_alone(self, trial: Trial) -> None:
         worker, other = await trial.worker(), await trial.worker("there")
-        kept, taken, freed, forced_off, gone = [await trial.in_hand(worker) for _ in range(5)]
+        kept, taken, freed, forced_off, gone = [await trial.owned(worker) for _ in range(5)]
         await trial.done(released(freed, await trial.time.now() + 3600 * SECOND))
         await trial.done(forced(forced_off, due_at=await trial.time.now() + 3600 * SECOND))
         await trial.done(finished(gone))
@@ -102,7 +102,7 @@ class Beating:
 
     async def test_a_row_of_the_same_owner_under_a_newer_token_is_lost_too(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.time.advance(16)
         newer = only((await trial.claim(worker)).claimed).process
         assert (await trial.beat(worker, row)).lost == (row.id,)
@@ -110,16 +110,16 @@ class Beating:
 
     async def test_a_lapsed_lease_that_nobody_took_is_prolonged(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.time.advance(60)
         assert (await trial.beat(worker, row)).lost == ()
         assert (await trial.row(row.id)).due_at == await trial.time.now() + LEASE
 
     async def test_progress_comes_with_the_beat_and_stays_until_it_changes(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row, other = await trial.in_hand(worker), await trial.in_hand(worker)
+        row, other = await trial.owned(worker), await trial.owned(worker)
         for progress, kept in ((b'"1 of 3"', b'"1 of 3"'), (None, b'"1 of 3"'), (b'"2 of 3"', b'"2 of 3"')):
-            renewals = (Renewal(row.id, row.token, progress), Renewal(other.id, other.token))
+            renewals = (LeaseRenewal(row.id, row.token, progress), LeaseRenewal(other.id, other.token))
             await trial.store.beat(Beat(worker, renewals, LEASE, SILENCE))
             assert [(await trial.row(id)).progress for id in (row.id, other.id)] == [kept, None]
         after = await trial.row(row.id)
@@ -127,7 +127,7 @@ class Beating:
 
     async def test_rule_11_a_beat_of_an_ended_incarnation_renews_nothing(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.store.retire(worker, None, True)
         await trial.time.advance(1)
         answer = await trial.beat(worker, row)
@@ -176,7 +176,7 @@ class Beating:
         self, trial: Trial
     ) -> None:
         owns, ended, alive = [await trial.worker(name) for name in ("owns", "ended", "alive")]
-        await trial.in_hand(owns)
+        await trial.owned(owns)
         for worker in (owns, ended):
             await trial.store.retire(worker, None, True)
         await trial.time.advance(24 * 3600 - 1)
@@ -188,7 +188,7 @@ class Beating:
         assert not (await trial.beat(ended)).alive
 
     async def test_rule_11_an_ended_incarnation_cannot_be_enlisted_again(self, trial: Trial) -> None:
-        worker = Worker(id=trial.ids.new_id(), name="again")
+        worker = WorkerRow(id=trial.ids.new_id(), name="again")
         await trial.store.enlist(worker, SILENCE)
         await trial.store.retire(worker.id, None, True)
         assert (await trial.store.enlist(worker, SILENCE)).ended_at is not None
@@ -196,13 +196,13 @@ class Beating:
 
     async def test_retiring_a_worker_leaves_its_rows_to_the_sweep(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.store.retire(worker, None, True)
         assert await trial.row(row.id) == row
         assert (await trial.send(row.id)).verdict is SendVerdict.DELIVERED
 
     async def test_rule_12_the_lock_of_a_living_worker_is_seen_to_be_held(self, trial: Trial) -> None:
-        enlisted = await trial.store.enlist(Worker(id=trial.ids.new_id(), name="here"), SILENCE)
+        enlisted = await trial.store.enlist(WorkerRow(id=trial.ids.new_id(), name="here"), SILENCE)
         for _ in range(3):
             [seen] = await trial.store.workers()
             assert (seen.locked, seen.lock_free) == (enlisted.locked, False)
@@ -212,7 +212,7 @@ class Beating:
             pytest.skip("nobody else can look at this database")
         other = trial.ground.store()
         await other.open()
-        gone, also = [Worker(id=trial.ids.new_id(), name=name) for name in ("gone", "also")]
+        gone, also = [WorkerRow(id=trial.ids.new_id(), name=name) for name in ("gone", "also")]
         enlisted = [await other.enlist(worker, SILENCE) for worker in (gone, also)]
         await trial.worker()
         if not all(worker.locked for worker in enlisted):
@@ -228,7 +228,7 @@ class Beating:
         if not trial.ground.locks_rows:
             pytest.skip("this database locks no single rows")
         worker = await trial.worker()
-        rows = [await trial.in_hand(worker) for _ in range(2)]
+        rows = [await trial.owned(worker) for _ in range(2)]
         await trial.time.advance(5)
         async with trial.ground.locked(rows[0].id), asyncio.timeout(5):
             answer = await trial.beat(worker, *rows)
@@ -239,14 +239,14 @@ class Beating:
     async def test_a_beat_of_2000_renewals_is_one_request(self, trial: Trial) -> None:
         worker = await trial.worker()
         rows = [trial.process(token=7) for _ in range(1000)]
-        held = [await trial.in_hand(worker) for _ in range(5)]
+        held = [await trial.owned(worker) for _ in range(5)]
         answer = await trial.beat(worker, *rows, *held)
         assert len(answer.lost) == 1000
         assert (await trial.claim(worker, hosted=HOSTED)).claimed == ()
 
     async def test_beats_and_commits_at_the_same_time_lose_nothing(self, trial: Trial) -> None:
         worker = await trial.worker()
-        rows = [await trial.in_hand(worker) for _ in range(30)]
+        rows = [await trial.owned(worker) for _ in range(30)]
 
         async def beat() -> None:
             for _ in range(10):

@@ -29,7 +29,7 @@ class Claiming:
 
     async def test_opened_at_is_the_time_of_the_first_claim(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.done(released(row, await trial.time.now()))
         await trial.time.advance(7)
         again = only((await trial.claim(worker)).claimed).process
@@ -50,9 +50,9 @@ class Claiming:
         worker = await trial.worker()
         now = await trial.time.now()
         for status in (Status.HELD, Status.BROKEN):
-            await trial.done(resting(await trial.in_hand(worker), now, status))
+            await trial.done(resting(await trial.owned(worker), now, status))
         for status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED):
-            await trial.done(finished(await trial.in_hand(worker), status))
+            await trial.done(finished(await trial.owned(worker), status))
         await trial.time.advance(100)
         answer = await trial.claim(worker)
         assert (answer.claimed, answer.next_due_at) == ((), None)
@@ -71,7 +71,7 @@ class Claiming:
     async def test_law_no_early_timer_a_row_is_taken_when_due_and_not_before(self, trial: Trial) -> None:
         worker = await trial.worker()
         now = await trial.time.now()
-        row = await trial.done(released(await trial.in_hand(worker), now + 10 * SECOND))
+        row = await trial.done(released(await trial.owned(worker), now + 10 * SECOND))
         early = await trial.claim(worker)
         assert (early.claimed, early.next_due_at) == ((), row.due_at)
         await trial.time.advance(9.999999)
@@ -81,7 +81,7 @@ class Claiming:
 
     async def test_rule_9_a_reminder_is_not_claimed(self, trial: Trial) -> None:
         worker = await trial.worker()
-        await trial.done(resting(await trial.in_hand(worker), await trial.time.now()))
+        await trial.done(resting(await trial.owned(worker), await trial.time.now()))
         await trial.time.advance(1)
         answer = await trial.claim(worker)
         assert (answer.claimed, answer.next_due_at) == ((), None)
@@ -174,7 +174,7 @@ class Claiming:
 
     async def test_a_lapsed_lease_is_taken_over_with_a_new_token_and_says_whose_it_was(self, trial: Trial) -> None:
         first, second = await trial.worker(), await trial.worker("there")
-        row = await trial.done(going_on(await trial.in_hand(first)))
+        row = await trial.done(going_on(await trial.owned(first)))
         await trial.time.advance(LEASE / SECOND - 0.000001)
         assert (await trial.claim(second)).claimed == ()
         await trial.time.advance(0.000001)
@@ -187,7 +187,7 @@ class Claiming:
 
     async def test_a_worker_may_take_over_its_own_lapsed_row(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.time.advance(16)
         taken = only((await trial.claim(worker)).claimed)
         assert (taken.process.token, taken.was_owned_by) == (row.token + 1, worker)
@@ -222,13 +222,13 @@ class Claiming:
 
     async def test_a_claim_of_one_process_takes_it_from_its_rest(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.done(resting(await trial.in_hand(worker), await trial.time.now() + 60 * SECOND))
+        row = await trial.done(resting(await trial.owned(worker), await trial.time.now() + 60 * SECOND))
         taken = only((await trial.claim(worker, only=row.id)).claimed)
         assert (taken.process.reminder, taken.process.token) == (False, row.token + 1)
 
     async def test_law_one_owner_a_claim_of_one_process_leaves_a_live_lease_alone(self, trial: Trial) -> None:
         worker, other = await trial.worker(), await trial.worker("there")
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         assert (await trial.claim(other, only=row.id)).claimed == ()
         assert await trial.row(row.id) == row
         await trial.time.advance(15)
@@ -239,8 +239,8 @@ class Claiming:
         now = await trial.time.now()
         foreign = await trial.started(kind="refund")
         suspect = await trial.started(deaths=SUSPECT_DEATHS)
-        held = await trial.done(resting(await trial.in_hand(worker), now, Status.HELD))
-        ended = await trial.done(finished(await trial.in_hand(worker)))
+        held = await trial.done(resting(await trial.owned(worker), now, Status.HELD))
+        ended = await trial.done(finished(await trial.owned(worker)))
         for row in (foreign, suspect, held, ended):
             assert (await trial.claim(worker, only=row.id)).claimed == ()
             assert await trial.row(row.id) == row
@@ -249,7 +249,7 @@ class Claiming:
 
     async def test_a_forced_row_is_due_again_with_the_token_of_the_command(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.done(forced(await trial.in_hand(worker)))
+        row = await trial.done(forced(await trial.owned(worker)))
         taken = only((await trial.claim(worker)).claimed)
         assert (row.owner, taken.process.token, taken.was_owned_by) == (None, row.token + 1, None)
 

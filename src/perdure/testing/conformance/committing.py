@@ -30,7 +30,7 @@ class Committing:
 
     async def test_a_commit_of_a_busy_owner_renews_the_lease(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.time.advance(5)
         commit = going_on(row, due_at=3)
         answer = await trial.commit(commit)
@@ -40,7 +40,7 @@ class Committing:
 
     async def test_rule_10_a_release_frees_the_row_and_keeps_the_token(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         now = await trial.time.now()
         commit = released(row, now + 3600 * SECOND)
         assert await trial.done(commit) == replace(commit.after, changed_at=now)
@@ -48,13 +48,13 @@ class Committing:
 
     async def test_a_commit_without_a_lease_frees_the_row_whoever_it_names(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         after = await trial.done(going_on(row, lease=0, due_at=await trial.time.now() + SECOND))
         assert (after.owner, after.due_at) == (None, await trial.time.now() + SECOND)
 
     async def test_every_column_of_the_row_is_stored_as_the_commit_has_it(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker, key="order/1", deadline=5)
+        row = await trial.owned(worker, key="order/1", deadline=5)
         commit = released(
             row,
             await trial.time.now() + SECOND,
@@ -86,7 +86,7 @@ class Committing:
 
     async def test_events_are_appended_gapless_and_kept_as_given(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.send(row.id)
         events = (
             Event(1, 1, EventType.STEP_COMPLETED, 5, "1", "charge", b'"paid"', b"digest 8"),
@@ -108,7 +108,7 @@ class Committing:
         self, trial: Trial
     ) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         commit = going_on(row, steps=2)
         bare = tuple(replace(event, token=0, version=0) for event in commit.events)
         await trial.done(replace(commit, events=bare))
@@ -116,7 +116,7 @@ class Committing:
 
     async def test_rule_4_a_release_with_an_unheard_message_is_due_now(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.send(row.id)
         answer = await trial.commit(released(row, await trial.time.now() + 3600 * SECOND))
         now = await trial.time.now()
@@ -128,14 +128,14 @@ class Committing:
 
     async def test_rule_4_an_idle_release_with_an_unheard_message_is_no_reminder(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.send(row.id)
         after = await trial.done(resting(row, await trial.time.now() + 3600 * SECOND))
         assert (after.due_at, after.reminder) == (await trial.time.now(), False)
 
     async def test_rule_4_a_release_that_has_seen_everything_sleeps(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.send(row.id)
         later = await trial.time.now() + 3600 * SECOND
         after = await trial.done(released(row, later, seen=1, consumed=((1, 1),)))
@@ -144,7 +144,7 @@ class Committing:
     async def test_a_held_row_keeps_its_reminder_whatever_is_unheard(self, trial: Trial) -> None:
         worker = await trial.worker()
         for status in (Status.HELD, Status.BROKEN):
-            row = await trial.in_hand(worker)
+            row = await trial.owned(worker)
             await trial.send(row.id)
             later = await trial.time.now() + 60 * SECOND
             after = await trial.done(resting(row, later, status))
@@ -152,7 +152,7 @@ class Committing:
 
     async def test_the_inbox_belongs_to_the_senders(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.send(row.id)
         await trial.send(row.id)
         answer = await trial.commit(going_on(row, inbox=0))
@@ -164,7 +164,7 @@ class Committing:
         self, trial: Trial, status: Status
     ) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         commit = finished(row, status)
         after = await trial.done(commit)
         assert after == replace(commit.after, changed_at=await trial.time.now())
@@ -172,7 +172,7 @@ class Committing:
 
     async def test_rule_4_an_end_with_an_unheard_message_is_answered_read_first(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.send(row.id)
         before = await trial.whole(row.id)
         answer = await trial.commit(finished(row))
@@ -182,14 +182,14 @@ class Committing:
 
     async def test_rule_22_a_forced_end_waits_for_no_message(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.send(row.id)
         after = await trial.done(forced(row, EventType.TERMINATED, status=Status.CANCELLED, due_at=None))
         assert (after.status, after.inbox, after.seen) == (Status.CANCELLED, 1, 0)
 
     async def test_rule_15_a_timer_recorded_before_its_time_is_refused_as_early(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         due = await trial.time.now() + 5 * SECOND
         before = await trial.whole(row.id)
         for commit in (going_on(row, not_before=due), finished(row, not_before=due)):
@@ -202,7 +202,7 @@ class Committing:
 
     async def test_law_result_once_a_message_is_consumed_by_the_event_that_records_it(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         for _ in range(4):
             await trial.send(row.id)
         await trial.done(going_on(row, steps=3, seen=4, consumed=((2, 1), (3, 3))))
@@ -216,7 +216,7 @@ class Committing:
 
     async def test_law_result_once_a_consumed_message_is_not_consumed_again(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.send(row.id)
         row = await trial.done(going_on(row, seen=1, consumed=((1, 1),)))
         await trial.done(going_on(row, seen=1, consumed=((1, 2),)))
@@ -225,7 +225,7 @@ class Committing:
 
     async def test_a_claim_brings_the_unheard_and_the_referenced_messages(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         for _ in range(4):
             await trial.send(row.id)
         received = Event(1, 1, EventType.MESSAGE_RECEIVED, 5, "", "approval", message=3)
@@ -237,7 +237,7 @@ class Committing:
 
     async def test_rule_21_a_new_run_begins_its_events_anew_and_is_offered_messages_again(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         for _ in range(3):
             await trial.send(row.id)
         first = finished(row, Status.FAILED, seen=3, consumed=((1, 1), (2, 1), (3, 1)))
@@ -274,14 +274,14 @@ class Committing:
 
     async def test_a_history_of_2500_events_comes_whole_with_the_claim(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.done(released(row, 0, steps=2500))
         taken = only((await trial.claim(worker)).claimed)
         assert [event.number for event in taken.events] == list(range(1, 2501))
 
     async def test_law_history_is_gapless_an_event_number_is_never_written_twice(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row, other = await trial.in_hand(worker), await trial.in_hand(worker)
+        row, other = await trial.owned(worker), await trial.owned(worker)
         row = await trial.done(going_on(row, steps=2))
         await self._bad(trial, going_on(replace(row, events=1), steps=1), other)
 
@@ -289,13 +289,13 @@ class Committing:
         self, trial: Trial
     ) -> None:
         worker = await trial.worker()
-        row, other = await trial.in_hand(worker), await trial.in_hand(worker)
+        row, other = await trial.owned(worker), await trial.owned(worker)
         await self._bad(trial, released(row, None), other)
         await self._bad(trial, resting(row, None, Status.HELD), other)
 
     async def test_a_held_or_broken_row_without_a_reminder_cannot_be_written(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row, other = await trial.in_hand(worker), await trial.in_hand(worker)
+        row, other = await trial.owned(worker), await trial.owned(worker)
         for status in (Status.HELD, Status.BROKEN):
             await self._bad(trial, resting(row, 5, status, reminder=False), other)
 
@@ -318,7 +318,7 @@ class Committing:
         self, trial: Trial, fault: dict[str, Any]
     ) -> None:
         worker = await trial.worker()
-        row, other = await trial.in_hand(worker), await trial.in_hand(worker)
+        row, other = await trial.owned(worker), await trial.owned(worker)
         await self._bad(trial, going_on(row, **fault), other)
 
     async def test_a_batch_of_no_commits_is_answered_with_nothing(self, trial: Trial) -> None:

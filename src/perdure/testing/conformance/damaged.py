@@ -68,7 +68,7 @@ class Damaged:
 
     async def test_a_commit_that_its_damaged_row_cannot_match_is_told_from_its_neighbours(self, trial: Trial) -> None:
         worker = await trial.worker()
-        bad, good = await trial.in_hand(worker), await trial.in_hand(worker)
+        bad, good = await trial.owned(worker), await trial.owned(worker)
         assert await trial.ground.damage(trial.store, bad.id, "process", "inbox: -1")
         # A BadRecord has the batch halved until the guilty commit stands alone.
         with suppress(BadRecord):
@@ -106,7 +106,7 @@ async def _aged(trial: Trial) -> bytes:
     """A process that is due, with three events, of which one has received a message, and a message to be heard."""
     worker = await trial.worker()
     id = trial.ids.new_id()
-    row = await trial.in_hand(worker, id=id, attributes=b'{"of":"damage"}', key=f"key/{id.hex()}")
+    row = await trial.owned(worker, id=id, attributes=b'{"of":"damage"}', key=f"key/{id.hex()}")
     await trial.send(row.id)
     row = await trial.done(going_on(row, steps=2))
     row = await trial.done(released(await trial.row(row.id), row.created_at, **_received(row)))

@@ -22,7 +22,7 @@ class Fencing:
 
     async def test_an_answer_with_an_old_token_changes_nothing(self, trial: Trial) -> None:
         first, second = await trial.worker(), await trial.worker("there")
-        row = await trial.in_hand(first)
+        row = await trial.owned(first)
         await trial.send(row.id)
         await trial.time.advance(16)
         only((await trial.claim(second)).claimed)
@@ -36,7 +36,7 @@ class Fencing:
 
     async def test_rule_1_a_late_answer_beside_good_ones_writes_nothing(self, trial: Trial) -> None:
         worker = await trial.worker()
-        late, one, two = [await trial.in_hand(worker) for _ in range(3)]
+        late, one, two = [await trial.owned(worker) for _ in range(3)]
         for _ in range(3):
             await trial.send(late.id)
         await trial.done(forced(late, seen=1, consumed=((1, 1),)))
@@ -54,7 +54,7 @@ class Fencing:
 
     async def test_an_answer_with_an_old_version_changes_nothing(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.done(going_on(row, steps=2))
         late = going_on(row, steps=2)
         other = replace(late, events=tuple(replace(event, payload=b'"other"') for event in late.events))
@@ -62,7 +62,7 @@ class Fencing:
 
     async def test_an_answer_with_a_token_or_version_of_the_future_changes_nothing(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await self._refused(trial, going_on(replace(row, token=row.token + 1)))
         await self._refused(trial, going_on(replace(row, version=row.version + 1)))
 
@@ -73,13 +73,13 @@ class Fencing:
 
     async def test_after_a_release_the_old_owner_may_not_commit_again(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.done(released(row, 0))
         await self._refused(trial, finished(row))
 
     async def test_law_finished_is_final_a_late_answer_does_not_reopen_or_change_it(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.done(finished(row))
         for late in (going_on(row, steps=2), finished(row, Status.FAILED), forced(row)):
             await self._refused(trial, late)
@@ -88,12 +88,12 @@ class Fencing:
         worker = await trial.worker()
         now = await trial.time.now()
         for make in (going_on, finished, forced):
-            row = await trial.in_hand(worker)
+            row = await trial.owned(worker)
             await self._sent_again(trial, make(row))
         for due in (now, now + 60 * SECOND):
-            await self._sent_again(trial, released(await trial.in_hand(worker), due))
-        await self._sent_again(trial, resting(await trial.in_hand(worker), now, Status.BROKEN))
-        await self._sent_again(trial, released(await trial.in_hand(worker), now, steps=0))
+            await self._sent_again(trial, released(await trial.owned(worker), due))
+        await self._sent_again(trial, resting(await trial.owned(worker), now, Status.BROKEN))
+        await self._sent_again(trial, released(await trial.owned(worker), now, steps=0))
 
     async def _sent_again(self, trial: Trial, commit: Commit) -> None:
         first = await trial.commit(commit)
@@ -106,7 +106,7 @@ class Fencing:
 
     async def test_rule_5_a_commit_sent_again_after_the_owner_went_on_is_answered_applied(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         first = going_on(row, steps=2)
         await trial.done(going_on(await trial.done(first)))
         before = await trial.whole(row.id)
@@ -115,7 +115,7 @@ class Fencing:
 
     async def test_rule_5_a_commit_sent_again_after_a_takeover_is_answered_applied(self, trial: Trial) -> None:
         first, second = await trial.worker(), await trial.worker("there")
-        row = await trial.in_hand(first)
+        row = await trial.owned(first)
         applied = going_on(row, steps=2)
         await trial.done(applied)
         await trial.time.advance(16)
@@ -135,7 +135,7 @@ class Fencing:
         self, trial: Trial
     ) -> None:
         first, second = await trial.worker(), await trial.worker("there")
-        row = await trial.in_hand(first)
+        row = await trial.owned(first)
         lost = going_on(row)
         await trial.time.advance(16)
         await trial.done(going_on(only((await trial.claim(second)).claimed).process))
@@ -143,7 +143,7 @@ class Fencing:
 
     async def test_rule_5_an_end_sent_again_after_a_new_run_was_opened_is_answered_applied(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         ended = finished(row, Status.FAILED)
         failed = await trial.done(ended)
         await trial.done(forced(replace(failed, run=2, events=0), EventType.RUN_OPENED, status=Status.RUNNING))
@@ -171,7 +171,7 @@ class Fencing:
 
     async def test_rule_22_a_forcing_command_fences_off_the_owner(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         free = await trial.done(forced(row))
         assert (free.token, free.version, free.owner) == (row.token + 1, row.version + 1, None)
         await self._refused(trial, going_on(row, steps=2))
@@ -181,7 +181,7 @@ class Fencing:
     async def test_rule_6_each_commit_of_a_batch_is_answered_by_itself(self, trial: Trial) -> None:
         worker = await trial.worker()
         now = await trial.time.now()
-        rows = [await trial.in_hand(worker, key=str(number)) for number in range(6)]
+        rows = [await trial.owned(worker, key=str(number)) for number in range(6)]
         await trial.send(rows[2].id)
         stale = going_on(await self._stale(trial, rows[1]), steps=2)
         batch = [
@@ -215,7 +215,7 @@ class Fencing:
         if not trial.ground.locks_rows:
             pytest.skip("this database locks no single rows")
         worker = await trial.worker()
-        rows = [await trial.in_hand(worker) for _ in range(3)]
+        rows = [await trial.owned(worker) for _ in range(3)]
         batch = [going_on(row) for row in rows]
         async with trial.ground.locked(rows[1].id):
             answers = await trial.store.commit(batch)
@@ -228,7 +228,7 @@ class Fencing:
         if not trial.ground.locks_rows:
             pytest.skip("this database locks no single rows")
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.done(forced(row))
         late = going_on(row, steps=2)
         async with trial.ground.locked(row.id):
@@ -237,7 +237,7 @@ class Fencing:
 
     async def test_a_lapsed_lease_that_nobody_took_still_commits(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.time.advance(60)
         after = await trial.done(going_on(row))
         assert (after.owner, after.due_at) == (worker, await trial.time.now() + LEASE)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from perdure.errors import BadRecord
 from perdure.kernel.commit import Start, StartVerdict
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import WorkerRow
 from perdure.store.base import Search
 from perdure.testing.conformance.trial import SILENCE, Trial, going_on
 
@@ -111,7 +111,7 @@ class Hostile:
 
     async def test_events_and_states_come_back_as_they_went_in(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         events = tuple(
             Event(number, 1, EventType.STEP_COMPLETED, 0, text, text, text.encode())
             for number, text in enumerate(HOSTILE, 1)
@@ -123,7 +123,7 @@ class Hostile:
     async def test_any_bytes_come_back_as_they_went_in(self, trial: Trial) -> None:
         worker = await trial.worker()
         for value in BYTES:
-            row = await trial.in_hand(worker, input=value, state=value, progress=value)
+            row = await trial.owned(worker, input=value, state=value, progress=value)
             await trial.send(row.id, payload=value, sender=value)
             event = Event(1, 1, EventType.STEP_COMPLETED, 0, "1", "charge", value, value)
             commit = going_on(row, events=(event,), state=value, result=value, error=value)
@@ -159,7 +159,7 @@ class Hostile:
 
     async def test_worker_names_come_back_as_they_went_in(self, trial: Trial) -> None:
         for text in HOSTILE[::7]:
-            worker = await trial.store.enlist(Worker(id=trial.ids.new_id(), name=text, hosts=text.encode()), SILENCE)
+            worker = await trial.store.enlist(WorkerRow(id=trial.ids.new_id(), name=text, hosts=text.encode()), SILENCE)
             [known] = [one for one in await trial.store.workers() if one.id == worker.id]
             assert (known.name, known.hosts) == (text, text.encode())
 
@@ -168,7 +168,7 @@ class Hostile:
         self, trial: Trial, text: str
     ) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         before = await trial.whole(row.id)
         for field in ("kind", "key", "code", "awaiting"):
             with pytest.raises(BadRecord, match=ADVICE):
@@ -188,7 +188,7 @@ class Hostile:
     @pytest.mark.parametrize("attributes", UNSEARCHABLE, ids=ascii)
     async def test_attributes_that_no_database_can_search_are_refused(self, trial: Trial, attributes: bytes) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         with pytest.raises(BadRecord, match=ADVICE):
             await trial.started(attributes=attributes)
         with pytest.raises(BadRecord, match=ADVICE):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.kernel.event import Event, EventType
-from perdure.kernel.message import Message, MessageType, SendVerdict, Waiting
+from perdure.kernel.message import LettersWanted, Message, MessageType, SendVerdict
 from perdure.kernel.process import Process, Status
 from perdure.testing.conformance.trial import Trial, forced, going_on, released
 
@@ -71,7 +71,7 @@ class Lettering:
     ) -> None:
         monkeypatch.setattr(limits, "INBOX_RECORDS", 1)
         worker = await trial.worker()
-        full, sender = await trial.started(), await trial.in_hand(worker, kind="sender")
+        full, sender = await trial.started(), await trial.owned(worker, kind="sender")
         assert (await trial.send(full.id)).verdict is DELIVERED
         for type in set(MessageType) - {MessageType.SIGNAL, MessageType.CALL}:
             assert (await trial.send(full.id, type=type)).verdict is DELIVERED
@@ -86,7 +86,7 @@ class Lettering:
     ) -> None:
         monkeypatch.setattr(limits, "INBOX_RECORDS", 2)
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.store.send([trial.signal(row.id), trial.signal(row.id)])
         row = await trial.done(going_on(row, events=heard(row, (1, "approval")), seen=2, consumed=((1, 1), (2, 0))))
         assert (await trial.send(row.id)).verdict is DELIVERED
@@ -96,14 +96,14 @@ class Lettering:
 
     async def test_letters_that_were_not_received_are_found_by_name_in_their_order(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         names = ["a", "b", "a", "a", "b", "a"]
         await trial.store.send([trial.signal(row.id, name) for name in names])
         left = ((1, 0), (2, 0), (3, 0), (4, 1))
         row = await trial.done(going_on(row, events=heard(row, (4, "a")), seen=4, consumed=left))
 
         async def found(name: str, after: int = 0, upto: int = 6, most: int = 9) -> list[int]:
-            want = Waiting(row.id, name, after, row.seen, upto, most)
+            want = LettersWanted(row.id, name, after, row.seen, upto, most)
             return numbers(await trial.store.messages(waiting=[want]))
 
         assert [await found("a"), await found("b"), await found("c")] == [[1, 3, 6], [2, 5], []]
@@ -117,7 +117,7 @@ class Lettering:
 
     async def test_a_claim_reads_what_is_unheard_and_says_whether_letters_wait(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.store.send([trial.signal(row.id, "a"), trial.signal(row.id, "b")])
         row = await trial.done(going_on(row, events=heard(row, (2, "b")), seen=2, consumed=((1, 0), (2, 1))))
         await trial.done(released(row, await trial.time.now(), steps=0))
@@ -150,7 +150,7 @@ class Lettering:
 
     async def test_a_new_run_is_offered_the_letters_that_the_run_before_it_received(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.store.send([trial.signal(row.id, name) for name in "abab"])
         events = heard(row, (2, "b"), (3, "a"), (1, "a"))
         row = await trial.done(going_on(row, events=events, seen=4, consumed=((1, 3), (2, 1), (3, 2), (4, 0))))
@@ -163,4 +163,4 @@ class Lettering:
         assert [one.consumed_by for one in messages] == [None, 2, None, None]
         [claimed] = (await trial.claim(worker)).claimed
         assert (numbers(list(claimed.messages)), claimed.backlog) == ([2, 3, 4], True)
-        assert numbers(await trial.store.messages(waiting=[Waiting(row.id, "a", 0, opened.seen, 2, 9)])) == [1]
+        assert numbers(await trial.store.messages(waiting=[LettersWanted(row.id, "a", 0, opened.seen, 2, 9)])) == [1]

@@ -1,4 +1,4 @@
-"""News: whoever watches is told which processes are due, have ended or have messages, and claims those named."""
+"""Notifications: a watch says which processes are due, have ended or have messages, and those named are claimed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perdure.clock import SECOND
 from perdure.kernel.commit import Start
 from perdure.kernel.queue import Queue
 from perdure.limits import SUSPECT_DEATHS
-from perdure.store.notifications import NAMED, News, tails
+from perdure.store.notifications import NAMED, Notification, tails
 from perdure.testing.conformance.ground import Ground
 from perdure.testing.conformance.trial import LEASE, Trial, finished, only, released, resting
 
@@ -23,15 +23,15 @@ class Listener:
     """Hears what one store names."""
 
     def __init__(self) -> None:
-        self.news: asyncio.Queue[News] = asyncio.Queue()
+        self.notification: asyncio.Queue[Notification] = asyncio.Queue()
 
-    async def named(self) -> News:
-        """The next news that name something."""
+    async def named(self) -> Notification:
+        """The next notification that names something."""
         async with asyncio.timeout(PATIENCE):
             while True:
-                news = await self.news.get()
-                if news.kinds or news.ended or news.told:
-                    return news
+                notification = await self.notification.get()
+                if notification.kinds or notification.ended or notification.told:
+                    return notification
 
 
 @asynccontextmanager
@@ -40,7 +40,7 @@ async def _listening(trial: Trial) -> AsyncIterator[Listener]:
     store = trial.ground.store()
     await store.open()
     listener = Listener()
-    stop = store.watch(listener.news.put_nowait)
+    stop = store.watch(listener.notification.put_nowait)
     try:
         yield listener
     finally:
@@ -49,7 +49,7 @@ async def _listening(trial: Trial) -> AsyncIterator[Listener]:
 
 
 class Naming:
-    """``watch`` and its news, and claims ``among`` those that were named."""
+    """``watch`` and its notifications, and claims ``among`` those that were named."""
 
     @pytest.fixture
     def shared_and_hinted(self, ground: Ground) -> None:
@@ -62,14 +62,14 @@ class Naming:
         async with _listening(trial) as listener:
             rows = [trial.process(), trial.process(kind="refund")]
             await trial.store.start([Start(row) for row in rows])
-            news = await listener.named()
-            assert (set(news.kinds), set(news.due)) == ({"order", "refund"}, {row.id for row in rows})
+            notification = await listener.named()
+            assert (set(notification.kinds), set(notification.due)) == ({"order", "refund"}, {row.id for row in rows})
 
     @pytest.mark.usefixtures("shared_and_hinted")
     async def test_many_that_are_due_at_once_are_named_by_their_kinds(self, trial: Trial) -> None:
         async with _listening(trial) as listener:
             await trial.store.start([Start(trial.process()) for _ in range(NAMED + 1)])
-            assert await listener.named() == News(kinds=("order",))
+            assert await listener.named() == Notification(kinds=("order",))
 
     @pytest.mark.usefixtures("shared_and_hinted")
     async def test_ends_are_named_by_the_tails_of_their_ids(self, trial: Trial) -> None:
@@ -80,15 +80,15 @@ class Naming:
         rows = [one.process for one in (await trial.claim(worker)).claimed]
         async with _listening(trial) as listener:
             await trial.store.commit([finished(row) for row in rows])
-            news = await listener.named()
-            assert sorted(news.ended) == sorted(tails([row.id for row in rows]))
+            notification = await listener.named()
+            assert sorted(notification.ended) == sorted(tails([row.id for row in rows]))
 
     @pytest.mark.usefixtures("shared_and_hinted")
     async def test_messages_to_owned_rows_name_them(self, trial: Trial) -> None:
-        owned = await trial.in_hand(await trial.worker())
+        owned = await trial.owned(await trial.worker())
         async with _listening(trial) as listener:
             await trial.send(owned.id)
-            assert await listener.named() == News(told=(owned.id,))
+            assert await listener.named() == Notification(told=(owned.id,))
 
     async def test_a_claim_among_some_takes_those_and_no_others(self, trial: Trial) -> None:
         worker = await trial.worker()
@@ -109,9 +109,9 @@ class Naming:
         asleep = await trial.started(due_at=now + 60 * SECOND)
         foreign = await trial.started(kind="refund")
         suspect = await trial.started(deaths=SUSPECT_DEATHS)
-        lapsed = await trial.in_hand(other)
-        rest = await trial.done(resting(await trial.in_hand(other), now))
-        ended = await trial.done(finished(await trial.in_hand(other)))
+        lapsed = await trial.owned(other)
+        rest = await trial.done(resting(await trial.owned(other), now))
+        ended = await trial.done(finished(await trial.owned(other)))
         await trial.time.advance(30)
         rows = [asleep, foreign, suspect, lapsed, rest, ended]
         answer = await trial.claim(worker, among=tuple(row.id for row in rows))
@@ -120,7 +120,7 @@ class Naming:
 
     async def test_a_claim_among_some_reads_what_they_hold(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.done(released(await trial.in_hand(worker), await trial.time.now()))
+        row = await trial.done(released(await trial.owned(worker), await trial.time.now()))
         await trial.send(row.id)
         await trial.time.advance(1)
         taken = only((await trial.claim(worker, among=(row.id,))).claimed)

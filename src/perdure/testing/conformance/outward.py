@@ -20,7 +20,7 @@ class Outward:
 
     async def test_children_are_there_and_due_when_their_parent_s_commit_is(self, trial: Trial) -> None:
         worker = await trial.worker()
-        parent = await trial.in_hand(worker)
+        parent = await trial.owned(worker)
         some = [trial.process(parent=parent.id, input=b"[%d]" % n, priority=n) for n in range(3)]
         await trial.done(outward(going_on(parent), starts=some))
         rows = [await trial.row(one.id) for one in some]
@@ -32,7 +32,7 @@ class Outward:
 
     async def test_a_refused_commit_starts_nothing_and_sends_nothing(self, trial: Trial) -> None:
         worker = await trial.worker()
-        parent = await trial.in_hand(worker)
+        parent = await trial.owned(worker)
         other = await trial.started()
         await trial.done(forced(parent, due_at=0))
         before = await trial.stored()
@@ -43,7 +43,7 @@ class Outward:
 
     async def test_rule_05_a_commit_sent_again_starts_and_sends_nothing_twice(self, trial: Trial) -> None:
         worker = await trial.worker()
-        parent = await trial.in_hand(worker)
+        parent = await trial.owned(worker)
         target = await trial.started()
         commit = outward(going_on(parent), starts=[trial.process(parent=parent.id)], sends=[trial.signal(target.id)])
         await trial.done(commit)
@@ -55,7 +55,7 @@ class Outward:
 
     async def test_rule_05_a_commit_sent_again_does_not_bring_back_a_child_that_was_pruned(self, trial: Trial) -> None:
         worker = await trial.worker()
-        parent = await trial.in_hand(worker)
+        parent = await trial.owned(worker)
         commit = outward(going_on(parent), starts=[trial.process(parent=parent.id)])
         await trial.done(commit)
         taken = only((await trial.claim(worker)).claimed)
@@ -66,8 +66,8 @@ class Outward:
 
     async def test_rule_02_a_parent_and_its_children_may_end_in_one_batch(self, trial: Trial) -> None:
         worker = await trial.worker()
-        parent = await trial.in_hand(worker)
-        children = [await trial.in_hand(worker, parent=parent.id) for _ in range(3)]
+        parent = await trial.owned(worker)
+        children = [await trial.owned(worker, parent=parent.id) for _ in range(3)]
         ends = [finished(one, result=b'"%d"' % n) for n, one in enumerate(children)]
         ends = [replace(end, sends=child.answer(end.after)) for end in ends]
         due = await trial.time.now() + 3600 * SECOND
@@ -81,8 +81,8 @@ class Outward:
 
     async def test_a_child_s_answer_wakes_a_parent_that_nobody_owns(self, trial: Trial) -> None:
         worker = await trial.worker()
-        parent = await trial.in_hand(worker)
-        row = await trial.in_hand(worker, parent=parent.id)
+        parent = await trial.owned(worker)
+        row = await trial.owned(worker, parent=parent.id)
         await trial.done(replace(released(parent, None), after=replace(resting_row(parent), reminder=True)))
         end = finished(row, Status.FAILED, result=None, error=b'{"type":"X","message":"y"}')
         await trial.done(replace(end, sends=child.answer(end.after)))
@@ -92,8 +92,8 @@ class Outward:
 
     async def test_the_second_answer_of_a_child_is_left_out(self, trial: Trial) -> None:
         worker = await trial.worker()
-        parent = await trial.in_hand(worker)
-        row = await trial.in_hand(worker, parent=parent.id)
+        parent = await trial.owned(worker)
+        row = await trial.owned(worker, parent=parent.id)
         failed = finished(row, Status.FAILED, result=None, error=b'{"type":"X","message":"y"}')
         row = await trial.done(replace(failed, sends=child.answer(failed.after)))
         retried = replace(row, status=Status.RUNNING, run=2, events=0, error=None)
@@ -105,7 +105,7 @@ class Outward:
 
     async def test_a_message_to_nobody_does_not_hold_a_commit_up(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         gone = trial.ids.new_id()
         after = await trial.done(outward(going_on(row), sends=[trial.signal(gone)]))
         assert after.version == row.version + 1
@@ -113,8 +113,8 @@ class Outward:
 
     async def test_an_answer_to_a_finished_parent_is_kept_and_changes_nothing(self, trial: Trial) -> None:
         worker = await trial.worker()
-        parent = await trial.in_hand(worker)
-        row = await trial.in_hand(worker, parent=parent.id)
+        parent = await trial.owned(worker)
+        row = await trial.owned(worker, parent=parent.id)
         before = await trial.done(finished(parent))
         end = finished(row)
         await trial.done(replace(end, sends=child.answer(end.after)))
@@ -127,7 +127,7 @@ class Outward:
             pytest.skip("this database locks no single rows")
         worker = await trial.worker()
         target = await trial.started()
-        one, other = await trial.in_hand(worker), await trial.in_hand(worker)
+        one, other = await trial.owned(worker), await trial.owned(worker)
         blocked = outward(going_on(one), starts=[trial.process(parent=one.id)], sends=[trial.signal(target.id)])
         async with trial.ground.locked(target.id):
             answers = await trial.store.commit([blocked, going_on(other)])
@@ -140,7 +140,7 @@ class Outward:
         self, trial: Trial
     ) -> None:
         worker = await trial.worker()
-        parent = await trial.in_hand(worker)
+        parent = await trial.owned(worker)
         target = await trial.started()
         for lost_answers in (False, True):
             faulty = FaultyStore(trial.store)

@@ -20,7 +20,7 @@ class Pruning:
     """Retention: bounded, oldest first, finished processes only."""
 
     async def _ended(self, trial: Trial, worker: bytes, status: Status = Status.COMPLETED, **fields: object) -> Process:
-        row = await trial.in_hand(worker, **fields)
+        row = await trial.owned(worker, **fields)
         row = await trial.done(going_on(row, steps=3))
         return await trial.done(finished(row, status))
 
@@ -28,14 +28,14 @@ class Pruning:
         worker = await trial.worker()
         for status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED):
             await self._ended(trial, worker, status)
-        old = await trial.in_hand(worker)
+        old = await trial.owned(worker)
         await trial.time.advance(3600)
         kept = [
             await trial.done(finished(old)),
             await self._ended(trial, worker),
             await trial.started(),
-            await trial.done(resting(await trial.in_hand(worker), 0, Status.HELD)),
-            await trial.done(resting(await trial.in_hand(worker), 0, Status.BROKEN)),
+            await trial.done(resting(await trial.owned(worker), 0, Status.HELD)),
+            await trial.done(resting(await trial.owned(worker), 0, Status.BROKEN)),
         ]
         await trial.time.advance(1)
         assert await trial.store.prune(3602 * SECOND, DAY, 100) == Pruned(0, 0)
@@ -47,7 +47,7 @@ class Pruning:
         worker = await trial.worker()
         row = await self._ended(trial, worker)
         await trial.send(row.id)
-        neighbour = await trial.in_hand(worker)
+        neighbour = await trial.owned(worker)
         await trial.done(going_on(neighbour))
         await trial.send(neighbour.id)
         before = await trial.whole(neighbour.id)
@@ -142,7 +142,7 @@ class Pruning:
 
     async def test_a_pruned_process_is_unknown_to_late_answers_and_senders(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.done(finished(row))
         await trial.store.prune(0, DAY, 100)
         late: list[Commit] = [going_on(row), forced(row)]

@@ -68,7 +68,7 @@ class Racing(Crowded):
     async def test_of_rival_commits_under_one_fence_one_is_applied(self, crowd: list[Trial]) -> None:
         trial = crowd[0]
         worker = await trial.worker()
-        rows = [await trial.in_hand(worker) for _ in range(20)]
+        rows = [await trial.owned(worker) for _ in range(20)]
         rivals = [[going_on(row, state=str(number).encode()) for row in rows] for number in range(4)]
         rivals = [[_signed(commit, number) for commit in batch] for number, batch in enumerate(rivals)]
 
@@ -86,7 +86,7 @@ class Racing(Crowded):
     async def test_rule_1_a_zombie_leaves_no_event_beside_a_takeover(self, crowd: list[Trial]) -> None:
         trial = crowd[0]
         first, second = await trial.worker(), await trial.worker("there")
-        rows = [await trial.in_hand(first) for _ in range(30)]
+        rows = [await trial.owned(first) for _ in range(30)]
         await trial.time.advance(16)
         late = [going_on(row, steps=3) for row in rows]
 
@@ -140,7 +140,7 @@ class Racing(Crowded):
     async def test_law_nothing_unheard_a_release_and_a_send_at_once_lose_no_wake_up(self, crowd: list[Trial]) -> None:
         trial = crowd[0]
         worker = await trial.worker()
-        rows = [await trial.in_hand(worker) for _ in range(20)]
+        rows = [await trial.owned(worker) for _ in range(20)]
         never = await trial.time.now() + (1 << 40)
 
         async def release() -> None:
@@ -161,7 +161,7 @@ class Racing(Crowded):
     ) -> None:
         trial = crowd[0]
         worker = await trial.worker()
-        rows = [await trial.in_hand(worker) for _ in range(20)]
+        rows = [await trial.owned(worker) for _ in range(20)]
 
         async def end() -> list[Verdict]:
             return [await _committed(trial, finished(row)) for row in rows]
@@ -178,7 +178,7 @@ class Racing(Crowded):
     async def test_the_same_batch_of_commits_twice_at_the_same_time_is_applied_once(self, crowd: list[Trial]) -> None:
         trial = crowd[0]
         worker = await trial.worker()
-        rows = [await trial.in_hand(worker) for _ in range(50)]
+        rows = [await trial.owned(worker) for _ in range(50)]
         batch = [going_on(row, steps=2) for row in rows]
         one, two = await asyncio.gather(trial.store.commit(batch), crowd[1].store.commit(batch))
         assert {answer.verdict for answer in one + two} <= {Verdict.APPLIED, Verdict.BUSY}
@@ -188,7 +188,7 @@ class Racing(Crowded):
     async def test_rule_6_crossed_batches_of_commits_do_not_stop_each_other(self, crowd: list[Trial]) -> None:
         trial = crowd[0]
         worker = await trial.worker()
-        rows = [await trial.in_hand(worker) for _ in range(60)]
+        rows = [await trial.owned(worker) for _ in range(60)]
         batch = [going_on(row) for row in rows]
         signals = [trial.signal(row.id) for row in rows]
         one, two, _ = await asyncio.gather(
@@ -201,7 +201,7 @@ class Racing(Crowded):
         trial = crowd[0]
         first = await trial.worker()
         heirs = [await trial.worker(str(number)) for number in range(8)]
-        row = await trial.in_hand(first)
+        row = await trial.owned(first)
         await trial.time.advance(16)
         answers = await asyncio.gather(*(crowd[number % 4].claim(worker) for number, worker in enumerate(heirs)))
         taken = only([one for answer in answers for one in answer.claimed])

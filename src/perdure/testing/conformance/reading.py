@@ -138,7 +138,7 @@ class Reading:
 
     async def test_a_history_is_told_from_where_and_how_far_it_is_asked(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.done(going_on(row, steps=9))
         wanted = [
             ({}, [1, 2, 3, 4, 5, 6, 7, 8, 9]),
@@ -157,7 +157,7 @@ class Reading:
 
     async def test_a_history_is_that_of_the_run_asked_for(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         first = finished(row, Status.FAILED)
         ended = await trial.done(first)
         second = forced(replace(ended, run=2, events=0), EventType.RUN_OPENED, status=Status.RUNNING)

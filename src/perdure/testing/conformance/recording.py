@@ -48,11 +48,11 @@ class Recording:
     async def test_what_is_in_hand_of_each_queue_is_counted_by_share_and_cost(self, trial: Trial) -> None:
         worker = await trial.worker()
         for share, cost in (("a", 1), ("a", 1), ("a", 3), (None, 1)):
-            await trial.in_hand(worker, kind="@bank", share=share, cost=cost)
-        await trial.in_hand(worker, kind="@airport")
+            await trial.owned(worker, kind="@bank", share=share, cost=cost)
+        await trial.owned(worker, kind="@airport")
         await trial.started(kind="@airport")
-        await trial.done(finished(await trial.in_hand(worker, kind="@airport")))
-        await trial.in_hand(worker)
+        await trial.done(finished(await trial.owned(worker, kind="@airport")))
+        await trial.owned(worker)
         airport, bank = Load("airport", None, 1, 1), [Load("bank", None, 1, 1), Load("bank", "a", 1, 2)]
         assert await trial.store.records(Load) == [airport, *bank, Load("bank", "a", 3, 1)]
 
@@ -65,9 +65,9 @@ class Recording:
         await trial.started(kind="@bank", code="till")
         await trial.started(kind="suspects", code="", deaths=3)
         for status in (Status.RUNNING, Status.HELD, Status.BROKEN):
-            await trial.done(resting(await trial.in_hand(worker, kind="asleep"), now + SECOND, status))
-        await trial.in_hand(worker, kind="in hand")
-        await trial.done(finished(await trial.in_hand(worker, kind="finished")))
+            await trial.done(resting(await trial.owned(worker, kind="asleep"), now + SECOND, status))
+        await trial.owned(worker, kind="in hand")
+        await trial.done(finished(await trial.owned(worker, kind="finished")))
         counted = [
             Backlog("@bank", "till", 1), Backlog("asleep", "1", 3), Backlog("order", "2", 3), Backlog("suspects", "", 1)
         ]  # fmt: skip

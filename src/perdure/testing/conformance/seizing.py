@@ -12,7 +12,7 @@ from perdure.clock import SECOND
 from perdure.kernel.commit import Verdict
 from perdure.kernel.process import Status
 from perdure.limits import SUSPECT_DEATHS
-from perdure.store.notifications import News
+from perdure.store.notifications import Notification
 from perdure.testing.conformance.trial import LEASE, Trial, finished, forced, going_on, only, released, resting
 
 PATIENCE = 5.0
@@ -24,7 +24,7 @@ class Seizing:
 
     async def test_rule_22_a_seizure_takes_a_process_from_a_live_owner_whatever_its_version(self, trial: Trial) -> None:
         owner, command = await trial.worker(), trial.ids.new_id()
-        row = await trial.in_hand(owner)
+        row = await trial.owned(owner)
         for _ in range(3):
             row = await trial.done(going_on(row))
         await trial.send(row.id)
@@ -38,7 +38,7 @@ class Seizing:
         self, trial: Trial
     ) -> None:
         owner, command = await trial.worker(), trial.ids.new_id()
-        row = await trial.in_hand(owner)
+        row = await trial.owned(owner)
         taken = only((await trial.claim(command, only=row.id, hosted=(), lease=SECOND, seize=True)).claimed).process
         assert (await trial.commit(going_on(row))).verdict is Verdict.REFUSED
         assert (await trial.beat(owner, row)).lost == (row.id,)
@@ -48,7 +48,7 @@ class Seizing:
 
     async def test_law_unfinished_is_due_a_command_that_dies_leaves_a_lease_that_lapses(self, trial: Trial) -> None:
         owner, command = await trial.worker(), trial.ids.new_id()
-        row = await trial.in_hand(owner)
+        row = await trial.owned(owner)
         taken = only((await trial.claim(command, only=row.id, hosted=(), lease=SECOND, seize=True)).claimed).process
         await trial.time.advance(1)
         again = only((await trial.claim(owner)).claimed)
@@ -57,8 +57,8 @@ class Seizing:
     async def test_a_seizure_asks_neither_for_a_due_time_nor_for_who_hosts_it(self, trial: Trial) -> None:
         worker = await trial.worker()
         later = await trial.time.now() + 3600 * SECOND
-        asleep = await trial.done(released(await trial.in_hand(worker), later))
-        idle = await trial.done(resting(await trial.in_hand(worker), later))
+        asleep = await trial.done(released(await trial.owned(worker), later))
+        idle = await trial.done(resting(await trial.owned(worker), later))
         foreign = await trial.started(kind="refund", due_at=later)
         suspect = await trial.started(deaths=SUSPECT_DEATHS)
         for row in (asleep, idle, foreign, suspect):
@@ -69,9 +69,9 @@ class Seizing:
     async def test_a_seizure_leaves_alone_what_does_not_run(self, trial: Trial) -> None:
         worker = await trial.worker()
         now = await trial.time.now()
-        held = await trial.done(resting(await trial.in_hand(worker), now, Status.HELD))
-        broken = await trial.done(resting(await trial.in_hand(worker), now, Status.BROKEN))
-        ended = await trial.done(finished(await trial.in_hand(worker)))
+        held = await trial.done(resting(await trial.owned(worker), now, Status.HELD))
+        broken = await trial.done(resting(await trial.owned(worker), now, Status.BROKEN))
+        ended = await trial.done(finished(await trial.owned(worker)))
         for row in (held, broken, ended):
             assert (await trial.claim(trial.ids.new_id(), only=row.id, hosted=(), seize=True)).claimed == ()
             assert await trial.row(row.id) == row
@@ -80,19 +80,19 @@ class Seizing:
     async def test_rule_6_a_seizure_waits_a_moment_for_a_lock_and_then_takes_nothing(self, trial: Trial) -> None:
         if not trial.ground.locks_rows:
             pytest.skip("this database locks no single rows")
-        row = await trial.in_hand(await trial.worker())
+        row = await trial.owned(await trial.worker())
         command = trial.ids.new_id()
         async with trial.ground.locked(row.id):
             assert (await trial.claim(command, only=row.id, hosted=(), seize=True)).claimed == ()
         assert len((await trial.claim(command, only=row.id, hosted=(), seize=True)).claimed) == 1
 
     async def test_an_owner_hears_that_his_process_was_seized(self, trial: Trial) -> None:
-        row = await trial.in_hand(await trial.worker())
+        row = await trial.owned(await trial.worker())
         command = trial.ids.new_id()
         await self._heard(trial, row.id, lambda: trial.claim(command, only=row.id, hosted=(), lease=LEASE, seize=True))
 
     async def test_an_owner_hears_that_a_command_took_his_process(self, trial: Trial) -> None:
-        row = await trial.in_hand(await trial.worker())
+        row = await trial.owned(await trial.worker())
         later = await trial.time.now() + 3600 * SECOND
         held = forced(row, status=Status.HELD, due_at=later, reminder=True)
         await self._heard(trial, row.id, lambda: trial.commit(held))
@@ -103,14 +103,14 @@ class Seizing:
             pytest.skip("nobody elsewhere is told anything here")
         elsewhere = trial.ground.store()
         await elsewhere.open()
-        heard: asyncio.Queue[News] = asyncio.Queue()
+        heard: asyncio.Queue[Notification] = asyncio.Queue()
         stop = elsewhere.watch(heard.put_nowait)
         try:
             await take()
             async with asyncio.timeout(PATIENCE):
-                while not ((news := await heard.get()).told or news.some_due):
+                while not ((notification := await heard.get()).told or notification.some_due):
                     pass
-            assert news.some_due or news.told == (process,)
+            assert notification.some_due or notification.told == (process,)
         finally:
             stop()
             await elsewhere.close()

@@ -50,7 +50,7 @@ class Sending:
         self, trial: Trial
     ) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         message = trial.signal(row.id)
         await trial.store.send([message])
         await trial.done(finished(await trial.row(row.id), seen=1, consumed=((1, 1),)))
@@ -101,7 +101,7 @@ class Sending:
 
     async def test_a_message_clears_the_reminder_of_a_free_running_row(self, trial: Trial) -> None:
         worker = await trial.worker()
-        idle = await trial.done(resting(await trial.in_hand(worker), await trial.time.now() + 3600 * SECOND))
+        idle = await trial.done(resting(await trial.owned(worker), await trial.time.now() + 3600 * SECOND))
         now = await trial.time.advance(5)
         await trial.send(idle.id)
         assert await trial.row(idle.id) == replace(idle, inbox=1, due_at=now, reminder=False, changed_at=now)
@@ -115,7 +115,7 @@ class Sending:
 
     async def test_a_message_to_an_owned_row_leaves_the_lease_and_names_the_owner(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.time.advance(1)
         answer = await trial.send(row.id)
         assert (answer.verdict, answer.number, answer.owner) == (SendVerdict.DELIVERED, 1, worker)
@@ -124,7 +124,7 @@ class Sending:
     @pytest.mark.parametrize("status", [Status.HELD, Status.BROKEN])
     async def test_a_message_to_a_held_or_broken_row_waits_there(self, trial: Trial, status: Status) -> None:
         worker = await trial.worker()
-        row = await trial.done(resting(await trial.in_hand(worker), await trial.time.now() + SECOND, status))
+        row = await trial.done(resting(await trial.owned(worker), await trial.time.now() + SECOND, status))
         assert (await trial.send(row.id)).verdict is SendVerdict.DELIVERED
         assert await trial.row(row.id) == replace(row, inbox=1)
 
@@ -133,7 +133,7 @@ class Sending:
         self, trial: Trial, status: Status
     ) -> None:
         worker = await trial.worker()
-        row = await trial.done(finished(await trial.in_hand(worker), status))
+        row = await trial.done(finished(await trial.owned(worker), status))
         await trial.time.advance(1)
         message = trial.signal(row.id)
         [answer] = await trial.store.send([message])
@@ -150,7 +150,7 @@ class Sending:
 
     async def test_rule_5_a_send_moves_neither_token_nor_version(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.send(row.id)
         after = await trial.row(row.id)
         assert (after.token, after.version) == (row.token, row.version)

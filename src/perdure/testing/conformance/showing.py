@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process
 from perdure.store.base import Search
-from perdure.store.notifications import News
+from perdure.store.notifications import Notification
 from perdure.testing.conformance.ground import Ground
 from perdure.testing.conformance.trial import Trial, going_on, released
 from perdure.testing.conformance.waking import PATIENCE
@@ -42,7 +42,7 @@ class Showing:
     """Attributes that commits change, histories told by type and name, and hints that values were published."""
 
     async def test_a_commit_changes_the_attributes_only_if_it_says_so(self, trial: Trial) -> None:
-        row = await trial.in_hand(await trial.worker(), attributes=b'{"city":"Riga"}')
+        row = await trial.owned(await trial.worker(), attributes=b'{"city":"Riga"}')
         row = await trial.done(going_on(row, attributes=b'{"city":"Rome"}', attributes_set=False))
         assert row.attributes == b'{"city":"Riga"}'
         row = await trial.done(going_on(row, attributes=b'{"city":"Rome"}'))
@@ -57,21 +57,21 @@ class Showing:
         self, trial: Trial, batch: int
     ) -> None:
         worker = await trial.worker()
-        rows = [await trial.in_hand(worker, attributes=b'{"city":"Riga"}') for _ in range(batch)]
+        rows = [await trial.owned(worker, attributes=b'{"city":"Riga"}') for _ in range(batch)]
         changed, *others = rows
         await trial.store.commit([going_on(changed, attributes=b'{"city":"Rome"}'), *map(going_on, others)])
         assert [row.id for row in await trial.store.search(ROME)] == [changed.id]
         assert {row.id for row in await trial.store.search(RIGA)} == {row.id for row in others}
 
     async def test_a_refused_commit_changes_no_attributes(self, trial: Trial) -> None:
-        row = await trial.in_hand(await trial.worker(), attributes=b'{"city":"Riga"}')
+        row = await trial.owned(await trial.worker(), attributes=b'{"city":"Riga"}')
         late = going_on(row, attributes=b'{"city":"Rome"}')
         await trial.done(going_on(row))
         await trial.commit(late)
         assert (await trial.row(row.id)).attributes == b'{"city":"Riga"}'
 
     async def test_a_history_is_told_by_type_and_name(self, trial: Trial) -> None:
-        row = await trial.in_hand(await trial.worker())
+        row = await trial.owned(await trial.worker())
         row = await trial.done(going_on(row, steps=2))
         row = await trial.done(going_on(row, events=_values(row, "line", "note", "line"), published=True))
         row = await trial.done(going_on(row, events=_values(row, "charge", "line"), published=True))
@@ -100,7 +100,7 @@ class Showing:
         assert await trial.store.history(trial.ids.new_id(), 1, **lines) == []
 
     async def test_of_the_answers_to_a_call_the_first_one_is_told_in_whichever_run_it_is(self, trial: Trial) -> None:
-        row = await trial.in_hand(await trial.worker())
+        row = await trial.owned(await trial.worker())
         row = await trial.done(going_on(row, events=_values(row, "ask:1", "ask:2"), published=True))
         for run, names in ((1, ["ask:1", "ask:3"]), (2, ["ask:3", "ask:4"]), (3, ["ask:1", "ask:4"])):
             if run > row.run:
@@ -121,19 +121,19 @@ class Showing:
     ) -> None:
         if not ground.hints or (elsewhere and not ground.shared):
             pytest.skip("nobody is told anything here; polling does it all")
-        row = await trial.in_hand(await trial.worker())
+        row = await trial.owned(await trial.worker())
         store = trial.ground.store() if elsewhere else trial.store
         if elsewhere:
             await store.open()
-        heard: asyncio.Queue[News] = asyncio.Queue()
+        heard: asyncio.Queue[Notification] = asyncio.Queue()
         stop = store.watch(heard.put_nowait)
         try:
             values: dict[str, Any] = {"events": _values(row, "line"), "published": True}
             await trial.commit(released(row, row.created_at, **values) if free else going_on(row, **values))
             async with asyncio.timeout(PATIENCE):
                 while True:
-                    news = await heard.get()
-                    if row.id in news.published or news.some_published:
+                    notification = await heard.get()
+                    if row.id in notification.published or notification.some_published:
                         break
         finally:
             stop()

@@ -64,7 +64,7 @@ class Starting:
 
     async def test_the_key_of_a_finished_process_stays_taken(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker, key="order/1")
+        row = await trial.owned(worker, key="order/1")
         await trial.done(finished(row))
         [same, other] = await trial.store.start(
             [Start(trial.process(key="order/1")), Start(trial.process(key="order/1", input=b"[2]"))]

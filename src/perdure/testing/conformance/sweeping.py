@@ -25,10 +25,10 @@ class Sweeping:
         dead, left, alive = [await trial.worker(name) for name in ("dead", "left", "alive")]
         rows = []
         for worker in (dead, alive, left, dead):
-            rows.append(await trial.in_hand(worker))
+            rows.append(await trial.owned(worker))
             await trial.time.advance(1)
-        await trial.done(released(await trial.in_hand(dead), await trial.time.now() + SECOND))
-        await trial.done(finished(await trial.in_hand(dead)))
+        await trial.done(released(await trial.owned(dead), await trial.time.now() + SECOND))
+        await trial.done(finished(await trial.owned(dead)))
         assert await self._found(trial, Overdue.ORPHANED) == []
         await trial.store.retire(dead, None, True)
         await trial.store.retire(left, None, False)
@@ -39,7 +39,7 @@ class Sweeping:
 
     async def test_an_orphaned_row_freed_by_two_supervisors_is_freed_once(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.store.retire(worker, None, True)
         [found] = await trial.store.search(Search(overdue=Overdue.ORPHANED))
         one = forced(found, deaths=1, payload=b'{"supervisor":1}')
@@ -52,7 +52,7 @@ class Sweeping:
         worker, other = await trial.worker(), await trial.worker("there")
         rows = []
         for _ in range(3):
-            rows.append(await trial.in_hand(worker))
+            rows.append(await trial.owned(worker))
             await trial.time.advance(1)
         assert await self._found(trial, Overdue.LAPSED) == []
         await trial.time.advance(14)
@@ -65,9 +65,9 @@ class Sweeping:
     async def test_expired_rows_are_unfinished_and_past_their_deadline_whoever_has_them(self, trial: Trial) -> None:
         worker = await trial.worker()
         now = await trial.time.now()
-        owned = await trial.in_hand(worker, deadline=now + 9 * SECOND)
-        ended = await trial.in_hand(worker, deadline=now + SECOND)
-        held = await trial.in_hand(worker, deadline=now + 7 * SECOND)
+        owned = await trial.owned(worker, deadline=now + 9 * SECOND)
+        ended = await trial.owned(worker, deadline=now + SECOND)
+        held = await trial.owned(worker, deadline=now + 7 * SECOND)
         await trial.done(finished(ended))
         await trial.done(resting(held, now, Status.HELD))
         free = await trial.started(deadline=now + 8 * SECOND, due_at=now + 3600 * SECOND)
@@ -83,10 +83,10 @@ class Sweeping:
         now = await trial.time.now()
         rows: list[Process] = []
         for seconds, status in ((5, Status.HELD), (3, Status.BROKEN), (4, Status.RUNNING), (6, Status.HELD)):
-            row = await trial.in_hand(worker)
+            row = await trial.owned(worker)
             rows.append(await trial.done(resting(row, now + seconds * SECOND, status)))
         await trial.started(due_at=now + SECOND)
-        await trial.in_hand(worker)
+        await trial.owned(worker)
         assert await self._found(trial, Overdue.IDLE) == []
         await trial.time.advance(5)
         assert await self._found(trial, Overdue.IDLE) == [rows[1].id, rows[2].id, rows[0].id]
@@ -99,10 +99,10 @@ class Sweeping:
         worker, other = await trial.worker(), await trial.worker("there")
         rows = []
         for _ in range(3):
-            rows.append(await trial.in_hand(worker))
+            rows.append(await trial.owned(worker))
             await trial.time.advance(1)
-        foreign = await trial.in_hand(other)
-        await trial.done(released(await trial.in_hand(worker), 0))
+        foreign = await trial.owned(other)
+        await trial.done(released(await trial.owned(worker), 0))
         assert await self._found(trial, Overdue.OWNED, owner=worker) == [row.id for row in rows]
         assert await self._found(trial, Overdue.OWNED, limit=2, owner=worker) == [row.id for row in rows[:2]]
         assert await self._found(trial, Overdue.OWNED, owner=other) == [foreign.id]
@@ -114,10 +114,10 @@ class Sweeping:
         late = await trial.started(due_at=now + SECOND, kind="unknown")
         early = await trial.started(kind="unknown")
         await trial.started(due_at=now + 3600 * SECOND)
-        await trial.done(resting(await trial.in_hand(worker), now))
-        await trial.done(resting(await trial.in_hand(worker), now, Status.HELD))
-        await trial.done(finished(await trial.in_hand(worker)))
-        await trial.in_hand(worker)
+        await trial.done(resting(await trial.owned(worker), now))
+        await trial.done(resting(await trial.owned(worker), now, Status.HELD))
+        await trial.done(finished(await trial.owned(worker)))
+        await trial.owned(worker)
         await trial.time.advance(59.999999)
         assert await self._found(trial, Overdue.UNHOSTED) == []
         await trial.time.advance(0.000001)
@@ -128,7 +128,7 @@ class Sweeping:
 
     async def test_the_longest_overdue_comes_first_however_many_there_are(self, trial: Trial) -> None:
         worker = await trial.worker()
-        stuck = await trial.in_hand(worker)
+        stuck = await trial.owned(worker)
         await trial.time.advance(1)
         for _ in range(50):
             await trial.started(kind="late")
@@ -142,7 +142,7 @@ class Sweeping:
         now = await trial.time.now()
 
         async def left(seen: int = 1, **fields: Any) -> Process:
-            row = await trial.in_hand(worker, **fields)
+            row = await trial.owned(worker, **fields)
             await trial.send(row.id, "approval")
             consumed = ((1, 0),) if seen else ()
             return await trial.done(going_on(row, seen=seen, consumed=consumed))
@@ -163,7 +163,7 @@ class Sweeping:
         worker = await trial.worker()
         now = await trial.time.now()
         for seconds in (5, 5, 5, 5, 7, 7, 6):
-            row = await trial.in_hand(worker, deadline=now + seconds * SECOND)
+            row = await trial.owned(worker, deadline=now + seconds * SECOND)
             if what is Overdue.INBOX:
                 await trial.send(row.id)
                 row = await trial.done(going_on(row, seen=1, consumed=((1, 0),)))
@@ -186,7 +186,7 @@ class Sweeping:
         for kind, number in (("a", 5), ("b", 1), ("c", 5)):
             for _ in range(number):
                 await trial.started(kind=kind)
-        suspect = await trial.in_hand(await trial.worker(), kind="d")
+        suspect = await trial.owned(await trial.worker(), kind="d")
         await trial.done(forced(suspect, deaths=2))
         await trial.time.advance(61)
 
@@ -208,11 +208,11 @@ class Sweeping:
         worker = await trial.worker()
         now = await trial.time.now()
         await trial.started()
-        await trial.done(going_on(await trial.in_hand(worker)))
-        await trial.done(released(await trial.in_hand(worker), now + SECOND))
-        await trial.done(resting(await trial.in_hand(worker), now + SECOND, Status.BROKEN))
-        await trial.done(finished(await trial.in_hand(worker)))
-        await trial.done(forced(await trial.in_hand(worker)))
+        await trial.done(going_on(await trial.owned(worker)))
+        await trial.done(released(await trial.owned(worker), now + SECOND))
+        await trial.done(resting(await trial.owned(worker), now + SECOND, Status.BROKEN))
+        await trial.done(finished(await trial.owned(worker)))
+        await trial.done(forced(await trial.owned(worker)))
         rows = await trial.stored()
         assert [row for row in rows if (row.due_at is None) != row.final] == []
         assert rows == [replace(row, owner=row.owner if row.due_at else None) for row in rows]

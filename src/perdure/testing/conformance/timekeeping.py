@@ -23,7 +23,7 @@ class Timekeeping:
         worker = await trial.worker()
         now = await trial.time.now()
         for at in (1, 999_999, 1_000_001, now - 1, now + 1, now + 123_457, (1 << 52) + 1, (1 << 53) - 1):
-            row = await trial.in_hand(worker, deadline=at, created_at=at)
+            row = await trial.owned(worker, deadline=at, created_at=at)
             event = Event(1, 1, EventType.TIMER_FIRED, at, "1", "timer")
             commit = released(row, at, events=(event,))
             after = await trial.done(commit)
@@ -65,7 +65,7 @@ class Timekeeping:
 
     async def test_a_timer_waits_out_a_clock_that_was_set_back(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         due = await trial.time.now() + 10 * SECOND
         await trial.done(released(row, due))
         await trial.beat(worker)
@@ -78,7 +78,7 @@ class Timekeeping:
 
     async def test_time_goes_on_at_the_clocks_pace_after_the_clock_was_put_back(self, trial: Trial) -> None:
         worker = await trial.worker()
-        row = await trial.in_hand(worker)
+        row = await trial.owned(worker)
         await trial.beat(worker, row)
         await trial.time.advance(3600)
         ahead = (await trial.beat(worker, row)).now
@@ -132,7 +132,7 @@ class Timekeeping:
         if not trial.ground.lasting:
             pytest.skip("this database ends with its store")
         worker = await trial.worker()
-        row = await trial.in_hand(worker, key="order/1")
+        row = await trial.owned(worker, key="order/1")
         await trial.send(row.id)
         await trial.done(going_on(row, steps=3))
         before = await trial.whole(row.id)

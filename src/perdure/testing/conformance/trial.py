@@ -14,7 +14,7 @@ from perdure.kernel.commit import Commit, CommitAnswer, Start, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message, MessageType, SendAnswer
 from perdure.kernel.process import Process, Status
-from perdure.kernel.worker import Beat, BeatAnswer, Renewal, Worker
+from perdure.kernel.worker import Beat, BeatAnswer, LeaseRenewal, WorkerRow
 from perdure.store.base import Search, Store
 from perdure.testing.clock import MovableMachine
 from perdure.testing.conformance.ground import Ground
@@ -56,7 +56,7 @@ class Trial:
 
     async def worker(self, name: str = "here") -> bytes:
         """Enlist a worker; the answer is its id."""
-        worker = Worker(id=self.ids.new_id(), name=name)
+        worker = WorkerRow(id=self.ids.new_id(), name=name)
         await self.store.enlist(worker, SILENCE)
         return worker.id
 
@@ -65,7 +65,7 @@ class Trial:
         request: dict[str, Any] = {"hosted": HOSTED, "lease": LEASE} | fields
         return await self.store.claim(Claim(worker=worker, limit=limit, **request))
 
-    async def in_hand(self, worker: bytes, **fields: Any) -> Process:
+    async def owned(self, worker: bytes, **fields: Any) -> Process:
         """Start a process and claim it for this worker; the answer is the row after the claim."""
         process = await self.started(**fields)
         hosted = ((process.kind, process.code),)
@@ -115,7 +115,7 @@ class Trial:
 
     async def beat(self, worker: bytes, *rows: Process, lease: int = LEASE) -> BeatAnswer:
         """Beat, prolonging the leases of these rows."""
-        renewals = tuple(Renewal(row.id, row.token) for row in rows)
+        renewals = tuple(LeaseRenewal(row.id, row.token) for row in rows)
         return await self.store.beat(Beat(worker, renewals, lease, SILENCE))
 
 

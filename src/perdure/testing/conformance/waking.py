@@ -11,7 +11,7 @@ import pytest
 from perdure.clock import SECOND
 from perdure.kernel.commit import Start
 from perdure.store.base import Store
-from perdure.store.notifications import News
+from perdure.store.notifications import Notification
 from perdure.testing.conformance.ground import Ground
 from perdure.testing.conformance.trial import LEASE, Trial, finished, released
 
@@ -27,11 +27,11 @@ class Ear:
         self.done = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def hear(self, news: News) -> None:
+    def hear(self, notification: Notification) -> None:
         """Called by the store, from whatever thread."""
-        if news.any_due:
+        if notification.any_due:
             self._loop.call_soon_threadsafe(self.due.set)
-        if news.any_done:
+        if notification.any_done:
             self._loop.call_soon_threadsafe(self.done.set)
 
 
@@ -80,7 +80,7 @@ class Waking:
             await self._waits(ear.due)
 
     async def test_a_message_to_an_owned_row_wakes_its_owner(self, trial: Trial, elsewhere: bool) -> None:
-        row = await trial.in_hand(await trial.worker())
+        row = await trial.owned(await trial.worker())
         async with _listening(trial, elsewhere=elsewhere) as (ear, _):
             await trial.send(row.id)
             await self._waits(ear.due)
@@ -95,7 +95,7 @@ class Waking:
             await self._waits(ear.done)
 
     async def test_a_row_released_for_now_wakes_whoever_may_take_it(self, trial: Trial, elsewhere: bool) -> None:
-        row = await trial.in_hand(await trial.worker())
+        row = await trial.owned(await trial.worker())
         async with _listening(trial, elsewhere=elsewhere) as (ear, _):
             await trial.commit(released(row, await trial.time.now()))
             await self._waits(ear.due)

@@ -15,7 +15,7 @@ from perdure.authoring.workflow import Workflow
 from perdure.engine import Engine
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.limits import STEP_TIMEOUT_SECONDS
-from perdure.runtime.steps.attempt_run import Execution
+from perdure.runtime.steps.attempt_run import AttemptRun
 from perdure.runtime.watchdog import Blocker
 from perdure.testing.simulator.choice import Choices
 from perdure.testing.simulator.failover import Loss
@@ -113,7 +113,7 @@ class Cluster:
         self.storm.begin()
 
     def bear(self, parent: Node) -> Node:
-        """The node of a solitary worker that ``parent`` asks for, started at once."""
+        """The node of a quarantine worker that ``parent`` asks for, started at once."""
         node = Node(self, f"{parent.name}-alone", work=True, faulty=True, alone=True)
         self.nodes = [one for one in self.nodes if one.alive or not one.alone] + [node]
         node.start()
@@ -177,13 +177,13 @@ class Cluster:
 
     async def hang(self) -> None:
         """Called by a step: it blocks the event loop in which it runs, until somebody ends that OS process."""
-        execution = getattr(ATTEMPT.get(None), "__self__", None)
+        attempt_run = getattr(ATTEMPT.get(None), "__self__", None)
         life = self.loop.current()
         for node in self._at(life):
-            if isinstance(execution, Execution):
-                ask = execution.ask
-                process, place = execution.activation.process.id, f"{ask.name}:{ask.place}"
-                node.hang(Blocker("simulated", process, place, ask.step.timeout, execution.deadline))
+            if isinstance(attempt_run, AttemptRun):
+                ask = attempt_run.ask
+                process, place = attempt_run.instance.process.id, f"{ask.name}:{ask.place}"
+                node.hang(Blocker("simulated", process, place, ask.step.timeout, attempt_run.deadline))
         await self.loop.create_future()
 
     # -- the end -----------------------------------------------------------------------------------------------------

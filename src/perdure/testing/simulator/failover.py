@@ -17,7 +17,7 @@ from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.process import Process, Status
 from perdure.store.failover import Lineage
-from perdure.store.sqlite.clock import Line
+from perdure.store.sqlite.clock import KnownLine
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.store import SimStore
 
@@ -31,7 +31,7 @@ _QUERIES = {"lineage": "lineage", "line": "line", "place": "place", "marks": "ma
 _SAME: dict[str, tuple[Any, ...]] = {"line": (1, None, 1 << 60), "place": ("here",)}
 
 
-class Unfollowed(Line):
+class Unfollowed(KnownLine):
     """Counts nothing: as on PostgreSQL it is the connection by which another line is met."""
 
     def check(self, name: str | None, ticks: int) -> None:

@@ -204,8 +204,8 @@ def _bury(loop: SimLoop, cluster: Cluster) -> None:
     for engine in cluster.engines:
         worker = engine.worker
         if worker is not None:
-            for activation in list(worker.scheduler.hand.values()):
-                activation.drop()
+            for instance in list(worker.scheduler.instances.values()):
+                instance.drop()
     hooks = sys.unraisablehook
     sys.unraisablehook = lambda unraisable: None
     try:

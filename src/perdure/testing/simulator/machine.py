@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from perdure.clock import SECOND, Child, Machine, microseconds
+from perdure.clock import SECOND, ChildProcess, Machine, microseconds
 from perdure.exhaustion import THREADS
 from perdure.testing.clock import NOON
 from perdure.testing.simulator.life import Life
@@ -59,7 +59,7 @@ class SimMachine(Machine):
         loop: SimLoop,
         life: Life,
         wall: WallClock,
-        spawn: Callable[[], Awaitable[Child]] | None = None,
+        spawn: Callable[[], Awaitable[ChildProcess]] | None = None,
         exit: Callable[[int], None] | None = None,
     ) -> None:
         self._loop = loop
@@ -131,7 +131,7 @@ class SimMachine(Machine):
         if self._for_threads:
             self.in_virtual_thread(self._for_threads.popleft())
 
-    async def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> Child:
+    async def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> ChildProcess:
         """A child: what the command would run, as another life of this history."""
         if self._spawn is None:
             return await super().spawn(command, environment)

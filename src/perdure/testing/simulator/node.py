@@ -115,7 +115,7 @@ class Node:
             registry=cluster.registry(),
             machine=machine,
             store=store,
-            pace=replace(cluster.swarm.pace, exit_when_hung=True),
+            options=replace(cluster.swarm.options, exit_when_hung=True),
             alone=self.alone,
         )
         cluster.engines.append(engine)
@@ -222,7 +222,7 @@ class Node:
                 self._calls.remove(answer)
 
     async def _spawn(self) -> SimChild:
-        """The solitary worker that the engine here asks for: another node."""
+        """The quarantine worker that the engine here asks for: another node."""
         return SimChild(self.cluster.bear(self))
 
 

@@ -43,12 +43,12 @@ class Stillness:
         self._lives: dict[bytes, Life] = {}
         self._full: dict[int, float] = {}
         self._looked = 0.0
-        pace, slowest = cluster.swarm.pace, max(cluster.swarm.latencies)
+        options, slowest = cluster.swarm.options, max(cluster.swarm.latencies)
         self.bound = SLACK_SECONDS + WAYS * slowest
-        self.lease = pace.lease_seconds
+        self.lease = options.lease_seconds
         margin = min(limits.LEASE_MARGIN_SECONDS, self.lease / 4)
         # A renewal is due when a third of the lease is over, goes with the next beat, and may have to wait for another.
-        self.applies = self.lease / 3 + pace.beat_seconds + margin + 4 * slowest < self.lease
+        self.applies = self.lease / 3 + options.beat_seconds + margin + 4 * slowest < self.lease
 
     def touched(self, life: Life, was: Process | None, now: Process, mark: int, *, worker: bool) -> None:
         """A transaction of a life has changed a row; ``mark`` is the store's time.
@@ -118,7 +118,7 @@ class Stillness:
             return
         for node in self._cluster.workers:
             worker = None if node.engine is None or node.life is not owner else node.engine.worker
-            held = None if worker is None else worker.scheduler.hand.get(process.id)
+            held = None if worker is None else worker.scheduler.instances.get(process.id)
             if held is not None and held.rests_for_nothing:
                 self._broken(
                     process, f"{owner.name} has had it in hand for longer than a lease, and it waits for nothing"
@@ -152,4 +152,4 @@ def _takes(node: Node, process: Process) -> bool:
 
 def _has_room(node: Node) -> bool:
     worker = None if node.engine is None else node.engine.worker
-    return worker is None or len(worker.scheduler.hand) < worker.intake.capacity
+    return worker is None or len(worker.scheduler.instances) < worker.claimer.capacity

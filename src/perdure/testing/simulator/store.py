@@ -10,23 +10,23 @@ from typing import Any, TypeVar
 from perdure.errors import StoreError
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
-from perdure.store.notifications import News
+from perdure.store.notifications import Notification
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.incarnation_lock import IncarnationLocks
 from perdure.store.sqlite.store import SqliteStore
-from perdure.store.sqlite.thread import Lane
+from perdure.store.sqlite.thread import DatabaseThread
 from perdure.store.sqlite.writer import Transaction
 from perdure.testing.simulator.life import Life
 from perdure.testing.simulator.machine import SimMachine
-from perdure.testing.simulator.pact import SimPacts
 from perdure.testing.simulator.server import DOOR, Server
+from perdure.testing.simulator.step_transaction import SimStepTransactions
 
 T = TypeVar("T")
 Record = TypeVar("Record", Start, Commit, Message)
 
 
-class SimLane(Lane):
-    """A lane without a thread: work is carried out by the server, when it arrives there."""
+class SimDatabaseThread(DatabaseThread):
+    """A database thread without a thread: work is carried out by the server, when it arrives there."""
 
     def __init__(
         self, owner: SimStore, server: Server, name: str, connect: Callable[[], Connection], check: Callable[[], None]
@@ -91,7 +91,10 @@ class SimStore(SqliteStore):
         self.faulty = faulty
         self._server = server
         super().__init__(
-            "sqlite://:memory:", machine=machine, lane=partial(SimLane, self, server), locks=SimLocks(server, life)
+            "sqlite://:memory:",
+            machine=machine,
+            thread=partial(SimDatabaseThread, self, server),
+            locks=SimLocks(server, life),
         )
         server.stores.append(self)
 
@@ -103,11 +106,11 @@ class SimStore(SqliteStore):
 
     def tell(self, some_due: bool, some_done: bool) -> None:
         """Somebody else has left a hint, and the simulator lets us hear of it now."""
-        self._watch.tell(News(some_due=some_due, some_done=some_done))
+        self._watch.notify(Notification(some_due=some_due, some_done=some_done))
 
-    def pacts(self) -> SimPacts:
+    def step_transactions(self) -> SimStepTransactions:
         """What makes the transactions of steps here."""
-        return SimPacts(self)
+        return SimStepTransactions(self)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Have something read, as every call is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.testing.simulator.choice import Choices
 
 FAULTS = {
@@ -83,7 +83,9 @@ class Swarm:
     backups: bool = False
     storm_seconds: float = 20.0
     look_seconds: float = 0.5
-    pace: Pace = field(default_factory=lambda: Pace(lease_seconds=5.0, beat_seconds=1.0, stop_seconds=2.0))
+    options: WorkerOptions = field(
+        default_factory=lambda: WorkerOptions(lease_seconds=5.0, beat_seconds=1.0, stop_seconds=2.0)
+    )
 
     @classmethod
     def drawn(cls, choices: Choices) -> Swarm:
@@ -101,12 +103,12 @@ class Swarm:
             skew=choices.pick((0.0, 0.0001, 0.01), "swarm"),
             refusals=choices.pick(REFUSALS, "shortages"),
             storm_seconds=choices.pick((10.0, 5.0, 30.0), "swarm"),
-            pace=choices.pick(
+            options=choices.pick(
                 (
-                    Pace(lease_seconds=5.0, beat_seconds=1.0, stop_seconds=2.0),
-                    Pace(lease_seconds=2.0, beat_seconds=0.5, stop_seconds=1.0),
-                    Pace(lease_seconds=15.0, beat_seconds=3.0, stop_seconds=10.0),
-                    Pace(lease_seconds=5.0, beat_seconds=1.0, stop_seconds=2.0, in_flight=2),
+                    WorkerOptions(lease_seconds=5.0, beat_seconds=1.0, stop_seconds=2.0),
+                    WorkerOptions(lease_seconds=2.0, beat_seconds=0.5, stop_seconds=1.0),
+                    WorkerOptions(lease_seconds=15.0, beat_seconds=3.0, stop_seconds=10.0),
+                    WorkerOptions(lease_seconds=5.0, beat_seconds=1.0, stop_seconds=2.0, in_flight=2),
                 ),
                 "swarm",
             ),

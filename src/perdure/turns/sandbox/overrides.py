@@ -22,7 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from perdure.errors import WorkflowMisuse
-from perdure.turns.bare_loop import ClosedLoop
+from perdure.turns.bare_loop import SandboxLoop
 from perdure.turns.current import current_turn, turns
 from perdure.turns.sandbox import audit, loop_bound
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
     from perdure.turns.loop import TurnLoop
 
-Answer = Callable[..., Any]
+Replacement = Callable[..., Any]
 """What is called in a turn instead: with the turn loop, then the call's own arguments."""
 
 _lock = allocate_lock()
 _built = False
 
 
-class Gate:
+class Override:
     """Stands in a module for one of its functions; pickled, it is that function again."""
 
     __slots__ = ("__wrapped__", "_answer", "_place")
 
-    def __init__(self, module: ModuleType, name: str, answer: Answer) -> None:
+    def __init__(self, module: ModuleType, name: str, answer: Replacement) -> None:
         self.__wrapped__: Callable[..., Any] = getattr(module, name)
         self._place = module.__name__, name
         self._answer = answer
@@ -126,7 +126,7 @@ def _gate_time() -> None:
     _gate(time, "sleep", _refusal("time.sleep() would block every process of this worker. Await asyncio.sleep()."))
 
 
-def _calendar(name: str, place: int) -> Answer:
+def _calendar(name: str, place: int) -> Replacement:
     function = getattr(time, name)
 
     def answer(loop: TurnLoop, *args: Any) -> Any:
@@ -171,20 +171,20 @@ def _gate_chance() -> None:
     random.Random.seed = seeded  # type: ignore[method-assign]
 
 
-def _from_the_seed(name: str) -> Answer:
+def _from_the_seed(name: str) -> Replacement:
     return lambda loop, *args, **kwargs: getattr(loop.chance, name)(*args, **kwargs)
 
 
-def _refusal(text: str) -> Answer:
+def _refusal(text: str) -> Replacement:
     def refuse(loop: TurnLoop, *args: Any, **kwargs: Any) -> Any:
         raise WorkflowMisuse(f"{text} What must use the machine itself belongs in a step.")
 
     return refuse
 
 
-def _gate(module: ModuleType, name: str, answer: Answer) -> None:
+def _gate(module: ModuleType, name: str, answer: Replacement) -> None:
     if hasattr(module, name):
-        setattr(module, name, Gate(module, name, answer))
+        setattr(module, name, Override(module, name, answer))
 
 
 # -- asyncio and warnings --------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def _number_gathers() -> None:
 
         def __init__(self, children: Any, *, loop: Any) -> None:
             super().__init__(children, loop=loop)
-            if isinstance(loop, ClosedLoop):
+            if isinstance(loop, SandboxLoop):
                 turn = cast("TurnLoop", loop)
                 self.number = turn.numbers = turn.numbers + 1
 
@@ -233,7 +233,7 @@ def _order_completions() -> None:
             fs = [asyncio.ensure_future(one) for one in dict.fromkeys(fs)]
         return plain(fs, timeout=timeout)
 
-    gate = Gate(asyncio, "as_completed", answer)
+    gate = Override(asyncio, "as_completed", answer)
     asyncio.as_completed = asyncio.tasks.as_completed = gate
 
 

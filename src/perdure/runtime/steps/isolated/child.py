@@ -1,7 +1,7 @@
 """A cell: a child OS process in which hard steps run, one at a time, as its worker sees it.
 
 It is started from a clean interpreter, as the leader of a session and process group of its own; it inherits
-nothing but its end of the wire, and a pipe by which the kernel ends it when the worker dies. What kills it kills the
+nothing but its end of the channel, and a pipe by which the kernel ends it when the worker dies. What kills it kills the
 whole group: what the step has started dies with it.
 """
 
@@ -27,8 +27,8 @@ WITHHELD = frozenset({"PERDURE_URL", "PERDURE_SEAL"})
 DYING_SECONDS = 1.0
 
 
-class Cell:
-    """One child OS process: its wire, its stderr, its end. Except for ``stop`` and ``kill``, of one thread only."""
+class IsolatedChild:
+    """One child OS process: its channel, its stderr, its end. Except for ``stop`` and ``kill``, of one thread only."""
 
     def __init__(self, sources: Sequence[str]) -> None:
         self.calls = 0
@@ -39,8 +39,8 @@ class Cell:
         self._frames = Frames()
         with ExitStack() as undo, ExitStack() as handed:  # each of these may be refused: then none of them stays open
             self._selector = undo.enter_context(selectors.DefaultSelector())
-            self._wire, theirs = socket.socketpair()
-            undo.callback(self._wire.close)
+            self._channel, theirs = socket.socketpair()
+            undo.callback(self._channel.close)
             handed.callback(theirs.close)
             stays, self._lifeline = os.pipe()
             undo.callback(os.close, self._lifeline)
@@ -66,7 +66,7 @@ class Cell:
         self._stderr = self._process.stderr.fileno()
         os.set_blocking(self._stderr, False)
         self._death = self._watch_for_death()
-        for file in (self._wire.fileno(), self._stderr, self._death):
+        for file in (self._channel.fileno(), self._stderr, self._death):
             if file is not None:
                 self._selector.register(file, selectors.EVENT_READ)
 
@@ -76,14 +76,14 @@ class Cell:
         if self._death is not None:
             return self._death in {key.fd for key, _ in self._selector.select(0)}
         with suppress(BlockingIOError):
-            return not self._wire.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            return not self._channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         return False
 
     def order(self, frame: bytes) -> None:
         """Send an order; nothing happens if nobody is there to read it."""
         self.calls += 1
         with suppress(OSError):  # its death is told by hear()
-            self._wire.sendall(frame)
+            self._channel.sendall(frame)
 
     def hear(self) -> Said | None:
         """Wait for what it says next; None when it has died, and everything it said is heard."""
@@ -95,9 +95,9 @@ class Cell:
             if self._stderr in ready:
                 self._overhear()
             received = b""
-            if self._wire.fileno() in ready:
+            if self._channel.fileno() in ready:
                 with suppress(OSError):
-                    received = self._wire.recv(RECEIVED_BYTES)
+                    received = self._channel.recv(RECEIVED_BYTES)
                 self._frames.feed(received)
                 over = not received
             over = over or (self._death in ready and not received)
@@ -123,7 +123,7 @@ class Cell:
             pass
         code = self._process.wait()
         self._selector.close()
-        self._wire.close()
+        self._channel.close()
         os.close(self._lifeline)
         if self._death is not None:
             os.close(self._death)
@@ -132,7 +132,7 @@ class Cell:
         return code
 
     def _watch_for_death(self) -> int | None:
-        """What becomes readable when it dies; where there is no such thing, the end of the wire must do."""
+        """What becomes readable when it dies; where there is no such thing, the end of the channel must do."""
         with suppress(AttributeError, OSError):
             return os.pidfd_open(self._process.pid)
         return None
@@ -147,7 +147,7 @@ class Cell:
     def _await_death(self) -> None:
         """It has hung up, or is told to: give it the moment that it needs, so that its own exit code is known."""
         with suppress(OSError):
-            self._wire.shutdown(socket.SHUT_RDWR)
+            self._channel.shutdown(socket.SHUT_RDWR)
         if self._death is None:
             return
         with selectors.DefaultSelector() as waiting:

@@ -1,7 +1,7 @@
-"""The inmate: what runs in a cell, a child OS process of a worker; it runs hard steps, one after the other.
+"""What runs in a cell, a child OS process of a worker: hard steps, one after the other.
 
-Started by :mod:`perdure.runtime.steps.isolated.child` with two file descriptors (the wire; a pipe that closes when the
-worker dies), then the modules or files that the application consists of.
+Started by :mod:`perdure.runtime.steps.isolated.child` with two file descriptors (the channel; a pipe that closes when
+the worker dies), then the modules or files that the application consists of.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from perdure.kernel.names import id_bytes
 from perdure.kernel.process import Process
 from perdure.limits import ATTRIBUTES_BYTES
 from perdure.runtime.steps.isolated.protocol import (
-    Answer,
-    Beat,
-    Begun,
-    Done,
-    Failed,
+    ChildReady,
     Frames,
     Order,
-    Ready,
     Said,
+    StepBeat,
+    StepBegun,
+    StepDone,
+    StepEnded,
+    StepRaised,
     framed,
     read_order,
 )
@@ -54,11 +54,11 @@ SCORE = 500
 """Of a thousand: so much more likely the kernel takes a cell than its worker when there is no memory left."""
 
 
-class Inmate:
-    """Reads orders from the wire, runs the step of each on the main thread, and answers."""
+class ChildMain:
+    """Reads orders from the channel, runs the step of each on the main thread, and answers."""
 
-    def __init__(self, wire: socket.socket, machine: Machine) -> None:
-        self.wire = wire
+    def __init__(self, channel: socket.socket, machine: Machine) -> None:
+        self.channel = channel
         self.machine = machine
         self._frames = Frames()
         self._speaking = Lock()
@@ -68,7 +68,7 @@ class Inmate:
 
     def live(self) -> None:
         """Run what is ordered until the worker hangs up, or asks to stop."""
-        self.say(Ready())
+        self.say(ChildReady())
         while not self._stopped and (body := self._next()) is not None:
             order = read_order(body)
             answer = self._answer(order)
@@ -82,7 +82,7 @@ class Inmate:
     def say(self, message: Said) -> None:
         """Tell the worker, from whichever thread."""
         with self._speaking:
-            self.wire.sendall(framed(message))
+            self.channel.sendall(framed(message))
 
     def stop(self, number: int, frame: Any) -> None:
         """The signal to stop: the step's own code hears of it as of a cancellation, and may clean up."""
@@ -93,23 +93,23 @@ class Inmate:
 
     def _next(self) -> bytes | None:
         while (body := self._frames.take()) is None:
-            received = self.wire.recv(RECEIVED_BYTES)
+            received = self.channel.recv(RECEIVED_BYTES)
             if not received:
                 return None
             self._frames.feed(received)
         return body
 
-    def _answer(self, order: Order) -> Answer:
+    def _answer(self, order: Order) -> StepEnded:
         step = found(order)
         args, kwargs = step.shape.decode(bytes(order.args))
         signal.signal(signal.SIGTERM, self.stop)
-        self.say(Begun())
-        told = Told(self, order)
+        self.say(StepBegun())
+        told = OrderedAttempt(self, order)
         ATTEMPT.set(told.itself)
         try:
             with self._confined(order.memory):
                 value = self._call(step, args, kwargs)
-            return Done(Raw(step.shape.encode_result(value)))
+            return StepDone(Raw(step.shape.encode_result(value)))
         except BaseException as error:  # whatever a step raises is its answer
             return failed(step, order, error)
         finally:
@@ -146,21 +146,21 @@ class Inmate:
         task.cancel()
 
 
-class Told:
+class OrderedAttempt:
     """The attempt as the step sees it, whose heartbeats go to the worker."""
 
-    def __init__(self, inmate: Inmate, order: Order) -> None:
-        self.inmate = inmate
+    def __init__(self, child: ChildMain, order: Order) -> None:
+        self.child = child
         self.over = False
         self.timeout = order.timeout
-        self.deadline = inmate.machine.monotonic() + order.timeout
+        self.deadline = child.machine.monotonic() + order.timeout
         self.attempt = Attempt(
             process=Process(id=id_bytes(order.process), kind=order.kind, key=order.process_key, input=b"[]"),
             step=order.step,
             number=order.number,
             idempotency_key=order.idempotency_key,
             extend=self._extend,
-            left=lambda: self.deadline - inmate.machine.monotonic(),
+            left=lambda: self.deadline - child.machine.monotonic(),
             last_progress=payload.decode(bytes(order.last_progress)),
             undoes=order.undoes,
             show=_nowhere,
@@ -173,8 +173,8 @@ class Told:
     def _extend(self) -> None:
         if self.over:
             return  # a thread that the step left behind: the cell may be in another attempt by now
-        self.deadline = self.inmate.machine.monotonic() + self.timeout
-        self.inmate.say(Beat(Raw(payload.encode(self.attempt.last_progress, limit=ATTRIBUTES_BYTES))))
+        self.deadline = self.child.machine.monotonic() + self.timeout
+        self.child.say(StepBeat(Raw(payload.encode(self.attempt.last_progress, limit=ATTRIBUTES_BYTES))))
 
 
 def _nowhere(name: str, raw: bytes) -> None:
@@ -205,7 +205,7 @@ def enter(source: str) -> None:
         isolation.entering = False
 
 
-def failed(step: Step[Any, Any], order: Order, error: BaseException) -> Failed:
+def failed(step: Step[Any, Any], order: Order, error: BaseException) -> StepRaised:
     """What is told of a step that raised; whether its policy retries is decided here, where the error itself is."""
     spent = isinstance(error, MemoryError)
     if spent and order.memory is not None:
@@ -216,7 +216,7 @@ def failed(step: Step[Any, Any], order: Order, error: BaseException) -> Failed:
         told.__cause__ = error
         error = told
     error = answered(error)
-    return Failed(Failure.of(error, order.number), step.retry.retries(error), spent)
+    return StepRaised(Failure.of(error, order.number), step.retry.retries(error), spent)
 
 
 def die_with(lifeline: int) -> None:
@@ -247,8 +247,8 @@ def be_first_to_go() -> None:
 
 def main() -> NoReturn:
     """Read the command line that the runtime wrote, and live."""
-    wire, lifeline = map(int, sys.argv[1:3])
-    for inherited in (wire, lifeline):
+    channel, lifeline = map(int, sys.argv[1:3])
+    for inherited in (channel, lifeline):
         os.set_inheritable(inherited, False)
     die_with(lifeline)
     be_first_to_go()
@@ -258,7 +258,7 @@ def main() -> NoReturn:
             enter(source)
         except DefinitionError as error:  # perhaps nobody needs it here; a step that does will fail
             sys.stderr.write(f"perdure: a cell goes on without all of {source}: {error}\n")
-    Inmate(socket.socket(fileno=wire), Machine()).live()
+    ChildMain(socket.socket(fileno=channel), Machine()).live()
     sys.exit()
 
 

@@ -1,8 +1,7 @@
 """The child OS processes in which hard steps run: a bounded pool, filled as there is need, with a thread for each.
 
 A cell is killed with the attempt in it: at its deadline, when its process is not in hand any more, and, after a moment
-for its clean-up, when the code takes the step back. The next call has a fresh one, from the keeper that had the calls
-made in it.
+for its clean-up, when the code takes the step back. The next call has a fresh one, of the same thread.
 """
 
 from __future__ import annotations
@@ -20,19 +19,29 @@ from perdure.errors import StepCrashed
 from perdure.exhaustion import THREADS, exhausted
 from perdure.logs import logger
 from perdure.runtime.shortage import Shortages
-from perdure.runtime.steps.isolated.child import Cell
-from perdure.runtime.steps.isolated.protocol import Answer, Beat, Begun, Failed, Ready, Said
+from perdure.runtime.steps.isolated.child import IsolatedChild
+from perdure.runtime.steps.isolated.protocol import ChildReady, Said, StepBeat, StepBegun, StepEnded, StepRaised
 from perdure.telemetry import Telemetry
 
 
 class HardCall:
     """One attempt for a cell; on the event loop ``begun``, ``heard`` (of progress) and ``ended`` are told of it.
 
-    ``late`` says, in the keeper's thread, that it must not begin any more: its lease is over.
+    ``late`` says, in the pool's thread, that it must not begin any more: its lease is over.
     """
 
     __slots__ = (
-        "begun", "ended", "given_up", "hanging", "heard", "keeper", "late", "order", "ordered", "progress", "watch",
+        "begun",
+        "ended",
+        "given_up",
+        "hanging",
+        "heard",
+        "late",
+        "order",
+        "ordered",
+        "progress",
+        "thread",
+        "watch",
     )  # fmt: skip
 
     def __init__(
@@ -40,7 +49,7 @@ class HardCall:
         order: bytes,
         begun: Callable[[], None],
         heard: Callable[[bytes], None],
-        ended: Callable[[Answer | StepCrashed], None],
+        ended: Callable[[StepEnded | StepCrashed], None],
         late: Callable[[], bool] = bool,
     ) -> None:
         self.late = late
@@ -51,12 +60,12 @@ class HardCall:
         self.given_up = False
         self.hanging = False
         self.ordered = False
-        self.keeper: Keeper | None = None
+        self.thread: PoolThread | None = None
         self.progress: bytes | None = None
         self.watch: Any = None
 
 
-class NoCell:
+class NoChild:
     """The system refused a cell: that was no attempt, and the call is to be made later."""
 
     __slots__ = ("error", "resource")
@@ -66,15 +75,15 @@ class NoCell:
         self.error = error
 
 
-class Keeper:
+class PoolThread:
     """Makes calls in its cell, which is started when there is none, and ended after whatever may have harmed it.
 
     The pool is told on its event loop: ``started`` of a cell, ``begun`` and ``heard`` of a call, ``ended`` with its
     answer, ``left`` when the thread ends.
     """
 
-    def __init__(self, number: int, pool: Cells) -> None:
-        self.cell: Cell | None = None
+    def __init__(self, number: int, pool: ChildPool) -> None:
+        self.child: IsolatedChild | None = None
         self.calls: SimpleQueue[HardCall | None] = SimpleQueue()
         self._pool = pool
         self._post = pool.post
@@ -86,8 +95,8 @@ class Keeper:
                 answer = self._answer(call)
                 self._post(self._pool.ended, self, call, answer)
                 stopped = call.given_up and answer is not None
-                spent = isinstance(answer, Failed) and answer.spent
-                if stopped or spent or (self.cell is not None and self.cell.calls >= limits.CELL_CALLS):
+                spent = isinstance(answer, StepRaised) and answer.spent
+                if stopped or spent or (self.child is not None and self.child.calls >= limits.CELL_CALLS):
                     self._end()
                 del call, answer
             self._end()
@@ -95,50 +104,50 @@ class Keeper:
         except RuntimeError:
             self._end()  # the event loop is closed: nobody is left to hear it
 
-    def _answer(self, call: HardCall) -> Answer | StepCrashed | NoCell | None:
+    def _answer(self, call: HardCall) -> StepEnded | StepCrashed | NoChild | None:
         """Make a call, unless it was given up before; when it has crashed, its cell is gone."""
-        answer: Answer | StepCrashed | None = None
+        answer: StepEnded | StepCrashed | None = None
         try:
             while answer is None:
-                cell = self._open()
-                if cell is None:
+                child = self._open()
+                if child is None:
                     return self._died(call, before="could take up the step")
                 call.ordered = True
                 if call.given_up or call.late():
                     return None
-                again = cell.calls > 0  # it may have died while nobody listened: then another one is asked
-                answer = self._talk(cell, call, again=again)
+                again = child.calls > 0  # it may have died while nobody listened: then another one is asked
+                answer = self._talk(child, call, again=again)
         except Exception as error:  # whatever goes wrong here, the call is answered
             self._end()
             if not call.ordered and (resource := exhausted(error, spawning=True)) is not None:
-                return NoCell(resource, error)
+                return NoChild(resource, error)
             return StepCrashed(f"no cell can be had: {type(error).__name__}: {error}. See to this machine.")
         return answer
 
-    def _open(self) -> Cell | None:
+    def _open(self) -> IsolatedChild | None:
         """The cell, ready to be asked; None if it died before it was."""
-        if self.cell is not None and self.cell.dead:
+        if self.child is not None and self.child.dead:
             self._end()
-        if self.cell is None:
-            self.cell = Cell(self._pool.sources)
+        if self.child is None:
+            self.child = IsolatedChild(self._pool.sources)
             self._post(self._pool.started)
-            if not isinstance(said(self.cell), Ready):
+            if not isinstance(said(self.child), ChildReady):
                 return None
-        return self.cell
+        return self.child
 
-    def _talk(self, cell: Cell, call: HardCall, *, again: bool) -> Answer | StepCrashed | None:
+    def _talk(self, child: IsolatedChild, call: HardCall, *, again: bool) -> StepEnded | StepCrashed | None:
         """Hear a call through to its answer; None if the cell died before it began and another should be asked."""
-        cell.order(call.order)
+        child.order(call.order)
         begun = False
         while True:
-            match said(cell):
-                case Begun():
+            match said(child):
+                case StepBegun():
                     begun = True
                     self._post(self._pool.begun, call)
-                case Beat(progress):
+                case StepBeat(progress):
                     if begun:
                         self._tell(call, bytes(progress))
-                case Ready():
+                case ChildReady():
                     pass
                 case None:
                     if again and not (begun or call.given_up or call.hanging):
@@ -156,12 +165,12 @@ class Keeper:
 
     def _end(self) -> int:
         """End the cell, if there is one; its exit code."""
-        cell, self.cell = self.cell, None
-        return 0 if cell is None else cell.end()
+        child, self.child = self.child, None
+        return 0 if child is None else child.end()
 
     def _died(self, call: HardCall, *, before: str) -> StepCrashed:
         """What is known of the death of the cell, in the middle of a call or ``before`` it did something."""
-        cell = self.cell
+        child = self.child
         code = self._end()
         if call.hanging:
             return StepCrashed(
@@ -170,7 +179,7 @@ class Keeper:
             )
         how = f"was killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
         text = f"the child OS process of the step {how}" + (f" before it {before}" if before else "")
-        words = "" if cell is None else cell.last_words.decode(errors="replace").strip()
+        words = "" if child is None else child.last_words.decode(errors="replace").strip()
         if words:
             return StepCrashed(f"{text}. The last that it wrote to stderr:\n{words}")
         if code == -signal.SIGKILL:
@@ -178,10 +187,10 @@ class Keeper:
         return StepCrashed(f"{text} and wrote nothing to stderr. Run the step's function by hand.")
 
 
-def said(cell: Cell) -> Said | None:
-    """What a cell says next; None when it has died, or when something else has written on the wire."""
+def said(child: IsolatedChild) -> Said | None:
+    """What a cell says next; None when it has died, or when something else has written on the channel."""
     try:
-        return cell.hear()
+        return child.hear()
     except ValueError:
         return None
 
@@ -199,7 +208,7 @@ CLOSE_SECONDS = 5.0
 """What killed cells get to be gone when a worker stops; they need milliseconds."""
 
 
-class Cells:
+class ChildPool:
     """At most ``size`` calls at once; the others wait in order. ``sources`` are what the cells import."""
 
     def __init__(
@@ -213,8 +222,8 @@ class Cells:
         self._loop = asyncio.get_running_loop()
         self.post = self._loop.call_soon_threadsafe
         self._waiting: deque[HardCall] = deque()
-        self._busy: dict[Keeper, HardCall] = {}
-        self._idle: dict[Keeper, asyncio.TimerHandle] = {}
+        self._busy: dict[PoolThread, HardCall] = {}
+        self._idle: dict[PoolThread, asyncio.TimerHandle] = {}
         self._numbers = 0
         self._leaving = 0
         self._refused: float | None = None
@@ -231,27 +240,27 @@ class Cells:
         if call.given_up:
             return
         call.given_up = True
-        if call.keeper is None or not call.ordered or call.keeper.cell is None:
+        if call.thread is None or not call.ordered or call.thread.child is None:
             return  # it is not made any more, and its cell, which may just be starting, is kept for others
-        cell = call.keeper.cell
+        child = call.thread.child
         self.telemetry.count("cells_killed")
         if gently and call.watch is None:
-            cell.stop()
-            self._loop.call_later(limits.CELL_GRACE_SECONDS, cell.kill)
+            child.stop()
+            self._loop.call_later(limits.CELL_GRACE_SECONDS, child.kill)
         else:
-            cell.kill()
+            child.kill()
 
     async def close(self) -> None:
         """Kill what runs, and wait until nothing of it is left."""
         self._waiting.clear()
         if self._again is not None:
             self._again.cancel()
-        for keeper, call in self._busy.items():
+        for thread, call in self._busy.items():
             self.give_up(call, gently=False)
-            if keeper.cell is not None:
-                keeper.cell.kill()  # also one that is just starting
-        for keeper in [*self._busy, *self._idle]:
-            self._dismiss(keeper)
+            if thread.child is not None:
+                thread.child.kill()  # also one that is just starting
+        for thread in [*self._busy, *self._idle]:
+            self._dismiss(thread)
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 while self._leaving:
@@ -268,14 +277,14 @@ class Cells:
                 continue
             if not self._idle and len(self._busy) >= self.size:
                 return
-            keeper = self._take()
-            if keeper is None:
+            thread = self._take()
+            if thread is None:
                 return
             call = self._waiting.popleft()
-            call.keeper = keeper
+            call.thread = thread
             call.watch = self._loop.call_later(limits.CELL_START_SECONDS, self._hangs, call)
-            self._busy[keeper] = call
-            keeper.calls.put(call)
+            self._busy[thread] = call
+            thread.calls.put(call)
 
     def held_up(self) -> bool:
         """Whether the system has refused cells for so long that nobody should wait for one here."""
@@ -295,33 +304,33 @@ class Cells:
             self._refused = None  # whoever comes next finds out
         self._next()
 
-    def _take(self) -> Keeper | None:
-        """A keeper, or None while the system refuses it."""
+    def _take(self) -> PoolThread | None:
+        """A thread of the pool, or None while the system refuses it."""
         if self._idle:
-            keeper, leaving = self._idle.popitem()  # the one used last, so that the others may go
+            thread, leaving = self._idle.popitem()  # the one used last, so that the others may go
             leaving.cancel()
-            return keeper
+            return thread
         try:
-            keeper = Keeper(self._numbers + 1, self)
+            thread = PoolThread(self._numbers + 1, self)
         except (RuntimeError, MemoryError) as error:
             self._short(THREADS, error)
             return None
         self._numbers += 1
-        return keeper
+        return thread
 
-    def _dismiss(self, keeper: Keeper) -> None:
-        leaving = self._idle.pop(keeper, None)
+    def _dismiss(self, thread: PoolThread) -> None:
+        leaving = self._idle.pop(thread, None)
         if leaving is not None:
             leaving.cancel()
         self._leaving += 1
-        keeper.calls.put(None)
+        thread.calls.put(None)
 
     def _hangs(self, call: HardCall) -> None:
         """A cell has not begun in its time."""
         self.telemetry.count("cells_killed")
         call.hanging = True
-        if call.keeper is not None and call.keeper.cell is not None:
-            call.keeper.cell.kill()
+        if call.thread is not None and call.thread.child is not None:
+            call.thread.child.kill()
 
     # -- what a cell's thread tells --------------------------------------------------------------------------------
 
@@ -342,31 +351,31 @@ class Cells:
         if progress is not None and not call.given_up:
             call.heard(progress)
 
-    def ended(self, keeper: Keeper, call: HardCall, answer: Answer | StepCrashed | NoCell | None) -> None:
+    def ended(self, thread: PoolThread, call: HardCall, answer: StepEnded | StepCrashed | NoChild | None) -> None:
         """The call is answered, or its cell has died; without an answer it was not made."""
         self._unwatch(call)
-        if isinstance(answer, NoCell):
-            self._not_made(keeper, call, answer)
+        if isinstance(answer, NoChild):
+            self._not_made(thread, call, answer)
             return
         if isinstance(answer, StepCrashed) and not (call.given_up or call.hanging):
             self.telemetry.count("cells_crashed")
-        del self._busy[keeper]
-        self._idle[keeper] = self._loop.call_later(limits.CELL_IDLE_SECONDS, self._dismiss, keeper)
+        del self._busy[thread]
+        self._idle[thread] = self._loop.call_later(limits.CELL_IDLE_SECONDS, self._dismiss, thread)
         self._next()
         if answer is not None:
             call.ended(answer)
 
-    def _not_made(self, keeper: Keeper, call: HardCall, answer: NoCell) -> None:
+    def _not_made(self, thread: PoolThread, call: HardCall, answer: NoChild) -> None:
         """The system refused a cell: the call is made again when there is one, and nothing has been tried."""
-        del self._busy[keeper]
-        self._idle[keeper] = self._loop.call_later(limits.CELL_IDLE_SECONDS, self._dismiss, keeper)
-        call.keeper = None
+        del self._busy[thread]
+        self._idle[thread] = self._loop.call_later(limits.CELL_IDLE_SECONDS, self._dismiss, thread)
+        call.thread = None
         if not call.given_up:
             self._waiting.appendleft(call)
         self._short(answer.resource, answer.error)
 
     def left(self) -> None:
-        """A keeper has ended, and its cell with all that was in it."""
+        """A thread of the pool has ended, and its cell with all that was in it."""
         self._leaving -= 1
         self._empty.set()
 

@@ -1,4 +1,4 @@
-"""The wire between a worker and its cells: messages as JSON, each after its length in four bytes.
+"""What a worker and its cells say to each other: messages as JSON, each after its length in four bytes.
 
 Arguments, results and progress travel as the payloads that they are: no pickle, and nothing is encoded twice.
 """
@@ -40,27 +40,27 @@ class Order(Struct, omit_defaults=True):
     undoes: str | None = None
 
 
-class Ready(Struct, tag=True):
+class ChildReady(Struct, tag=True):
     """The cell has imported the application and waits for orders."""
 
 
-class Begun(Struct, tag=True):
+class StepBegun(Struct, tag=True):
     """The cell has found the step and read the arguments: the step's time begins."""
 
 
-class Beat(Struct, tag=True):
+class StepBeat(Struct, tag=True):
     """A heartbeat of the step, with what it has reported last."""
 
     progress: Raw
 
 
-class Done(Struct, tag=True):
+class StepDone(Struct, tag=True):
     """The step has answered."""
 
     result: Raw
 
 
-class Failed(Struct, tag=True):
+class StepRaised(Struct, tag=True):
     """The step has raised. ``retries``: its policy allows another attempt; ``spent``: so that this cell must go."""
 
     failure: Failure
@@ -68,12 +68,12 @@ class Failed(Struct, tag=True):
     spent: bool = False
 
 
-Answer = Done | Failed
-Said = Ready | Begun | Beat | Done | Failed
+StepEnded = StepDone | StepRaised
+Said = ChildReady | StepBegun | StepBeat | StepDone | StepRaised
 
 _encode = json.Encoder().encode
 _order: Callable[[bytes], Order] = json.Decoder(Order).decode
-_said: Callable[[bytes], Said] = json.Decoder(Ready | Begun | Beat | Done | Failed).decode
+_said: Callable[[bytes], Said] = json.Decoder(ChildReady | StepBegun | StepBeat | StepDone | StepRaised).decode
 
 
 def order(step: Step[Any, Any], args: bytes, attempt: Attempt) -> bytes:
@@ -101,7 +101,7 @@ def order(step: Step[Any, Any], args: bytes, attempt: Attempt) -> bytes:
 
 
 def framed(message: Order | Said) -> bytes:
-    """A message as it goes over the wire."""
+    """A message as it goes over the channel."""
     body = _encode(message)
     return len(body).to_bytes(4, "big") + body
 
@@ -112,7 +112,7 @@ def read_order(body: bytes) -> Order:
 
 
 def read_said(body: bytes) -> Said:
-    """What a cell says in a frame; raises ValueError if it is none of ours: something else has written on the wire."""
+    """What a cell says in a frame; raises ValueError if it is none of ours: something else has written there."""
     return _read(_said, body)
 
 

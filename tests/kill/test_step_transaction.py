@@ -13,8 +13,8 @@ from perdure.engine import Engine
 from perdure.kernel.event import EventType
 from perdure.testing.postgres import Server
 from tests.kill.cashier import FLOWS, payment
-from tests.kill.crime import LIMIT, Scene, laws_hold, said
-from tests.kill.victim import LEDGER
+from tests.kill.harness import LIMIT, Harness, laws_hold, said
+from tests.kill.workload import LEDGER
 from tests.runtime.account import Account
 from tests.runtime.conftest import until_row
 
@@ -25,10 +25,10 @@ HOSTED = ["tests.kill.cashier:FLOWS"]
 
 
 @pytest.fixture
-async def account(scene: Scene) -> Account:
+async def account(harness: Harness) -> Account:
     """The table of payments; two of one number are impossible."""
-    account = Account(scene.url)
-    async with Engine(scene.url):
+    account = Account(harness.url)
+    async with Engine(harness.url):
         await account.run("CREATE TABLE payment (n int PRIMARY KEY, key text)")
     return account
 
@@ -45,30 +45,30 @@ async def paid_once(engine: Engine, account: Account, id: str, result: list[str]
 
 @pytest.mark.parametrize(("point", "runs"), [("taken", 2), ("written", 3), ("kept", 3), ("committed", 2)])
 async def test_a_worker_killed_around_a_step_s_commit_leaves_effect_and_result_or_neither(
-    scene: Scene, account: Account, point: str, runs: int
+    harness: Harness, account: Account, point: str, runs: int
 ) -> None:
-    child = await scene.victim(
+    child = await harness.start_worker(
         start="payment", args=[account.kind, 1], modules=HOSTED, key="k", point=f"{point}:{KILL}"
     )
     assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
     there = await account.run("SELECT n FROM payment")
     assert there == ([(1,)] if point == "committed" else [])
-    async with Engine(scene.url, work=True, workflows=FLOWS) as survivor:
+    async with Engine(harness.url, work=True, workflows=FLOWS) as survivor:
         handle = await survivor.handle(payment, "k")
         result = await handle.result(LIMIT)
         await paid_once(survivor, account, handle.id, result)
-        assert sum(scene.effects().values()) == runs, "what was committed is not run again"
+        assert sum(harness.effects().values()) == runs, "what was committed is not run again"
         assert (result[0] == f"paid 1 by {child.pid}") == (point == "committed")
 
 
-async def test_a_worker_stopped_in_a_step_has_its_late_effect_refused(scene: Scene, account: Account) -> None:
+async def test_a_worker_stopped_in_a_step_has_its_late_effect_refused(harness: Harness, account: Account) -> None:
     orders: dict[str, Any] = {"point": f"written:{STOP}"}
     if account.kind == "sqlite":  # nobody else can write while the transaction is open: it is stopped just before
-        orders = {"point": "taken:0", "doom": {"door": "beat", "call": 4, "side": "before", "signal": STOP}}
-    child = await scene.victim(
-        start="payment", args=[account.kind, 1], modules=HOSTED, key="k", pace=SHORT, timeout=LIMIT, **orders
+        orders = {"point": "taken:0", "kill_point": {"door": "beat", "call": 4, "side": "before", "signal": STOP}}
+    child = await harness.start_worker(
+        start="payment", args=[account.kind, 1], modules=HOSTED, key="k", options=SHORT, timeout=LIMIT, **orders
     )
-    async with Engine(scene.url, work=True, workflows=FLOWS) as survivor:
+    async with Engine(harness.url, work=True, workflows=FLOWS) as survivor:
         async with asyncio.timeout(LIMIT):
             while not (await survivor.count()).get("payment"):
                 await asyncio.sleep(0.01)
@@ -83,15 +83,15 @@ async def test_a_worker_stopped_in_a_step_has_its_late_effect_refused(scene: Sce
 
 
 async def test_a_worker_stopped_with_the_row_locked_keeps_nobody_from_it_for_long(
-    scene: Scene, account: Account
+    harness: Harness, account: Account
 ) -> None:
     if account.kind == "sqlite":
         pytest.skip("a worker that is stopped with SQLite's write lock in hand must be killed by a person")
-    child = await scene.victim(
-        start="payment", args=[account.kind, 1], modules=HOSTED, key="k", pace=SHORT, point=f"kept:{STOP}",
+    child = await harness.start_worker(
+        start="payment", args=[account.kind, 1], modules=HOSTED, key="k", options=SHORT, point=f"kept:{STOP}",
         timeout=LIMIT,
     )  # fmt: skip
-    async with Engine(scene.url, work=True, workflows=FLOWS) as survivor:
+    async with Engine(harness.url, work=True, workflows=FLOWS) as survivor:
         async with asyncio.timeout(LIMIT):
             while not (await survivor.count()).get("payment"):
                 await asyncio.sleep(0.01)
@@ -104,19 +104,19 @@ async def test_a_worker_stopped_with_the_row_locked_keeps_nobody_from_it_for_lon
         await until_row(survivor, handle.id, lambda row: row.final)
 
 
-async def test_workers_killed_again_and_again_pay_each_once(scene: Scene, account: Account) -> None:
-    orders: dict[str, Any] = {"modules": HOSTED, "pace": SHORT}
-    async with Engine(scene.url) as client:
-        workers = [await scene.victim(**orders) for _ in range(2)]
+async def test_workers_killed_again_and_again_pay_each_once(harness: Harness, account: Account) -> None:
+    orders: dict[str, Any] = {"modules": HOSTED, "options": SHORT}
+    async with Engine(harness.url) as client:
+        workers = [await harness.start_worker(**orders) for _ in range(2)]
         handles = await client.start_many(payment, [(account.kind, n) for n in range(0, 80, 2)])
         for kills in range(1, 5):
             async with asyncio.timeout(LIMIT):
-                while len(scene.effects()) < 15 * kills:
+                while len(harness.effects()) < 15 * kills:
                     await asyncio.sleep(0.01)
             killed = workers.pop(0)
             killed.send_signal(KILL)
             await killed.wait()
-            workers.append(await scene.victim(**orders))
+            workers.append(await harness.start_worker(**orders))
         for handle in handles:
             await client.result(handle.id, timeout=LIMIT)
         assert await account.run("SELECT n FROM payment ORDER BY n") == [(n,) for n in range(80)]

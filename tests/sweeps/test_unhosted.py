@@ -8,16 +8,16 @@ import pytest
 
 from perdure import limits
 from perdure.kernel.queue import Queue
-from perdure.runtime.sweeps import nobody_hosts
+from perdure.runtime.sweeps import unhosted
 from tests.sweeps.watch import Watch, order
 
 
 async def test_processes_that_nobody_hosts_are_reported_by_kind_and_version_and_not_touched(watch: Watch) -> None:
-    ward, known = await watch.ward(), nobody_hosts.Known()
+    context, known = await watch.context(), unhosted.Known()
     rows = [await watch.trial.started(kind="forgotten", code=code) for code in ("", "", "2")]
-    assert await nobody_hosts.sweep(ward, known) == 0
+    assert await unhosted.sweep(context, known) == 0
     await watch.passed(61)
-    assert await nobody_hosts.sweep(ward, known) == 3
+    assert await unhosted.sweep(context, known) == 3
     texts = sorted(finding.text for finding in watch.found)
     assert len(texts) == 2
     assert "1 processes of kind 'forgotten' version '2'" in texts[0]
@@ -27,10 +27,10 @@ async def test_processes_that_nobody_hosts_are_reported_by_kind_and_version_and_
 
 
 async def test_tasks_that_wait_in_a_queue_that_nobody_serves_are_reported_by_its_name(watch: Watch) -> None:
-    ward, known = await watch.ward(order), nobody_hosts.Known()
+    context, known = await watch.context(order), unhosted.Known()
     rows = [await watch.trial.started(kind="@bank", code=label) for label in ("", "", "till-3")]
     await watch.passed(61)
-    assert await nobody_hosts.sweep(ward, known) == 3
+    assert await unhosted.sweep(context, known) == 3
     labelled, plain = sorted((finding.text for finding in watch.found), key=lambda text: "till-3" not in text)
     assert "2 steps have been due in queue 'bank' for over a minute" in plain
     assert "perdure worker MODULE --queues bank, or one more" in plain
@@ -40,14 +40,14 @@ async def test_tasks_that_wait_in_a_queue_that_nobody_serves_are_reported_by_its
 
 
 async def test_tasks_that_a_full_or_blocked_queue_keeps_are_reported_as_that(watch: Watch) -> None:
-    ward, known = await watch.ward(order), nobody_hosts.Known()
+    context, known = await watch.context(order), unhosted.Known()
     now = await watch.store.now()
     blocked = Queue("bank", 1, blocked_at=now, blocked_by="ana", blocked_why="no money")
     await watch.store.records(Queue, [blocked, Queue("till", 1, concurrency=1)])
-    await watch.trial.in_hand(await watch.trial.worker(), kind="@till")
+    await watch.trial.owned(await watch.trial.worker(), kind="@till")
     rows = [await watch.trial.started(kind=kind) for kind in ("@bank", "@till", "@till")]
     await watch.passed(61)
-    assert await nobody_hosts.sweep(ward, known) == 3
+    assert await unhosted.sweep(context, known) == 3
     full, closed = sorted((finding.text for finding in watch.found), key=lambda text: "blocked" in text)
     assert "1 steps have been due for over a minute: queue bank is blocked by ana: no money" in closed
     assert "2 steps have been due for over a minute: queue till is full (1 of 1)" in full
@@ -55,57 +55,57 @@ async def test_tasks_that_a_full_or_blocked_queue_keeps_are_reported_as_that(wat
 
 
 async def test_a_process_is_counted_once_however_often_it_is_found(watch: Watch) -> None:
-    ward, known = await watch.ward(), nobody_hosts.Known()
+    context, known = await watch.context(), unhosted.Known()
     await watch.trial.started(kind="forgotten")
     await watch.passed(61)
-    assert [await nobody_hosts.sweep(ward, known) for _ in range(3)] == [1, 0, 0]
+    assert [await unhosted.sweep(context, known) for _ in range(3)] == [1, 0, 0]
     assert len(watch.found) == 1
     await watch.trial.started(kind="forgotten")
     await watch.passed(61)
-    assert await nobody_hosts.sweep(ward, known) == 1
+    assert await unhosted.sweep(context, known) == 1
     assert "2 processes" in watch.found[-1].text
 
 
 async def test_what_is_hosted_owned_or_due_later_is_not_reported(watch: Watch) -> None:
-    ward, known = await watch.ward(order), nobody_hosts.Known()
+    context, known = await watch.context(order), unhosted.Known()
     owner = await watch.trial.worker()
-    row = await watch.trial.in_hand(owner)
+    row = await watch.trial.owned(owner)
     await watch.passed(50)
     await watch.trial.beat(owner, row)
     await watch.passed(20)
-    assert await nobody_hosts.sweep(ward, known) == 0
+    assert await unhosted.sweep(context, known) == 0
     assert watch.found == []
 
 
 async def test_it_is_found_no_more_when_somebody_takes_it(watch: Watch) -> None:
-    ward, known = await watch.ward(), nobody_hosts.Known()
+    context, known = await watch.context(), unhosted.Known()
     row = await watch.trial.started()
     await watch.passed(61)
-    assert await nobody_hosts.sweep(ward, known) == 1
-    [taken] = (await watch.trial.claim(ward.incarnation.id)).claimed
+    assert await unhosted.sweep(context, known) == 1
+    [taken] = (await watch.trial.claim(context.incarnation.id)).claimed
     assert taken.process.id == row.id
-    assert await nobody_hosts.sweep(ward, known) == 0
+    assert await unhosted.sweep(context, known) == 0
     assert known.ids == frozenset()
 
 
 async def test_a_round_reads_a_bounded_batch_and_reports_it_once(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SWEEP_ROWS", 2)
-    ward, known = await watch.ward(), nobody_hosts.Known()
+    context, known = await watch.context(), unhosted.Known()
     for _ in range(3):
         await watch.trial.started(kind="forgotten")
     await watch.passed(61)
-    assert [await nobody_hosts.sweep(ward, known) for _ in range(3)] == [2, 0, 0]
+    assert [await unhosted.sweep(context, known) for _ in range(3)] == [2, 0, 0]
 
 
 async def test_two_supervisors_at_once_each_report_and_change_nothing(watch: Watch) -> None:
     rows = [await watch.trial.started(kind="forgotten")]
     await watch.passed(61)
-    assert await watch.at_once(lambda ward: nobody_hosts.sweep(ward, nobody_hosts.Known()), "search") == [1, 1]
+    assert await watch.at_once(lambda context: unhosted.sweep(context, unhosted.Known()), "search") == [1, 1]
     assert await watch.untouched(rows)
 
 
 async def test_after_a_store_error_the_next_round_reports_it(watch: Watch) -> None:
-    ward, known = await watch.ward(), nobody_hosts.Known()
+    context, known = await watch.context(), unhosted.Known()
     await watch.trial.started(kind="forgotten")
     await watch.passed(61)
-    assert await watch.after_an_outage(ward, partial(nobody_hosts.sweep, known=known), "search") == 1
+    assert await watch.after_an_outage(context, partial(unhosted.sweep, known=known), "search") == 1

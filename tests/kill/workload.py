@@ -1,6 +1,6 @@
 """A worker that kills or stops itself at a chosen call of a chosen door of its store; run as an OS process of its own.
 
-Arguments: the URL, a JSON object with what to do (see :class:`Doom`), and the path of the ledger of effects.
+Arguments: the URL, a JSON object with what to do (see :class:`KillPoint`), and the path of the ledger of effects.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from perdure.authoring.workflow import workflow
 from perdure.clock import Machine
 from perdure.engine import Engine
 from perdure.kernel.retry import Retry
-from perdure.runtime.pace import Pace
+from perdure.runtime.options import WorkerOptions
 from perdure.store.backend import store_for
 from perdure.testing.faults import FaultyStore
 
@@ -104,7 +104,7 @@ async def poison() -> None:
     await deadly()
 
 
-class Doom:
+class KillPoint:
     """Sends this OS process a signal at the n-th call of a door, before or after it was done."""
 
     def __init__(self, door: str, call: int, side: str, signal: int) -> None:
@@ -147,11 +147,11 @@ async def main(url: str, orders: dict[str, Any]) -> None:
         os.environ[POINT] = orders["point"]
     machine = Machine()
     store = FaultyStore(store_for(url, machine))
-    if "doom" in orders:
-        Doom(**orders["doom"]).upon(store)
-    pace = Pace(**orders.get("pace", {}))
+    if "kill_point" in orders:
+        KillPoint(**orders["kill_point"]).upon(store)
+    options = WorkerOptions(**orders.get("options", {}))
     hosted = [three_steps, five_pauses, held, poised, poison, *orders.get("modules", [])]
-    async with Engine(url, store=store, machine=machine, work=True, workflows=hosted, pace=pace) as engine:
+    async with Engine(url, store=store, machine=machine, work=True, workflows=hosted, options=options) as engine:
         if "call" in orders:
             id, name, value, key = orders["call"]
             print("answer", json.dumps(await engine.call(id, name, value, key=key)), flush=True)

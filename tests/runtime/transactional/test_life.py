@@ -161,28 +161,28 @@ async def test_while_the_file_is_locked_by_others_no_attempt_is_spent(
     opened: Open, account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if account.kind == "postgres":
-        pytest.skip("connections are refused alike, see tests/store/test_pact.py")
+        pytest.skip("connections are refused alike, see tests/store/test_step_transaction.py")
     monkeypatch.setattr(limits, "SQLITE_BUSY_SECONDS", 0.05)
     engine, _ = await opened(work=True, workflows=FLOWS)
     await account.open()
     handle = await engine.start(two_bookings, account.kind, "a", "b")
     await until_row(engine, handle.id, lambda row: row.owner is None and row.seen == 1)
-    notary = engine.worker.scheduler.agent.notary  # type: ignore[union-attr]
-    begin, put_off = notary.begin, notary._put_off  # type: ignore[union-attr]
+    transactional_steps = engine.worker.scheduler.agent.transactional_steps  # type: ignore[union-attr]
+    begin, put_off = transactional_steps.begin, transactional_steps._put_off  # type: ignore[union-attr]
     locking = sqlite3.connect(account.url.removeprefix("sqlite:///"), isolation_level=None)
 
-    def begin_locked(execution: Any) -> None:
+    def begin_locked(attempt_run: Any) -> None:
         if not locking.in_transaction:
             locking.execute("BEGIN IMMEDIATE")
-        begin(execution)
+        begin(attempt_run)
 
-    def put_off_and_unlock(execution: Any, why: Any) -> None:
-        notary.begin = begin  # type: ignore[method-assign, union-attr]
+    def put_off_and_unlock(attempt_run: Any, why: Any) -> None:
+        transactional_steps.begin = begin  # type: ignore[method-assign, union-attr]
         locking.execute("ROLLBACK")
-        put_off(execution, why)
+        put_off(attempt_run, why)
 
-    monkeypatch.setattr(notary, "begin", begin_locked)
-    monkeypatch.setattr(notary, "_put_off", put_off_and_unlock)
+    monkeypatch.setattr(transactional_steps, "begin", begin_locked)
+    monkeypatch.setattr(transactional_steps, "_put_off", put_off_and_unlock)
     await engine.signal(handle.id, "go on", "on")
     assert await handle.result(LIMIT) == ["A", "on", "B"]
     assert not locking.in_transaction, "it was locked and put off"

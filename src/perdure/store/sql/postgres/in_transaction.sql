@@ -1,4 +1,4 @@
--- What a guest asks in a transaction of the caller's own. Ids travel as text, and every value has its type here, so that
+-- What is asked in a transaction of the caller's own. Ids travel as text, and every value has its type here, so that
 -- no driver needs to be told anything. Whatever search path the connection has: every type says its schema.
 
 -- name: enqueue

@@ -11,11 +11,11 @@ from perdure import limits
 from perdure.errors import PerdureError, StoreUnavailable
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.process import Process
-from perdure.kernel.queue import Load, Queue, Standing
+from perdure.kernel.queue import Load, Queue, QueueLoads
 from perdure.kernel.soundness import Finding
-from perdure.kernel.worker import COUNTED, Backlog, unoffered
+from perdure.kernel.worker import COUNTED, Backlog, unhosted
 from perdure.logs import logger
-from perdure.runtime.sweeps.context import Ward
+from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Overdue, Store
 
 SECONDS = 30.0
@@ -39,13 +39,13 @@ class Known:
         return fresh
 
 
-async def sweep(ward: Ward, known: Known) -> int:
+async def sweep(context: SweepContext, known: Known) -> int:
     """Report the kinds and versions that wait for a worker, whenever more of their processes do; count these once."""
-    rows = await ward.pages[OVERDUE].next()
-    fresh = known.fresh(rows, last=not ward.pages[OVERDUE].more)
+    rows = await context.pages[OVERDUE].next()
+    fresh = known.fresh(rows, last=not context.pages[OVERDUE].more)
     waiting: dict[tuple[str, str], bytes] = {}
     counts: dict[tuple[str, str], int] = {}
-    kept = await _kept(ward, fresh)
+    kept = await _kept(context, fresh)
     for row in fresh:
         waiting.setdefault((row.kind, row.code), row.id)
     for row in rows:
@@ -54,16 +54,16 @@ async def sweep(ward: Ward, known: Known) -> int:
     for (kind, code), first in waiting.items():
         number = counts[kind, code]
         some = f"at least {number}" if number >= part else str(number)
-        ward.found(Finding("nobody_hosts", first, _told(kind, code, some, kept.get(kind))))
+        context.found(Finding("nobody_hosts", first, _told(kind, code, some, kept.get(kind))))
     return len(fresh)
 
 
-async def _kept(ward: Ward, rows: Sequence[Process]) -> dict[str, str]:
+async def _kept(context: SweepContext, rows: Sequence[Process]) -> dict[str, str]:
     """Which of the queues keep their tasks themselves, and why: they are blocked, or full."""
     if not any(is_task(row.kind) for row in rows):
         return {}
-    queues = Standing(tuple(await ward.store.records(Queue)), tuple(await ward.store.records(Load)))
-    told = {row.kind: queues.of(row, ward.time.now()) for row in reversed(rows)}
+    queues = QueueLoads(tuple(await context.store.records(Queue)), tuple(await context.store.records(Load)))
+    told = {row.kind: queues.of(row, context.time.now()) for row in reversed(rows)}
     return {kind: why[1] for kind, why in told.items() if why is not None}
 
 
@@ -89,7 +89,7 @@ async def report(store: Store) -> None:
     """Log a line for each kind and version that is not offered; a store that is away is no reason not to work."""
     try:
         backlogs = await store.records(Backlog)
-        for backlog in unoffered(backlogs, await store.workers()):
+        for backlog in unhosted(backlogs, await store.workers()):
             log.warning("%s", told(backlog))
     except StoreUnavailable:
         pass  # the heartbeat tells of that

@@ -1,4 +1,4 @@
-"""The pace of a worker: how long leases last, how often it beats, how much it holds, how long things are kept."""
+"""Worker options: how long leases last, how often it beats, how much it holds, how long things are kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from perdure.errors import DefinitionError
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WorkerOptions:
     """What may be set for one worker; the defaults are those of ``limits``. Raises DefinitionError on nonsense.
 
     ``exit_when_hung`` lets it end its OS process when code has blocked its event loop until its lease is lost, as

@@ -11,10 +11,10 @@ from __future__ import annotations
 from perdure.errors import StoreUnavailable
 from perdure.kernel import transition
 from perdure.kernel.diagnosis import awaited_signals
-from perdure.kernel.message import Waiting
+from perdure.kernel.message import LettersWanted
 from perdure.kernel.quarantine import is_suspect
 from perdure.kernel.worker import Offer
-from perdure.runtime.sweeps.context import Ward
+from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Overdue
 
 SECONDS = 2.0
@@ -29,27 +29,27 @@ class Look:
         self.owed = True
 
 
-async def sweep(ward: Ward, look: Look) -> int:
+async def sweep(context: SweepContext, look: Look) -> int:
     """Look through one page of inboxes; what is claimed hears what lies there."""
-    older = any(not Offer.decode(worker.hosts).schema for worker in await ward.workers(SECONDS))
+    older = any(not Offer.decode(worker.hosts).schema for worker in await context.workers(SECONDS))
     look.owed |= older
-    if not ward.pages[OVERDUE].more:
+    if not context.pages[OVERDUE].more:
         if not look.owed:
             return 0
         look.owed = older
     try:
-        return await _page(ward)
+        return await _page(context)
     except StoreUnavailable:
         look.owed = True
         raise
 
 
-async def _page(ward: Ward) -> int:
-    rows = [row for row in await ward.pages[OVERDUE].next() if (row.kind, row.code) in ward.registry.hosted]
-    wants = [Waiting(row.id, name, 0, row.seen, row.inbox, 1) for row in rows for name in awaited_signals(row)]
-    overlooked = {letter.process for letter in await ward.store.messages(waiting=wants)} if wants else set()
+async def _page(context: SweepContext) -> int:
+    rows = [row for row in await context.pages[OVERDUE].next() if (row.kind, row.code) in context.registry.hosted]
+    wants = [LettersWanted(row.id, name, 0, row.seen, row.inbox, 1) for row in rows for name in awaited_signals(row)]
+    overlooked = {letter.process for letter in await context.store.messages(waiting=wants)} if wants else set()
     found = [row for row in rows if row.id in overlooked]
-    ward.undue(row.id for row in found if not is_suspect(row))
-    now = ward.time.now()
-    await ward.write([transition.due_now(row, now=now) for row in found if is_suspect(row)])  # not for this worker
+    context.undue(row.id for row in found if not is_suspect(row))
+    now = context.time.now()
+    await context.write([transition.due_now(row, now=now) for row in found if is_suspect(row)])  # not for this worker
     return len(found)

@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from perdure.kernel.message import Message
-from perdure.store.step_transaction import PactAnswer
+from perdure.store.step_transaction import StepTransactionAnswer
 from perdure.testing.simulator import History, Swarm, simulate
-from perdure.testing.simulator.pact import SimPact
-from tests.simulator.core_pacts import postings, transactions
+from perdure.testing.simulator.step_transaction import SimStepTransaction
+from tests.simulator.core_step_transactions import postings, transactions
 
 ROUGH = Swarm(
     nodes=2,
@@ -44,16 +44,16 @@ def test_a_history_with_such_steps_is_repeated_to_the_byte() -> None:
     assert one.digest() == history(4).digest() == again.digest()
 
 
-def test_a_pact_that_is_kept_in_two_transactions_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = SimPact.keep
+def test_a_step_transaction_that_is_kept_in_two_transactions_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = SimStepTransaction.keep
 
-    async def split(self: SimPact, message: Message, owner: bytes, token: int) -> PactAnswer:
+    async def split(self: SimStepTransaction, message: Message, owner: bytes, token: int) -> StepTransactionAnswer:
         written, self.connection.written = self.connection.written, []
         await self._store.write(
             lambda transaction: [transaction.connection.raw.execute(statement, given) for statement, given in written]
         )
         return await whole(self, message, owner, token)
 
-    monkeypatch.setattr(SimPact, "keep", split)
+    monkeypatch.setattr(SimStepTransaction, "keep", split)
     broken = (history(seed, ROUGH).violation for seed in range(20))
     assert next(violation.law for violation in broken if violation is not None) == "effect_once"

@@ -4,47 +4,47 @@ from __future__ import annotations
 
 from perdure.clock import SECOND
 from perdure.kernel.process import Process
-from perdure.kernel.worker import Offer, Worker
-from perdure.runtime.sweeps.context import Ward
-from perdure.runtime.sweeps.letter_overlooked import Look, sweep
+from perdure.kernel.worker import Offer, WorkerRow
+from perdure.runtime.sweeps.context import SweepContext
+from perdure.runtime.sweeps.signal_overlooked import Look, sweep
 from perdure.testing.conformance.trial import LEASE, SILENCE, going_on, resting
 from tests.sweeps.watch import Watch, order
 
 
 async def at_rest(watch: Watch, owner: bytes, awaiting: str, kind: str = "order") -> Process:
     """A process that has heard a signal ``approval`` and not received it, and then went to rest."""
-    row = await watch.trial.in_hand(owner, kind=kind)
+    row = await watch.trial.owned(owner, kind=kind)
     await watch.trial.send(row.id, "approval")
     row = await watch.trial.done(going_on(row, seen=1, consumed=((1, 0),)))
     due_at = await watch.store.now() + 3600 * SECOND
     return await watch.trial.done(resting(row, due_at, events=(), awaiting=awaiting))
 
 
-async def of_today(watch: Watch) -> tuple[Ward, list[bytes]]:
+async def of_today(watch: Watch) -> tuple[SweepContext, list[bytes]]:
     """A supervisor among whose peers there is none of the first release, and what it has its worker take."""
-    ward = await watch.ward(order)
+    context = await watch.context(order)
     for worker in await watch.store.workers():
         await watch.store.retire(worker.id, None, False)
     taken: list[bytes] = []
-    ward.undue = taken.extend
-    return ward, taken
+    context.undue = taken.extend
+    return context, taken
 
 
 async def enlisted(watch: Watch, name: str, *, schema: int = 0) -> bytes:
     """One more worker, which knows this schema; those of the first release did not say."""
     id = watch.trial.ids.new_id()
     hosts = Offer(schema=schema).encode() if schema else b'[["order","1"]]'
-    await watch.store.enlist(Worker(id, name, hosts), SILENCE)
+    await watch.store.enlist(WorkerRow(id, name, hosts), SILENCE)
     return id
 
 
 async def test_whoever_waits_for_a_signal_that_an_old_worker_overlooked_is_taken_before_it_is_due(watch: Watch) -> None:
-    ward, taken = await of_today(watch)
+    context, taken = await of_today(watch)
     old = await enlisted(watch, "old")
     waits = ("signal approval", "timer, signal approval", "signal other", "timer")
     rows = {awaiting: await at_rest(watch, old, awaiting) for awaiting in waits}
     foreign = await at_rest(watch, old, "signal approval", kind="foreign")
-    assert await sweep(ward, Look()) == 2
+    assert await sweep(context, Look()) == 2
     assert set(taken) == {rows["signal approval"].id, rows["timer, signal approval"].id}
     assert await watch.untouched([*rows.values(), foreign])
 
@@ -52,38 +52,38 @@ async def test_whoever_waits_for_a_signal_that_an_old_worker_overlooked_is_taken
 async def test_a_suspect_that_waits_for_a_signal_that_lies_there_is_due_since_only_a_quarantine_worker_may_take_it(
     watch: Watch,
 ) -> None:
-    ward, taken = await of_today(watch)
+    context, taken = await of_today(watch)
     row = await at_rest(watch, await enlisted(watch, "old"), "signal approval")
     await watch.trial.done(resting(row, row.due_at, events=(), deaths=2))
-    assert await sweep(ward, Look()) == 1
+    assert await sweep(context, Look()) == 1
     assert taken == []
     after = await watch.trial.row(row.id)
-    assert (after.reminder, after.due_at) == (False, ward.time.now())
+    assert (after.reminder, after.due_at) == (False, context.time.now())
 
 
 async def test_inboxes_are_looked_through_until_the_last_worker_of_the_first_release_has_gone(watch: Watch) -> None:
-    (ward, taken), look = await of_today(watch), Look()
+    (context, taken), look = await of_today(watch), Look()
     today = await enlisted(watch, "today", schema=9)
     before = await at_rest(watch, today, "signal approval")
-    assert await sweep(ward, look) == 1  # a new supervisor looks once: such workers may have been here before it
-    assert await sweep(ward, look) == 0  # nobody overlooks anything, so that nobody looks
+    assert await sweep(context, look) == 1  # a new supervisor looks once: such workers may have been here before it
+    assert await sweep(context, look) == 0  # nobody overlooks anything, so that nobody looks
     old = await enlisted(watch, "old")
     await watch.passed(LEASE / SECOND)
-    assert await sweep(ward, look) == 1
+    assert await sweep(context, look) == 1
     last = await at_rest(watch, old, "signal approval")
     await watch.store.retire(old, None, False)
     await watch.passed(LEASE / SECOND)
-    assert await sweep(ward, look) == 2  # what it has left behind
-    assert await sweep(ward, look) == 0
+    assert await sweep(context, look) == 2  # what it has left behind
+    assert await sweep(context, look) == 0
     assert set(taken) == {before.id, last.id}
 
 
 async def test_after_a_store_error_the_look_through_the_inboxes_is_still_owed(watch: Watch) -> None:
-    (ward, taken), look = await of_today(watch), Look()
+    (context, taken), look = await of_today(watch), Look()
     row = await at_rest(watch, await enlisted(watch, "today", schema=9), "signal approval")
 
-    async def again(ward: Ward) -> int:
-        return await sweep(ward, look)
+    async def again(context: SweepContext) -> int:
+        return await sweep(context, look)
 
-    assert await watch.after_an_outage(ward, again, "messages") == 1
+    assert await watch.after_an_outage(context, again, "messages") == 1
     assert (taken, look.owed) == ([row.id], False)

@@ -1,4 +1,4 @@
-"""Pacts in a history: what a step with a transaction writes is kept in one piece with its result, or not at all.
+"""Step transactions in a history: what such a step writes is kept in one piece with its result, or not at all.
 
 The one connection of a history cannot hold a transaction open while others work. So what the step writes is gathered,
 and carried out when its result is kept, in one transaction with it: between a step and the store lie the same delays,
@@ -16,7 +16,7 @@ from perdure.kernel.message import Message
 from perdure.store.sqlite import send
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.writer import Transaction
-from perdure.store.step_transaction import PactAnswer, PactVerdict
+from perdure.store.step_transaction import StepTransactionAnswer, StepTransactionVerdict
 from perdure.testing.simulator.server import DOOR
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ AGAIN_SECONDS = 0.5
 """How long who does not know whether a commit was done waits before asking once more."""
 
 
-class SimPacts:
-    """Makes pacts on a simulated store. Its steps are async, as on PostgreSQL: there are no threads."""
+class SimStepTransactions:
+    """Makes transactions on a simulated store. Its steps are async, as on PostgreSQL: there are no threads."""
 
     kind = "postgres"
     blocking = False
@@ -35,16 +35,16 @@ class SimPacts:
     def __init__(self, store: SimStore) -> None:
         self._store = store
 
-    async def take(self) -> SimPact:
-        """A new pact."""
-        return SimPact(self._store)
+    async def take(self) -> SimStepTransaction:
+        """A new transaction."""
+        return SimStepTransaction(self._store)
 
     async def close(self) -> None:
         """Nothing is kept."""
 
 
 class SimConnection:
-    """What a step writes by: each statement takes the time of a call, and is carried out when the pact is kept."""
+    """What a step writes by: each statement takes the time of a call, and is carried out when the result is kept."""
 
     def __init__(self, store: SimStore) -> None:
         self._store = store
@@ -57,13 +57,13 @@ class SimConnection:
         self.written.append((statement, given))
 
 
-class SimPact:
+class SimStepTransaction:
     """What each method promises stands in ``store/step_transaction.py``."""
 
     def __init__(self, store: SimStore) -> None:
         self.connection = SimConnection(store)
         self._store = store
-        self._sealed = False
+        self._returned = False
         self._abandoned = False
 
     async def begin(self, process: bytes, id: bytes, patience: float) -> bool:
@@ -71,17 +71,17 @@ class SimPact:
         DOOR.set("begin")
         return not await self._store.read(partial(_known, process, id))
 
-    def seal(self) -> bool:
+    def mark_returned(self) -> bool:
         """See Pact."""
-        self._sealed = not self._abandoned
-        return self._sealed
+        self._returned = not self._abandoned
+        return self._returned
 
     def abandon(self) -> bool:
         """See Pact."""
-        self._abandoned = not self._sealed
+        self._abandoned = not self._returned
         return self._abandoned
 
-    async def keep(self, message: Message, owner: bytes, token: int) -> PactAnswer:
+    async def keep(self, message: Message, owner: bytes, token: int) -> StepTransactionAnswer:
         """See Pact."""
         DOOR.set("keep")
         try:
@@ -89,17 +89,17 @@ class SimPact:
         except StoreUnavailable:
             if not await self._looked(message):
                 raise
-            return PactAnswer(PactVerdict.KNOWN)
+            return StepTransactionAnswer(StepTransactionVerdict.KNOWN)
 
-    def _kept(self, message: Message, owner: bytes, token: int, transaction: Transaction) -> PactAnswer:
+    def _kept(self, message: Message, owner: bytes, token: int, transaction: Transaction) -> StepTransactionAnswer:
         connection = transaction.connection
         if not connection.one("look_at_fence", process=message.process, token=token, owner=owner):
             transaction.void = True
-            return PactAnswer(PactVerdict.REFUSED)
+            return StepTransactionAnswer(StepTransactionVerdict.REFUSED)
         for statement, given in self.connection.written:
             connection.raw.execute(statement, given)
         number = send.send(transaction, [message])[0].number
-        return PactAnswer(PactVerdict.KEPT, number, transaction.now)
+        return StepTransactionAnswer(StepTransactionVerdict.KEPT, number, transaction.now)
 
     async def _looked(self, message: Message) -> bool:
         """Whether a commit without an answer was done."""

@@ -24,35 +24,35 @@ LIMIT = 100.0
 ROOT = Path(__file__).parents[2]
 
 
-class Scene:
+class Harness:
     """One database, one ledger, and the victims working there."""
 
     def __init__(self, url: str, folder: Path, *, quiet: bool = False) -> None:
         self.url = url
-        self._errors = folder / "victims.log" if quiet else None
+        self._errors = folder / "workers.log" if quiet else None
         self.ledger = folder / "ledger"
         self.ledger.touch()
-        self.victims: list[asyncio.subprocess.Process] = []
+        self.workers: list[asyncio.subprocess.Process] = []
 
-    async def victim(self, **orders: Any) -> asyncio.subprocess.Process:
-        """Start a victim; its orders are those of ``victim.main``."""
+    async def start_worker(self, **orders: Any) -> asyncio.subprocess.Process:
+        """Start a victim; its orders are those of ``workload.main``."""
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         environment = {**os.environ, "PYTHONPATH": path}
         with open(self._errors or os.devnull, "a") as errors:
             child = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "tests.kill.victim", self.url, json.dumps(orders), str(self.ledger),
+                sys.executable, "-m", "tests.kill.workload", self.url, json.dumps(orders), str(self.ledger),
                 stdout=asyncio.subprocess.PIPE, stderr=errors if self._errors else None, env=environment, cwd=ROOT,
             )  # fmt: skip
-        self.victims.append(child)
+        self.workers.append(child)
         return child
 
     async def end(self) -> None:
         """Kill what still runs, and wait for it."""
-        for child in self.victims:
+        for child in self.workers:
             if child.returncode is None:
                 child.kill()
             await child.wait()
-            child._transport.close()  # type: ignore[attr-defined]  # its solitary worker may still have its output
+            child._transport.close()  # type: ignore[attr-defined]  # its quarantine worker may still have its output
 
     def effects(self) -> Counter[tuple[str, str]]:
         """How often each (effect, idempotency key) was written down."""

@@ -76,7 +76,7 @@ class Member:
         await asyncio.wait_for(self._process.wait(), LIMIT)
 
 
-class Crew:
+class Pool:
     """The workers on one database."""
 
     def __init__(self, url: str, folder: Path) -> None:
@@ -128,14 +128,14 @@ async def orders() -> asyncio.StreamReader:
 
 
 @asynccontextmanager
-async def crew_on(url: str, folder: Path) -> AsyncIterator[Crew]:
+async def pool_on(url: str, folder: Path) -> AsyncIterator[Pool]:
     """A crew of nobody yet; whoever still works at the end is killed."""
-    crew = Crew(url, folder)
+    pool = Pool(url, folder)
     os.environ[FOLDER] = str(folder)
     try:
-        yield crew
+        yield pool
     finally:
-        for member in crew.members:
+        for member in pool.members:
             await member.kill()
 
 

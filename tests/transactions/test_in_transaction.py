@@ -58,34 +58,36 @@ async def test_a_key_is_answered_as_outside_of_a_transaction(engine: Engine, cal
     before = await engine.start(bill.options(key="old"), 1)
     assert await before.result(LIMIT) == "bill 1"
     async with call() as caller:
-        guest = engine.within(caller.connection)
-        known = await done(guest.start(bill.options(key="old"), 1))
+        inside = engine.within(caller.connection)
+        known = await done(inside.start(bill.options(key="old"), 1))
         assert not known.created
         assert known.id == before.id
         with pytest.raises(KeyConflict, match=f"'old' .* belongs to process {before.id}"):
-            await done(guest.start(bill.options(key="old"), 2))
-        first = await done(guest.start(bill.options(key="new"), 3))
-        second = await done(guest.start(bill.options(key="new"), 3))
+            await done(inside.start(bill.options(key="old"), 2))
+        first = await done(inside.start(bill.options(key="new"), 3))
+        second = await done(inside.start(bill.options(key="new"), 3))
         assert (first.created, second.created, first.id) == (True, False, second.id)
         with pytest.raises(KeyConflict):
-            await done(guest.start(bill.options(key="new"), 4))
+            await done(inside.start(bill.options(key="new"), 4))
         await caller.end(commit=True)
     assert await second.result(LIMIT) == "bill 3"
     assert not (await engine.start(bill.options(key="new"), 3)).created
 
 
 @EVERY_STORE
-async def test_a_key_kept_after_its_process_was_pruned_is_known_to_a_guest(engine: Engine, call: Call) -> None:
+async def test_a_key_kept_after_its_process_was_pruned_is_known_in_the_callers_transaction(
+    engine: Engine, call: Call
+) -> None:
     old = await engine.start(bill.options(key="old"), 1)
     await old.result(LIMIT)
     assert (await engine.store.prune(0, 10**12, 10)).processes == 1
     async with call() as caller:
         await caller.run("SAVEPOINT mine")
-        guest = engine.within(caller.connection)
-        known = await done(guest.start(bill.options(key="old"), 1))
+        inside = engine.within(caller.connection)
+        known = await done(inside.start(bill.options(key="old"), 1))
         assert (known.created, known.id) == (False, old.id)
         with pytest.raises(KeyConflict):
-            await done(guest.start(bill.options(key="old"), 2))
+            await done(inside.start(bill.options(key="old"), 2))
         await caller.end(commit=True)
     assert await engine.count() == {}
 
@@ -93,7 +95,7 @@ async def test_a_key_kept_after_its_process_was_pruned_is_known_to_a_guest(engin
 async def test_what_is_refused_at_the_door_leaves_the_transaction_as_it_was(engine: Engine, call: Call) -> None:
     async with call() as caller:
         await caller.run("INSERT INTO sale VALUES (7)")
-        guest = engine.within(caller.connection)
+        inside = engine.within(caller.connection)
         for refusal, arguments, options in (
             (UnknownKind, ("transactions/none",), {}),
             (InvalidKey, (bill, 1), {"key": "x" * (KEY_BYTES + 1)}),
@@ -106,12 +108,12 @@ async def test_what_is_refused_at_the_door_leaves_the_transaction_as_it_was(engi
             flow, *rest = arguments
             startable = flow.options(**options) if options else flow
             with pytest.raises(refusal):
-                await done(guest.start(startable, *rest))
+                await done(inside.start(startable, *rest))
         with pytest.raises(InvalidKey):
-            await done(guest.signal("no id", "name"))
+            await done(inside.signal("no id", "name"))
         with pytest.raises(ProcessNotFound):
-            await done(guest.signal(bytes(16), "name"))
-        handle = await done(guest.start(bill, 7))
+            await done(inside.signal(bytes(16), "name"))
+        handle = await done(inside.start(bill, 7))
         await caller.end(commit=True)
     assert await handle.result(LIMIT) == "bill 7"
     assert await engine.count() == {"transactions/bill": {"completed": 1}}
@@ -123,22 +125,22 @@ async def test_a_signal_is_heard_when_the_transaction_has_committed_and_else_nev
         assert await done(engine.within(caller.connection).signal(handle.id, "name", "Eve")) is SendVerdict.DELIVERED
         await caller.end(commit=False)
     async with call() as caller:
-        guest = engine.within(caller.connection)
-        assert await done(guest.signal(handle.id, "name", "Ann", key="k")) is SendVerdict.DELIVERED
-        assert await done(guest.signal(handle.id, "name", "Bob", key="k")) is SendVerdict.DUPLICATE
+        inside = engine.within(caller.connection)
+        assert await done(inside.signal(handle.id, "name", "Ann", key="k")) is SendVerdict.DELIVERED
+        assert await done(inside.signal(handle.id, "name", "Bob", key="k")) is SendVerdict.DUPLICATE
         await caller.end(commit=True)
     assert await handle.result(LIMIT) == "hello Ann"
     async with call() as caller:
-        guest = engine.within(caller.connection)
-        assert await done(guest.signal(handle.id, "name", "Joe")) is SendVerdict.FINISHED
+        inside = engine.within(caller.connection)
+        assert await done(inside.signal(handle.id, "name", "Joe")) is SendVerdict.FINISHED
         await caller.end(commit=True)
 
 
 async def test_one_transaction_may_start_a_process_and_signal_it(engine: Engine, call: Call) -> None:
     async with call() as caller:
-        guest = engine.within(caller.connection)
-        handle = await done(guest.start(greet))
-        await done(guest.signal(handle.id, "name", "Ann", who="Eve", why="to see"))
+        inside = engine.within(caller.connection)
+        handle = await done(inside.start(greet))
+        await done(inside.signal(handle.id, "name", "Ann", who="Eve", why="to see"))
         await caller.end(commit=True)
     assert await handle.result(LIMIT) == "hello Ann"
 
@@ -147,13 +149,13 @@ async def test_one_transaction_may_start_a_process_and_signal_it(engine: Engine,
 async def test_what_lies_behind_a_savepoint_goes_back_with_it(engine: Engine, call: Call) -> None:
     async with call() as caller:
         await caller.run("INSERT INTO sale VALUES (7)")
-        guest = engine.within(caller.connection)
-        kept = await done(guest.start(bill, 1))
+        inside = engine.within(caller.connection)
+        kept = await done(inside.start(bill, 1))
         await caller.run("SAVEPOINT mine")
-        gone = await done(guest.start(bill, 2))
+        gone = await done(inside.start(bill, 2))
         await caller.run("ROLLBACK TO SAVEPOINT mine")
         await caller.run("SAVEPOINT other")
-        late = await done(guest.start(bill.options(key="late"), 3))
+        late = await done(inside.start(bill.options(key="late"), 3))
         await caller.run("RELEASE SAVEPOINT other")
         await caller.end(commit=True)
     assert await kept.result(LIMIT) == "bill 1"
@@ -188,10 +190,10 @@ async def test_workers_are_woken_by_the_commit(way: tuple[str, Call], call: Call
 
 async def test_a_start_within_a_transaction_may_bring_a_signal(engine: Engine, call: Call) -> None:
     async with call() as caller:
-        guest = engine.within(caller.connection)
-        handle = await done(guest.start(greet.options(key="new", signal=("name", "Ann", "once"))))
+        inside = engine.within(caller.connection)
+        handle = await done(inside.start(greet.options(key="new", signal=("name", "Ann", "once"))))
         assert (handle.created, handle.sent) == (True, SendVerdict.DELIVERED)
-        again = await done(guest.start(greet.options(key="new", signal=("name", "Ann", "once"))))
+        again = await done(inside.start(greet.options(key="new", signal=("name", "Ann", "once"))))
         assert (again.created, again.sent) == (False, SendVerdict.DUPLICATE)
         await caller.end(commit=True)
     assert await handle.result(timeout=LIMIT) == "hello Ann"

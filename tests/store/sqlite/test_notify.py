@@ -14,8 +14,8 @@ import pytest
 from perdure import limits
 from perdure.clock import Machine
 from perdure.kernel.commit import Start
-from perdure.store.notifications import News
-from perdure.store.sqlite.notify import FULL, Bell, Ring
+from perdure.store.notifications import Notification
+from perdure.store.sqlite.notify import FULL, Notice, Notifier
 from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.clock import MovableMachine
 from perdure.testing.conformance import Trial
@@ -31,7 +31,7 @@ async def main():
     store = SqliteStore(sys.argv[1])
     await store.open()
     store.watch(lambda news: None)
-    print(store._bell._name, flush=True)
+    print(store._notifier._name, flush=True)
     await asyncio.Event().wait()
 asyncio.run(main())
 """
@@ -42,7 +42,7 @@ class Neighbour:
 
     def __init__(self, url: str, machine: MovableMachine) -> None:
         self.store = SqliteStore(url, machine=machine)
-        self.heard: asyncio.Queue[News] = asyncio.Queue()
+        self.heard: asyncio.Queue[Notification] = asyncio.Queue()
 
     async def listen(self) -> None:
         """Begin, and look at the file no more by itself."""
@@ -52,7 +52,7 @@ class Neighbour:
         assert timer is not None
         timer.cancel()
 
-    async def next(self) -> News:
+    async def next(self) -> Notification:
         """What is heard next."""
         async with asyncio.timeout(PATIENCE):
             return await self.heard.get()
@@ -81,20 +81,20 @@ def bells(file: Path) -> set[str]:
 
 async def test_a_commit_is_heard_without_a_look_at_the_file(trial: Trial, neighbour: Neighbour) -> None:
     row = await trial.started()
-    assert await neighbour.next() == News(kinds=(row.kind,), due=(row.id,))
+    assert await neighbour.next() == Notification(kinds=(row.kind,), due=(row.id,))
 
 
-async def test_what_was_rung_is_not_told_again_by_the_look(trial: Trial, neighbour: Neighbour) -> None:
+async def test_what_a_notice_has_told_is_not_told_again_by_the_look(trial: Trial, neighbour: Neighbour) -> None:
     await trial.started()
     await neighbour.next()
     neighbour.look()
     assert neighbour.heard.empty()
 
 
-async def test_a_lost_ring_costs_one_look(
+async def test_a_lost_notice_costs_one_look(
     trial: Trial, neighbour: Neighbour, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store._bell, "_others", lambda: ())
+    monkeypatch.setattr(store._notifier, "_others", lambda: ())
     await trial.started()
     neighbour.look()
     assert (await neighbour.next()).some_due
@@ -102,26 +102,26 @@ async def test_a_lost_ring_costs_one_look(
     assert neighbour.heard.empty()
 
 
-async def test_nobody_is_rung_for_what_nobody_waits_for(trial: Trial, neighbour: Neighbour) -> None:
+async def test_nobody_is_notified_of_what_nobody_waits_for(trial: Trial, neighbour: Neighbour) -> None:
     worker = await trial.worker()
     await trial.store.start([Start(trial.process(owner=worker, token=1), (), LEASE)])
     row = await trial.started()
-    assert await neighbour.next() == News(kinds=(row.kind,), due=(row.id,))
+    assert await neighbour.next() == Notification(kinds=(row.kind,), due=(row.id,))
     assert neighbour.heard.empty()
 
 
-async def test_whoever_cannot_be_rung_any_more_looks_at_once(neighbour: Neighbour, store: SqliteStore) -> None:
+async def test_whoever_cannot_be_notified_any_more_looks_at_once(neighbour: Neighbour, store: SqliteStore) -> None:
     for _ in range(FULL + 2):
-        store._bell.ring(Ring(News(some_done=True), 0, 1))
+        store._notifier.notify(Notice(Notification(some_done=True), 0, 1))
     looks = neighbour.store._watch
     heard = [await neighbour.next() for _ in range(FULL + 1)]
-    assert all(news.some_done for news in heard)
+    assert all(notification.some_done for notification in heard)
     assert looks._foreign == (0, 0)  # the file says that nobody has counted any hint: it was looked at
     assert looks._timer is not None
     looks._timer.cancel()
 
 
-async def test_the_bell_of_a_killed_worker_is_removed_by_whoever_rings_it(
+async def test_the_socket_of_a_killed_worker_is_removed_by_the_next_who_notifies_it(
     trial: Trial, file: Path, url: str, spawn: Spawn
 ) -> None:
     other = spawn(HANG_A_BELL, url)
@@ -136,7 +136,7 @@ async def test_the_bell_of_a_killed_worker_is_removed_by_whoever_rings_it(
     assert bells(file) == set()
 
 
-async def test_a_bell_is_taken_down_with_its_store(trial: Trial, file: Path, neighbour: Neighbour) -> None:
+async def test_the_socket_of_a_store_goes_with_it(trial: Trial, file: Path, neighbour: Neighbour) -> None:
     assert len(bells(file)) == 1
     await neighbour.store.close()
     assert bells(file) == set()
@@ -149,15 +149,15 @@ async def test_a_path_too_long_for_a_socket_is_gone_around(tmp_path: Path, machi
     await store.open()
     neighbour = Neighbour(store.url, machine)
     await neighbour.listen()
-    if not neighbour.store._watch._rung:
+    if not neighbour.store._watch._listening:
         pytest.skip("this system has no way around")
-    store._bell.ring(Ring(News(some_due=True), 1, 0))
+    store._notifier.notify(Notice(Notification(some_due=True), 1, 0))
     assert (await neighbour.next()).some_due
     await neighbour.store.close()
     await store.close()
 
 
-async def test_where_no_bell_can_hang_the_file_is_looked_at_as_often_as_before(
+async def test_where_no_socket_can_be_made_the_file_is_looked_at_as_often_as_before(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -166,32 +166,32 @@ async def test_where_no_bell_can_hang_the_file_is_looked_at_as_often_as_before(
         raise NotImplementedError
 
     monkeypatch.setattr(loop, "add_reader", refuse)
-    stop = store.watch(lambda news: None)
+    stop = store.watch(lambda notification: None)
     timer = store._watch._timer
     assert timer is not None
     assert timer.when() - loop.time() <= limits.SQLITE_POLL_BUSY_SECONDS
     stop()
 
 
-def test_a_simulated_machine_has_no_bells(tmp_path: Path) -> None:
+def test_a_simulated_machine_has_no_sockets(tmp_path: Path) -> None:
     class Simulated(Machine):
         simulated = True
 
-    bell = Bell(tmp_path, Simulated())
-    assert not bell.hang(lambda rings, missed: None)
-    bell.ring(Ring(News()))
-    bell.close()
+    notifier = Notifier(tmp_path, Simulated())
+    assert not notifier.listen(lambda notices, missed: None)
+    notifier.notify(Notice(Notification()))
+    notifier.close()
 
 
-async def test_a_child_os_process_inherits_no_bell(neighbour: Neighbour, store: SqliteStore) -> None:
-    store._bell.ring(Ring(News()))
-    ends = [neighbour.store._bell._ear, store._bell._mouth]
+async def test_a_child_os_process_inherits_no_socket(neighbour: Neighbour, store: SqliteStore) -> None:
+    store._notifier.notify(Notice(Notification()))
+    ends = [neighbour.store._notifier._receiver, store._notifier._sender]
     assert [end is not None and os.get_inheritable(end.fileno()) for end in ends] == [False, False]
     child = os.fork()
     if child == 0:
-        os._exit(0 if neighbour.store._bell._ear is None and store._bell._mouth is None else 1)
+        os._exit(0 if neighbour.store._notifier._receiver is None and store._notifier._sender is None else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    store._bell.ring(Ring(News(some_due=True), 1, 0))
+    store._notifier.notify(Notice(Notification(some_due=True), 1, 0))
     assert (await neighbour.next()).some_due
 
 
@@ -201,10 +201,10 @@ async def test_what_is_not_understood_is_looked_up(trial: Trial, neighbour: Neig
     raw.execute("UPDATE clock SET due_hints = due_hints + 1")
     raw.commit()
     raw.close()
-    bell = Bell(Path(f"{file}-workers"), Machine())
-    assert bell._place is not None
-    bell.ring(Ring(News()))
-    assert bell._mouth is not None
-    bell._mouth.sendto(b"?", bell._place.of(name))
-    bell.close()
+    notifier = Notifier(Path(f"{file}-workers"), Machine())
+    assert notifier._place is not None
+    notifier.notify(Notice(Notification()))
+    assert notifier._sender is not None
+    notifier._sender.sendto(b"?", notifier._place.of(name))
+    notifier.close()
     assert (await neighbour.next()).some_due

@@ -2,7 +2,7 @@
 BEGIN IMMEDIATE
 
 -- name: begin_guest
--- What a guest writes in the caller's transaction is there whole or not at all, whatever the caller does after an error.
+-- What is written in the caller's transaction is there whole or not at all, whatever the caller does after an error.
 SAVEPOINT perdure_guest
 
 -- name: keep_guest
