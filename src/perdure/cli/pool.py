@@ -22,7 +22,7 @@ log = logger("worker")
 
 
 class WorkerSlot:
-    """One place in the crew: the OS process that runs there now; ``refused`` is the exit code of one that cannot."""
+    """One place in the pool: the OS process that runs there now; ``refused`` is the exit code of one that cannot."""
 
     def __init__(self, number: int) -> None:
         self.number = number
