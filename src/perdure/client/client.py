@@ -103,9 +103,9 @@ class Client(Calls):
         except UnknownKind as unknown:
             flow, options = await self._elsewhere(str(workflow), unknown), NO_OPTIONS
         process = self._fresh(flow, args, kwargs, options)
-        message = self._first_message(process, options)
-        if process.deadline is not None or process.due_at is not None:
-            (process,) = await self._dated([process])
+        message = None if options.signal is None else self._first_message(process, options)
+        if process.deadline is not None or options.delay is not None:
+            (process,) = await self._dated([process], validation.delay(options, process.deadline))
         answer = await self._begin(process, flow, () if message is None else (message,))
         handle = self._handle(flow, process, answer)
         if message is not None:
@@ -177,7 +177,6 @@ class Client(Calls):
             input=validation.input(workflow, args, kwargs),
             code=workflow.version,
             deadline=None if seconds is None else validation.duration(seconds, "the deadline"),
-            due_at=None if options.delay is None else validation.delay(options, seconds),
             attributes=validation.attributes(options.attributes),
         )
 
@@ -193,20 +192,18 @@ class Client(Calls):
         self.sent(answer)
         return answer.verdict
 
-    async def _dated(self, fresh: Sequence[Process]) -> list[Process]:
-        """The same with deadlines and delays as times by the store's clock."""
+    async def _dated(self, fresh: Sequence[Process], delay: int | None = None) -> list[Process]:
+        """The same with their deadlines, and the delay of all of them, as times by the store's clock."""
         now = await self.store.now()
-
-        def at(span: int | None) -> int | None:
-            return None if span is None else now + span
-
-        return [replace(one, deadline=at(one.deadline), due_at=at(one.due_at)) for one in fresh]
+        due_at = None if delay is None else now + delay
+        dated = (None if one.deadline is None else now + one.deadline for one in fresh)
+        return [replace(one, deadline=deadline, due_at=due_at) for one, deadline in zip(fresh, dated, strict=True)]
 
     def _begin(
         self, process: Process, workflow: Workflow[Any, Any] | NamedWorkflow, messages: tuple[Message, ...]
     ) -> asyncio.Future[StartAnswer]:
         eager = None
-        if isinstance(workflow, Workflow) and process.due_at is None:
+        if process.due_at is None and isinstance(workflow, Workflow):
             eager = self.eager(process, workflow, messages)
         return asked(self.doors.start, Start(process, messages=messages)) if eager is None else eager
 
