@@ -32,11 +32,11 @@ from perdure.runtime.committer import Committer
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.store_time import StoreTime
 from perdure.runtime.worker import Worker
-from perdure.store.backend import sealed, store_for
 from perdure.store.base import Store
 from perdure.store.notifications import Notification
 from perdure.store.sealed.codec import Codec
 from perdure.store.sealed.offload import Offload
+from perdure.store.url import sealed, store_for
 from perdure.telemetry import Telemetry
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from perdure.clock import Machine
 from perdure.engine import Engine
-from perdure.store.backend import store_for
+from perdure.store.url import store_for
 from perdure.testing.faults import FaultyStore
 
 Open = Callable[..., Awaitable[tuple[Engine, FaultyStore]]]

@@ -232,20 +232,21 @@ def joint(step: Step[Any, Any], transaction: Any, hard: Any = False) -> bool:
     return transaction
 
 
-def unfit(step: Step[Any, Any], store: str) -> str | None:
-    """Why the step cannot have a transaction on that ``store`` (``sqlite``, ``postgres``, or neither), or None."""
-    if store == "postgres":
-        if step.is_async:
-            return None
+def unfit(step: Step[Any, Any], blocking: bool | None) -> str | None:
+    """Why the step cannot have a transaction of the store, whose calls are ``blocking`` or awaited; None: it can.
+
+    A store that shares no transactions says None.
+    """
+    if blocking is None:
+        return f"{step} has a transaction, which this store cannot share. Use PostgreSQL, or SQLite with a file."
+    if blocking is not step.is_async:
+        return None
+    if not blocking:
         return (
             f"{step} has a transaction and is an ordinary function, but on PostgreSQL it gets a connection of asyncpg, "
             "whose calls are awaited. Write it as an `async def`."
         )
-    if store == "sqlite":
-        if not step.is_async:
-            return None
-        return (
-            f"{step} has a transaction and is an `async def`, but on SQLite it gets one of sqlite3, whose calls "
-            "block. Write it as an ordinary `def`, which runs in a thread."
-        )
-    return f"{step} has a transaction, which this store cannot share. Use PostgreSQL, or SQLite with a file."
+    return (
+        f"{step} has a transaction and is an `async def`, but on SQLite it gets one of sqlite3, whose calls "
+        "block. Write it as an ordinary `def`, which runs in a thread."
+    )

@@ -17,7 +17,6 @@ from perdure.cli.options import DEFAULT_URL, Json, Url, connected
 from perdure.cli.pool import WorkerPool
 from perdure.cli.worker_process import ProcessOptions, command, environment
 from perdure.errors import DefinitionError, InvalidInput
-from perdure.store.backend import roles_of
 
 SHOP = "examples.shop.demo"
 
@@ -116,7 +115,7 @@ async def migrate(
     """
     async with connected(url, create=True) as engine:
         now = await engine.store.now()
-    made = await roles_of(url) if roles else []
+        made = await engine.store.backend.make_roles() if roles else []
     if json:
         output.show_json({"ready": True, "now": now, **({"roles": made} if roles else {})})
     else:

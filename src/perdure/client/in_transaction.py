@@ -22,7 +22,6 @@ from perdure.futures import at_once
 from perdure.kernel.commit import Start
 from perdure.kernel.message import Message, MessageType, SendVerdict
 from perdure.kernel.names import id_text
-from perdure.store.in_transaction import store_in_transaction
 
 HandleT = TypeVar("HandleT")
 
@@ -49,7 +48,7 @@ class InTransaction:
 
     def __init__(self, client: Client, connection: Any) -> None:
         self._client = client
-        self._door = store_in_transaction(client.store, connection, client.machine)
+        self._door = client.store.backend.in_transaction(connection)
         self.blocking = self._door.blocking
 
     @overload
