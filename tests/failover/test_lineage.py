@@ -144,7 +144,7 @@ async def test_whoever_hosts_no_sweep_may_still_give_commands(pair: Pair, crew: 
     here, _ = crew
     gates["calm"].set()
     gates["lost"].set()
-    async with Engine(here.store.url) as person:
+    async with Engine(here.store.url, migrate=True) as person:
         calm = await person.start(passage, "calm")
         await soon(lambda: waits(person, calm.id))
         await asyncio.to_thread(pair.sever)

@@ -30,7 +30,7 @@ async def engines_on(url: str) -> AsyncIterator[Open]:
     async def open(**settings: Any) -> tuple[Engine, FaultyStore]:
         machine = Machine()
         store = FaultyStore(store_for(url, machine))
-        engine = Engine(url, store=store, machine=machine, **settings)
+        engine = Engine(url, store=store, machine=machine, **{"migrate": True, **settings})
         await engine.__aenter__()
         engines.append(engine)
         return engine, store

@@ -17,7 +17,7 @@ async def charge(order: str, cents: int) -> bool:
     return cents > 0 and order != ""
 
 
-@step(queue="bank")
+@step(queue="bank", raises=(KeyError, ValueError))
 async def refund(order: str) -> None: ...
 
 

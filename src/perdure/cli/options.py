@@ -22,13 +22,13 @@ from perdure.kernel.payload import decode
 from perdure.kernel.process import Process
 from perdure.store.base import Search
 
-DEFAULT_URL = "sqlite:///perdure.db"
+DEFAULT_URL = settings.DEFAULT_URL
 
 Url = Annotated[
     str,
     Parameter(
         name="--url",
-        env_var="PERDURE_URL",
+        env_var=settings.URL,
         help="The database: sqlite:///file.db or postgresql://user@host/database.",
     ),
 ]

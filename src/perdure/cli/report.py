@@ -21,6 +21,7 @@ from perdure.client.view import ProcessView, instant, view
 from perdure.engine import Engine
 from perdure.errors import PerdureError
 from perdure.kernel import run
+from perdure.kernel.advice import advice
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
@@ -35,11 +36,7 @@ from perdure.store.base import Search
 LOOK_BACK = 200
 LAST = 8
 UNHEARD = 10
-ADVICE = {
-    Status.BROKEN: "fix the cause, then `perdure retry {id}`; or `perdure terminate {id}`",
-    Status.HELD: "`perdure retry {id}` lets it go on; `perdure terminate {id}` ends it",
-    Status.FAILED: "`perdure retry {id}` goes on from its last good event",
-}
+_STOPPED = frozenset({Status.FAILED, Status.BROKEN, Status.HELD})
 COMPENSATED = "what it had done was undone, so it cannot go on; start a new run: `perdure restart {id}`"
 
 
@@ -166,7 +163,7 @@ class Report:
     def _traces(self) -> Iterator[tuple[str, str]]:
         """The tracebacks of what keeps the process: of the last failed attempt of a step, and of its own error."""
         failed = _failures(self.events)
-        waits = self.view.status in ADVICE or bool(self.retrying())
+        waits = self.view.status in _STOPPED or bool(self.retrying())
         if waits and failed and (trace := event_text.trace(failed[-1], self.letters)):
             yield f"step {failed[-1].name}", trace
         if self.view.error is not None and self.view.error.trace:
@@ -253,14 +250,13 @@ async def _parent(engine: Engine, row: Process) -> Parent | None:
 
 async def _advice(engine: Engine, row: Process, seen: ProcessView) -> str:
     """What a person can do, with a command that will be accepted."""
-    advice = ADVICE.get(seen.status, "")
     if seen.status is Status.FAILED and seen.error is not None and seen.error.undone:
         history = await engine.store.history(row.id, row.run, limit=row.events)
         try:
             run.retried(row, history, Sender("", "", ORIGIN), now=await engine.store.now())
         except PerdureError:
-            advice = COMPENSATED
-    return advice.format(id=seen.id)
+            return COMPENSATED.format(id=seen.id)
+    return advice(seen.status, "" if seen.error is None else seen.error.type, seen.id)
 
 
 async def letters_of(engine: Engine, row: Process, events: Sequence[Event]) -> dict[int, Message]:

@@ -157,7 +157,7 @@ async def start(
         Wait for its end and print its result.
     """
     flow = _workflow(workflow)
-    async with connected(url, registry=Registry(flow), create=True) as engine:
+    async with connected(url, registry=Registry(flow)) as engine:
         if lines is not None:
             _only_lines(args, key, input, signal, attribute, delay, deadline)
             with nullcontext(sys.stdin) if str(lines) == "-" else _opened(lines) as source:

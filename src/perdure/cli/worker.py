@@ -15,6 +15,7 @@ from perdure import limits, logs
 from perdure.cli import output
 from perdure.cli.options import DEFAULT_URL, Json, Url, connected
 from perdure.cli.pool import WorkerPool
+from perdure.cli.version import version
 from perdure.cli.worker_process import ProcessOptions, command, environment
 from perdure.errors import DefinitionError, InvalidInput
 
@@ -77,8 +78,8 @@ def worker(
         raise InvalidInput(f"--workers {workers} would do nothing; give 1 or more")
     served = None if queues is None else dict(map(_queue, queues))
     options = ProcessOptions(
-        modules, lease, beat, in_flight, stop, cells, migrate, json, workflows, served, labels or []
-    )
+        modules, lease, beat, in_flight, stop, cells, migrate, json, workflows, served, labels or [], version()
+    )  # fmt: skip
     try:
         options.worker_options  # noqa: B018 (refused here, before any worker is started)
     except DefinitionError as error:

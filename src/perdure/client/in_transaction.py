@@ -57,7 +57,7 @@ class InTransaction:
     async def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> Handle[Any]: ...
     async def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """Start a process with the caller's commit: see :meth:`Client.start`."""
-        flow, options = self._client.registry.startable(workflow)  # nothing is read for it: this may not wait
+        flow, options = self._client.registry.startable(workflow, at_word=True)  # nothing is read: a guest may not wait
         process = self._client._fresh(flow, args, kwargs, options)
         if options.delay is not None:
             raise InvalidInput("a start in the caller's own transaction takes no delay. Let the workflow sleep first.")

@@ -17,7 +17,7 @@ from perdure.clock import SECOND, Machine, microseconds
 from perdure.errors import StepCrashed
 from perdure.exhaustion import exhausted_in_step
 from perdure.kernel.event import EventType
-from perdure.kernel.failure import Failure, answered
+from perdure.kernel.failure import answered
 from perdure.kernel.process import Process
 from perdure.kernel.retry import FailedAttempt
 from perdure.runtime import failure_log
@@ -191,7 +191,7 @@ class Agent:
         if not isinstance(error, StepRaised) and self._put_off(attempt_run, error):
             return
         self.telemetry.counters["step_failures"] += 1
-        failure = error.failure if isinstance(error, StepRaised) else Failure.of(error, attempt_run.number)
+        failure = error.failure if isinstance(error, StepRaised) else ask.step.failure(error, attempt_run.number)
         retry_at = self._retry_at(attempt_run, error)
         seconds = None if retry_at is None else (retry_at - self.time.now()) / SECOND
         failure_log.attempt_failed(instance.process, ask, failure, seconds)

@@ -87,6 +87,7 @@ class SqliteStore:
         """Connect; create or migrate the schema under the write lock, or raise StoreTooOld if ``migrate`` is false."""
         if sqlite3.sqlite_version_info < _OLDEST:
             raise StoreError(f"this Python has SQLite {sqlite3.sqlite_version}; use one with SQLite 3.38 or newer")
+        migrate = migrate or self._file.path is None  # what is in memory ends with us
         self._file.prepare(create=migrate)
         self._standing.begin()
         self._writer.open()
