@@ -32,7 +32,7 @@ def test_workers_lists_who_lives_what_each_serves_and_how_much_it_holds(
     assert people.has(f"{name} alive ", " UTC 1 in ", f" {id} counter ", "holding", "sale")
     [one] = programs.json
     assert (one["id"], one["pid"], one["held"], one["queues"]) == (id, str(os.getpid()), 1, ["counter"])
-    assert "approval" in one["workflows"] and one["state"] == "alive"
+    assert "tests.cli.till:approval" in one["workflows"] and one["state"] == "alive"
 
 
 def test_without_workers_it_says_so_and_a_dead_one_is_not_listed(

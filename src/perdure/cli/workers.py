@@ -19,7 +19,7 @@ from perdure.store.base import Overdue, Search
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One worker. ``workflows`` are kinds, each with its code version if it has one; ``schema`` is the newest it knows.
+    """One worker. ``workflows`` are kinds with their code versions; ``schema`` is the newest that it knows.
 
     ``due_at`` is the time by which its next beat must have come: after that it is silent, and others take over.
     """
@@ -45,10 +45,17 @@ class Line(msgspec.Struct, frozen=True):
         return cls(
             id_text(worker.id), host, pid, instant(worker.started_at),
             "silent" if due is not None and due < now else "blocked" if worker.hang else "alive",
-            sorted(f"{kind}:{version}" if version else kind for kind, version in offer.hosted if not is_task(kind)),
+            sorted(_workflow(kind, version) for kind, version in offer.hosted if not is_task(kind)),
             sorted({kind.removeprefix(QUEUE_MARK) for kind, _ in offer.hosted if is_task(kind)}),
             offer.schema, held, worker.beats, due,
         )  # fmt: skip
+
+
+def _workflow(kind: str, version: str) -> str:
+    """A kind with its version: ``order:2``, or ``shop:order`` where the version is the place of its definition."""
+    if version.endswith(f":{kind}"):
+        return version
+    return f"{kind}:{version}" if version else kind
 
 
 async def workers(*, utc: Utc = False, json: Json = False, url: Url = DEFAULT_URL) -> None:
