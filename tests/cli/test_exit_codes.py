@@ -141,7 +141,7 @@ def test_errors_of_the_command_line_are_wrong_usage_and_all_others_are_failures(
 
 
 def test_the_guide_lists_every_exit_code() -> None:
-    page = Path(ROOT / "docs" / "guide" / "06-operating.md").read_text(encoding="utf-8")
+    page = Path(ROOT / "docs" / "guide" / "16-operating.md").read_text(encoding="utf-8")
     told = [int(row[0].strip("`")) for row in rows(page, "exit code")]
     codes = [value for name, value in vars(exit_code).items() if name.isupper() and isinstance(value, int)]
     assert told == sorted(set(codes) - {exit_code.CANNOT_START})

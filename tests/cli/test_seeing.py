@@ -228,7 +228,9 @@ def test_looking_and_starting_create_nothing(sqlite_url: str, tmp_path: Path) ->
     assert said.code == 1
     assert said.err.startswith("perdure: there is no database /")
     assert "there is no database" in terminal("show", "A-1").err
-    assert "`perdure worker MODULE` makes a new one" in terminal("start", "tests.cli.till:sale", "A-1").err
+    assert (
+        "A worker makes a new one, and so do `perdure migrate`" in terminal("start", "tests.cli.till:sale", "A-1").err
+    )
     assert list(tmp_path.iterdir()) == []
     assert terminal("migrate").out == "the database is ready\n"
     assert terminal("ps").out == "no such process\n"

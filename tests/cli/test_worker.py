@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Engine
-from perdure.cli.worker_process import without_password
+from perdure.store.url import without_password
 from tests.cli import poor, till
 from tests.cli.terminal import Program, Terminal
 

@@ -24,6 +24,7 @@ from perdure.kernel.names import id_text
 from perdure.runtime import os_process
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.os_process import AT_ONCE, Fuse, patience, signs, watch_parent
+from perdure.store.url import without_password
 
 GRACE_SECONDS = 5.0
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
@@ -166,15 +167,6 @@ def _tell_start(engine: Engine, options: ProcessOptions, url: str) -> None:
         worker = id_text(engine.worker.incarnation.id)
         told = {"kinds": kinds, "queues": queues, "database": database, "version": options.version}
         show_line({"event": "started", "pid": os.getpid(), "worker": worker, **told})
-
-
-def without_password(url: str) -> str:
-    """The URL of the database, without its user, password and options; a file with its whole path."""
-    scheme, _, rest = url.partition("://")
-    place = rest.rpartition("@")[2].partition("?")[0]
-    if scheme == "sqlite" and place.startswith("/"):
-        place = f"/{os.path.abspath(place[1:])}"
-    return f"{scheme}://{place}"
 
 
 def _tell_end(engine: Engine, options: ProcessOptions) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, KeysView, Sequence
 from itertools import islice
 
 from perdure import limits
@@ -61,6 +61,11 @@ class Results:
             if waiters.pop(future, None) is not None and not waiters:
                 del self._waiters[id]
                 self._leave(id)
+
+    @property
+    def awaited(self) -> KeysView[bytes]:
+        """The ids of the processes that somebody waits for, as they are at any time."""
+        return self._waiters.keys()
 
     def open(self) -> None:
         """Begin to look, on the running event loop."""

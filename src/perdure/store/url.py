@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 
@@ -34,6 +35,15 @@ def store_for(url: str, machine: Machine) -> Store:
         f"no store is known for a URL that begins {f'with {known[1]!r}' if known else 'like this one'}; "
         "use sqlite:///file.db or postgresql://user@host/database"
     )
+
+
+def without_password(url: str) -> str:
+    """The URL of the database, without its user, password and options; a file with its whole path."""
+    scheme, _, rest = url.partition("://")
+    place = rest.rpartition("@")[2].partition("?")[0]
+    if scheme == "sqlite" and place.startswith("/"):
+        place = f"/{os.path.abspath(place[1:])}"
+    return f"{scheme}://{place}"
 
 
 def sealed(store: Store, codecs: Sequence[Codec], offload: Offload | None) -> Store:

@@ -177,6 +177,14 @@ class Agent:
         if not instance.gone:
             self.due(instance, ask)
 
+    def retry_now(self, instance: Instance) -> None:
+        """Begin the retries that are due of a process: the store's time was put forward."""
+        now = self.time.now()
+        for slot, retry in list(instance.retries.items()):
+            if instance.attempts[slot].retry_at <= now:
+                retry.cancel()
+                self._retry(instance, instance.loop.open[slot])
+
     def _ended(self, attempt_run: AttemptRun, result: bytes | None, error: BaseException | StepRaised | None) -> None:
         """An attempt has answered or failed: the answer counts, or the policy plans the next attempt."""
         instance, ask = attempt_run.instance, attempt_run.ask

@@ -38,7 +38,7 @@ class SqliteFile(Struct, frozen=True):
             return
         if not create and not os.path.exists(self.path):
             raise StoreTooOld(
-                f"there is no database {self.path}. Name yours with --url or PERDURE_URL; a worker makes a new one, "
+                f"there is no database {self.path}. Name yours with --url or PERDURE_URL. A worker makes a new one, "
                 "and so do `perdure migrate` and Engine(migrate=True)"
             )
         try:
