@@ -2,6 +2,7 @@
 # make check  format, lint, types, floors, house (seconds)   make kill cut failover powercut rolling load   real failures
 # make sim    a thousand simulated histories                 make crash gate   every call cut; broken engines hunted
 # make quick  kernel, authoring, runtime and conformance on SQLite alone: for while you work
+# make site   the documentation                              make lowest pythons   other versions of what it needs
 # Needs Python 3.11 or later. What is missing comes from the package registries into .venv.
 
 VENV := .venv
@@ -21,10 +22,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo quick test check check-types check-house format bench bench-install docs postgres sim sim-long crash gate
-.PHONY: kill cut failover powercut rolling load late fuzz hostile types clean
+.PHONY: kill cut failover powercut rolling load late fuzz hostile types lowest pythons site clean
 
 help:
-	@sed -n '1,5s/^# //p' Makefile
+	@sed -n '1,6s/^# //p' Makefile
 
 demo: $(VENV)/runs
 	@PERDURE_URL='$(PERDURE_URL)' $(BIN)/perdure demo
@@ -110,6 +111,20 @@ rolling: $(VENV)/develops postgres
 load: $(VENV)/develops postgres
 	@$(BIN)/python -m tests.load $(PROOF_ARGS)
 
+# The quick tests with the lowest versions that are allowed of everything needed, and with every Python at hand.
+lowest:
+	@mkdir -p .venvs
+	@$(PYTHON) tests/lowest.py >.venvs/lowest.txt
+	@PIP_CONSTRAINT=.venvs/lowest.txt $(MAKE) --no-print-directory VENV=.venvs/lowest quick
+
+pythons:
+	@$(PYTHON) tests/pythons.py
+
+# A dead link is an error. `mike` in the same folder publishes versions side by side.
+site: $(VENV)/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "the site is in build/site; look at it with: $(BIN)/python -m http.server --directory build/site"
+
 docs: $(VENV)/develops
 	@$(BIN)/python docs/generate.py
 
@@ -155,5 +170,10 @@ $(VENV)/types: pyproject.toml | $(VENV)/develops
 	@$(PIP) --editable '.[types]'
 	@touch $@
 
+$(VENV)/site: pyproject.toml | $(VENV)/develops
+	@echo "installing what builds the site …"
+	@$(PIP) --editable '.[site]'
+	@touch $@
+
 clean:
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	@rm -rf $(VENV) .venvs .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -93,7 +93,7 @@ async def slow_order(path: str, process: int, steps: int, pause: float) -> int:
 
 def engine(task: Task, work: bool = True) -> Engine:
     """The engine with default settings."""
-    return Engine(task.url, work=work)
+    return Engine(task.url, work=work, migrate=True)
 
 
 async def flood(door: Engine, task: Task, n: int, steps: int) -> None:

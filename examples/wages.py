@@ -53,7 +53,7 @@ async def dying_worker(path: str) -> None:
 
 async def main(path: str) -> None:
     """Let a worker be killed, see what is there, and go on."""
-    async with Engine(f"sqlite:///{path}"):
+    async with Engine(f"sqlite:///{path}", migrate=True):
         bank = sqlite3.connect(path)
         with bank:
             bank.execute("CREATE TABLE account (name TEXT PRIMARY KEY, euros INT)")

@@ -13,14 +13,10 @@ import pytest
 
 from tests.side_by_side import HERE, together
 
-RUNS = {
-    "conformance": ("store/test_conformance.py",),
-    "kernel and authoring": ("kernel", "authoring"),
-    "runtime": ("runtime",),
-}
 SLOW = (
     "runtime/test_alone.py",
     "runtime/test_cells.py",
+    "runtime/test_commands_everywhere.py",
     "runtime/test_large_families.py",
     "runtime/test_load.py",
     "runtime/test_refused_cells.py",
@@ -30,6 +26,18 @@ SLOW = (
     "runtime/test_watchdog.py",
 )
 """What takes longest; `make test` has it."""
+RUNTIME = [
+    path.relative_to(HERE).as_posix()
+    for path in sorted((HERE / "runtime").rglob("test_*.py"))
+    if path.relative_to(HERE).as_posix() not in SLOW
+]
+RUNS = {
+    "conformance": ("store/test_conformance.py",),
+    "kernel and authoring": ("kernel", "authoring"),
+    "one half of runtime": RUNTIME[::2],
+    "the other half of runtime": RUNTIME[1::2],
+}
+"""Tests of runtime mostly wait: half of them wait beside the others."""
 SERVERS = ("postgres", "pooled")
 
 
@@ -52,8 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def main(words: list[str]) -> int:
     """Run them with these arguments for pytest; the answer is the worst exit code."""
-    without = [f"--ignore={HERE / name}" for name in SLOW]
-    runs = {name: [*(str(HERE / place) for place in places), *without] for name, places in RUNS.items()}
+    runs = {name: [str(HERE / place) for place in places] for name, places in RUNS.items()}
     return together(runs, ["-p", "tests.quick", "--quiet", *words])
 
 

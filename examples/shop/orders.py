@@ -10,7 +10,7 @@ import os
 
 from examples.shop.database import OutOfStock, Shop
 from examples.shop.generate import CARD_LIMIT_CENTS
-from perdure import Permanent, Retry, StepError, attempt, step, workflow
+from perdure import Permanent, Retry, attempt, step, workflow
 
 BANK_SECONDS = 0.15
 
@@ -37,7 +37,7 @@ async def reserve(order: str, good: str, quantity: int) -> None:
     await (await shop()).reserve(attempt().idempotency_key, order, good, quantity)
 
 
-@step(retry=Retry(attempts=10, first=0.2), timeout=30)
+@step(retry=Retry(attempts=10, first=0.2), timeout=30, raises=Declined)
 async def charge(order: str, cents: int) -> str:
     """Charge the card. The bank takes its time before and after, and says no to too much."""
     await asyncio.sleep(BANK_SECONDS)
@@ -73,9 +73,9 @@ async def order(order_id: str, good: str, quantity: int, cents: int, packing_sec
     await reserve(order_id, good, quantity)
     try:
         receipt = await charge(order_id, cents)
-    except StepError as refused:
+    except Declined as refused:
         await release(order_id, good, quantity)
-        await write(order_id, f"we are sorry: {refused.type}")
+        await write(order_id, f"we are sorry: {refused}")
         return "declined"
     await asyncio.sleep(packing_seconds)
     await asyncio.gather(ship(order_id), write(order_id, f"thank you! {receipt}"))

@@ -43,7 +43,7 @@ class Play:
 
     async def open(self, stack: AsyncExitStack) -> None:
         """Open the engine as a client, found the shop, hire the staff."""
-        self.engine = await stack.enter_async_context(Engine(self.url, workflows=[order]))
+        self.engine = await stack.enter_async_context(Engine(self.url, workflows=[order], migrate=True))
         self.shop = await Shop.at(self.shop_url)
         stack.push_async_callback(self.shop.link.close)
         await self.shop.found(read_stock())

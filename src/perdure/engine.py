@@ -32,11 +32,11 @@ from perdure.runtime.committer import Committer
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.store_time import StoreTime
 from perdure.runtime.worker import Worker
-from perdure.store.backend import sealed, store_for
 from perdure.store.base import Store
 from perdure.store.notifications import Notification
 from perdure.store.sealed.codec import Codec
 from perdure.store.sealed.offload import Offload
+from perdure.store.url import sealed, store_for
 from perdure.telemetry import Telemetry
 
 
@@ -45,29 +45,30 @@ class Engine(Client):
 
     ::
 
-        async with Engine("sqlite:///shop.db", work=True) as engine:
+        async with Engine(work=True) as engine:
             handle = await engine.start(order.options(key="order/A-17"), "A-17", 1299)
             print(await handle.result())
 
-    Without ``work`` it is a client only: it starts, asks and tells, and runs nothing. ``workflows`` are those
+    Without ``work`` it is a client only: it starts, asks and tells, and runs nothing. ``url`` is the database, by
+    default what PERDURE_URL names, or else ``sqlite:///perdure.db``, as for the commands. ``workflows`` are those
     it hosts (default: all that this program has defined, and whatever is started here), ``queues`` those whose tasks it
     runs (default: all that steps of the hosted modules wait in; a mapping limits how many at once), ``labels`` those
-    it has. ``migrate=False`` refuses an older database instead of migrating it. ``codecs`` and ``offload`` say how
-    payloads are compressed, encrypted and kept outside the database (default: as the module says that PERDURE_SEAL
-    names).
+    it has. A worker makes and migrates the database, a client refuses one that is not ready, unless ``migrate`` says
+    otherwise. ``codecs`` and ``offload`` say how payloads are compressed, encrypted and kept outside the database
+    (default: as the module says that PERDURE_SEAL names).
     Raises StoreError (StoreUnavailable, StoreTooNew, StoreReadOnly, …) when it is entered.
     """
 
     def __init__(
         self,
-        url: str,
+        url: str | None = None,
         *,
         work: bool = False,
         workflows: Iterable[Workflow[Any, Any]] | None = None,
         queues: Iterable[str] | Mapping[str, int | None] | None = None,
         labels: Iterable[str] = (),
         options: WorkerOptions | None = None,
-        migrate: bool = True,
+        migrate: bool | None = None,
         registry: Registry | None = None,
         machine: Machine | None = None,
         store: Store | None = None,
@@ -87,13 +88,15 @@ class Engine(Client):
         elif work and not os.environ.get(settings.SEAL):
             what = "codecs were" if codecs else "an offload was"
             logger("store").warning("%s given by hand: only by %s do quarantine workers find them", what, settings.SEAL)
-        store = sealed(store or store_for(url, self.machine), codecs or (), offload)
+        store = sealed(
+            store or store_for(settings.database() if url is None else url, self.machine), codecs or (), offload
+        )
         self.committer = Committer(store, self.machine, self.telemetry)
         super().__init__(store, self.committer, registry, self.machine)
         self.worker: Worker | None = None
         self._work = work
         self._alone = alone
-        self._migrate = migrate
+        self._migrate = work if migrate is None else migrate
         self._unwatch: Callable[[], None] = lambda: None
         self._stopping: asyncio.Event | None = None
         self._draining: Worker | None = None

@@ -197,17 +197,21 @@ class StepError(PerdureError):
     """A step failed for good; raised inside the workflow, where it may be caught.
 
     ``step`` is the step's name, ``type`` the name of the error's class, ``attempts`` how often it was tried, and
-    ``failure`` what was recorded.
+    ``failure`` what was recorded. If the step declares that class (``@step(raises=CardRefused)``), this is also an
+    instance of it, with the text of the original error.
     """
 
     def __init__(
         self, message: str, *, step: str = "", type: str = "", attempts: int = 1, failure: object = None
     ) -> None:
-        super().__init__(message)
+        Exception.__init__(self, message)  # not that of a declared class, which may need other arguments
         self.step = step
         self.type = type
         self.attempts = attempts
         self.failure = failure
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class StepTimeout(StepError, TimeoutError):
@@ -236,10 +240,7 @@ class HistoryMisfit(PerdureError):
     """
 
     def __init__(self, recorded: str, code: str) -> None:
-        super().__init__(
-            f"the history recorded {recorded}, but the code {code}. "
-            "Bring back code that fits the history, then run `perdure retry`, or terminate the process."
-        )
+        super().__init__(f"the history recorded {recorded}, but the code {code}")
         self.recorded = recorded
         self.code = code
 

@@ -167,7 +167,7 @@ class BlockingEngine:
 
     ::
 
-        with BlockingEngine("sqlite:///shop.db", work=True) as engine:
+        with BlockingEngine(work=True) as engine:
             handle = engine.start(order.options(key="order/A-17"), "A-17", 1299)
             print(handle.result(timeout=10))
 

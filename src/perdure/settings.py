@@ -1,4 +1,4 @@
-"""Settings: what the environment says of how payloads are stored, alike for every worker, client and command."""
+"""Settings: what the environment says of the database, and of how payloads are stored, alike for all who use it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ from perdure.store.sealed.codec import Codec
 from perdure.store.sealed.offload import Offload
 
 SEAL = "PERDURE_SEAL"
+URL = "PERDURE_URL"
+DEFAULT_URL = "sqlite:///perdure.db"
+"""The database of engines and commands that are given none: a file in the folder where the program runs."""
+
+
+def database() -> str:
+    """The URL of the database: what PERDURE_URL names, or else the default."""
+    return os.environ.get(URL) or DEFAULT_URL
 
 
 def sealing() -> tuple[Sequence[Codec], Offload | None]:

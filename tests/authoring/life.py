@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 
 from perdure.kernel import payload
-from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType
 from perdure.turns.ask import Ask
 from perdure.turns.loop import TurnLoop
@@ -76,7 +75,7 @@ class Life:
             if asyncio.iscoroutine(value):
                 value = _run_at_once(value)
         except Exception as error:
-            return "failed", ask.place, ask.name, ask.digest, Failure.of(error).encode()
+            return "failed", ask.place, ask.name, ask.digest, ask.step.failure(error, 1).encode()
         return "done", ask.place, ask.name, ask.digest, payload.encode(value)
 
     def ask(self, name: str, place: str = "1") -> Ask[Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from perdure.authoring.registry import Registry
+from perdure.authoring.start import NamedWorkflow
 from perdure.authoring.workflow import workflow
 from perdure.errors import DefinitionError, UnknownKind
 
@@ -55,10 +56,10 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_a_registry_hosts_what_it_was_given(shop: Path) -> None:
     registry = Registry(order)
-    assert registry.hosted == (("order", ""),)
+    assert registry.hosted == (("order", "tests.authoring.test_registry:order"),)
     assert registry.find("order") is order
     registry = Registry("perdure_shop")
-    assert registry.hosted == (("order", ""), ("return", "2"))
+    assert registry.hosted == (("order", "perdure_shop:order"), ("return", "2"))
     assert registry.sources == ["perdure_shop"]
     registry.load("perdure_shop")
     assert Registry(sys.modules["perdure_shop"]).kinds == registry.kinds
@@ -103,10 +104,27 @@ def test_an_unknown_kind_is_told_with_those_that_are_near(shop: Path) -> None:
         Registry(order).find("odrer")
 
 
-def test_two_workflows_of_one_name_are_refused_with_both_places(shop: Path) -> None:
-    registry = Registry("perdure_shop")
-    with pytest.raises(DefinitionError, match=r"two workflows are called 'order': .*perdure_shop.py:\d+ and .*"):
-        registry.find(order)
+def test_two_workflows_of_one_given_name_are_refused_with_both_places() -> None:
+    async def first() -> None: ...
+
+    async def second() -> None: ...
+
+    registry = Registry(workflow(name="registry/one")(first))
+    with pytest.raises(
+        DefinitionError, match=rf"two workflows are called 'registry/one': {__file__}:\d+ and {__file__}"
+    ):
+        registry.add(workflow(name="registry/one")(second))
+
+
+def test_workflows_of_one_name_from_two_modules_are_hosted_side_by_side_and_not_found_by_the_name(shop: Path) -> None:
+    registry = Registry("perdure_shop", order)
+    assert registry.hosted[:1] == (("order", "perdure_shop:order"),)
+    assert ("order", "tests.authoring.test_registry:order") in registry.hosted
+    assert registry.find(order) is order
+    assert registry.startable(NamedWorkflow("order", version="tests.authoring.test_registry:order"))[0] is order
+    for name in ("order", NamedWorkflow("order")):
+        with pytest.raises(UnknownKind, match=r"several versions of workflow 'order'.*version='perdure_shop:order'"):
+            registry.startable(name)
 
 
 def test_a_function_defined_below_its_workflow_is_read_when_it_is_registered(shop: Path) -> None:

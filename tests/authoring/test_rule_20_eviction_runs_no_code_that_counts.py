@@ -44,7 +44,7 @@ def blocking_work(name: str) -> str:
 
 
 async def _clean_up() -> None:
-    blocking_work("unawaited")
+    _ = blocking_work("unawaited")
     await blocking_work("blocking")
     await work("refund")
 

@@ -62,7 +62,7 @@ def test_a_step_is_known_by_its_function_and_settings() -> None:
 
 
 def test_a_workflow_is_known_by_its_function_and_settings() -> None:
-    assert (order.name, order.version, order.deadline, order.idle) == ("order", "", None, None)
+    assert (order.name, order.version, order.deadline, order.idle) == ("order", f"{__name__}:order", None, None)
     assert (second_order.version, second_order.deadline) == ("2", 3600.0)
     assert second_order.idle == 7200.5
     assert repr(second_order) == "<workflow order>"

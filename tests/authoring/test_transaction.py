@@ -58,16 +58,16 @@ def test_a_step_with_a_transaction_is_not_queued_at_one_place_either() -> None:
 
 
 @pytest.mark.parametrize(
-    ("store", "fits", "misfits", "told"),
+    ("blocking", "fits", "misfits", "told"),
     [
-        ("sqlite", write, write_awaited, "Write it as an ordinary `def`"),
-        ("postgres", write_awaited, write, "Write it as an `async def`"),
-        ("", None, write, "Use PostgreSQL, or SQLite with a file"),
+        (True, write, write_awaited, "Write it as an ordinary `def`"),
+        (False, write_awaited, write, "Write it as an `async def`"),
+        (None, None, write, "Use PostgreSQL, or SQLite with a file"),
     ],
 )
-def test_the_form_of_the_function_follows_the_store(store: str, fits: Any, misfits: Any, told: str) -> None:
-    assert fits is None or unfit(fits, store) is None
-    assert told in str(unfit(misfits, store))
+def test_the_form_of_the_function_follows_the_store(blocking: bool | None, fits: Any, misfits: Any, told: str) -> None:
+    assert fits is None or unfit(fits, blocking) is None
+    assert told in str(unfit(misfits, blocking))
 
 
 def test_without_a_transaction_there_is_no_connection_and_it_says_what_to_do() -> None:

@@ -27,13 +27,24 @@ def postgres_url(cleared_url: str) -> str:
 @pytest.fixture
 def terminal(store_url: str) -> Terminal:
     """A terminal on a fresh store of each kind in turn."""
-    return Terminal(store_url)
+    return ready(store_url)
 
 
 @pytest.fixture
 def sqlite_terminal(sqlite_url: str) -> Terminal:
-    """A terminal on a SQLite file that does not exist yet."""
-    return Terminal(sqlite_url)
+    """A terminal on a fresh SQLite file."""
+    return ready(sqlite_url)
+
+
+def ready(url: str) -> Terminal:
+    """A terminal on a database that is made ready, as by `perdure migrate`."""
+
+    async def make() -> None:
+        async with Engine(url, migrate=True):
+            pass
+
+    asyncio.run(make())
+    return Terminal(url)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.queue import Queue
 from perdure.kernel.transition import Sender
-from perdure.store.backend import store_for
+from perdure.store.url import store_for
 from tests.cli.terminal import Said, Terminal
 from tests.input.hostile import STRINGS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -221,11 +222,16 @@ def test_what_is_stored_cannot_steer_the_terminal(sqlite_terminal: Terminal, wor
         assert "[bold]gone[/bold]" in said.out
 
 
-def test_looking_creates_nothing(sqlite_terminal: Terminal) -> None:
-    said = sqlite_terminal("ps")
+def test_looking_and_starting_create_nothing(sqlite_url: str, tmp_path: Path) -> None:
+    terminal = Terminal(sqlite_url)
+    said = terminal("ps")
     assert said.code == 1
     assert said.err.startswith("perdure: there is no database /")
-    assert "there is no database" in sqlite_terminal("show", "A-1").err
-    assert sqlite_terminal("migrate").out == "the database is ready\n"
-    assert sqlite_terminal("ps").out == "no such process\n"
-    assert sqlite_terminal("ps", "--json").json == []
+    assert "there is no database" in terminal("show", "A-1").err
+    assert (
+        "A worker makes a new one, and so do `perdure migrate`" in terminal("start", "tests.cli.till:sale", "A-1").err
+    )
+    assert list(tmp_path.iterdir()) == []
+    assert terminal("migrate").out == "the database is ready\n"
+    assert terminal("ps").out == "no such process\n"
+    assert terminal("ps", "--json").json == []

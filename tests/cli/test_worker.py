@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from perdure import Engine
+from perdure.store.url import without_password
 from tests.cli import poor, till
 from tests.cli.terminal import Program, Terminal
 
@@ -252,3 +253,34 @@ def test_a_limit_of_a_queue_that_is_no_number_is_refused(terminal: Terminal) -> 
     said = terminal("worker", TILL, "--queues", "counter=many")
     assert said.code != 0
     assert "'many' is not a whole number; write bank=5" in " ".join(said.err.split())
+
+
+def test_a_worker_says_first_what_it_hosts_on_which_database_and_no_password(
+    sqlite_url: str, programs: list[Program], tmp_path: Path
+) -> None:
+    worker = run(Terminal(sqlite_url), programs, TILL, "--queues", "bank=5", "--json")
+    line = worker.line_with(" hosts ")
+    assert f", serves queue bank; database sqlite:///{tmp_path}/perdure.db; Perdure " in line
+    assert f'"database":"sqlite:///{tmp_path}/perdure.db"' in worker.line_with('"event":"started"')
+    assert '"queues":["bank"]' in worker.line_with('"event":"started"')
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ana:se@cr/et@one,two:5433/shop?schema=mine", "postgresql://one,two:5433/shop"),
+        ("postgresql://db/shop?password=secret", "postgresql://db/shop"),
+        ("sqlite:////var/lib/shop.db", "sqlite:////var/lib/shop.db"),
+        ("sqlite://:memory:", "sqlite://:memory:"),
+    ],
+)
+def test_the_name_of_a_database_has_no_password(url: str, shown: str) -> None:
+    assert without_password(url) == shown
+
+
+def test_a_start_that_waits_says_that_nobody_hosts_the_workflow(
+    sqlite_terminal: Terminal, programs: list[Program]
+) -> None:
+    programs.append(sqlite_terminal.program("start", f"{TILL}:sale", "A-1", "--wait"))
+    line = programs[-1].line_with("no live worker")
+    assert line.endswith("hosts workflow 'sale' version 'tests.cli.till:sale'. Start one: perdure worker MODULE")

@@ -16,7 +16,7 @@ from perdure.clock import Machine
 from perdure.engine import Engine
 from perdure.kernel.commit import Commit, Start
 from perdure.kernel.message import Message
-from perdure.store.backend import store_for
+from perdure.store.url import store_for
 from perdure.testing.faults import FaultyStore
 from perdure.testing.postgres import Server
 from tests.cut import trade

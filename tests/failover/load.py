@@ -141,7 +141,7 @@ async def under_load(
     """Real workers and a client on this database; what is under way comes to its end, then all is judged."""
     harness = Harness(url, folder, quiet=True)  # workers tell of each failed call: see workers.log
     try:
-        async with Engine(url) as client:
+        async with Engine(url, migrate=True) as client:
             for child in [await harness.start_worker(options={"in_flight": at_once}) for _ in range(workers)]:
                 await said(child, "ready")
             load = kind(client, harness)

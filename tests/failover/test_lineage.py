@@ -14,7 +14,7 @@ from perdure.errors import ProcessNotFound, StoreUnavailable
 from perdure.kernel.claim import Claim
 from perdure.kernel.process import Status
 from perdure.runtime.options import WorkerOptions
-from perdure.store.failover import Lineage, lineage_of
+from perdure.store.failover import Lineage
 from tests.failover.cluster import Pair
 from tests.restored.passage import done, forget, gates, passage
 from tests.runtime.conftest import LIMIT
@@ -144,15 +144,14 @@ async def test_whoever_hosts_no_sweep_may_still_give_commands(pair: Pair, crew: 
     here, _ = crew
     gates["calm"].set()
     gates["lost"].set()
-    async with Engine(here.store.url) as person:
+    async with Engine(here.store.url, migrate=True) as person:
         calm = await person.start(passage, "calm")
         await soon(lambda: waits(person, calm.id))
         await asyncio.to_thread(pair.sever)
         lost = await person.start(passage, "lost")
         await asyncio.to_thread(pair.fail_over)
 
-        found = lineage_of(person.store)
-        assert found is not None
+        found = person.store.backend.failover()
 
         async def missed() -> bool:
             return lost.id_bytes in found.set_back

@@ -21,13 +21,13 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import safe_text
 from perdure.kernel.names import check_key, check_name, id_bytes, id_text
 from perdure.runtime.steps.isolated.protocol import FRAME_BYTES, Frames, framed, read_order, read_said
-from perdure.store.backend import store_for
 from perdure.store.base import Search
 from perdure.store.notifications import of_channel
 from perdure.store.postgres.url import address_of
 from perdure.store.sealed.codec import AesGcm, Zstd
 from perdure.store.sealed.seal import PayloadSlot, Seal, named, reference
 from perdure.store.sqlite.notify import Notice, read_notice
+from perdure.store.url import store_for
 from tests.fuzz.entry import Entry, as_text, refused, same
 
 SECRET = bytes(range(32))

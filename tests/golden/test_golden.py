@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +14,19 @@ from tests.golden.record import SCENES
 PAGES = sorted(FOLDER.glob("*/*.json"))
 
 
+ADVICE = ". Catch this error in the workflow, or mend its cause and run `perdure retry`."
+"""What the first release put behind the text of a step's error, with which a process may have ended."""
+
+
+def without_advice(look: dict[str, Any]) -> dict[str, Any]:
+    """The same as today's Perdure tells it: an error's text, and nothing of what to do."""
+    return {name: told.removesuffix(ADVICE) if name == "error" and told else told for name, told in look.items()}
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_history_of_a_release_is_replayed_to_what_it_came_to_then(path: Path) -> None:
     page = read(path)
-    assert list(looks(page)) == page.looks
+    assert list(looks(page)) == [without_advice(look) for look in page.looks]
 
 
 def test_every_scene_is_kept_and_together_they_hold_all_that_the_code_is_told_of() -> None:

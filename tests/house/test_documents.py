@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -235,7 +236,7 @@ def untrue(page: str, text: str) -> Iterator[str]:
 
 
 def module_or_name(dotted: str) -> bool:
-    """Whether ``perdure.a.b`` is a module, a table of the schema, or a name in a module."""
+    """Whether ``perdure.a.b`` is a module, a name in a module, or what the schema on PostgreSQL has by that name."""
     parts = dotted.split(".")[1:]
     for cut in range(len(parts), -1, -1):
         home = PACKAGE.joinpath(*parts[:cut])
@@ -248,7 +249,14 @@ def module_or_name(dotted: str) -> bool:
                 or re.search(rf"^    \"{re.escape(rest)}\",$", names.text, re.MULTILINE)
             ):
                 return True
-    return len(parts) == 1 and any(parts[0] in path.stem for path in (PACKAGE / "store" / "sql").rglob("*.sql"))
+    return len(parts) == 1 and parts[0] in made_by_sql()
+
+
+@cache
+def made_by_sql() -> set[str]:
+    """The tables, types, views and functions of the schema."""
+    texts = [path.read_text(encoding="utf-8") for path in (PACKAGE / "store" / "sql" / "postgres").rglob("*.sql")]
+    return set(re.findall(r"^CREATE [A-Z ]+ perdure\.(\w+)", "\n".join(texts), re.MULTILINE))
 
 
 def test_what_the_pages_name_exists() -> None:

@@ -21,13 +21,8 @@ ALLOWED = {
     "store/sealed/offload.py __init__": "an offload is made, of an extra that may not be installed",
     "store/sealed/codec.py __init__": "a codec is made, of an extra that may not be installed",
     "store/postgres/in_transaction.py __init__": "the caller's connection is of that driver: it is imported already",
-    "store/in_transaction.py store_in_transaction": "a caller's own call, on his connection; no process runs there",
-    "store/in_transaction.py _behind": "the same",
-    "store/backend.py roles_of": "a command of people, which runs no process",
-    "store/backend.py sealed": "an engine is made",
-    "store/backend.py store_for": "an engine is made: neither store needs the driver of the other",
-    "store/step_transaction.py step_transactions_of": "a worker starts (TransactionalSteps.open)",
-    "store/step_transaction.py sealing_of": "a worker starts (TransactionalSteps.open)",
+    "store/url.py sealed": "an engine is made",
+    "store/url.py store_for": "an engine is made: neither store needs the driver of the other",
 }
 """Functions that import, and when they do: never while a turn, a step or a commit is under way."""
 

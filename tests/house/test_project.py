@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+
+from tests import pythons
 from tests.house.tree import ROOT, tracked
+from tests.lowest import lowest
 
 TEXT = frozenset({".py", ".sql", ".md", ".toml", ".sh", ".txt", ".csv", ".json", ".yml", ".cfg", ""})
 OURS = re.compile(r"(?<![\w.])/(work|root|Users)/|/home/\w+/|/\.pyenv/|https?://(files|registry|pypi|deb)\.")
@@ -39,6 +45,25 @@ def test_what_we_need_is_named_by_range_and_never_pinned() -> None:
     needs = [*project["dependencies"], *(need for extra in project["optional-dependencies"].values() for need in extra)]
     assert [need for need in needs if PINNED.search(need.partition(";")[0])] == []
     assert sorted(re.split(r"\W", need)[0] for need in project["dependencies"]) == ["asyncpg", "msgspec"]
+
+
+def test_each_need_has_a_floor_that_can_be_tried() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    floors = list(lowest(project))
+    assert {"asyncpg", "msgspec", "pytest"} <= {floor.partition("==")[0] for floor in floors}
+    for wrong in ("msgspec", "msgspec<1", "msgspec~=0.20"):
+        with pytest.raises(ValueError, match="has no floor"):
+            list(lowest({**project, "dependencies": [wrong]}))
+
+
+def test_a_python_is_found_by_what_it_says_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = "{}.{}".format(*sys.version_info)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert pythons.found(ours) is None
+    for name in (ours, "2.0"):
+        (tmp_path / f"python{name}").symlink_to(sys.executable)
+    assert pythons.found(ours) == f"python{ours}"
+    assert pythons.found("2.0") is None
 
 
 def test_there_is_no_lock_file() -> None:

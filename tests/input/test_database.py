@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, workflow
+from perdure.cli.options import DEFAULT_URL
 from perdure.engine import Engine
-from perdure.errors import BadRecord, InvalidUrl, ProcessBroken, StoreError, StoreTooNew
+from perdure.errors import BadRecord, InvalidUrl, ProcessBroken, StoreError, StoreTooNew, StoreTooOld
 from perdure.futures import asked
 from perdure.kernel import transition
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
@@ -72,8 +73,41 @@ def test_a_wrong_url_is_refused_with_the_right_shape(url: str) -> None:
         Engine(url)
 
 
-async def test_a_database_of_a_newer_perdure_is_refused_and_left_alone(store_url: str) -> None:
+async def test_a_client_makes_no_database_and_no_schema_unless_it_is_told_to(store_url: str, tmp_path: Path) -> None:
+    with pytest.raises(StoreTooOld, match=r"A worker makes .*perdure migrate.*Engine\(migrate=True\)"):
+        await Engine(store_url, workflows=[wait]).__aenter__()
+    assert list(tmp_path.iterdir()) == []
+    async with Engine(store_url, workflows=[wait], migrate=True) as engine:
+        assert (await engine.start(wait)).created
     async with Engine(store_url, workflows=[wait]) as engine:
+        assert await engine.count() == {"input/wait": {"running": 1}}
+
+
+async def test_what_is_in_memory_is_made_for_a_client_too() -> None:
+    async with Engine("sqlite://:memory:", workflows=[wait]) as engine:
+        assert await engine.count() == {}
+
+
+async def test_engines_and_commands_use_one_database_unless_they_are_given_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PERDURE_URL", raising=False)
+    async with Engine(work=True, workflows=[wait]) as engine:
+        await engine.start(wait)
+    assert DEFAULT_URL == "sqlite:///perdure.db"
+    assert (tmp_path / "perdure.db").exists()
+    monkeypatch.setenv("PERDURE_URL", "sqlite:///other.db")
+    async with Engine(work=True, workflows=[wait]) as engine:
+        assert await engine.count() == {}
+    assert (tmp_path / "other.db").exists()
+    monkeypatch.setenv("PERDURE_URL", "")
+    async with Engine() as engine:
+        assert await engine.count() == {"input/wait": {"running": 1}}
+
+
+async def test_a_database_of_a_newer_perdure_is_refused_and_left_alone(store_url: str) -> None:
+    async with Engine(store_url, workflows=[wait], migrate=True) as engine:
         await engine.start(wait)
     kind = store_url.partition(":")[0]
     newer, for_newer, older, for_all = {
@@ -103,7 +137,7 @@ async def test_a_database_of_a_newer_perdure_is_refused_and_left_alone(store_url
 
 async def test_a_sqlite_path_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="check that its folder exists"):
-        await Engine(f"sqlite:///{tmp_path}/absent/perdure.db").__aenter__()
+        await Engine(f"sqlite:///{tmp_path}/absent/perdure.db", migrate=True).__aenter__()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -163,7 +197,7 @@ async def _ended(engine: Engine, count: int) -> list[tuple[Process, Commit]]:
 
 @pytest.mark.parametrize("guilty", [0, 3, 6])
 async def test_a_commit_that_only_the_database_refuses_is_refused_alone(store_url: str, guilty: int) -> None:
-    async with Engine(store_url, workflows=[wait]) as engine:
+    async with Engine(store_url, workflows=[wait], migrate=True) as engine:
         made = await _ended(engine, 7)
         row, good = made[guilty]
         commits = [commit for _, commit in made]
@@ -180,7 +214,7 @@ async def test_a_commit_that_only_the_database_refuses_is_refused_alone(store_ur
 
 
 async def test_a_start_or_a_message_that_only_the_database_refuses_is_refused_alone(store_url: str) -> None:
-    async with Engine(store_url, workflows=[wait]) as engine:
+    async with Engine(store_url, workflows=[wait], migrate=True) as engine:
         fresh = [Process(id=engine.machine.new_id(), kind="input/wait", key=None, input=b"[]") for _ in range(5)]
         starts = [Start(process) for process in fresh]
         starts[2] = Start(replace(fresh[2], key="a\0b"))

@@ -39,6 +39,11 @@ Said = dict[str, str]
 """What became of each string."""
 
 
+def ready(url: str) -> Engine:
+    """A client that makes its database."""
+    return Engine(url, workflows=[hear], migrate=True)
+
+
 @pytest.fixture
 async def engines(sqlite_url: str, postgres_url: str) -> AsyncIterator[list[Engine]]:
     """An engine that works, on each store."""
@@ -149,7 +154,7 @@ async def test_kinds_and_versions_come_back_or_are_refused_alike(sqlite_url: str
     check_verdicts(told(one) for one in made.values() if isinstance(one, DefinitionError))
     flows = {text: flow for text, flow in made.items() if not isinstance(flow, DefinitionError)}
     for url in (sqlite_url, postgres_url):
-        async with Engine(url, registry=Registry(*flows.values())) as engine:
+        async with Engine(url, registry=Registry(*flows.values()), migrate=True) as engine:
             await asyncio.gather(*(engine.start(flow, text) for text, flow in flows.items()))
             rows = await engine.store.search(Search(limit=len(STRINGS)))
             assert {(row.kind, row.code, decode(row.input)[0]) for row in rows} == {(text,) * 3 for text in flows}
@@ -184,7 +189,7 @@ async def test_who_and_why_are_recorded_with_what_steers_a_terminal_escaped(sqli
         assert event.payload == expected.encode()
         return expected.encode().decode()
 
-    async with Engine(sqlite_url, workflows=[hear]) as sqlite, Engine(postgres_url, workflows=[hear]) as postgres:
+    async with ready(sqlite_url) as sqlite, ready(postgres_url) as postgres:
         await on_both([sqlite, postgres], ask)
 
 
@@ -243,7 +248,7 @@ async def test_queues_named_or_blocked_by_hostile_text_are_shown_as_they_were_na
 ) -> None:
     shown: list[Any] = []
     for url in (sqlite_url, postgres_url):
-        async with Engine(url, workflows=[hear]) as engine:
+        async with ready(url) as engine:
             said = {}
             for text in STRINGS[:: len(STRINGS) // 100]:
                 try:

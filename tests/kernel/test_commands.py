@@ -119,7 +119,7 @@ def test_the_table_of_commands_is_the_one_that_is_kept() -> None:
 def test_a_held_process_says_who_holds_it_and_reminds_somebody() -> None:
     after = command.held(process(RUNNING, owned=True), ANNA, now=NOW, idle_at=NOW + 100).after
     assert (after.due_at, after.reminder) == (NOW + 100, True)
-    assert Failure.decode(after.error or b"").message.startswith("by anna because: she knows; `perdure resume`")
+    assert Failure.decode(after.error or b"").message.startswith("by anna because: she knows")
 
 
 # -- restarting ----------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def test_a_failed_step_raises_its_failure_in_the_workflow() -> None:
     assert "'reserve'" in str(error)
     assert "3 times" in str(error)
     assert "ValueError: no stock" in str(error)
-    assert str(error).endswith("run `perdure retry`.")
+    assert "perdure" not in str(error)  # which command helps depends on what the process comes to
 
 
 def test_a_step_out_of_time_raises_a_timeout_that_ordinary_code_can_catch() -> None:

@@ -25,7 +25,7 @@ async def test_a_worker_killed_around_the_commit_of_an_answer_leaves_one_answer_
     kill_point = {"door": door, "call": call, "side": side, "signal": KILL}
     child = await harness.start_worker(start="teller", key="k", modules=["tests.kill.teller"], kill_point=kill_point)
     id = await said(child, "started")
-    async with Engine(harness.url) as client:
+    async with Engine(harness.url, migrate=True) as client:
         waiting = asyncio.create_task(client.call(id, "ask", 7, key="first"))
         assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
         async with Engine(harness.url, work=True, workflows=[teller]) as survivor:

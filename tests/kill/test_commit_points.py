@@ -49,7 +49,7 @@ async def test_a_worker_killed_at_a_commit_point_loses_nothing(
 
 @pytest.mark.parametrize("side", ["before", "after"])
 async def test_a_worker_killed_at_its_claim_loses_nothing(harness: Harness, side: str) -> None:
-    async with Engine(harness.url) as client:
+    async with Engine(harness.url, migrate=True) as client:
         handle = await client.start(three_steps)
         child = await harness.start_worker(kill_point={"door": "claim", "call": 1, "side": side, "signal": KILL})
         assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
@@ -81,7 +81,7 @@ async def test_a_worker_stopped_past_its_lease_hears_that_its_late_answer_is_ref
 async def test_two_supervisors_count_each_death_once(harness: Harness) -> None:
     child = await harness.start_worker(options={"in_flight": 100})
     await said(child, "ready")
-    async with Engine(harness.url) as client:
+    async with Engine(harness.url, migrate=True) as client:
         handles = await client.start_many(held, [(n,) for n in range(40)])
         async with asyncio.timeout(LIMIT):
             while len(harness.effects()) < 40:
@@ -108,7 +108,7 @@ async def test_two_supervisors_count_each_death_once(harness: Harness) -> None:
 
 
 async def test_poison_among_healthy_processes_is_parked_after_few_deaths(harness: Harness) -> None:
-    async with Engine(harness.url) as client:
+    async with Engine(harness.url, migrate=True) as client:
         handle = await client.start(poison)
         healthy = await client.start_many(five_pauses, [(n,) for n in range(30)])
         deaths = 0

@@ -56,7 +56,7 @@ async def hands(client: Engine, ids: Sequence[str]) -> None:
 async def test_what_blocks_the_loop_for_ever_takes_two_workers_and_is_parked_with_its_stack(
     harness: Harness, way: str
 ) -> None:
-    async with Engine(harness.url) as client:
+    async with Engine(harness.url, migrate=True) as client:
         workers = [await harness.start_worker(options=PACE, modules=[hangman.__name__]) for _ in range(3)]
         for child in workers:
             await said(child, "ready")
@@ -99,7 +99,7 @@ async def test_a_worker_pool_replaces_workers_whose_interpreter_is_kept_by_c_cod
 ) -> None:
     """No thread of such a member runs: its parent ends it, and so does that of a quarantine worker."""
     pool = await program(harness, tmp_path / "crew.log", "--workers", "2")
-    async with Engine(harness.url) as client:
+    async with Engine(harness.url, migrate=True) as client:
         handle = await client.start(blocked_in_c)
         row = await broken(client, handle.id)
         failure = Failure.shown(row.error or b"")
@@ -119,7 +119,7 @@ async def test_a_worker_without_a_parent_whose_interpreter_is_kept_by_c_code_end
     """No thread of Python runs in it: a timer of C ends it, before its silence could be taken for anything else."""
     logs = [tmp_path / "one.log", tmp_path / "other.log"]
     workers = [await program(harness, log) for log in logs]
-    async with Engine(harness.url) as client:
+    async with Engine(harness.url, migrate=True) as client:
         handle = await client.start(blocked_in_c_once)
         await client.result(handle.id, timeout=LIMIT)
         ends = [asyncio.create_task(worker.wait()) for worker in workers]
@@ -136,7 +136,7 @@ async def test_a_worker_without_a_parent_whose_interpreter_is_kept_by_c_code_end
 
 
 async def test_a_quarantine_worker_hands_its_suspect_back_when_its_parent_is_killed(harness: Harness) -> None:
-    async with Engine(harness.url) as client:
+    async with Engine(harness.url, migrate=True) as client:
         handle = await client.start(suspicious)
         options = {**PACE, "stop_seconds": 0.1}
         for _ in range(2):

@@ -22,7 +22,7 @@ async def _lapsed(client: Engine, id: str) -> None:
 
 async def test_rule_13_a_death_counts_although_the_next_worker_comes_only_after_the_lease(harness: Harness) -> None:
     """One worker that is started again late each time: nobody saw it die, and its lease is claimed at once."""
-    async with Engine(harness.url) as client:
+    async with Engine(harness.url, migrate=True) as client:
         handle = await client.start(poison)
         for _ in range(MOST_TRIES):
             child = await harness.start_worker(options=SHORT)

@@ -63,7 +63,7 @@ async def test_undos_side_by_side_are_each_recorded_once_after_a_kill(harness: H
 
 async def test_rule_23_a_process_killed_after_undo_2_of_3_and_terminated_lists_the_third(harness: Harness) -> None:
     await killed(harness, "journey", 6, "after")
-    async with Engine(harness.url) as client:  # hosts nothing: a command needs no code
+    async with Engine(harness.url, migrate=True) as client:  # hosts nothing: a command needs no code
         handle = await client.handle("journey", "k")
         await handle.terminate(who="anna")
         with pytest.raises(ProcessCancelled, match="not undone: reserve:1") as caught:

@@ -28,7 +28,7 @@ HOSTED = ["tests.kill.cashier:FLOWS"]
 async def account(harness: Harness) -> Account:
     """The table of payments; two of one number are impossible."""
     account = Account(harness.url)
-    async with Engine(harness.url):
+    async with Engine(harness.url, migrate=True):
         await account.run("CREATE TABLE payment (n int PRIMARY KEY, key text)")
     return account
 
@@ -106,7 +106,7 @@ async def test_a_worker_stopped_with_the_row_locked_keeps_nobody_from_it_for_lon
 
 async def test_workers_killed_again_and_again_pay_each_once(harness: Harness, account: Account) -> None:
     orders: dict[str, Any] = {"modules": HOSTED, "options": SHORT}
-    async with Engine(harness.url) as client:
+    async with Engine(harness.url, migrate=True) as client:
         workers = [await harness.start_worker(**orders) for _ in range(2)]
         handles = await client.start_many(payment, [(account.kind, n) for n in range(0, 80, 2)])
         for kills in range(1, 5):

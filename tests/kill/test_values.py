@@ -25,7 +25,10 @@ async def test_a_worker_killed_around_the_commit_of_a_published_value_leaves_eac
     kill_point = {"door": door, "call": call, "side": side, "signal": KILL}
     child = await harness.start_worker(start="herald", key="k", modules=["tests.kill.herald"], kill_point=kill_point)
     assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
-    async with Engine(harness.url) as reader, Engine(harness.url, work=True, workflows=HOSTED) as survivor:
+    async with (
+        Engine(harness.url, migrate=True) as reader,
+        Engine(harness.url, work=True, workflows=HOSTED) as survivor,
+    ):
         handle = await survivor.handle(herald, "k")
         async with asyncio.timeout(LIMIT):
             followed = [value async for value in reader.values(handle.id, "stage", int)]

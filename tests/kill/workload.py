@@ -20,7 +20,7 @@ from perdure.clock import Machine
 from perdure.engine import Engine
 from perdure.kernel.retry import Retry
 from perdure.runtime.options import WorkerOptions
-from perdure.store.backend import store_for
+from perdure.store.url import store_for
 from perdure.testing.faults import FaultyStore
 
 LEDGER = "PERDURE_TEST_LEDGER"

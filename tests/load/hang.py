@@ -48,7 +48,7 @@ class Progress:
 async def hung(url: str, folder: Path) -> Verdict:
     """Under the defaults: two workers are lost to it, one after the other, then it is parked; nobody waits for long."""
     verdict = Verdict(f"a hanging step among {HEALTHY} healthy processes")
-    async with pool_on(url, folder) as pool, Engine(url) as client:
+    async with pool_on(url, folder) as pool, Engine(url, migrate=True) as client:
         await pool.ready(WORKERS, options=PACE)
         handles = [await client.start(ticking) for _ in range(HEALTHY)]
         progress = Progress(client, [handle.id_bytes for handle in handles])

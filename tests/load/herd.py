@@ -34,7 +34,7 @@ async def herd(url: str, folder: Path, programs: int, engines: int) -> Verdict:
         for member in pool.members:
             await member.said("ready")
         ready = time.monotonic()
-        async with Engine(url) as client:
+        async with Engine(url, migrate=True) as client:
             verdict.note(await _all_there(client, programs * engines))
             async with others(client, 0.1) as small:
                 await asyncio.sleep(CALM_SECONDS + STEADY_SECONDS + 2.0)
@@ -68,7 +68,7 @@ async def collides(url: str, folder: Path, programs: int, engines: int, processe
             member.tell("go")
         for member in pool.members:
             await member.said("ready")
-        async with Engine(url) as client:
+        async with Engine(url, migrate=True) as client:
             told = await _all_there(client, programs * engines)
             handles = await client.start_many(quick, [(n,) for n in range(processes)])
             assert [await handle.result(LIMIT) for handle in handles] == [n + 1 for n in range(processes)]

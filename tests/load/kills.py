@@ -30,7 +30,7 @@ async def next_commits(url: str, folder: Path, kills: int, processes: int) -> tu
     """After each kill, of each process held: seconds until it is freed, and until its next result is written."""
     freed: list[float] = []
     waited: list[float] = []
-    async with pool_on(url, folder) as pool, Engine(url) as client:
+    async with pool_on(url, folder) as pool, Engine(url, migrate=True) as client:
         await pool.ready(WORKERS)
         for _ in range(kills):
             await asyncio.sleep(SETTLED_SECONDS)

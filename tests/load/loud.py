@@ -49,7 +49,7 @@ async def heard(engine: Engine, handle: Handle[int], messages: int) -> str:
 async def hot_process(url: str, folder: Path, messages: int) -> Verdict:
     """The long form: what others feel of it, while one hot process follows another."""
     verdict = Verdict("hot process")
-    async with pool_on(url, folder) as pool, Engine(url) as client:
+    async with pool_on(url, folder) as pool, Engine(url, migrate=True) as client:
         await pool.ready(WORKERS)
         sender = await pool.start("sender", messages=messages)
         await sender.said("ready")
@@ -75,7 +75,7 @@ async def hot_process(url: str, folder: Path, messages: int) -> Verdict:
 
 async def hot_counted(url: str, folder: Path, messages: int) -> str:
     """The short form: others that are started meanwhile end while the loud one is still at it."""
-    async with pool_on(url, folder) as pool, Engine(url) as client:
+    async with pool_on(url, folder) as pool, Engine(url, migrate=True) as client:
         await pool.ready()
         handle = await client.start(hot, messages)
         await sent(handle, messages // 2)
@@ -91,7 +91,7 @@ async def hot_counted(url: str, folder: Path, messages: int) -> str:
 async def poisoned(url: str, folder: Path, processes: int) -> Verdict:
     """The healthy ones by themselves, then with a poisonous one among them; workers that die are replaced."""
     verdict = Verdict(f"poison among {processes:,} healthy ones")
-    async with pool_on(url, folder) as pool, Engine(url) as client:
+    async with pool_on(url, folder) as pool, Engine(url, migrate=True) as client:
         await pool.ready(WORKERS)
         alone = await _healthy(client, processes)
         replacing = asyncio.create_task(_replaced(pool))

@@ -20,7 +20,7 @@ EARNED_A_SECOND = limits.RETRY_BUDGET_TRIES / limits.RETRY_BUDGET_SECONDS
 async def outage(url: str, folder: Path, seconds: float) -> Verdict:
     """New ones come at a steady pace; after the budget is spent the calls are counted, then it is up again."""
     verdict = Verdict(f"dependency down for {seconds + SPENT_SECONDS:g} s")
-    async with pool_on(url, folder) as pool, Engine(url) as client:
+    async with pool_on(url, folder) as pool, Engine(url, migrate=True) as client:
         await pool.ready()
         loop = asyncio.get_running_loop()
         handles = []
@@ -45,7 +45,7 @@ async def outage(url: str, folder: Path, seconds: float) -> Verdict:
 
 async def counted(url: str, folder: Path, processes: int) -> int:
     """The short form: however long it takes, no more calls are made than the budget allows."""
-    async with pool_on(url, folder) as pool, Engine(url) as client:
+    async with pool_on(url, folder) as pool, Engine(url, migrate=True) as client:
         await pool.ready()
         loop = asyncio.get_running_loop()
         begun = loop.time()

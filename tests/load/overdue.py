@@ -85,7 +85,7 @@ async def _commit_again_and_again(connection: asyncpg.Connection[asyncpg.Record]
 async def overdue(url: str, folder: Path, processes: int, lead: float) -> Verdict:
     """Wait for the moment, ``lead`` seconds away, with workers that sleep; then look at what they do."""
     verdict = Verdict(f"{processes:,} due at one instant")
-    async with pool_on(url, folder) as pool, Engine(url) as client:
+    async with pool_on(url, folder) as pool, Engine(url, migrate=True) as client:
         await pool.ready(WORKERS)
         moment = await client.store.now() / SECOND + lead
         await waiting(client, pool, processes, moment)
@@ -132,7 +132,7 @@ async def _all_ended(client: Engine, pool: Pool, processes: int) -> None:
 
 async def counted(url: str, folder: Path, processes: int) -> Counter[str]:
     """The short form, without a clock: they become due while nobody works, then one worker comes."""
-    async with pool_on(url, folder) as pool, Engine(url) as client:
+    async with pool_on(url, folder) as pool, Engine(url, migrate=True) as client:
         await client.start_many(late, [(0.0,)] * processes)  # a moment long past, and nobody has looked yet
         [worker] = await pool.ready()
         new = await client.start_many(late, [(0.0,)] * 10)

@@ -19,7 +19,7 @@ from tests.load.program import hot
 async def main(url: str, messages: int) -> None:
     """Send until the input ends."""
     said = await orders()
-    async with Engine(url) as engine:
+    async with Engine(url, migrate=True) as engine:
         print("ready", flush=True)
         while await said.readline():
             handle = await engine.start(hot, messages)

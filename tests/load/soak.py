@@ -167,7 +167,7 @@ async def kills_under_load(url: str, folder: Path, kills: int) -> str:
 async def _soaked(
     url: str, folder: Path, pause: Pause | None, enough: Callable[[Soak], Awaitable[object]], workers: int, at_once: int
 ) -> Soak:
-    async with pool_on(url, folder) as pool, Engine(url) as client:
+    async with pool_on(url, folder) as pool, Engine(url, migrate=True) as client:
         await pool.ready(workers, options=PACE)
         made = Soak(client, pool)
         lanes = [asyncio.create_task(made.lane()) for _ in range(at_once)]

@@ -38,7 +38,7 @@ async def _all_ended(client: Engine, handles: list[Handle[int]]) -> None:
 
 async def twice_orphaned(url: str, folder: Path, processes: int, seconds: float) -> dict[int, float]:
     """Their worker is killed, and the next one too: after how long each goes on. In the end all have ended."""
-    async with pool_on(url, folder) as pool, Engine(url) as client:
+    async with pool_on(url, folder) as pool, Engine(url, migrate=True) as client:
         moment = 0.0
         [first] = await pool.ready()
         handles = await client.start_many(innocent, [(n, seconds) for n in range(processes)])
@@ -59,7 +59,7 @@ async def twice_orphaned(url: str, folder: Path, processes: int, seconds: float)
 
 async def bitten(url: str, folder: Path, processes: int, seconds: float) -> tuple[float, int]:
     """One among them kills its worker: after how long it is parked, and after how many deaths. All others end."""
-    async with pool_on(url, folder) as pool, Engine(url) as client:
+    async with pool_on(url, folder) as pool, Engine(url, migrate=True) as client:
         await pool.ready(WORKERS)
         replacing = asyncio.create_task(_replaced(pool))
         handles = await client.start_many(innocent, [(n, seconds) for n in range(processes)])

@@ -18,7 +18,7 @@ from typing import Any
 from perdure.clock import Machine
 from perdure.engine import Engine
 from perdure.runtime.options import WorkerOptions
-from perdure.store.backend import store_for
+from perdure.store.url import store_for
 from perdure.testing.faults import FaultyStore
 from tests.load.pool import orders
 from tests.load.program import HOSTED

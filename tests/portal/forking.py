@@ -41,7 +41,7 @@ def before(url: str) -> None:
 
 def after(url: str) -> None:
     """Fork, then call: each has an engine of its own."""
-    engine = BlockingEngine(url)
+    engine = BlockingEngine(url, migrate=True)
     for name in ("A-1", "A-2"):
         child(lambda name=name: print(engine.start(shop.order.options(key=name), name).key, flush=True))  # type: ignore[misc]
     engine.start(shop.order, "A-3")

@@ -89,12 +89,12 @@ def test_ctrl_c_while_closing_hands_back_what_is_under_way(store_url: str) -> No
         engine.close()
     pressing.join()
     engine.close()
-    with BlockingEngine(store_url) as client:
+    with BlockingEngine(store_url, migrate=True) as client:
         assert (client.status(handle.id).owner, client.status(handle.id).deaths) == (None, 0)
 
 
 def test_whoever_still_waits_is_told_that_the_engine_was_closed(store_url: str) -> None:
-    engine = BlockingEngine(store_url).open()
+    engine = BlockingEngine(store_url, migrate=True).open()
     handle = engine.start(shop.order, "A-1")
     begun = threading.Event()
 
@@ -113,7 +113,7 @@ def test_whoever_still_waits_is_told_that_the_engine_was_closed(store_url: str) 
 
 
 def test_a_closed_engine_refuses_and_closes_again_in_vain(store_url: str) -> None:
-    with BlockingEngine(store_url) as engine:
+    with BlockingEngine(store_url, migrate=True) as engine:
         handle = engine.start(shop.order, "A-1")
     engine.close()
     for call in (engine.open, engine.count, handle.status, handle.result):
@@ -123,11 +123,11 @@ def test_a_closed_engine_refuses_and_closes_again_in_vain(store_url: str) -> Non
 
 
 def test_closing_what_was_never_opened_does_nothing(store_url: str) -> None:
-    BlockingEngine(store_url).close()
+    BlockingEngine(store_url, migrate=True).close()
 
 
 def test_an_opening_that_failed_may_be_tried_again(tmp_path: Path) -> None:
-    engine = BlockingEngine(f"sqlite:///{tmp_path}/folder/shop.db", workflows=[shop.order])
+    engine = BlockingEngine(f"sqlite:///{tmp_path}/folder/shop.db", workflows=[shop.order], migrate=True)
     for call in (engine.open, engine.count):
         with pytest.raises(errors.StoreError, match="folder"):
             call()
@@ -138,7 +138,7 @@ def test_an_opening_that_failed_may_be_tried_again(tmp_path: Path) -> None:
 
 
 def test_an_engine_whose_opening_failed_can_be_closed(tmp_path: Path) -> None:
-    engine = BlockingEngine(f"sqlite:///{tmp_path}/folder/shop.db")
+    engine = BlockingEngine(f"sqlite:///{tmp_path}/folder/shop.db", migrate=True)
     with pytest.raises(errors.StoreError):
         engine.open()
     engine.close()
@@ -160,14 +160,14 @@ def test_the_end_of_the_program_closes_it(store_url: str, end: str) -> None:
     async def workers(opened: Engine) -> list[Any]:
         return list(await opened.store.workers(ended=True))
 
-    with BlockingEngine(store_url) as engine:
+    with BlockingEngine(store_url, migrate=True) as engine:
         [worker] = engine.run(workers)
         assert worker.ended_at is not None and not worker.died
         assert engine.status(engine.handle("lasting", "A-1").id).owner is None
 
 
 async def test_it_refuses_to_block_an_event_loop(store_url: str) -> None:
-    engine = BlockingEngine(store_url)
+    engine = BlockingEngine(store_url, migrate=True)
     for call in (engine.open, engine.count, engine.__enter__):
         with pytest.raises(PerdureError, match="use Engine there"):
             call()

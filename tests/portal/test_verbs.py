@@ -121,7 +121,7 @@ def test_many_threads_share_one_engine(engine: BlockingEngine) -> None:
 
 
 def test_threads_that_come_first_at_once_open_it_once(store_url: str) -> None:
-    engine = BlockingEngine(store_url)
+    engine = BlockingEngine(store_url, migrate=True)
 
     async def itself(opened: Engine) -> Engine:
         return opened
@@ -133,7 +133,7 @@ def test_threads_that_come_first_at_once_open_it_once(store_url: str) -> None:
 
 
 def test_one_that_runs_no_work_waits_for_what_a_worker_does(engine: BlockingEngine, store_url: str) -> None:
-    with BlockingEngine(store_url) as client:
+    with BlockingEngine(store_url, migrate=True) as client:
         handle = client.start(shop.order, "A-1")
         handle.signal("paid", "Ann")
         assert handle.result(LIMIT) == "receipt A-1 by Ann"

@@ -21,10 +21,10 @@ from perdure.kernel.commit import StartVerdict, Verdict
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.soundness import unsound
-from perdure.store.backend import store_for
 from perdure.store.base import Search
 from perdure.store.sqlite import connection
 from perdure.store.sqlite.store import SqliteStore
+from perdure.store.url import store_for
 from perdure.testing.faults import FaultyStore
 from tests.cut import trade
 from tests.powercut.cut import Fate, images, written
@@ -55,8 +55,8 @@ class TellingStore(FaultyStore):
         super().__init__(store_for(url, machine))
         self._acts = acts
 
-    async def _call(self, name: str, argument: Any, *args: Any, **kwargs: Any) -> Any:
-        answer = await super()._call(name, argument, *args, **kwargs)
+    async def _call(self, name: str, door: Any, argument: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = await super()._call(name, door, argument, *args, **kwargs)
         if name == "start":
             self._acts += [Told(one.id) for one in answer if one.verdict is StartVerdict.CREATED]
         elif name == "commit":

@@ -12,7 +12,7 @@ import pytest
 
 from perdure.clock import Machine
 from perdure.engine import Engine
-from perdure.store.backend import store_for
+from perdure.store.url import store_for
 from perdure.testing.faults import FaultyStore
 
 Open = Callable[..., Awaitable[tuple[Engine, FaultyStore]]]
@@ -30,7 +30,7 @@ async def engines_on(url: str) -> AsyncIterator[Open]:
     async def open(**settings: Any) -> tuple[Engine, FaultyStore]:
         machine = Machine()
         store = FaultyStore(store_for(url, machine))
-        engine = Engine(url, store=store, machine=machine, **settings)
+        engine = Engine(url, store=store, machine=machine, **{"migrate": True, **settings})
         await engine.__aenter__()
         engines.append(engine)
         return engine, store

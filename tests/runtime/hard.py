@@ -300,3 +300,16 @@ async def answers(what: str) -> list[str]:
         except StepError as error:
             told.append(f"{type(error).__name__} {error}")
     return told
+
+
+class Overweight(Exception):
+    """What a hard step declares, with more than is recorded of it."""
+
+    def __init__(self, grams: int) -> None:
+        super().__init__(f"{grams} g")
+        self.grams = grams
+
+
+@step(hard=True, retry=ONCE, raises=Overweight)
+def weigh(grams: int) -> int:
+    raise Overweight(grams)

@@ -61,7 +61,7 @@ async def test_a_worker_raises_the_threshold_and_gives_it_back(sqlite_url: str) 
 @pytest.mark.usefixtures("_as_a_program_finds_it")
 async def test_a_client_that_runs_no_work_leaves_the_collector_alone(sqlite_url: str) -> None:
     before = gc.get_threshold()
-    async with Engine(sqlite_url):
+    async with Engine(sqlite_url, migrate=True):
         assert gc.get_threshold() == before
 
 

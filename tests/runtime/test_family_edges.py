@@ -255,7 +255,7 @@ async def test_a_task_whose_step_its_worker_does_not_know_is_parked_with_advice_
             while await statuses(shop, "@till") != {"broken": 1}:
                 await asyncio.sleep(0)
     [parked] = await shop.list(Search(kind="@till"))
-    assert b"import the module that defines it, then run `perdure retry`" in ((await shop.row(parked.id)).error or b"")
+    assert b"import the module that defines it" in ((await shop.row(parked.id)).error or b"")
     await till.retry(parked.id, why="imported")
     assert await handle.result(LIMIT) == 7
     await sound(shop)

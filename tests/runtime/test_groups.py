@@ -69,7 +69,7 @@ async def test_when_one_of_a_group_fails_the_others_are_cancelled(opened: Open) 
 
 @workflow
 async def leaves_open() -> str:
-    gated("open")
+    _ = gated("open")
     await gated("awaited")
     return "done"
 

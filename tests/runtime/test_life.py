@@ -346,7 +346,7 @@ async def test_a_timer_that_is_far_away_costs_no_memory(engine: Engine) -> None:
 
 
 async def test_a_client_only_engine_starts_what_another_worker_runs(store_url: str) -> None:
-    async with Engine(store_url) as client:
+    async with Engine(store_url, migrate=True) as client:
         handle = await client.start(order, "H-1", 5)
         assert (await handle.status()).mover == "worker"
         assert shop.done == []

@@ -9,7 +9,7 @@ import pytest
 from perdure.clock import Machine
 from perdure.errors import InvalidUrl
 from perdure.logs import logger
-from perdure.store.backend import store_for
+from perdure.store.url import store_for
 
 FORGED = "A-1\n2026-01-01 00:00:00 INFO all is well\x1b[2J\r\x85\u2028"
 

@@ -11,9 +11,12 @@ import pytest
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.client.results import SETTLED
+from perdure.client.unserved import Unserved
+from perdure.clock import SECOND
 from perdure.errors import ProcessFailed
-from perdure.kernel.process import Status
+from perdure.kernel.process import Process, Status
 from perdure.kernel.retry import Retry
+from perdure.kernel.worker import Offer, WorkerRow
 from perdure.testing.faults import Gate
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
@@ -39,6 +42,47 @@ async def pay() -> str:
 @workflow
 async def paying() -> str:
     return await pay()
+
+
+def awaited(kind: str, **more: Any) -> Process:
+    """The row of a process of which somebody awaits the result."""
+    return Process(kind.encode().ljust(16), kind, None, b"[]", **more)
+
+
+async def test_who_waits_for_what_no_live_worker_hosts_is_told_so_once(
+    opened: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.limits.POLL_SECONDS", 0.02)
+    client, _ = await opened()
+    first, second = await client.start(paying), await client.start(paying)
+    waiting = [asyncio.create_task(one.result()) for one in (first, second)]
+    await until(lambda: caplog.messages)
+    (line,) = caplog.messages
+    assert (
+        "cannot go on now: no live worker hosts workflow 'paying' version 'tests.runtime.test_results:paying'" in line
+    )
+    assert line.endswith(". Start one: perdure worker MODULE")
+    gates[0].set()
+    done.append("tried")
+    await opened(work=True, workflows=[paying])
+    assert await asyncio.gather(*waiting) == ["paid", "paid"]
+    assert len(caplog.messages) == 1
+
+
+async def test_a_worker_that_is_silent_and_one_that_hosts_something_else_serve_nobody(
+    opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, store = await opened()
+    await store.enlist(WorkerRow(b"a" * 16, "living", Offer(frozenset({("living", "")})).encode()), 3600 * SECOND)
+    await store.enlist(WorkerRow(b"s" * 16, "silent", Offer(frozenset({("silent", "")})).encode()), 1)
+    unserved = Unserved(store)
+    await unserved.look([awaited("living"), awaited("ended", status=Status.FAILED)])
+    assert caplog.messages == []
+    await unserved.look([awaited("silent", code="2"), awaited("@till", code="lower")])
+    assert [line.partition("no live worker ")[2] for line in caplog.messages] == [
+        "hosts workflow 'silent' version '2'. Start one: perdure worker MODULE",
+        "serves queue 'till' with the label 'lower'. Start one: perdure worker MODULE --queues till",
+    ]
 
 
 async def test_a_look_that_began_before_a_retry_does_not_answer_who_waits_for_what_comes_of_it(opened: Open) -> None:

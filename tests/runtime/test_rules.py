@@ -17,8 +17,8 @@ from perdure.kernel.commit import Start
 from perdure.kernel.process import Process, Status
 from perdure.kernel.retry import Retry
 from perdure.runtime.options import WorkerOptions
-from perdure.store.backend import store_for
 from perdure.store.base import Overdue, Search
+from perdure.store.url import store_for
 from perdure.testing.faults import FaultyStore, Gate, Outage
 from tests.runtime.conftest import LIMIT, Open, until
 

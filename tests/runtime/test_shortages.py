@@ -23,7 +23,7 @@ from perdure.engine import Engine
 from perdure.errors import ProcessFailed, StoreUnavailable
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
-from perdure.store.backend import store_for
+from perdure.store.url import store_for
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 done: list[object] = []

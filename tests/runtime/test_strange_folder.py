@@ -41,7 +41,7 @@ async def test_a_file_in_the_folder_stands_in_for_no_library_and_a_step_sees_no_
     monkeypatch.syspath_prepend(tmp_path)
     look = importlib.import_module("flows").look
     url = f"sqlite:///{tmp_path}/store.db"
-    async with Engine(url) as engine:
+    async with Engine(url, migrate=True) as engine:
         worker = subprocess.Popen(
             command(ProcessOptions(modules=["flows"], lease=15.0, beat=3.0, in_flight=10, stop=5.0)),
             cwd=tmp_path,

@@ -15,12 +15,8 @@ from perdure.kernel import message
 from perdure.kernel.message import Message, MessageType, SendVerdict
 from perdure.kernel.process import Process
 from perdure.kernel.soundness import unsound
-from perdure.store.step_transaction import (
-    StepTransaction,
-    StepTransactions,
-    StepTransactionVerdict,
-    step_transactions_of,
-)
+from perdure.store.step_transaction import StepTransaction, StepTransactions, StepTransactionVerdict
+from perdure.store.url import store_for
 from perdure.testing.conformance import Ground, Trial
 from perdure.testing.conformance.trial import forced, going_on
 from tests.runtime.account import Account
@@ -50,7 +46,7 @@ async def trial(ground: Ground) -> AsyncIterator[Trial]:
 
 @pytest.fixture
 async def step_transactions(trial: Trial) -> AsyncIterator[StepTransactions]:
-    made = step_transactions_of(trial.store, Machine())
+    made = trial.store.backend.step_transactions()
     assert made is not None
     yield made
     await made.close()
@@ -227,7 +223,7 @@ async def test_many_take_turns_and_all_are_kept(trial: Trial, step_transactions:
 async def test_a_store_that_cannot_be_reached_says_so_before_anything_begins(trial: Trial) -> None:
     url = trial.store.url
     away = f"{url}.gone" if url.startswith("sqlite") else "postgresql://perdure@127.0.0.1:1/none"
-    step_transactions = step_transactions_of(type("Away", (), {"url": away})(), Machine())
+    step_transactions = store_for(away, Machine()).backend.step_transactions()
     assert step_transactions is not None
     with pytest.raises(StoreUnavailable):
         await (await step_transactions.take()).begin(bytes(16), bytes(16), PATIENCE)

@@ -210,7 +210,7 @@ async def plant_record_unsound(watch: Watch, context: SweepContext) -> Planted:
 
 async def plant_process_set_back(watch: Watch, context: SweepContext) -> Planted:
     lineage = Lineage(watch.machine, {})
-    watch.store.store.lineage = lineage  # type: ignore[attr-defined]
+    watch.store.backend.lineage = lineage  # type: ignore[attr-defined]
     rows = await in_hand(watch, await watch.trial.worker("before"), HEALTHY)
     await done(watch, [finished(row) for row in rows])
     [row] = await started(watch, 1)

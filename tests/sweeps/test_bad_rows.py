@@ -180,7 +180,7 @@ async def plant_record_unsound(watch: Watch, context: SweepContext, plot: Plot) 
 
 async def plant_process_set_back(watch: Watch, context: SweepContext, plot: Plot) -> Planted:
     lineage = Lineage(watch.machine, {})
-    watch.store.store.lineage = lineage  # type: ignore[attr-defined]
+    watch.store.backend.lineage = lineage  # type: ignore[attr-defined]
     await plot.planted(await watch.trial.worker("before"))
     lineage.set_back = dict.fromkeys([row.id for row in plot.rows], "a fail-over has set it back")
     return partial(process_set_back.sweep, context), lambda row: row.status is Status.HELD

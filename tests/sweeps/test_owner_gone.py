@@ -7,6 +7,7 @@ from msgspec import json
 
 from perdure import limits
 from perdure.kernel.commit import Verdict
+from perdure.kernel.diagnosis import next_mover
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
 from perdure.runtime.sweeps import owner_gone
@@ -67,7 +68,8 @@ async def test_rule_13_a_process_that_died_too_often_alone_is_parked_with_the_ev
         assert await owner_gone.sweep(context) == 1
     parked = await watch.sound(row)
     assert (parked.status, parked.deaths, parked.alone_deaths) == (Status.BROKEN, 2, 3)
-    assert b"perdure retry" in (parked.error or b"")
+    assert b"perdure" not in (parked.error or b"")
+    assert "look at what its step does, then `perdure retry`" in next_mover(parked, 0, {}).text
 
 
 async def test_two_supervisors_at_once_count_each_death_once(watch: Watch) -> None:

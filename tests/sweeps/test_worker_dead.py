@@ -118,7 +118,7 @@ async def test_rule_12_the_grace_begins_anew_when_our_own_connection_came_back(
     supervisor = Supervisor(context)
     await dead.die()
     came_back = math.inf  # it is still lost
-    monkeypatch.setattr(type(watch.store), "standing_since", property(lambda store: came_back))
+    monkeypatch.setattr(type(watch.store.backend), "standing_since", property(lambda backend: came_back))
     assert [await supervisor.probe() for _ in range(3)] == [0, 0, 0]
     came_back = watch.machine.monotonic()
     assert [await supervisor.probe() for _ in range(3)] == [0, 0, 0]

@@ -18,7 +18,7 @@ from tests.transactions.shop import bill, greet
 async def main(url: str, point: str) -> None:
     """Sell number 7: write it down, start its bill, tell the greeter; then die."""
     call = by_sqlite3_immediate if url.startswith("sqlite:") else by_asyncpg
-    async with Engine(url) as engine, call(url) as caller:
+    async with Engine(url, migrate=True) as engine, call(url) as caller:
         inside = engine.within(caller.connection)
         await caller.run("INSERT INTO sale VALUES (7)")
         await done(inside.start(bill.options(key="sale/7"), 7))

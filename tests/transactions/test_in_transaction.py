@@ -177,7 +177,7 @@ async def test_a_deadline_counts_from_the_start(engine: Engine, call: Call) -> N
 
 @EVERY_STORE
 async def test_workers_are_woken_by_the_commit(way: tuple[str, Call], call: Call) -> None:
-    async with Engine(way[0]) as client:
+    async with Engine(way[0], migrate=True) as client:
         woken = asyncio.Event()
         client.store.watch(lambda news: woken.set() if news.any_due else None)
         async with call() as caller:

@@ -30,7 +30,7 @@ OLD, NEW = {"old": b"1" * 32}, {"new": b"2" * 32}
 
 
 async def test_a_connection_without_a_transaction_is_refused(postgres_url: str, sqlite_url: str) -> None:
-    async with Engine(postgres_url) as engine:
+    async with Engine(postgres_url, migrate=True) as engine:
         bare = await asyncpg.connect(address(postgres_url))
         with pytest.raises(InvalidInput, match="Begin one first"):
             engine.within(bare)
@@ -41,7 +41,7 @@ async def test_a_connection_without_a_transaction_is_refused(postgres_url: str, 
             with connection.transaction():
                 assert engine.within(connection).start(bill, 1).created
         assert await engine.count() == {"transactions/bill": {"running": 1}}
-    async with Engine(sqlite_url) as engine:
+    async with Engine(sqlite_url, migrate=True) as engine:
         lone = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
         with pytest.raises(InvalidInput, match="BEGIN IMMEDIATE"):
             engine.within(lone).start(bill, 1)
@@ -62,7 +62,7 @@ async def test_a_connection_without_a_transaction_is_refused(postgres_url: str, 
 async def test_what_is_no_connection_to_the_store_is_refused(
     postgres_url: str, sqlite_url: str, tmp_path: Path
 ) -> None:
-    async with Engine(postgres_url) as engine, Engine(sqlite_url) as other:
+    async with Engine(postgres_url, migrate=True) as engine, Engine(sqlite_url, migrate=True) as other:
         for strange in (None, "postgresql://", sqlite3):
             with pytest.raises(InvalidInput):
                 engine.within(strange)  # type: ignore[call-overload]
@@ -82,7 +82,7 @@ async def test_what_is_no_connection_to_the_store_is_refused(
 
 
 async def test_a_database_without_our_schema_is_told_so(postgres_url: str) -> None:
-    async with Engine(f"{postgres_url}?schema=mine") as engine, by_psycopg(postgres_url) as caller:
+    async with Engine(f"{postgres_url}?schema=mine", migrate=True) as engine, by_psycopg(postgres_url) as caller:
         assert engine.within(caller.connection).start(bill, 1).created
         await caller.run("SET LOCAL search_path = pg_catalog")
         assert engine.within(caller.connection).start(bill, 2).created
@@ -98,7 +98,7 @@ async def test_a_connection_to_another_database_of_the_same_shape_is_refused_and
     postgres_url: str, shared_server: Server
 ) -> None:
     other_url = shared_server.fresh_database()
-    async with Engine(postgres_url) as engine, Engine(other_url) as other:
+    async with Engine(postgres_url, migrate=True) as engine, Engine(other_url, migrate=True) as other:
         async with by_psycopg(other_url) as caller:
             with pytest.raises(InvalidInput, match="another database than the store"):
                 engine.within(caller.connection).start(bill, 1)
@@ -113,7 +113,11 @@ async def test_a_connection_to_another_database_of_the_same_shape_is_refused_and
 
 
 async def test_of_two_transactions_with_one_key_the_second_waits_and_finds_the_first(postgres_url: str) -> None:
-    async with Engine(postgres_url) as engine, by_asyncpg(postgres_url) as one, by_asyncpg(postgres_url) as two:
+    async with (
+        Engine(postgres_url, migrate=True) as engine,
+        by_asyncpg(postgres_url) as one,
+        by_asyncpg(postgres_url) as two,
+    ):
         first = await done(engine.within(one.connection).start(bill.options(key="k"), 1))
         waiting = asyncio.create_task(engine.within(two.connection).start(bill.options(key="k"), 1))
         async with by_asyncpg(postgres_url) as looker:
@@ -159,7 +163,11 @@ async def test_a_start_that_waited_for_a_transaction_is_the_first_if_that_is_rol
 
 
 async def test_a_signal_waits_for_whoever_holds_the_row_of_its_process(postgres_url: str) -> None:
-    async with Engine(postgres_url) as engine, by_asyncpg(postgres_url) as one, by_asyncpg(postgres_url) as two:
+    async with (
+        Engine(postgres_url, migrate=True) as engine,
+        by_asyncpg(postgres_url) as one,
+        by_asyncpg(postgres_url) as two,
+    ):
         handle = await engine.start(greet)
         await engine.within(one.connection).signal(handle.id, "name", "Ann")
         waiting = asyncio.create_task(engine.within(two.connection).signal(handle.id, "name", "Bob"))
@@ -174,14 +182,14 @@ async def test_a_signal_waits_for_whoever_holds_the_row_of_its_process(postgres_
 
 
 async def test_a_snapshot_that_is_too_old_is_told_to_begin_anew(postgres_url: str, sqlite_url: str) -> None:
-    async with Engine(postgres_url) as engine, by_asyncpg(postgres_url) as caller:
+    async with Engine(postgres_url, migrate=True) as engine, by_asyncpg(postgres_url) as caller:
         await caller.run("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
         await caller.run("SELECT 1")
         await engine.start(bill.options(key="k"), 1)
         with pytest.raises(StoreUnavailable, match="run it again"):
             await engine.within(caller.connection).start(bill.options(key="k"), 1)
         await caller.end(commit=False)
-    async with Engine(sqlite_url) as engine:
+    async with Engine(sqlite_url, migrate=True) as engine:
         late = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
         late.execute("BEGIN")
         late.execute("SELECT count(*) FROM process").fetchone()
@@ -209,13 +217,13 @@ async def test_payloads_are_sealed_in_a_transaction_as_outside(
             await caller.end(commit=True)
         assert await sealed.result(LIMIT) == "bill 1"
         assert await greeted.result(LIMIT) == "hello Ann"
-    async with Engine(url, codecs=[AesGcm(NEW | OLD)], offload=offload) as engine, call(url) as caller:
+    async with Engine(url, codecs=[AesGcm(NEW | OLD)], offload=offload, migrate=True) as engine, call(url) as caller:
         inside = engine.within(caller.connection)
         assert not inside.start(bill.options(key="k"), 1).created
         with pytest.raises(KeyConflict):
             inside.start(bill.options(key="k"), 2)
         await caller.end(commit=True)
-    async with Engine(url, codecs=[], offload=None) as plain:
+    async with Engine(url, codecs=[], offload=None, migrate=True) as plain:
         rows = await plain.store.search(Search())
         assert len(rows) == 2
         assert all(row.input.startswith(b"\xc1") for row in rows)
@@ -267,7 +275,7 @@ def test_ids_that_many_threads_draw_at_once_are_all_different() -> None:
 
 
 def test_an_engine_that_blocks_refuses_a_connection_that_must_be_awaited(postgres_url: str) -> None:
-    with BlockingEngine(postgres_url) as engine:
+    with BlockingEngine(postgres_url, migrate=True) as engine:
 
         async def ask() -> None:
             async with by_asyncpg(postgres_url) as caller:
@@ -278,7 +286,7 @@ def test_an_engine_that_blocks_refuses_a_connection_that_must_be_awaited(postgre
 
 
 async def test_what_fails_half_way_leaves_nothing_of_it(sqlite_url: str) -> None:
-    async with Engine(sqlite_url) as engine:
+    async with Engine(sqlite_url, migrate=True) as engine:
         handle = await engine.start(greet)
         async with by_sqlite3_immediate(sqlite_url) as caller:
             await caller.run(

@@ -5,9 +5,10 @@ A checker that ignores a line without a mistake says so: that is an error too. T
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, assert_type
 
-from perdure import BlockingEngine, Engine, Handle, NamedWorkflow, Step, Workflow, step, workflow
+from perdure import BlockingEngine, Engine, Handle, NamedWorkflow, Step, Workflow, step, testing, workflow
 from perdure.client.view import ProcessView
 from perdure.portal import BlockingHandle
 
@@ -17,7 +18,7 @@ async def charge(order: str, cents: int) -> bool:
     return cents > 0 and order != ""
 
 
-@step(queue="bank")
+@step(queue="bank", raises=(KeyError, ValueError))
 async def refund(order: str) -> None: ...
 
 
@@ -81,6 +82,19 @@ def block(engine: BlockingEngine, handle: BlockingHandle[int]) -> None:
     engine.run(buy, "7")  # type: ignore[arg-type]
     handle.cancel(whom="Ann")  # type: ignore[call-arg]
     BlockingEngine("sqlite:///shop.db", wrk=True)  # type: ignore[call-arg]
+
+
+def approve(order: str, cents: int) -> bool:
+    return True
+
+
+async def play() -> None:
+    fakes: testing.Fakes = {charge: approve, refund: print}
+    async with testing.engine(steps=fakes) as engine:
+        assert_type(engine, testing.SkippingEngine)
+        assert_type(await engine.start(order, "A-17"), Handle[str])
+        await engine.sleep(timedelta(days=3))
+    testing.engine(steps={"charge": print})  # type: ignore[dict-item]
 
 
 def annotate(flow: Workflow[[str, int], str], part: Step[[str, int], bool], done: Handle[str]) -> str:

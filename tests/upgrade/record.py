@@ -55,7 +55,7 @@ async def live(url: str) -> None:
 
 async def late(url: str) -> None:
     """Signals that no worker has heard."""
-    async with Engine(url) as engine:
+    async with Engine(url, migrate=True) as engine:
         handle = await engine.handle(flow.listener, "listener")
         for name, value in (("name", "Cid"), ("go", None), ("name", "Dan")):
             await handle.signal(name, value)

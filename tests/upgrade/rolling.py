@@ -130,7 +130,7 @@ async def rolled(url: str, old: Path, folder: Path, *, rounds: int = 2, count: i
     try:
         for which in ("old one", "old two"):
             await fleet.begin(which)
-        async with Engine(url) as client:
+        async with Engine(url, migrate=True) as client:
             batches = [Batch(client)]
             await batches[0].begin(count)
             await fleet.begin("new")

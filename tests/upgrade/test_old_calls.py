@@ -13,8 +13,8 @@ import pytest
 from msgspec import Struct
 
 from perdure.clock import Machine
-from perdure.store.backend import store_for
 from perdure.store.query import repeated
+from perdure.store.url import store_for
 from tests.input.door import execute
 from tests.upgrade.release import RELEASES, make, queries
 

@@ -30,7 +30,7 @@ async def test_every_process_of_a_released_database_goes_on_after_the_upgrade_to
     await make(release, store_url)
     with pytest.raises(StoreTooOld, match="perdure migrate"):
         await Engine(store_url, migrate=False).__aenter__()
-    async with Engine(store_url) as client:
+    async with Engine(store_url, migrate=True) as client:
         was = {view.key: view for view in await client.list() if view.key}
         assert was["plain"].status is Status.COMPLETED and was["held"].status is Status.HELD
         plain = await client.start(flow.plain.options(key="plain"), "done")  # the key is known: nothing is begun

@@ -12,6 +12,7 @@ from perdure.authoring.undo import undo_of
 from perdure.clock import Duration, microseconds
 from perdure.errors import DefinitionError, ProcessCancelled, ProcessFailed, WorkflowMisuse
 from perdure.kernel.child import depth
+from perdure.kernel.declared_error import NOTHING, Declared
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType
 from perdure.kernel.payload import encode_attributes
@@ -33,6 +34,7 @@ class Child(Generic[P, R]):
 
     noun: ClassVar[str] = "child"
     away: ClassVar[bool] = True
+    raises: ClassVar[Declared] = NOTHING
     lasting: ClassVar[bool] = True  # it is asked to end and awaited, never just dropped
 
     def __init__(
@@ -125,12 +127,7 @@ class Child(Generic[P, R]):
         kind = ProcessCancelled if type is MessageType.CANCELLED else ProcessFailed
         verb = "was cancelled" if type is MessageType.CANCELLED else "failed"
         said = f"{failure.type}: {failure.message}" if failure.message else failure.type
-        return kind(
-            f"the child {self.name!r} {verb}: {said}. Catch this error in the workflow, or mend its cause and run "
-            "`perdure retry`.",
-            type=failure.type,
-            detail=failure.message,
-        )
+        return kind(f"the child {self.name!r} {verb}: {said}", type=failure.type, detail=failure.message)
 
 
 if TYPE_CHECKING:

@@ -16,10 +16,33 @@ from perdure.kernel.names import check_name
 def definition_of(function: FunctionType) -> str:
     """The module and name of a function, alike in every OS process, also in that which runs the module as a program."""
     module = function.__module__
-    if module == "__main__":
-        spec = sys.modules[module].__spec__
-        module = Path(function.__code__.co_filename).stem if spec is None else spec.name
+    if module == "__main__" and (spec := sys.modules[module].__spec__) is not None:
+        module = spec.name
+    if "." not in module:
+        module = _dotted(Path(function.__code__.co_filename), module)
     return f"{module}:{function.__qualname__}"
+
+
+def _dotted(file: Path, module: str) -> str:
+    """The whole name of a module whose file was run, or imported by its path: with the packages that it lies in."""
+    if module not in ("__main__", file.stem):
+        return module
+    parts = [file.stem]
+    for folder in file.absolute().parents:
+        if not (folder / "__init__.py").exists():
+            break
+        parts.insert(0, folder.name)
+    return ".".join(parts)
+
+
+def origin_of(function: FunctionType) -> str:
+    """Where a function is defined, if that means the same in every OS process; else empty.
+
+    It does not for a function that is made inside of another one, or typed into an interpreter or a notebook.
+    """
+    typed_in = function.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__")
+    origin = "" if typed_in else definition_of(function)
+    return "" if "<" in origin else origin
 
 
 def name_of(function: FunctionType, given: str | None, what: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from perdure.authoring.definitions import origin_of
 from perdure.authoring.fingerprint import fingerprint
 from perdure.authoring.queue import Routing, queued_steps
 from perdure.authoring.start import NO_OPTIONS, NamedWorkflow, Startable, StartOptions, WithOptions
@@ -154,18 +155,32 @@ class Registry:
                 self._add(kind)
             return kind
         if kind in self.kinds:
+            self._only(kind)
             return self.kinds[kind]
         near = _near(kind, self.kinds)
         raise UnknownKind(
             f"no workflow {kind!r} is known here.{near} Import its module, and give it to the engine or worker."
         )
 
-    def startable(self, kind: str | Startable[Any, Any]) -> tuple[Workflow[Any, Any] | NamedWorkflow, StartOptions]:
-        """What is to be started, and the options of that start; raises UnknownKind for a name not known here."""
+    def _only(self, kind: str) -> None:
+        """Raise UnknownKind if several functions have that name by default: a name alone says none of them."""
+        named = (one for one in self.versions.values() if one.name == kind)
+        origins = sorted({one.version for one in named if one.version and one.version == origin_of(one.function)})
+        if len(origins) > 1:
+            raise UnknownKind(several(kind, origins))
+
+    def startable(
+        self, kind: str | Startable[Any, Any], *, at_word: bool = False
+    ) -> tuple[Workflow[Any, Any] | NamedWorkflow, StartOptions]:
+        """What is to be started, and the options of that start; raises UnknownKind for a name not known here.
+
+        With ``at_word`` a NamedWorkflow without a version is taken to have none, where it is not known here.
+        """
         bare, options = (kind.workflow, kind.settings) if isinstance(kind, WithOptions) else (kind, NO_OPTIONS)
         if isinstance(bare, NamedWorkflow):
-            known = self.kinds.get(bare.name) if bare.newest else self.versions.get((bare.name, bare.version))
-            return known or bare, options
+            if bare.newest and (bare.name in self.kinds or not at_word):
+                return self.find(bare.name), options
+            return self.versions.get((bare.name, bare.version)) or bare, options
         if not isinstance(bare, str | Workflow):
             raise DefinitionError(_not_startable(bare))
         return self.find(bare), options
@@ -205,6 +220,12 @@ class Registry:
         source = source_of(function)
         if source not in self.sources:
             self.sources.append(source)
+
+
+def several(kind: str, versions: Iterable[str]) -> str:
+    """Why a name alone does not say what to start."""
+    told = ", ".join(f"version={version!r}" for version in versions)
+    return f"there are several versions of workflow {kind!r}. Say which one: NamedWorkflow({kind!r}, ...) with {told}."
 
 
 def _not_startable(given: Any) -> str:
@@ -291,6 +312,8 @@ def source_of(function: Callable[..., Any]) -> str:
     name = function.__module__
     if name != "__main__":
         return _BY_PATH.get(name, name)
+    if (spec := sys.modules[name].__spec__) is not None:  # it was run as `python -m shop.orders`
+        return spec.name
     return str(Path(function.__code__.co_filename).resolve())
 
 

@@ -53,10 +53,11 @@ class Startable(Generic[P, R]):
 
 
 class NamedWorkflow(Startable[..., Any]):
-    """A workflow by its name, and by its version if that is given: the newest that is known here, or one elsewhere.
+    """A workflow by its name, and by its version if that is given.
 
-    Where it is not known here its arguments are not checked, and are best given by place: those that are given by name
-    here and by place elsewhere count as another input.
+    Without a version it is the newest that is known here, or else the one that living workers host; if they host none,
+    one without a version. Where it is not known here its arguments are not checked, and are best given by place: those
+    that are given by name here and by place elsewhere count as another input.
     """
 
     deadline: float | None = None
@@ -79,6 +80,11 @@ class NamedWorkflow(Startable[..., Any]):
 
     def __repr__(self) -> str:
         return f"<workflow {self.name}, by name>"
+
+
+def split(workflow: Startable[P, R]) -> tuple[Startable[P, R], StartOptions]:
+    """The workflow itself, and the options of this start."""
+    return (workflow.workflow, workflow.settings) if isinstance(workflow, WithOptions) else (workflow, NO_OPTIONS)
 
 
 class WithOptions(Startable[P, R]):

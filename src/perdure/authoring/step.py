@@ -21,6 +21,7 @@ from perdure.authoring.queue import Accept, note, routing, task_process, with_nu
 from perdure.authoring.undo import undo_of
 from perdure.clock import Duration
 from perdure.errors import DefinitionError
+from perdure.kernel.declared_error import NOTHING, declared
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType
 from perdure.kernel.payload import CallShape
@@ -48,6 +49,7 @@ class Step(Generic[P, R]):
         retry: Retry | None = None,
         timeout: Duration | None = STEP_TIMEOUT_SECONDS,
         permanent: type[BaseException] | tuple[type[BaseException], ...] = (),
+        raises: type[Exception] | tuple[type[Exception], ...] = (),
         undo: Step[..., Any] | None = None,
         hard: bool = False,
         memory: int | str | None = None,
@@ -73,6 +75,7 @@ class Step(Generic[P, R]):
         if self.transaction and timeout == STEP_TIMEOUT_SECONDS:
             timeout = TRANSACTION_TIMEOUT_SECONDS
         self.retry = _retry(_DEFAULT_RETRY if retry is None else retry, permanent)
+        self.raises = declared(raises, f"{self}") if raises != () else NOTHING
         self.timeout = seconds("timeout", timeout, f"{self}") or STEP_TIMEOUT_SECONDS
         self.hard = confinement(self, self.function, hard, memory)
         self.is_async = iscoroutinefunction(self.function) and self.hard is None
@@ -144,7 +147,11 @@ class Step(Generic[P, R]):
 
     def error(self, type: MessageType, failure: Failure) -> BaseException:
         """What the workflow gets for a queued step that did not complete."""
-        return failure.as_step_error(self.name)
+        return failure.as_step_error(self.name, self.raises)
+
+    def failure(self, error: BaseException, attempts: int) -> Failure:
+        """What is recorded of an attempt that failed with this error, the last of so many."""
+        return Failure.of(error, attempts, self.raises)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Ask for the step and give its promise; outside of a workflow, call the function."""
@@ -168,6 +175,7 @@ def step(
     retry: Retry | None = None,
     timeout: Duration | None = STEP_TIMEOUT_SECONDS,
     permanent: type[BaseException] | tuple[type[BaseException], ...] = (),
+    raises: type[Exception] | tuple[type[Exception], ...] = (),
     undo: Step[..., Any] | None = None,
     hard: bool = False,
     memory: int | str | None = None,
@@ -183,8 +191,9 @@ def step(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
     """Mark a function as a step; an ordinary one runs in a thread.
 
     ``retry`` says when to try again (default: three attempts), ``timeout`` how many seconds an attempt may take from
-    start to end, and ``permanent`` which errors another attempt cannot cure. ``undo`` is the step that takes it back if
-    the workflow, or the saga around it, does not come to its end. A ``hard`` step runs in a cell, a child OS process
+    start to end, and ``permanent`` which errors another attempt cannot cure. ``raises`` are the error classes that the
+    workflow may catch by name; of any other error it gets a StepError. ``undo`` is the step that takes it back if the
+    workflow, or the saga around it, does not come to its end. A ``hard`` step runs in a cell, a child OS process
     that is killed at its deadline; ``memory`` limits it (bytes, or a text like ``"512MiB"``; Linux only). With
     ``transaction`` what the step writes by ``attempt().connection`` and its result are committed together.
     Raises DefinitionError.
@@ -232,20 +241,21 @@ def joint(step: Step[Any, Any], transaction: Any, hard: Any = False) -> bool:
     return transaction
 
 
-def unfit(step: Step[Any, Any], store: str) -> str | None:
-    """Why the step cannot have a transaction on that ``store`` (``sqlite``, ``postgres``, or neither), or None."""
-    if store == "postgres":
-        if step.is_async:
-            return None
+def unfit(step: Step[Any, Any], blocking: bool | None) -> str | None:
+    """Why the step cannot have a transaction of the store, whose calls are ``blocking`` or awaited; None: it can.
+
+    A store that shares no transactions says None.
+    """
+    if blocking is None:
+        return f"{step} has a transaction, which this store cannot share. Use PostgreSQL, or SQLite with a file."
+    if blocking is not step.is_async:
+        return None
+    if not blocking:
         return (
             f"{step} has a transaction and is an ordinary function, but on PostgreSQL it gets a connection of asyncpg, "
             "whose calls are awaited. Write it as an `async def`."
         )
-    if store == "sqlite":
-        if not step.is_async:
-            return None
-        return (
-            f"{step} has a transaction and is an `async def`, but on SQLite it gets one of sqlite3, whose calls "
-            "block. Write it as an ordinary `def`, which runs in a thread."
-        )
-    return f"{step} has a transaction, which this store cannot share. Use PostgreSQL, or SQLite with a file."
+    return (
+        f"{step} has a transaction and is an `async def`, but on SQLite it gets one of sqlite3, whose calls "
+        "block. Write it as an ordinary `def`, which runs in a thread."
+    )

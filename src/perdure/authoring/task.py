@@ -109,13 +109,13 @@ def _unknown(task: Task, known: list[Step[Any, Any]]) -> str:
     if not known:
         return (
             f"no step {task.step!r} is known to the worker that serves its queue. Let that worker import the "
-            "module that defines it, then run `perdure retry`."
+            "module that defines it"
         )
     meant = f"is {task.definition}" if task.definition else "was not recorded"
     return (
         f"of steps called {task.step!r} the worker that serves its queue knows "
         f"{' and '.join(step.definition for step in known)}, and the one asked for {meant}. Let that worker import the "
-        "module that defines it, or give one of them another name with @step(name=...); then run `perdure retry`."
+        "module that defines it, or give one of them another name with @step(name=...)"
     )
 
 

@@ -10,7 +10,8 @@ from typing import Any, ParamSpec, TypeVar, overload
 from weakref import WeakValueDictionary
 
 from perdure.authoring.child import Child
-from perdure.authoring.definitions import name_of, plain_function, seconds
+from perdure.authoring.definitions import name_of, origin_of, plain_function, seconds
+from perdure.authoring.review import review
 from perdure.authoring.start import Startable
 from perdure.clock import Duration
 from perdure.errors import DefinitionError, InvalidKey
@@ -39,6 +40,8 @@ class Workflow(Startable[P, R]):
     """A function marked with :func:`workflow`. ``name`` is the kind of its processes.
 
     ``child`` is the workflow to be called as a child of another one: ``await order.child("A-17")``.
+    ``version`` is the one given, or else where the function is defined (``shop.orders:order``); it is empty if the name
+    was given, or if no other OS process would find the function there. Only code of its own version runs a process.
     ``deadline`` and ``idle`` are seconds, or None for the defaults: the time a process may take, and how long an
     unchanged one waits for a check. ``number`` tells of two versions which was defined later, and starts processes.
     """
@@ -58,7 +61,7 @@ class Workflow(Startable[P, R]):
             raise DefinitionError(f"{self} has a name that begins with @, which is a queue's. Choose another one.")
         if not iscoroutinefunction(self.function):
             raise DefinitionError(f"{self} is not a coroutine function. Declare it with `async def`.")
-        self.version = _version(version, self.name)
+        self.version = _version(version or (origin_of(self.function) if name is None else ""), self.name)
         self.deadline = seconds("deadline", deadline, f"{self}")
         self.idle = seconds("idle", idle, f"{self}")
         self.shape = CallShape(self.function)
@@ -82,8 +85,8 @@ class Workflow(Startable[P, R]):
         return Failure.of(error)
 
     def check(self) -> None:
-        """Raise DefinitionError if its code, as far as it is defined by now, reads the clock."""
-        static_check.check(self.function, f"{self}")
+        """Look at its code, as far as it is defined by now; raises DefinitionError if it reads the clock."""
+        review(static_check.check(self.function, f"{self}"))
 
 
 @overload

@@ -7,7 +7,6 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from getpass import getuser
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -15,18 +14,18 @@ from cyclopts import Parameter
 from perdure import settings
 from perdure.authoring.registry import Registry
 from perdure.engine import Engine
-from perdure.errors import InvalidKey, ProcessNotFound, StoreError
+from perdure.errors import InvalidKey, ProcessNotFound
 from perdure.kernel.names import id_bytes, id_text
 from perdure.kernel.process import Process
 from perdure.store.base import Search
 
-DEFAULT_URL = "sqlite:///perdure.db"
+DEFAULT_URL = settings.DEFAULT_URL
 
 Url = Annotated[
     str,
     Parameter(
         name="--url",
-        env_var="PERDURE_URL",
+        env_var=settings.URL,
         help="The database: sqlite:///file.db or postgresql://user@host/database.",
     ),
 ]
@@ -78,27 +77,10 @@ ORIGIN = "cli"
 @asynccontextmanager
 async def connected(url: str, *, registry: Registry | None = None, create: bool = False) -> AsyncIterator[Engine]:
     """A client on the store at ``url``. Without ``create`` nothing is created or migrated, only used."""
-    if not create:
-        _must_exist(url)
     if settings.SEAL in os.environ and "" not in sys.path:
         sys.path.append("")  # its module is looked for where the person stands, after all libraries
     async with Engine(url, registry=registry or Registry(), migrate=create) as engine:
         yield engine
-
-
-def sqlite_path(url: str) -> Path | None:
-    """The file that a SQLite URL names; None for other URLs and for databases in memory."""
-    scheme, _, rest = url.partition(":///")
-    return Path(rest) if scheme == "sqlite" and rest and not rest.startswith(":memory:") else None
-
-
-def _must_exist(url: str) -> None:
-    path = sqlite_path(url)
-    if path is not None and not path.exists():
-        raise StoreError(
-            f"there is no database {path.resolve()}. Name yours with --url or PERDURE_URL; "
-            "`perdure worker MODULE` makes a new one."
-        )
 
 
 def user() -> str:

@@ -16,6 +16,7 @@ from perdure.cli.options import reference_to
 from perdure.client.queues import standing
 from perdure.client.view import ProcessView, instant, view
 from perdure.engine import Engine
+from perdure.kernel.advice import advice
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.process import Process, Status
@@ -28,11 +29,6 @@ from perdure.limits import NAME_BYTES
 LOOK_BACK = 200
 LAST = 8
 UNHEARD = 10
-ADVICE = {
-    Status.BROKEN: "fix the cause, then `perdure retry {id}`; or `perdure terminate {id}`",
-    Status.HELD: "`perdure retry {id}` lets it go on; `perdure terminate {id}` ends it",
-    Status.FAILED: "`perdure retry {id}` goes on from its last good event",
-}
 
 
 class Report:
@@ -138,7 +134,7 @@ class Report:
         if view.status is Status.FAILED and view.error is not None and view.error.undone:
             retry, restart = (f"`perdure {verb} {view.id}`" for verb in ("retry", "restart"))
             return f"{retry} goes on, unless what was undone would count as done: then {restart} starts a new run"
-        return ADVICE.get(view.status, "").format(id=view.id)
+        return advice(view.status, "" if view.error is None else view.error.type, view.id)
 
     def _under_way(self) -> Table:
         grid = table.empty("step", "attempt", "since", "may take", "reported")

@@ -164,7 +164,7 @@ async def start(
         Wait for its end and print its result.
     """
     flow = _workflow(workflow)
-    async with connected(url, registry=Registry(flow), create=True) as engine:
+    async with connected(url, registry=Registry(flow)) as engine:
         if lines is not None:
             _only_lines(args, key, input or signal)
             with nullcontext(sys.stdin) if str(lines) == "-" else _opened(lines) as source:

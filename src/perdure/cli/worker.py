@@ -15,9 +15,9 @@ from perdure import limits, logs
 from perdure.cli import output
 from perdure.cli.options import DEFAULT_URL, Json, Url, connected
 from perdure.cli.pool import WorkerPool
+from perdure.cli.version import version
 from perdure.cli.worker_process import ProcessOptions, command, environment
 from perdure.errors import InvalidInput
-from perdure.store.backend import roles_of
 
 SHOP = "examples.shop.demo"
 
@@ -75,8 +75,8 @@ def worker(
         raise InvalidInput(f"--workers {workers} would do nothing; give 1 or more")
     served = None if queues is None else dict(map(_queue, queues))
     options = ProcessOptions(
-        modules, lease, beat, in_flight, stop, cells, migrate, json, workflows, served, labels or []
-    )
+        modules, lease, beat, in_flight, stop, cells, migrate, json, workflows, served, labels or [], version()
+    )  # fmt: skip
     options.worker_options  # noqa: B018 (refuses nonsense here, before any worker is started)
     os.environ |= {logs.LEVEL: log_level, logs.FORMAT: log_format}
     if workers == 1:
@@ -108,7 +108,7 @@ async def migrate(
     """
     async with connected(url, create=True) as engine:
         now = await engine.store.now()
-    made = await roles_of(url) if roles else []
+        made = await engine.store.backend.make_roles() if roles else []
     if json:
         output.show_json({"ready": True, "now": now, **({"roles": made} if roles else {})})
     else:

@@ -22,6 +22,7 @@ from perdure.kernel.names import id_text
 from perdure.runtime import os_process
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.os_process import AT_ONCE, Fuse, patience, signs, watch_parent
+from perdure.store.url import without_password
 
 FAILED = 1
 CANNOT_START = 78
@@ -34,7 +35,7 @@ log = logs.logger("worker")
 
 
 class ProcessOptions(msgspec.Struct, frozen=True):
-    """What a worker is started with: the modules it hosts, its times in seconds, and how it speaks."""
+    """What a worker is told: the modules it hosts, its pace in seconds, how it speaks, and the version that it is."""
 
     modules: list[str]
     lease: float = limits.LEASE_SECONDS
@@ -47,6 +48,7 @@ class ProcessOptions(msgspec.Struct, frozen=True):
     workflows: bool = True
     queues: dict[str, int | None] | None = None
     labels: list[str] = []
+    version: str = ""
 
     @property
     def patience(self) -> float:
@@ -111,7 +113,7 @@ async def _work(options: ProcessOptions, url: str, registry: Registry, lifeline:
         fuse = Fuse(options.patience)
         watchdog.sign, watchdog.sign_off = fuse.put_off, fuse.take_away
     watchdog.sign()
-    _tell_start(engine, options)
+    _tell_start(engine, options, url)
     worn_out = await _until_stopped(engine, stopping)
     closing = asyncio.create_task(engine.close())
     hurrying = asyncio.create_task(stopping.at_once.wait())
@@ -154,13 +156,18 @@ async def _opened(options: ProcessOptions, url: str, registry: Registry, stoppin
     return None
 
 
-def _tell_start(engine: Engine, options: ProcessOptions) -> None:
+def _tell_start(engine: Engine, options: ProcessOptions, url: str) -> None:
     assert engine.worker is not None
     kinds = sorted(engine.registry.kinds)
-    worker = id_text(engine.worker.incarnation.id)
-    log.info("worker %d hosts %s", os.getpid(), ", ".join(kinds))
+    queues = sorted(work.queue for work in engine.registry.queues.values())
+    hosts = ", ".join(kinds) or "no workflow"
+    serves = f", serves queue {', '.join(queues)}" if queues else ""
+    database = without_password(url)
+    log.info("worker %d hosts %s%s; database %s; Perdure %s", os.getpid(), hosts, serves, database, options.version)
     if options.json:
-        show_line({"event": "started", "pid": os.getpid(), "worker": worker, "kinds": kinds})
+        worker = id_text(engine.worker.incarnation.id)
+        told = {"kinds": kinds, "queues": queues, "database": database, "version": options.version}
+        show_line({"event": "started", "pid": os.getpid(), "worker": worker, **told})
 
 
 def _tell_end(engine: Engine, options: ProcessOptions) -> None:

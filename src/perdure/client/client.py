@@ -9,8 +9,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 from msgspec.structs import replace
 
 from perdure import limits
-from perdure.authoring.registry import Registry
-from perdure.authoring.start import NO_OPTIONS, NamedWorkflow, Startable, StartOptions
+from perdure.authoring.registry import Registry, several
+from perdure.authoring.start import NamedWorkflow, Startable, StartOptions, split
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
 from perdure.client.calls import Answers, Calls
@@ -34,6 +34,7 @@ from perdure.errors import (
     UnknownKind,
 )
 from perdure.futures import OnAnswer, asked
+from perdure.kernel.advice import advice
 from perdure.kernel.commit import CREATED, Commit, Start, StartAnswer, StartVerdict
 from perdure.kernel.event import Event
 from perdure.kernel.failure import Failure
@@ -97,10 +98,11 @@ class Client(Calls):
         What follows the workflow are the workflow's own arguments; a key, a deadline, attributes and a first signal are
         options of the workflow: ``engine.start(order.options(key="A-17"), 1299)``, see :meth:`Startable.options`.
         """
+        flow: Workflow[Any, Any] | NamedWorkflow
         try:
             flow, options = self.registry.startable(workflow)
         except UnknownKind as unknown:
-            flow, options = await self._elsewhere(str(workflow), unknown), NO_OPTIONS
+            flow, options = await self._elsewhere(workflow, unknown)
         process = self._fresh(flow, args, kwargs, options)
         message = self._first_message(process, options)
         if process.deadline is not None:
@@ -111,19 +113,30 @@ class Client(Calls):
             handle.sent = SendVerdict.DELIVERED if handle.created else await self._forward(message, handle)
         return handle
 
-    async def _elsewhere(self, kind: str, unknown: UnknownKind) -> NamedWorkflow:
-        """What a living worker hosts under a name that is not known here; raises that error if none does."""
+    async def _elsewhere(
+        self, workflow: Startable[Any, Any] | str, unknown: UnknownKind
+    ) -> tuple[NamedWorkflow, StartOptions]:
+        """What living workers host by a name that is not known here; raises UnknownKind if that is none, or several.
+
+        Where they host none a NamedWorkflow is taken at its word.
+        """
+        bare, options = split(NamedWorkflow(workflow) if isinstance(workflow, str) else workflow)
+        if not isinstance(bare, NamedWorkflow) or bare.name in self.registry.kinds:
+            raise unknown
+        versions = await self._hosted(bare.name)
+        if len(versions) > 1:
+            raise UnknownKind(several(bare.name, sorted(versions)))
+        if versions:
+            bare = NamedWorkflow(bare.name, version=versions.pop())
+        elif isinstance(workflow, str):
+            raise unknown
+        return bare, options
+
+    async def _hosted(self, kind: str) -> set[str]:
+        """The versions that living workers host of it."""
         validation.outside_a_turn()
         offers = [Offer.decode(worker.hosts).hosted for worker in await self.store.workers()]
-        versions = {version for offer in offers for name, version in offer if name == kind}
-        if not versions:
-            raise unknown
-        if len(versions) > 1:
-            told = ", ".join(f"version={version!r}" for version in sorted(versions))
-            raise UnknownKind(
-                f"workers host several versions of {kind!r}. Say which one: NamedWorkflow({kind!r}, ...) with {told}."
-            )
-        return NamedWorkflow(kind, version=versions.pop())
+        return {version for offer in offers for name, version in offer if name == kind}
 
     @overload
     async def start_many(
@@ -262,9 +275,10 @@ class Client(Calls):
         text = f"{ended.kind} {ended.key or id_text(id)} {ended.status}: {failure.type}: {failure.message}"
         if failure.undone and not failure.owed:
             text = f"{text.rstrip('.')}; compensated: {', '.join(failure.undone)}"
-        raise error(
-            text.rstrip(": "), type=failure.type, detail=failure.message, undone=failure.undone, owed=failure.owed
-        )
+        text = text.rstrip(": ")
+        if error is ProcessBroken:
+            text = f"{text.rstrip('.')}; {advice(ended.status, failure.type, id_text(id))}"
+        raise error(text, type=failure.type, detail=failure.message, undone=failure.undone, owed=failure.owed)
 
     async def status(self, process: ProcessId) -> ProcessView:
         """One process as it is now, for people."""

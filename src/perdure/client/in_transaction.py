@@ -22,7 +22,6 @@ from perdure.futures import at_once
 from perdure.kernel.commit import Start
 from perdure.kernel.message import Message, MessageType, SendVerdict
 from perdure.kernel.names import id_text
-from perdure.store.in_transaction import store_in_transaction
 
 HandleT = TypeVar("HandleT")
 
@@ -49,7 +48,7 @@ class InTransaction:
 
     def __init__(self, client: Client, connection: Any) -> None:
         self._client = client
-        self._door = store_in_transaction(client.store, connection, client.machine)
+        self._door = client.store.backend.in_transaction(connection)
         self.blocking = self._door.blocking
 
     @overload
@@ -58,7 +57,7 @@ class InTransaction:
     async def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> Handle[Any]: ...
     async def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """Start a process with the caller's commit: see :meth:`Client.start`."""
-        flow, options = self._client.registry.startable(workflow)  # nothing is read for it: this may not wait
+        flow, options = self._client.registry.startable(workflow, at_word=True)  # nothing is read: a guest may not wait
         process = self._client._fresh(flow, args, kwargs, options)
         message = self._client._first_message(process, options)
         handle = self._client._handle(flow, process, await self._door.start(Start(process)))

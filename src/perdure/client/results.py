@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, KeysView, Sequence
 from itertools import islice
 
 from perdure import limits
+from perdure.client.unserved import Unserved
 from perdure.clock import Machine
 from perdure.errors import PerdureError, ProcessNotFound
 from perdure.kernel.names import id_text
@@ -35,6 +36,8 @@ class Results:
         self._tails: dict[bytes, bytes] = {}
         self._named: dict[bytes, None] = {}
         self._there: set[bytes] = set()
+        self._there_until = 0.0
+        self._unserved = Unserved(store)
         self._hinted = False
         self._wait = limits.POLL_SECONDS
         self._look_at = 0.0
@@ -58,6 +61,11 @@ class Results:
             if waiters.pop(future, None) is not None and not waiters:
                 del self._waiters[id]
                 self._leave(id)
+
+    @property
+    def awaited(self) -> KeysView[bytes]:
+        """The ids of the processes that somebody waits for, as they are at any time."""
+        return self._waiters.keys()
 
     def open(self) -> None:
         """Begin to look, on the running event loop."""
@@ -170,11 +178,18 @@ class Results:
         return self._wait
 
     async def _miss(self) -> None:
-        """Look once whether those waited for are there at all: a finished process is removed after a while."""
+        """Look now and then whether those waited for are there at all, and whether some worker hosts their code.
+
+        A finished process is removed after a while.
+        """
+        if self.machine.monotonic() >= self._there_until:
+            self._there.clear()
+            self._there_until = self.machine.monotonic() + MISS_SECONDS
         ids = tuple(islice((id for id in self._away if id not in self._there), MISSED_ROWS))
         if not ids:
             return
-        found = {process.id for process in await self.store.search(Search(ids=ids, limit=len(ids)))}
+        rows = await self.store.search(Search(ids=ids, limit=len(ids)))
+        found = {process.id for process in rows}
         self._there |= found
         for id in (id for id in ids if id not in found):
             self._leave(id)
@@ -182,6 +197,7 @@ class Results:
             for future in self._waiters.pop(id, ()):
                 if not future.done():
                     future.set_exception(gone)
+        await self._unserved.look(rows)
 
     def _to_the_end(self, ids: Iterable[bytes]) -> None:
         """Let those that were looked at in vain wait behind the others."""
@@ -193,6 +209,9 @@ class Results:
 
 MISSED_ROWS = 100
 """Whole rows are read to see whether they are there: not too many at once."""
+
+MISS_SECONDS = 30.0
+"""Those that are there are looked at again after so long."""
 
 RESULT_GAP_SECONDS = 0.002
 """Looks follow each other no faster than this, nor faster than they take, however many hints come."""

@@ -45,7 +45,7 @@ class Clock(Struct, frozen=True, gc=False):
 def kept_lead(at: int, machine_at: int, lead: int, slewed_at: int, mending: bool) -> int:
     """The lead from a beat on, where ``at`` is the mark of the store's time; ``slewed_at`` when this was last decided.
 
-    PostgreSQL does the same in SQL (functions/heartbeat.sql), and the conformance suite compares.
+    PostgreSQL does the same in SQL (functions/beat.sql), and the conformance suite compares.
     """
     behind = at - (machine_at + lead)
     if behind > STEP:

@@ -75,7 +75,7 @@ def held(process: Process, sender: Sender, *, now: int, idle_at: int) -> Commit:
     """Pause a process: steps in flight are fenced off and begin again, under their keys, when it is resumed."""
     allow(process, Verb.HOLD)
     why = f" because: {sender.why}" if sender.why else ""
-    error = Failure(type="Held", message=f"by {sender.who or 'somebody'}{why}; `perdure resume` lets it go on")
+    error = Failure(type="Held", message=f"by {sender.who or 'somebody'}{why}")
     event = Event(process.events + 1, 0, EventType.HELD, now, payload=sender.encode())
     return forced(process, Status.HELD, (event,), now, error=error.encode(), due_at=idle_at)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from perdure.errors import PerdureError
+from perdure.kernel.advice import advice
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
@@ -32,8 +33,10 @@ def next_mover(process: Process, now: int, workers: Mapping[bytes, str], queues:
     if process.final:
         return Mover("nobody", f"it has {_ENDED[process.status]}", process.changed_at)
     if process.status in (Status.BROKEN, Status.HELD):
-        why = Failure.shown(process.error).message if process.error is not None else "no reason was recorded"
-        return Mover("person", f"it is {process.status}: {why}", process.changed_at, process.due_at)
+        failure = Failure("", "no reason was recorded") if process.error is None else Failure.shown(process.error)
+        what = advice(process.status, failure.type)
+        why = f"it is {process.status}: {failure.message.rstrip('.')}; {what}"
+        return Mover("person", why, process.changed_at, process.due_at)
     if process.status is not Status.RUNNING:
         what = f"it is in a status that this Perdure does not know ({process.status}): a newer one does"
         return Mover("nobody", what, process.changed_at)

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure.errors import PerdureError, Permanent, StepError, StepTimeout
+from perdure.kernel.declared_error import NOTHING, Declared, name_among, rebuilt
 from perdure.kernel.stored import reader
 from perdure.limits import ERROR_TEXT_BYTES, NAME_BYTES, STACK_TEXT_BYTES
 
@@ -25,6 +26,8 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
 
     ``attempts`` counts executions. ``trace`` is the end of the stack trace (at most 8 KiB). ``undone`` are the steps
     that the process has taken back (``charge:1``: name and place), in that order, ``owed`` those that it has not.
+    ``declared`` names the class that a step has declared for such an error. No text says which command helps: that
+    depends on the status that the process has when somebody looks.
     """
 
     type: str
@@ -35,10 +38,14 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
     trace: str = ""
     undone: tuple[str, ...] = ()
     owed: tuple[str, ...] = ()
+    declared: str = ""
 
     @classmethod
-    def of(cls, error: BaseException, attempts: int = 1) -> Failure:
-        """The failure that records ``error``; never raises, whatever the error's own methods do."""
+    def of(cls, error: BaseException, attempts: int = 1, raises: Declared = NOTHING) -> Failure:
+        """The failure that records ``error``, of a step that ``raises`` these classes.
+
+        Never raises, whatever the error's own methods do.
+        """
         return cls(
             type=safe_text(error.__class__.__name__, NAME_BYTES),
             message=safe_text(_message(error), ERROR_TEXT_BYTES),
@@ -46,6 +53,7 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
             timeout=isinstance(error, TimeoutError),
             permanent=isinstance(error, Permanent),
             trace=safe_text(_trace(error), STACK_TEXT_BYTES, keep_end=True),
+            declared=name_among(error, raises) if raises else "",
         )
 
     def encode(self) -> bytes:
@@ -65,19 +73,23 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
         except PerdureError as why:
             return cls(type=type(why).__name__, message=str(why))
 
-    def as_step_error(self, step: str) -> StepError:
-        """The error that the workflow gets for the failed step."""
-        kind = StepTimeout if self.timeout else StepError
+    def as_step_error(self, step: str, raises: Declared = NOTHING) -> StepError:
+        """The error that the workflow gets for the failed step: of the recorded class, if the step declares that."""
+        kind: type[StepError] = StepTimeout if self.timeout else StepError
         times = "once" if self.attempts == 1 else f"{self.attempts} times"
         said = f"{self.type}: {self.message}" if self.message else self.type
-        return kind(
-            f"step {step!r} failed, tried {times}: {said}. "
-            "Catch this error in the workflow, or mend its cause and run `perdure retry`.",
+        text = f"step {step!r} failed, tried {times}: {said}"
+        own = raises.get(self.declared)
+        error = (kind if own is None else rebuilt(kind, own))(
+            text if own is None else self.message or self.type,
             step=step,
             type=self.type,
             attempts=self.attempts,
             failure=self,
         )
+        if own is not None:
+            error.add_note(text)
+        return error
 
 
 _encode = msgspec.json.Encoder().encode

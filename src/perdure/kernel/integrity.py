@@ -25,10 +25,7 @@ _NOT_RECEIVED = {None}
 EARLIEST, LATEST = 0, 253_370_764_800_000_000
 """Between 1970 and the year 9999: a turn at another time could not ask its calendar."""
 
-_ADVICE = (
-    "Nothing of it was done again. Restore what is missing from a backup and run `perdure retry`, or end it with "
-    "`perdure terminate`."
-)
+_ADVICE = "Nothing of it was done again. Restore what is missing from a backup"
 
 
 def flaw(process: Process, events: Sequence[Event], messages: Sequence[Message]) -> StoreError | None:
@@ -152,7 +149,7 @@ def _damaged(process: Process, text: str) -> DamagedRecord:
 def _garbled(process: Process, record: str, text: str) -> DamagedRecord:
     return DamagedRecord(
         f"process {id_text(process.id)} cannot be read: {record} holds a text that is not UTF-8: {str(text)[:200]!r}. "
-        "Mend the text in the database and run `perdure retry`, or end the process with `perdure terminate`."
+        "Mend the text in the database"
     )
 
 

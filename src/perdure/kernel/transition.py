@@ -139,7 +139,7 @@ def orphaned(
     if alone >= ALONE_DEATHS:
         text = (
             f"its worker died {deaths} times with neighbours and {alone} times while it ran alone; "
-            f"the last was {worker}. Look at what its step does, then run `perdure retry` or `perdure terminate`."
+            f"the last was {worker}"
         )
         error = Failure(type="Poison", message=text).encode()
         parked = Event(process.events + 2, 0, EventType.BROKEN, now, payload=error)
@@ -150,8 +150,7 @@ def orphaned(
 def _hung(deaths: int, worker: str, hang: Hang) -> str:
     return (
         f"{hang.where} has blocked its worker's event loop while it ran alone, for {hang.seconds:.0f} s, after its "
-        f"workers had died or hung {deaths} times; the last was {worker}. Make the blocking call a sync step (it runs "
-        "in a thread), then run `perdure retry` or `perdure terminate`."
+        f"workers had died or hung {deaths} times; the last was {worker}"
     )
 
 

@@ -140,6 +140,15 @@ class Offer(Struct, frozen=True):
         return pair in self.hosted and pair in other.codes and self.codes.get(pair) != other.codes[pair]
 
 
+def namesakes(workers: Iterable[WorkerRow]) -> dict[str, list[str]]:
+    """Names that functions of several modules have by default, each with where these are: ``shop.orders:order``."""
+    found: dict[str, set[str]] = {}
+    for kind, version in {pair for worker in workers for pair in Offer.decode(worker.hosts).hosted}:
+        if version.endswith(f":{kind}"):
+            found.setdefault(kind, set()).add(version)
+    return {kind: sorted(origins) for kind, origins in sorted(found.items()) if len(origins) > 1}
+
+
 def _read(pairs: Iterable[Pair]) -> Offer:
     hosted: set[Pair] = set()
     codes: dict[Pair, str] = {}

@@ -140,6 +140,13 @@ class Claimer:
             return await self._claim_named(room)
         return await self._look(room)
 
+    async def look(self) -> int | None:
+        """Claim of all that is due, now; the answer is when something is due next."""
+        if not self.registry.hosted:
+            return None
+        await self._look(max(0, self._room()))
+        return self._next
+
     async def _look(self, room: int) -> float:
         """Claim of all that is due, and say when to look again."""
         self._named.clear()

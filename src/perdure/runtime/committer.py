@@ -62,6 +62,12 @@ class Committer:
         self._task: asyncio.Task[None] | None = None
         self._closing = False
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits to be written, nor is being written."""
+        waits = self._waiting is not None and not self._waiting.done()
+        return waits and not (self._aside or self._lines)
+
     def open(self) -> None:
         """Begin writing on the running event loop."""
         self._closing = False

@@ -103,8 +103,7 @@ def broken(instance: Instance) -> Outcome | None:
         f"{spent.name!r} could not undo {spent.owed.step}, tried {times}: "
         f"{failure.type}: {safe_text(failure.message, _PART_BYTES)}. "
         f"It was undoing because {cause}. "
-        f"Undone: {', '.join(undone) or 'nothing'}. Left: {', '.join(left)}. "
-        "Mend its cause, then run `perdure retry`, which goes on there; or `perdure terminate`."
+        f"Undone: {', '.join(undone) or 'nothing'}. Left: {', '.join(left)}."
     )
     message = safe_text(text, limits.ERROR_TEXT_BYTES)
     error = replace(failure, type="UndoFailed", message=message, undone=undone, owed=left)

@@ -82,6 +82,13 @@ class Alarms:
         delay = max(0.0, (due - self._time.now()) / SECOND) + LATE_SECONDS
         instance.alarm = due, self._loop.call_later(delay, self._due, instance)
 
+    def anew(self, instance: Instance) -> None:
+        """Set the process's alarm again, if it has one: the store's time was put forward."""
+        if instance.alarm is not None:
+            instance.alarm[1].cancel()
+            instance.alarm = None
+            self.set(instance)
+
     def _due(self, instance: Instance) -> None:
         instance.alarm = None
         if instance.gone:

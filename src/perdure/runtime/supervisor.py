@@ -105,7 +105,7 @@ class Supervisor:
 
     async def probe(self) -> int:
         """Look for the dead, after a grace: sessions must have had time to come back (rule 12)."""
-        since = getattr(self.context.store, "standing_since", None)
+        since = self.context.store.backend.standing_since
         if since is not None and self.context.time.monotonic() - since < limits.PROBE_GRACE_SECONDS:
             self._looks.free.clear()
             return 0

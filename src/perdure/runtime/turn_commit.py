@@ -164,7 +164,7 @@ def limited(instance: Instance, outcome: Outcome) -> Outcome:
         return outcome
     bound = instance.resumed + family + limits.HISTORY_HOLD_EVENTS
     if instance.number >= bound:
-        text = f"the history has {instance.number} events; have it continue as new, or go on with `perdure retry`"
+        text = f"the history has {instance.number} events"
         failure = Failure(type="HistoryTooLong", message=text)
         return replace(outcome, status=Status.HELD, busy=False, wake_at=None, error=failure.encode())
     if not instance.warned:

@@ -25,7 +25,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.worker import Beat, Hang
 from perdure.logs import logger
 from perdure.runtime.steps.async_runner import AsyncRunner
-from perdure.store.backend import store_for
+from perdure.store.url import store_for
 from perdure.telemetry import Telemetry
 from perdure.turns.current import turn_running
 

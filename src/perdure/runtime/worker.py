@@ -246,7 +246,7 @@ class Worker:
         await self.store.retire(self.incarnation.id, None, died=False)
 
     async def _enlist(self, incarnation: bytes) -> None:
-        offer = self.scheduler.unreadable.handover.offer = self.registry.offer(getattr(self.store, "schema", 0))
+        offer = self.scheduler.unreadable.handover.offer = self.registry.offer(self.store.backend.schema)
         row = WorkerRow(incarnation, self.machine.name(), offer.encode())
         sent = self.machine.monotonic()
         await self.store.enlist(row, microseconds(self.options.lease_seconds))

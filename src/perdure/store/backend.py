@@ -1,73 +1,37 @@
-"""Which store a URL means, and what stands before it."""
+"""The backend of a store: what its database offers beside the rows. There is one class for each scheme of a URL."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
-from perdure import limits
-from perdure.clock import Machine
-from perdure.errors import DefinitionError, InvalidUrl
-from perdure.kernel.plain import shown
-from perdure.store.base import Store
-from perdure.store.sealed.codec import Codec
-from perdure.store.sealed.offload import Offload
-
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]{0,19})://", re.IGNORECASE)
-_CODEC = ("name", "hides", "required", "seal", "open", "former")
-_OFFLOAD = ("above", "grace", "put", "get", "old", "delete")
+from perdure.store.failover import Lineage
+from perdure.store.in_transaction import StoreInTransaction
+from perdure.store.step_transaction import StepTransactions
 
 
-def store_for(url: str, machine: Machine) -> Store:
-    """The store that ``url`` names, not opened yet; raises InvalidUrl."""
-    scheme = url.partition(":")[0].lower()
-    if scheme == "sqlite":
-        from perdure.store.sqlite.store import SqliteStore
+class Backend(Protocol):
+    """What a database offers beside its rows. What it has not got is None.
 
-        return SqliteStore(url, machine=machine)
-    if scheme in ("postgresql", "postgres"):
-        from perdure.store.postgres.store import PostgresStore
+    Callers ask the backend, and never the class or the URL of a store. A wrapper of a store forwards the backend of the
+    store behind it; a sealed store seals what goes by way of it.
+    """
 
-        return PostgresStore(url, machine=machine)
-    known = _SCHEME.match(url)  # anything else may be a password
-    raise InvalidUrl(
-        f"no store is known for a URL that begins {f'with {known[1]!r}' if known else 'like this one'}; "
-        "use sqlite:///file.db or postgresql://user@host/database"
-    )
+    @property
+    def schema(self) -> int:
+        """The newest schema of the database that this Perdure knows."""
 
+    def step_transactions(self) -> StepTransactions | None:
+        """The transactions that are lent to steps, not opened yet; None if the store can share none."""
 
-async def roles_of(url: str) -> list[str]:
-    """Make the roles of the database that ``url`` names, or bring them up to date; raises InvalidUrl, StoreError."""
-    if not url.lower().startswith("postgres"):
-        raise InvalidUrl("only PostgreSQL has roles; who may read and write a SQLite file may do everything")
-    from perdure.store.postgres.roles import make_roles
-    from perdure.store.postgres.url import address_of
+    def in_transaction(self, connection: Any) -> StoreInTransaction:
+        """Start and send inside the transaction of a caller's connection; raises InvalidInput if it cannot be used."""
 
-    return await make_roles(address_of(url))
+    def failover(self) -> Lineage:
+        """What the store was told, and what a fail-over or a restored backup has set back of it."""
 
+    @property
+    def standing_since(self) -> float | None:
+        """Since when the sessions of workers are known to stand (monotonic; infinity: lost); None: they need none."""
 
-def sealed(store: Store, codecs: Sequence[Codec], offload: Offload | None) -> Store:
-    """The store behind these codecs and this offload; the store itself if there are none. Raises DefinitionError."""
-    if offload is None and limits.PAYLOAD_BYTES > limits.INSIDE_PAYLOAD_BYTES:
-        raise DefinitionError(
-            f"PERDURE_PAYLOAD_BYTES allows {limits.PAYLOAD_BYTES:,} bytes, more than a database should keep in a row "
-            f"({limits.INSIDE_PAYLOAD_BYTES:,}). Give the engine an offload, or take it back."
-        )
-    if not isinstance(codecs, list | tuple):
-        raise DefinitionError(f"the codecs are {shown(codecs)}. Give a list of them, also of one.")
-    for one in codecs:
-        _check(one, _CODEC, "codec")
-    if offload is not None:
-        _check(offload, _OFFLOAD, "offload")
-    if not codecs and offload is None:
-        return store
-    from perdure.store.sealed.blob import Blobs
-    from perdure.store.sealed.seal import Seal
-    from perdure.store.sealed.store import SealedStore
-
-    return SealedStore(store, Seal(codecs), None if offload is None else Blobs(offload))
-
-
-def _check(given: object, parts: Iterable[str], noun: str) -> None:
-    if missing := [part for part in parts if not hasattr(given, part)]:
-        raise DefinitionError(f"{shown(given)} is no {noun}: it lacks {', '.join(missing)}. See perdure.{noun}.")
+    async def make_roles(self) -> list[str]:
+        """Create the roles of the database or bring them up to date; raises InvalidUrl if it has none, StoreError."""

@@ -5,7 +5,8 @@ Three doors change processes: :meth:`Store.send` (with :meth:`Store.start`), :me
 after :class:`~perdure.errors.StoreUnavailable`: it is applied at most once and answered as the first time.
 
 The stores decide nothing: what a commit writes was computed by the kernel. They compare fences under the row's lock,
-give numbers and times, and keep the laws as constraints.
+give numbers and times, and keep the laws as constraints. The backend of a store
+(:class:`~perdure.store.backend.Backend`) tells what its database offers beside the rows.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from perdure.kernel.message import LettersWanted, Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.queue import SWITCH, Queue
 from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
+from perdure.store.backend import Backend
 from perdure.store.notifications import Listener, StopListening
 
 RowT = TypeVar("RowT", bound=Struct)
@@ -90,6 +92,10 @@ class Store(Protocol):
     """Keeps the rows. All times are microseconds since 1970 by the store's own clock."""
 
     url: str
+
+    @property
+    def backend(self) -> Backend:
+        """What the database offers beside its rows."""
 
     async def open(self, *, migrate: bool = True) -> None:
         """Connect; create or migrate the schema under a lock, or raise StoreTooOld if ``migrate`` is false."""

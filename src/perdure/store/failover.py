@@ -21,7 +21,6 @@ from perdure.kernel.commit import APPLIED, CREATED, Commit, CommitAnswer, Start,
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.logs import logger
-from perdure.store.base import Store
 
 log = logger("store")
 
@@ -281,10 +280,3 @@ class Lineage:
         """
         if self._calm_at:
             raise StoreRegressed("the database has failed over; claims wait until what was set back is held")
-
-
-def lineage_of(store: Store) -> Lineage | None:
-    """The lineage of the store behind all that stands before it, if it has one."""
-    while (behind := getattr(store, "store", None)) is not None:
-        store = behind
-    return getattr(store, "lineage", None)

@@ -15,6 +15,12 @@ from msgspec import Struct
 
 from perdure.errors import StoreTooNew, StoreTooOld
 
+EMPTY = (
+    "the database has no schema of Perdure yet; check the URL. A worker makes it, and so do `perdure migrate` and "
+    "Engine(migrate=True)"
+)
+"""Why a client does not use a database in which nobody has worked."""
+
 _NAME = re.compile(r"(\d+)_([a-z0-9_]+)\.sql")
 
 
@@ -51,6 +57,8 @@ def pending(database: str, reached: int, *, migrate: bool, oldest: int | None = 
     if reached > len(known):
         refuse_too_new(database, reached, oldest)
     left = known[reached:]
+    if not (reached or migrate):
+        raise StoreTooOld(EMPTY)
     if left and not migrate:
         raise StoreTooOld(
             f"the database is at schema version {reached}, this Perdure needs {len(known)}: run `perdure migrate` first"

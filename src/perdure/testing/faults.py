@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from perdure.errors import StoreUnavailable
 from perdure.kernel.claim import Claim, ClaimAnswer
@@ -13,8 +13,11 @@ from perdure.kernel.event import Event
 from perdure.kernel.message import Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
+from perdure.store.backend import Backend
 from perdure.store.base import Pruned, RowT, Search, Store
 from perdure.store.notifications import Listener, StopListening
+
+AnswerT = TypeVar("AnswerT")
 
 Visit = Callable[[str, Any], Awaitable[None]]
 """Called with the door's name and its argument; may wait, or raise StoreUnavailable."""
@@ -35,15 +38,16 @@ class FaultyStore(Store):
         self.after: Visit = _pass
 
     @property
-    def standing_since(self) -> float | None:
-        """When the store's own connection came back last, if it tells."""
-        found: float | None = getattr(self.store, "standing_since", None)
-        return found
+    def backend(self) -> Backend:
+        """That of the store behind."""
+        return self.store.backend
 
-    async def _call(self, name: str, argument: Any, *args: Any, **kwargs: Any) -> Any:
+    async def _call(
+        self, name: str, door: Callable[..., Awaitable[AnswerT]], argument: Any, *args: Any, **kwargs: Any
+    ) -> AnswerT:
         self.calls.append((name, argument))
         await self.before(name, argument)
-        answer = await getattr(self.store, name)(argument, *args, **kwargs)
+        answer = await door(argument, *args, **kwargs)
         await self.after(name, argument)
         return answer
 
@@ -62,38 +66,31 @@ class FaultyStore(Store):
 
     async def start(self, starts: Sequence[Start]) -> list[StartAnswer]:
         """See Store."""
-        answer: list[StartAnswer] = await self._call("start", starts)
-        return answer
+        return await self._call("start", self.store.start, starts)
 
     async def send(self, messages: Sequence[Message]) -> list[SendAnswer]:
         """See Store."""
-        answer: list[SendAnswer] = await self._call("send", messages)
-        return answer
+        return await self._call("send", self.store.send, messages)
 
     async def claim(self, claim: Claim) -> ClaimAnswer:
         """See Store."""
-        answer: ClaimAnswer = await self._call("claim", claim)
-        return answer
+        return await self._call("claim", self.store.claim, claim)
 
     async def commit(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
         """See Store."""
-        answer: list[CommitAnswer] = await self._call("commit", commits)
-        return answer
+        return await self._call("commit", self.store.commit, commits)
 
     async def enlist(self, worker: WorkerRow, silence: int) -> WorkerRow:
         """See Store."""
-        answer: WorkerRow = await self._call("enlist", worker, silence)
-        return answer
+        return await self._call("enlist", self.store.enlist, worker, silence)
 
     async def beat(self, beat: Beat) -> BeatAnswer:
         """See Store."""
-        answer: BeatAnswer = await self._call("beat", beat)
-        return answer
+        return await self._call("beat", self.store.beat, beat)
 
     async def retire(self, worker: bytes, beats: int | None, died: bool) -> bool:
         """See Store."""
-        answer: bool = await self._call("retire", worker, beats, died)
-        return answer
+        return await self._call("retire", self.store.retire, worker, beats, died)
 
     async def workers(self, *, ended: bool = False) -> list[WorkerRow]:
         """See Store."""
@@ -102,33 +99,27 @@ class FaultyStore(Store):
 
     async def search(self, search: Search) -> list[Process]:
         """See Store."""
-        answer: list[Process] = await self._call("search", search)
-        return answer
+        return await self._call("search", self.store.search, search)
 
     async def count(self, search: Search) -> list[tuple[str, Status, int]]:
         """See Store."""
-        answer: list[tuple[str, Status, int]] = await self._call("count", search)
-        return answer
+        return await self._call("count", self.store.count, search)
 
     async def history(self, process: bytes, run: int, **narrow: Any) -> list[Event]:
         """See Store."""
-        answer: list[Event] = await self._call("history", process, run, **narrow)
-        return answer
+        return await self._call("history", self.store.history, process, run, **narrow)
 
     async def messages(self, wants: Sequence[tuple[bytes, int]] = (), **narrow: Any) -> list[Message]:
         """See Store."""
-        answer: list[Message] = await self._call("messages", wants, **narrow)
-        return answer
+        return await self._call("messages", self.store.messages, wants, **narrow)
 
     async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
         """See Store."""
-        answer: Pruned = await self._call("prune", finished, keys, limit, behind)
-        return answer
+        return await self._call("prune", self.store.prune, finished, keys, limit, behind)
 
     async def records(self, table: type[RowT], changes: Sequence[RowT] = ()) -> list[RowT]:
         """See Store."""
-        answer: list[RowT] = await self._call("records", table, changes)
-        return answer
+        return await self._call("records", self.store.records, table, changes)
 
     def watch(self, listener: Listener) -> StopListening:
         """See Store."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from perdure.errors import WorkflowMisuse
 from perdure.limits import PAYLOAD_DEPTH
@@ -12,6 +12,7 @@ from perdure.limits import PAYLOAD_DEPTH
 if TYPE_CHECKING:
     from perdure.authoring.step import Step
     from perdure.authoring.undo import Undo
+    from perdure.kernel.declared_error import Declared
     from perdure.kernel.failure import Failure
     from perdure.kernel.message import MessageType
     from perdure.kernel.payload import CallShape
@@ -27,6 +28,7 @@ OnParentEnd: TypeAlias = Literal["cancel", "terminate", "abandon"]
 """What becomes of a child that still runs when its parent ends: it is asked to end, is ended, or goes its own way."""
 
 
+@runtime_checkable
 class Askable(Protocol):
     """What code may ask for: a step, to be run here or in a queue, or a child.
 
@@ -49,6 +51,10 @@ class Askable(Protocol):
     @property
     def lasting(self) -> bool:
         """Whether it is asked to end and awaited."""
+
+    @property
+    def raises(self) -> Declared:
+        """The error classes that it declares."""
 
     def process(self, id: bytes, ask: Ask[Any], parent: Process, key: str, now: int) -> Process:
         """The row of that process."""

@@ -222,7 +222,7 @@ class TurnLoop(BareLoop):
         ask = self.open.pop((name, place), None)
         if ask is None or (digest is not None and digest != ask.digest):
             raise misfit(self, "failure", place, name, ask)
-        fail(ask, Failure.decode(payload or b"{}").as_step_error(name))
+        fail(ask, Failure.decode(payload or b"{}").as_step_error(name, ask.asked.raises))
 
     def child_ended(self, place: str, name: str, digest: bytes | None, type: MessageType, payload: bytes) -> None:
         """Deliver the answer of a child or a queued step; raises HistoryMisfit as :meth:`step_done` does."""

@@ -157,6 +157,18 @@ async def test_results_are_sealed_and_large_ones_stay_in_the_database(
     assert len(message.payload) > 1000
 
 
+async def test_a_sealed_result_that_is_too_large_for_the_database_is_refused_with_its_effect(
+    opened: Open, account: Account, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INSIDE_PAYLOAD_BYTES", 1000)
+    engine, _ = await opened(work=True, workflows=FLOWS, codecs=[Zstd()], offload=Folder(tmp_path / "blobs", above=500))
+    await account.open()
+    answers["a"] = "A" * 2000
+    with pytest.raises(ProcessFailed, match="a step with a transaction stays in the database, and may have 1,000"):
+        await (await engine.start(booking, account.kind, "a")).result(LIMIT)
+    assert await account.booked() == []
+
+
 async def test_while_the_file_is_locked_by_others_no_attempt_is_spent(
     opened: Open, account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:

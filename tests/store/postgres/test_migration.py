@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from importlib.resources import files
 
@@ -19,7 +20,7 @@ from perdure.store.base import Search
 from perdure.store.migrate import Migration, pending, steps
 from perdure.store.notifications import Notification
 from perdure.store.postgres import schema
-from perdure.store.postgres.schema import functions, queries, script
+from perdure.store.postgres.schema import functions, named, queries, script
 from perdure.store.postgres.store import PostgresStore
 
 ALL = [step.number for step in steps("postgres")]
@@ -213,9 +214,14 @@ def test_a_step_that_is_not_there_yet_is_pending_and_none_is_when_all_are() -> N
 
 def test_every_function_file_is_installed() -> None:
     folder = files("perdure.store").joinpath("sql", "postgres", "functions")
-    names = {file.name.removesuffix(".sql") for file in folder.iterdir() if file.name.endswith(".sql")}
-    missing = [name for name in names if f'"perdure".{name}' not in functions("perdure")]
-    assert missing == []
+    texts = [named(file.read_text(), "perdure") for file in folder.iterdir() if file.name.endswith(".sql")]
+    assert [text for text in texts if text not in functions("perdure")] == []
+
+
+def test_no_function_is_installed_twice() -> None:
+    made = re.findall(r'^CREATE OR REPLACE (?:FUNCTION|VIEW) "perdure"\.(\w+)', functions("perdure"), re.MULTILINE)
+    assert len(made) > 70
+    assert sorted(set(made)) == sorted(made)
 
 
 async def test_a_database_that_needs_only_the_last_step_gets_all_functions_as_they_are_now(

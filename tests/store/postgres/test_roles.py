@@ -16,7 +16,6 @@ from perdure.errors import StoreError
 from perdure.kernel.commit import Start, StartVerdict
 from perdure.kernel.message import Message, MessageType, SendVerdict
 from perdure.kernel.process import Process
-from perdure.store.backend import roles_of
 from perdure.store.postgres.in_transaction import PostgresInTransaction
 from perdure.store.postgres.roles import ROLES, statements
 from perdure.store.postgres.store import PostgresStore
@@ -55,7 +54,7 @@ def logins(shared_server: Server) -> Iterator[str]:
         await store.open()
         await store.close()
         for _ in range(2):  # the second time there is nothing to do
-            assert await roles_of(url) == [f"perdure_{role}" for role in ROLES]
+            assert await store.backend.make_roles() == [f"perdure_{role}" for role in ROLES]
 
     at_once(make)
     name = url.rpartition("/")[2]
@@ -195,5 +194,5 @@ async def test_a_narrow_login_works_behind_a_pooler(logins: str) -> None:
 
 async def test_whoever_may_create_no_roles_is_told_what_to_hand_on(logins: str) -> None:
     with pytest.raises(StoreError) as refused:
-        await roles_of(f"{login(logins, 'work')}")
+        await PostgresStore(login(logins, "work")).backend.make_roles()
     assert statements("perdure") in str(refused.value)

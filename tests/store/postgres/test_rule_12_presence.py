@@ -52,7 +52,7 @@ async def test_after_a_restart_of_the_server_the_lock_is_taken_again_and_the_tim
     here.watch(heard.append)
     worker = await here.enlist(WorkerRow(machine.new_id(), "here"), SILENCE)
     assert worker.locked
-    standing_since = here.standing_since
+    standing_since = here.backend.standing_since
     assert standing_since is not None
     await asyncio.to_thread(own_server.restart, how)
 
@@ -62,8 +62,8 @@ async def test_after_a_restart_of_the_server_the_lock_is_taken_again_and_the_tim
         return not seen.lock_free and Notification(some_due=True, some_done=True, some_published=True) in heard
 
     await until(held_again)
-    assert here.standing_since is not None
-    assert standing_since < here.standing_since < math.inf
+    assert here.backend.standing_since is not None
+    assert standing_since < here.backend.standing_since < math.inf
 
 
 async def test_a_worker_that_has_just_begun_knows_of_a_server_whose_sessions_stand_for_long_and_of_one_that_came_back(
@@ -74,8 +74,8 @@ async def test_a_worker_that_has_just_begun_knows_of_a_server_whose_sessions_sta
     fresh = PostgresStore(here.url)
     await fresh.open()
     try:
-        assert fresh.standing_since is not None
-        assert fresh.standing_since <= opened
+        assert fresh.backend.standing_since is not None
+        assert fresh.backend.standing_since <= opened
     finally:
         await fresh.close()
     stopped = machine.monotonic()
@@ -83,8 +83,8 @@ async def test_a_worker_that_has_just_begun_knows_of_a_server_whose_sessions_sta
     after = PostgresStore(here.url)
     await after.open()
     try:
-        assert after.standing_since is not None
-        assert after.standing_since > stopped
+        assert after.backend.standing_since is not None
+        assert after.backend.standing_since > stopped
     finally:
         await after.close()
 
@@ -95,14 +95,14 @@ async def test_while_the_session_that_looks_after_locks_is_lost_no_time_is_long_
     here, _ = pair
     await asyncio.to_thread(own_server.stop, signal.SIGKILL)
     async with asyncio.timeout(30):
-        while here.standing_since != math.inf:
+        while here.backend.standing_since != math.inf:
             await asyncio.sleep(0)
     # The connection that reads may come back before that one: the free locks of others mean nothing until both are.
     await asyncio.to_thread(own_server.start)
     async with asyncio.timeout(30):
-        while here.standing_since == math.inf:
+        while here.backend.standing_since == math.inf:
             await asyncio.sleep(0)
-    assert here.standing_since is not None
+    assert here.backend.standing_since is not None
 
 
 async def test_the_lock_of_a_lost_session_is_free_at_once_while_the_worker_still_beats(

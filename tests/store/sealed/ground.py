@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
-from perdure.store.backend import sealed
 from perdure.store.base import Store
 from perdure.store.sealed.codec import AesGcm, Codec, Zstd
 from perdure.store.sealed.offload import Offload
 from perdure.store.sealed.store import SealedStore
+from perdure.store.url import sealed
 from perdure.testing.clock import Time
 from perdure.testing.conformance import Ground
 

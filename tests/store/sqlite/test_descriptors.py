@@ -10,7 +10,7 @@ import pytest
 
 from perdure.clock import Machine
 from perdure.errors import StoreUnavailable
-from perdure.store.backend import store_for
+from perdure.store.url import store_for
 
 
 @contextmanager

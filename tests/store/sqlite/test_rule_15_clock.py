@@ -10,7 +10,6 @@ import pytest
 
 from perdure.clock import SECOND
 from perdure.kernel.commit import Start
-from perdure.store.in_transaction import store_in_transaction
 from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.clock import NOON, MovableMachine
 from perdure.testing.conformance import Trial
@@ -60,7 +59,7 @@ async def test_a_start_on_the_callers_connection_keeps_the_time_that_it_writes(
     process = trial.process()
     with sqlite3.connect(file) as mine:
         mine.execute("BEGIN IMMEDIATE")
-        await store_in_transaction(store, mine, machine).start(Start(process))
+        await store.backend.in_transaction(mine).start(Start(process))
     mine.close()
     assert (await trial.row(process.id)).changed_at == kept(raw)
 

@@ -17,9 +17,9 @@ from perdure.kernel.claim import Claim
 from perdure.kernel.commit import Start, StartVerdict
 from perdure.kernel.process import Process
 from perdure.kernel.worker import WorkerRow
-from perdure.store.backend import store_for
 from perdure.store.sqlite.write_lock import DEAF_SECONDS, IN_VAIN, LONGEST_SECONDS, Turnstile
 from perdure.store.sqlite.writer import CROWDED_CLAIM_ROWS
+from perdure.store.url import store_for
 from perdure.testing.clock import MovableMachine
 
 WAITS = """

@@ -28,9 +28,9 @@ def seen_from_outside(path: Path) -> int:
 
 async def test_law_accepted_is_kept_when_a_second_store_is_opened_and_others_look_at_the_file(tmp_path: Path) -> None:
     path = tmp_path / "perdure.db"
-    async with Engine(f"sqlite:///{path}", workflows=[waiting]) as one:
+    async with Engine(f"sqlite:///{path}", workflows=[waiting], migrate=True) as one:
         await one.start(waiting)
-        async with Engine(f"sqlite:///{path}", workflows=[waiting]):
+        async with Engine(f"sqlite:///{path}", workflows=[waiting], migrate=True):
             assert seen_from_outside(path) == 1
             await one.start(waiting)
             assert seen_from_outside(path) == 2

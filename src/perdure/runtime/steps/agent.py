@@ -17,7 +17,7 @@ from perdure.clock import SECOND, Machine, microseconds
 from perdure.errors import StepCrashed
 from perdure.exhaustion import exhausted_in_step
 from perdure.kernel.event import EventType
-from perdure.kernel.failure import Failure, answered
+from perdure.kernel.failure import answered
 from perdure.kernel.process import Process
 from perdure.kernel.retry import FailedAttempt
 from perdure.runtime import failure_log
@@ -177,6 +177,14 @@ class Agent:
         if not instance.gone:
             self.due(instance, ask)
 
+    def retry_now(self, instance: Instance) -> None:
+        """Begin the retries that are due of a process: the store's time was put forward."""
+        now = self.time.now()
+        for slot, retry in list(instance.retries.items()):
+            if instance.attempts[slot].retry_at <= now:
+                retry.cancel()
+                self._retry(instance, instance.loop.open[slot])
+
     def _ended(self, attempt_run: AttemptRun, result: bytes | None, error: BaseException | StepRaised | None) -> None:
         """An attempt has answered or failed: the answer counts, or the policy plans the next attempt."""
         instance, ask = attempt_run.instance, attempt_run.ask
@@ -191,7 +199,7 @@ class Agent:
         if not isinstance(error, StepRaised) and self._put_off(attempt_run, error):
             return
         self.telemetry.counters["step_failures"] += 1
-        failure = error.failure if isinstance(error, StepRaised) else Failure.of(error, attempt_run.number)
+        failure = error.failure if isinstance(error, StepRaised) else ask.step.failure(error, attempt_run.number)
         retry_at = self._retry_at(attempt_run, error)
         seconds = None if retry_at is None else (retry_at - self.time.now()) / SECOND
         failure_log.attempt_failed(instance.process, ask, failure, seconds)

@@ -28,13 +28,7 @@ from perdure.logs import logger
 from perdure.runtime.steps.attempt_run import LeaseLapsed
 from perdure.runtime.steps.threads import ThreadCall
 from perdure.store.base import Store
-from perdure.store.step_transaction import (
-    StepTransaction,
-    StepTransactions,
-    StepTransactionVerdict,
-    sealing_of,
-    step_transactions_of,
-)
+from perdure.store.step_transaction import StepTransaction, StepTransactions, StepTransactionVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -67,7 +61,6 @@ class TransactionalSteps:
         self._machine = machine
         self._scheduler = scheduler
         self._step_transactions: StepTransactions | None = None
-        self._seal: Callable[[Message], Message]
         self._waiting: deque[AttemptRun] = deque()
         self._writing: AttemptRun | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -77,13 +70,12 @@ class TransactionalSteps:
         return self._scheduler.agent
 
     def open(self) -> None:
-        """Import what step transactions are made of: not in the middle of a process, where a file may be refused."""
-        self._step_transactions = step_transactions_of(self._store, self._machine)
-        self._seal = sealing_of(self._store)
+        """Be ready to run such steps, if the database lends transactions."""
+        self._step_transactions = self._store.backend.step_transactions()
 
     def begin(self, attempt_run: AttemptRun) -> None:
         """Run an attempt; one that cannot have a transaction here has failed at once."""
-        why = unfit(attempt_run.ask.step, "" if self._step_transactions is None else self._step_transactions.kind)
+        why = unfit(attempt_run.ask.step, None if self._step_transactions is None else self._step_transactions.blocking)
         if self._step_transactions is None or why is not None:
             self._agent.loop.call_soon(self._agent.failed, attempt_run, DefinitionError(why))
         elif self._step_transactions.blocking:
@@ -174,12 +166,11 @@ class TransactionalSteps:
             value = await value
         result = ask.step.shape.encode_result(value)
         message = kernel_message.result(key, process.id, ask.name, ask.place, ask.digest, result)
-        sealed = self._seal(message)
         if attempt_run.over or not transaction.mark_returned():
             raise TimeoutError("the step has returned after its attempt was given up")
         attempt_run.task = None  # a COMMIT is never cancelled
         process = instance.process
-        answer = await transaction.keep(sealed, process.owner or bytes(16), process.token)
+        answer = await transaction.keep(message, process.owner or bytes(16), process.token)
         return Kept(answer.verdict, replace(message, number=answer.number, at=answer.at))
 
     def _began(self, attempt_run: AttemptRun) -> None:

@@ -16,7 +16,7 @@ from perdure.kernel.soundness import Finding
 from perdure.kernel.transition import Sender
 from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Search
-from perdure.store.failover import Lineage, lineage_of
+from perdure.store.failover import Lineage
 
 SECONDS = 1.0
 COUNTER = "processes_set_back"
@@ -25,8 +25,8 @@ LAW = "accepted_is_kept"
 
 async def sweep(context: SweepContext) -> int:
     """Hold all of them, batch by batch; those that do not run need no hold."""
-    lineage = lineage_of(context.store)
-    if lineage is None or not lineage.set_back:
+    lineage = context.store.backend.failover()
+    if not lineage.set_back:
         return 0
     ids = list(lineage.set_back)
     batches = [ids[place : place + limits.SWEEP_ROWS] for place in range(0, len(ids), limits.SWEEP_ROWS)]

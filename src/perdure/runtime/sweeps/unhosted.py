@@ -13,7 +13,7 @@ from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.process import Process
 from perdure.kernel.queue import Load, Queue, QueueLoads
 from perdure.kernel.soundness import Finding
-from perdure.kernel.worker import COUNTED, Backlog, unhosted
+from perdure.kernel.worker import COUNTED, Backlog, namesakes, unhosted
 from perdure.logs import logger
 from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Overdue, Store
@@ -89,8 +89,16 @@ async def report(store: Store) -> None:
     """Log a line for each kind and version that is not offered; a store that is away is no reason not to work."""
     try:
         backlogs = await store.records(Backlog)
-        for backlog in unhosted(backlogs, await store.workers()):
+        workers = await store.workers()
+        for backlog in unhosted(backlogs, workers):
             log.warning("%s", told(backlog))
+        for kind, origins in namesakes(workers).items():
+            log.warning(
+                "workers host several workflows called %r: %s. Each runs its own processes, but the name alone starts "
+                "none of them. Give each a name of its own with @workflow(name=...)",
+                kind,
+                ", ".join(origins),
+            )
     except StoreUnavailable:
         pass  # the heartbeat tells of that
     except PerdureError as error:

@@ -61,8 +61,8 @@ def functions(schema: str) -> str:
     """The statements that install all functions and views, in the order in which they need each other."""
     folder = files("perdure.store").joinpath("sql", "postgres", "functions")
     lines = folder.joinpath("order.txt").read_text(encoding="utf-8").split("\n")
-    names = [line for line in lines if line and not line.startswith("#")]
-    return named("\n".join(folder.joinpath(f"{name}.sql").read_text(encoding="utf-8") for name in names), schema)
+    verbs = [line for line in lines if line and not line.startswith("#")]
+    return named("\n".join(folder.joinpath(f"{verb}.sql").read_text(encoding="utf-8") for verb in verbs), schema)
 
 
 def schema_lock(schema: str) -> int:

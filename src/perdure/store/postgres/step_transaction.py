@@ -35,7 +35,6 @@ LOST = (
 class PostgresStepTransactions:
     """Lends connections of asyncpg, at most ``limits.TRANSACTION_CONNECTIONS`` at once; the others wait in order."""
 
-    kind = "postgres"
     blocking = False
 
     def __init__(self, url: str, machine: Machine) -> None:

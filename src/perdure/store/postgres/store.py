@@ -28,9 +28,10 @@ from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
 from perdure.logs import logger
 from perdure.store.base import Pruned, RowT, Search
 from perdure.store.failover import DatabaseLine, Lineage, SetBehind
-from perdure.store.migrate import ahead, outgrown, steps
+from perdure.store.migrate import ahead, outgrown
 from perdure.store.notifications import Listener, StopListening
 from perdure.store.postgres import records as row
+from perdure.store.postgres.backend import PostgresBackend
 from perdure.store.postgres.connection import PostgresConnection
 from perdure.store.postgres.listen import ListenConnection
 from perdure.store.postgres.records import (
@@ -68,17 +69,12 @@ class PostgresStore:
         self._searches.patience = limits.SEARCH_SECONDS
         self._listening = ListenConnection(self._address, machine, sql)
         self.lineage = Lineage(machine, sql)
+        self.backend = PostgresBackend(url, machine, self.lineage, self._listening)
         self._looking_back = asyncio.Lock()
-        self.schema = len(steps("postgres"))
         self._ahead = 0
         self._beaten = 0
         for one in (self._writes, self._beats, self._reads, self._searches):
             one.met = self.lineage.met
-
-    @property
-    def standing_since(self) -> float | None:
-        """Since when sessions of ours are known to stand (monotonic; infinity: lost); None behind a pooler."""
-        return self._listening.standing_since
 
     async def open(self, *, migrate: bool = True) -> None:
         """Connect; create or migrate the schema under a lock, or raise StoreTooOld if ``migrate`` is false."""

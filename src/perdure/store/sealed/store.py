@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure import limits, logs
-from perdure.errors import BadRecord, PayloadTooLarge, StoreUnavailable
+from perdure.errors import BadRecord, StoreUnavailable
 from perdure.exhaustion import exhausted
 from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
@@ -30,9 +30,9 @@ from perdure.kernel.worker import Beat, BeatAnswer, WorkerRow
 from perdure.logs import logger
 from perdure.store.base import Pruned, Search, Store
 from perdure.store.base import RowT as SmallRecord
-from perdure.store.in_transaction import StoreInTransaction
 from perdure.store.notifications import Listener, StopListening
 from perdure.store.sealed import seal
+from perdure.store.sealed.backend import SealedBackend
 from perdure.store.sealed.blob import Blob, Blobs
 from perdure.store.sealed.records import RecordOpener, RecordSealer
 from perdure.store.sealed.seal import Seal
@@ -66,18 +66,13 @@ class SealedStore(Store):
         self.url = store.url
         self.seal = chain
         self.blobs = blobs
+        self._backend = SealedBackend(store.backend, chain, blobs)
         self._late: dict[int, SealedRecord[Any]] = {}
 
     @property
-    def schema(self) -> int:
-        """The newest schema that this Perdure knows of the database behind."""
-        return int(getattr(self.store, "schema", 0))
-
-    @property
-    def standing_since(self) -> float | None:
-        """Since when sessions of the store behind are known to stand, if it tells."""
-        found: float | None = getattr(self.store, "standing_since", None)
-        return found
+    def backend(self) -> SealedBackend:
+        """That of the store behind, with payloads sealed."""
+        return self._backend
 
     async def open(self, *, migrate: bool = True) -> None:
         """Open the store behind; from now on our log does not tell what is sealed in it."""
@@ -335,38 +330,3 @@ async def _done(work: Callable[[], list[ResultT]], size: int) -> list[ResultT]:
 _START_BUSY = StartAnswer(StartVerdict.BUSY, b"")
 _COMMIT_BUSY = CommitAnswer(Verdict.BUSY)
 _SEND_BUSY = SendAnswer(SendVerdict.BUSY)
-
-
-class SealedInTransaction(Struct, frozen=True):
-    """The same in the caller's transaction. What would go outside is refused: no transaction holds an offload."""
-
-    inside: StoreInTransaction
-    store: SealedStore
-
-    @property
-    def blocking(self) -> bool:
-        """See StoreInTransaction."""
-        return self.inside.blocking
-
-    async def start(self, start: Start) -> StartAnswer:
-        """See StoreInTransaction. A conflict is looked into: the same input may have been sealed with another key."""
-        answer = await self.inside.start(self._kept_inside(RecordSealer(self.store.seal, None).start(start)))
-        if answer.verdict is StartVerdict.CONFLICT:
-            for chain in self.store.seal.former():
-                other = await self.inside.start(RecordSealer(chain, None).start(start))
-                if other.verdict is not StartVerdict.CONFLICT:
-                    return other
-        return answer
-
-    async def send(self, message: Message) -> SendAnswer:
-        """See StoreInTransaction."""
-        return await self.inside.send(self._kept_inside(RecordSealer(self.store.seal, None).message(message)))
-
-    def _kept_inside(self, record: Any) -> Any:
-        blobs = self.store.blobs
-        if blobs is not None and (size := seal.weight(record)) > blobs.offload.above:
-            raise PayloadTooLarge(
-                f"a payload of {size:,} bytes belongs into the offload, of which a transaction knows nothing. "
-                "Pass a smaller one, or start and signal outside of the transaction."
-            )
-        return record

@@ -37,7 +37,10 @@ class SqliteFile(Struct, frozen=True):
         if self.path is None:
             return
         if not create and not os.path.exists(self.path):
-            raise StoreTooOld(f"there is no database {self.path}; check the URL, or run `perdure migrate` to create it")
+            raise StoreTooOld(
+                f"there is no database {self.path}. Name yours with --url or PERDURE_URL. A worker makes a new one, "
+                "and so do `perdure migrate` and Engine(migrate=True)"
+            )
         try:
             with _creating:  # nobody here has it open before it is closed
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

@@ -39,6 +39,21 @@ class CallersConnection(Connection):
         self.raw.row_factory = None
 
 
+def connection_behind(given: Any) -> sqlite3.Connection:
+    """The connection of the standard library behind one of SQLAlchemy, or itself; raises InvalidInput for others."""
+    if hasattr(given, "get_bind"):  # a session
+        given = given.connection()
+    raw = getattr(getattr(given, "connection", None), "driver_connection", given)
+    if raw is not given and not getattr(raw, "in_transaction", True):
+        given.exec_driver_sql(load("sqlite")["begin_immediate"])  # so that SQLAlchemy knows of it, and commits
+    if not isinstance(raw, sqlite3.Connection):
+        raise InvalidInput(
+            f"a connection of type {type(given).__name__} cannot be used with a SQLite store. "
+            "Give one that sqlite3.connect made on the same file."
+        )
+    return raw
+
+
 class SqliteInTransaction:
     """What each method promises stands in ``store/in_transaction.py``.
 
@@ -47,10 +62,10 @@ class SqliteInTransaction:
 
     blocking = True
 
-    def __init__(self, url: str, connection: sqlite3.Connection, machine: Machine) -> None:
+    def __init__(self, url: str, given: Any, machine: Machine) -> None:
         self._clock = SqliteClock(machine)
-        self._connection = connection
-        self._borrowed = CallersConnection(connection)
+        self._connection = connection_behind(given)
+        self._borrowed = CallersConnection(self._connection)
         path = read_url(url).path
         if path is None:
             raise InvalidInput("a database in memory belongs to its store alone. Use a file: sqlite:///shop.db")

@@ -6,7 +6,7 @@ import re
 from functools import cache
 
 from perdure.errors import StoreError, StoreTooOld
-from perdure.store.migrate import refuse_too_new, steps
+from perdure.store.migrate import EMPTY, refuse_too_new, steps
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.writer import Writer
 
@@ -37,7 +37,7 @@ def prepare(connection: Connection, writer: Writer, *, migrate: bool) -> None:
             f"the database has schema {version}, this Perdure needs {len(migrations())}; run `perdure migrate`"
         )
     if not migrate:
-        raise StoreTooOld("the database has no Perdure schema yet; run `perdure migrate`")
+        raise StoreTooOld(EMPTY)
     _use_wal(connection)
     while version < len(migrations()):
         version = writer.locked(connection, lambda: _step(connection))

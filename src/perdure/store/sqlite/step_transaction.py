@@ -188,7 +188,6 @@ class GuardedConnection(sqlite3.Connection):
 class SqliteStepTransactions:
     """Makes transactions, each with a connection of its own: what a step sets on it is gone with it."""
 
-    kind = "sqlite"
     blocking = True
 
     def __init__(self, url: str, machine: Machine) -> None:

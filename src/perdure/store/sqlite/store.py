@@ -29,6 +29,7 @@ from perdure.store.sqlite import commit as sqlite_commit
 from perdure.store.sqlite import queue, row, schema, send, upkeep
 from perdure.store.sqlite import search as sqlite_search
 from perdure.store.sqlite import start as sqlite_start
+from perdure.store.sqlite.backend import SqliteBackend
 from perdure.store.sqlite.clock import SetBack, SqliteClock
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.file import SameFile, read_url
@@ -74,10 +75,11 @@ class SqliteStore:
         self._notifier = Notifier(self._file.locks, self._machine)
         self._writer = Writer(self._machine, self._clock, writing, self._notifier, self._look_back, self._file.locks)
         self.lineage = Lineage(self._machine, {"marks": "marks"})
+        self.backend = SqliteBackend(url, self._machine, self.lineage)
         self._remembers = not memory or self._machine.simulated
         self._looking_back = asyncio.Lock()
         self._watch = Watch(self._writer.hints, self._notifier, self._connect_watch)
-        self.schema, self._ahead = len(schema.migrations()), 0
+        self._ahead = 0
 
     # -- opening and closing -----------------------------------------------------------------------------------
 
@@ -85,6 +87,7 @@ class SqliteStore:
         """Connect; create or migrate the schema under the write lock, or raise StoreTooOld if ``migrate`` is false."""
         if sqlite3.sqlite_version_info < _OLDEST:
             raise StoreError(f"this Python has SQLite {sqlite3.sqlite_version}; use one with SQLite 3.38 or newer")
+        migrate = migrate or self._file.path is None  # what is in memory ends with us
         self._file.prepare(create=migrate)
         self._standing.begin()
         self._writer.open()

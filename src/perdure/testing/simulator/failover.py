@@ -137,7 +137,7 @@ class LinealStore(TellingStore):
 
     def __init__(self, server: Server, life: Life, machine: Any, *, faulty: bool, holds: bool) -> None:
         super().__init__(server, life, machine, faulty=faulty, holds=holds)
-        self.lineage = Lineage(machine, _QUERIES)
+        self.lineage = self.backend.lineage = Lineage(machine, _QUERIES)
         self._writer.line = Unfollowed()
         server.sessions[self] = Session(server, self)
 

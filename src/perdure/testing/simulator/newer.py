@@ -26,10 +26,12 @@ _READ: dict[Any, EventType] = {UnknownNumber(TOMORROWS): EventType.TIMER_FIRED}
 class NewerStore(SimStore):
     """It writes and reads the new type where others have a fired timer, and says that it knows the newer schema."""
 
+    newer = True
+
     async def open(self, *, migrate: bool = True) -> None:
         """See Store."""
         await super().open(migrate=migrate)
-        self.schema += 1
+        self.backend.schema += 1
 
     async def claim(self, claim: Claim) -> ClaimAnswer:
         """See Store."""

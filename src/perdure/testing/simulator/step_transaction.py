@@ -29,7 +29,6 @@ AGAIN_SECONDS = 0.5
 class SimStepTransactions:
     """Makes transactions on a simulated store. Its steps are async, as on PostgreSQL: there are no threads."""
 
-    kind = "postgres"
     blocking = False
 
     def __init__(self, store: SimStore) -> None:

@@ -18,7 +18,6 @@ from perdure.kernel.child import is_task
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import UnknownNumber
 from perdure.testing.simulator.life import Life
-from perdure.testing.simulator.newer import NewerStore
 from perdure.testing.simulator.violation import Violation
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ class Stillness:
     def _is_beyond(self, life: Life, process: Process) -> bool:
         """Whether a process holds what a life is too old to know: only a newer one could go on with it."""
         server, known = self._cluster.server, self._cluster.monitor.known.get(process.id)
-        if any(store.life is life and isinstance(store, NewerStore) for store in server.stores):
+        if any(store.life is life and store.newer for store in server.stores):
             return False
         return known is not None and any(isinstance(event.type, UnknownNumber) for event in known.events)
 

@@ -11,6 +11,7 @@ from perdure.errors import StoreError
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
 from perdure.kernel.message import Message, SendAnswer, SendVerdict
 from perdure.store.notifications import Notification
+from perdure.store.sqlite.backend import SqliteBackend
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.incarnation_lock import IncarnationLocks
 from perdure.store.sqlite.store import SqliteStore
@@ -83,8 +84,25 @@ class SimLocks(IncarnationLocks):
         """Nothing: the locks are free when the life has ended."""
 
 
+class SimBackend(SqliteBackend):
+    """What the simulated server offers beside its rows: steps with a transaction, although it is no file."""
+
+    def __init__(self, store: SimStore, machine: SimMachine) -> None:
+        super().__init__(store.url, machine, store.lineage)
+        self._store = store
+
+    def step_transactions(self) -> SimStepTransactions:
+        """See Backend."""
+        return SimStepTransactions(self._store)
+
+
 class SimStore(SqliteStore):
-    """The store of one life. ``faulty`` says whether its calls may meet faults."""
+    """The store of one life. ``faulty`` says whether its calls may meet faults.
+
+    ``newer`` says whether it reads what the release behind this one writes.
+    """
+
+    newer = False
 
     def __init__(self, server: Server, life: Life, machine: SimMachine, *, faulty: bool = True) -> None:
         self.life = life
@@ -96,6 +114,7 @@ class SimStore(SqliteStore):
             thread=partial(SimDatabaseThread, self, server),
             locks=SimLocks(server, life),
         )
+        self.backend = SimBackend(self, machine)
         server.stores.append(self)
 
     async def close(self) -> None:
@@ -107,10 +126,6 @@ class SimStore(SqliteStore):
     def tell(self, some_due: bool, some_done: bool) -> None:
         """Somebody else has left a hint, and the simulator lets us hear of it now."""
         self._watch.notify(Notification(some_due=some_due, some_done=some_done))
-
-    def step_transactions(self) -> SimStepTransactions:
-        """What makes the transactions of steps here."""
-        return SimStepTransactions(self)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Have something read, as every call is."""

@@ -27,22 +27,27 @@ def mentions(function: FunctionType) -> Iterator[tuple[CodeType, Any, str, Any]]
         seen.add(code)
         for owner, name, value in _mentions(code, names, cells):
             yield code, owner, name, value
-            if isinstance(value, FunctionType) and _is_users(value):
+            if isinstance(value, FunctionType) and is_users(value):
                 waiting.append(_parts(value))
         waiting += [(inner, names, {}) for inner in code.co_consts if isinstance(inner, CodeType)]
 
 
 def _parts(function: FunctionType) -> tuple[CodeType, Mapping[str, Any], Mapping[str, Any]]:
+    return function.__code__, function.__globals__, cells_of(function)
+
+
+def cells_of(function: FunctionType) -> dict[str, Any]:
+    """The names that the function takes from the functions around it, as far as they have a value by now."""
     cells: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             cells[name] = cell.cell_contents
         except ValueError:  # not yet assigned
             continue
-    return function.__code__, function.__globals__, cells
+    return cells
 
 
-def _is_users(function: FunctionType) -> bool:
+def is_users(function: FunctionType) -> bool:
     """Whether a function is of the user's own code: not of the standard library, of a package, or of this one."""
     file = function.__code__.co_filename
     module = function.__module__ or ""

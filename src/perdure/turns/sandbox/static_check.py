@@ -1,36 +1,48 @@
-"""Purity: finds in workflow code, and in the functions that it names, calls of the clock that no turn can answer.
+"""Purity: finds in workflow code, and in the functions that it names, what no turn can answer or refuse.
 
 ``datetime.now()`` reads the clock inside C, where no gate can stand; a function taken out of its module before the
-gates were built goes around them. Both are found when the workflow is defined, by reading its code.
+gates were built goes around them; what is open already opens nothing. All are found when the workflow is defined, by
+reading its code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import date
 from types import CodeType, FunctionType, ModuleType
 
 from perdure.errors import DefinitionError
-from perdure.turns.sandbox import overrides
-from perdure.turns.sandbox.mentions import mentions
+from perdure.turns.sandbox import overrides, resources
+from perdure.turns.sandbox.mentions import is_users, mentions
 
-_READERS = frozenset({"now", "today", "utcnow"})
-
-
-def check(function: FunctionType, what: str) -> None:
-    """Raise DefinitionError if the function, or one of the user's own functions that it names, reads the clock."""
-    for reader, call in _faults(function):
-        where = f"{reader.co_qualname} ({reader.co_filename}:{reader.co_firstlineno})"
-        raise DefinitionError(
-            f"{what} would differ at every replay: {where} uses {call}. "
-            f"Use perdure.now(), perdure.random_source() or perdure.new_uuid(), name the module, or use a step."
-        )
+READERS = frozenset({"now", "today", "utcnow"})
+"""The methods of dates that read the clock."""
 
 
-def _faults(function: FunctionType) -> Iterator[tuple[CodeType, str]]:
+def check(function: FunctionType, what: str) -> list[FunctionType]:
+    """Raise DefinitionError if the function, or one of the user's own that it names, is no workflow code for sure.
+
+    That is so if it reads the clock, or names what is open already. The answer is all of these functions.
+    """
     bypasses = {id(original): name for original, name in overrides.originals()}
+    read = {function.__code__: function}
     for code, owner, name, value in mentions(function):
-        if isinstance(owner, type) and issubclass(owner, date) and name in _READERS:
-            yield code, f"{owner.__name__}.{name}()"
-        elif not isinstance(owner, ModuleType) and id(value) in bypasses:
-            yield code, f"{bypasses[id(value)]}() without naming its module there, so that no turn can answer it"
+        if isinstance(owner, type) and issubclass(owner, date) and name in READERS:
+            raise _refusal(what, code, f"{owner.__name__}.{name}()")
+        if (why := resources.refused(name, value)) is not None:
+            raise _refusal(what, code, why[1], why[0])
+        if not isinstance(owner, ModuleType) and id(value) in bypasses:
+            call = f"{bypasses[id(value)]}() without naming its module there, so that no turn can answer it"
+            raise _refusal(what, code, call)
+        if isinstance(value, FunctionType) and is_users(value):
+            read[value.__code__] = value
+    return list(read.values())
+
+
+def _refusal(what: str, reader: CodeType, use: str, why: str = resources.DIFFERS) -> DefinitionError:
+    where = f"{reader.co_qualname} ({reader.co_filename}:{reader.co_firstlineno})"
+    advice = "Use perdure.now(), perdure.random_source() or perdure.new_uuid(), name the module, or use a step."
+    if why == resources.IO:
+        advice = "Move that into a function marked @step."
+    elif use.startswith("os."):
+        advice = "Read it when the module is imported, or in a step."
+    return DefinitionError(f"{what} {why}: {where} uses {use}. {advice}")

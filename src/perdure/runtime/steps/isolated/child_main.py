@@ -31,7 +31,7 @@ from perdure.authoring.step import Step
 from perdure.clock import Machine
 from perdure.errors import DefinitionError
 from perdure.kernel import payload
-from perdure.kernel.failure import Failure, answered
+from perdure.kernel.failure import answered
 from perdure.kernel.names import id_bytes
 from perdure.kernel.process import Process
 from perdure.limits import ATTRIBUTES_BYTES
@@ -216,7 +216,7 @@ def failed(step: Step[Any, Any], order: Order, error: BaseException) -> StepRais
         told.__cause__ = error
         error = told
     error = answered(error)
-    return StepRaised(Failure.of(error, order.number), step.retry.retries(error), spent)
+    return StepRaised(step.failure(error, order.number), step.retry.retries(error), spent)
 
 
 def die_with(lifeline: int) -> None:

@@ -1,7 +1,80 @@
--- A sign of life as workers of the first schema ask for it: see heartbeat.sql.
+-- Signs of life of workers.
+
+-- A sign of life: count it, raise the clock's high-water mark, prolong the leases asked for (rules 6, 11, 15). Where the
+-- clock was put back, time goes on from the mark at its pace: the lead is kept here (see kernel/clock.py). The answer
+-- says how often the worker has beaten and on which line the database is, so that it can tell whether it was set back.
+-- A row that somebody holds at this moment is passed by: its lease is prolonged by the next beat, it is not lost.
+CREATE OR REPLACE FUNCTION perdure.heartbeat(
+    worker uuid, lease bigint, silence bigint, r_process uuid[], r_token int[], r_progress bytea[],
+    OUT now bigint, OUT alive boolean, OUT lost uuid[], OUT beats bigint, OUT line uuid, OUT lead bigint
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
+#variable_conflict use_column
+DECLARE
+    t timestamptz;
+    m timestamptz;
+    ahead interval;
+BEGIN
+    SELECT k.m, greatest(k.m + k.lead, k.high_water), k.line, k.lead INTO m, t, line, ahead
+    FROM (SELECT coalesce(c.fake, clock_timestamp()) AS m, c.* FROM perdure.clock c WHERE c.one OFFSET 0) AS k;
+    now := perdure.micros(t);
+    UPDATE perdure.worker w SET beats = w.beats + 1, hang = NULL, due_at = t + silence * interval '1 microsecond'
+    WHERE w.id = worker AND w.ended_at IS NULL RETURNING w.beats INTO beats;
+    alive := FOUND;
+    IF NOT alive THEN
+        SELECT w.beats INTO beats FROM perdure.worker w WHERE w.id = worker;
+    END IF;
+    UPDATE perdure.clock c SET high_water = greatest(c.high_water, t), slewed_at = m,
+        lead = k.lead, lead_since = CASE WHEN k.lead > interval '0' THEN coalesce(c.lead_since, t) END,
+        mending = c.mending AND k.lead > interval '0'
+    FROM (
+        SELECT CASE
+            WHEN o.high_water > m + o.lead + interval '1 second' THEN o.lead + (o.high_water - (m + o.lead))
+            ELSE greatest(o.lead - least(greatest(m - coalesce(o.slewed_at, m), interval '0')
+                / CASE WHEN o.mending THEN 2 ELSE 100 END, interval '0.5 seconds'), interval '0') END AS lead
+        FROM perdure.clock o WHERE o.one FOR NO KEY UPDATE SKIP LOCKED  -- passed by if another beat raises it just now
+    ) AS k
+    WHERE c.one RETURNING c.lead INTO ahead;
+    lead := (extract(epoch FROM ahead) * 1000000)::bigint;
+    IF NOT alive OR r_process IS NULL THEN
+        RETURN;
+    END IF;
+    WITH free AS MATERIALIZED (
+        SELECT l.place, u.progress
+        FROM (SELECT * FROM unnest(r_process, r_token, r_progress) AS o(id, token, progress) ORDER BY o.id) AS u
+        CROSS JOIN LATERAL (
+            SELECT p.ctid AS place FROM perdure.process p
+            WHERE p.id = u.id AND p.owner IS NOT DISTINCT FROM worker AND p.token = u.token
+            FOR NO KEY UPDATE SKIP LOCKED) AS l
+    )
+    UPDATE perdure.process p SET due_at = greatest(p.due_at, t + lease * interval '1 microsecond'),
+        progress = coalesce(f.progress, p.progress)
+    FROM free f WHERE p.ctid = f.place;  -- a row changed since the statement's snapshot waits for the next beat
+    SELECT array_agg(u.id ORDER BY u.n) INTO lost
+    FROM unnest(r_process, r_token) WITH ORDINALITY AS u(id, token, n)
+    LEFT JOIN LATERAL (
+        SELECT p.id, p.owner, p.token FROM perdure.process p WHERE p.id = u.id LIMIT 1) AS p ON true
+    WHERE p.id IS NULL OR p.owner IS DISTINCT FROM worker OR p.token <> u.token;
+END
+$$;
+
+-- A sign of life as workers of the first schema ask for it: see perdure.heartbeat.
 CREATE OR REPLACE FUNCTION perdure.beat(
     worker uuid, lease bigint, silence bigint, r_process uuid[], r_token int[], r_progress bytea[],
     OUT now bigint, OUT alive boolean, OUT lost uuid[]
 ) LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT h.now, h.alive, h.lost FROM perdure.heartbeat($1, $2, $3, $4, $5, $6) AS h
+$$;
+
+-- Write down what blocks a worker; the answer is the store's time, or null if there is no such worker.
+CREATE OR REPLACE FUNCTION perdure.keep_hang(wanted uuid, blocker bytea) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE perdure.worker w SET hang = blocker WHERE w.id = wanted;
+    IF FOUND THEN
+        RETURN perdure.micros(perdure.now());
+    END IF;
+    RETURN NULL;
+END
 $$;

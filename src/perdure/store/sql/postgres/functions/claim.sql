@@ -1,3 +1,76 @@
+-- Claims of processes that are due, where no queue has limits.
+
+-- Whether a person has paused automatic recovery. Said to be costly, so that a claim asks only where a lease has lapsed.
+CREATE OR REPLACE FUNCTION perdure.recovery_paused() RETURNS boolean LANGUAGE plpgsql STABLE COST 100000 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM perdure.queue q WHERE q.name = ' recovery' AND q.blocked_at IS NOT NULL);
+END
+$$;
+
+-- Lock due processes for a claim: first see (unlocked) how many each kind and priority may give in due order, then
+-- take as many from each, passing by what others hold. Candidates are MATERIALIZED: no join can re-run a limit (rule 8).
+CREATE OR REPLACE FUNCTION perdure.claim_due(kinds text[], codes text[], most int, t timestamptz)
+RETURNS SETOF uuid LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH seen AS MATERIALIZED (
+        SELECT h.kind, h.code, y.priority, c.due_at, c.id
+        FROM unnest(kinds, codes) AS h(kind, code)
+        CROSS JOIN generate_series(0, 9) AS y(priority)
+        CROSS JOIN LATERAL (
+            SELECT p.due_at, p.id FROM perdure.process p
+            WHERE p.kind = h.kind AND p.code = h.code AND p.priority = y.priority AND p.due_at <= t
+              AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
+            ORDER BY p.due_at, p.id LIMIT most) AS c
+        ORDER BY y.priority, c.due_at, c.id LIMIT most
+    ), share AS MATERIALIZED (
+        SELECT seen.kind, seen.code, seen.priority, count(*) AS rows FROM seen GROUP BY 1, 2, 3
+    ), taken AS MATERIALIZED (
+        SELECT s.priority, c.due_at, c.id
+        FROM share s
+        CROSS JOIN LATERAL (
+            SELECT p.due_at, p.id FROM perdure.process p
+            WHERE p.kind = s.kind AND p.code = s.code AND p.priority = s.priority AND p.due_at <= t
+              AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
+            ORDER BY p.due_at, p.id LIMIT s.rows FOR NO KEY UPDATE SKIP LOCKED) AS c
+    )
+    SELECT taken.id FROM taken ORDER BY taken.priority, taken.due_at, taken.id;
+END
+$$;
+
+-- Lock due suspects (processes that twice died with their worker) for a claim by a quarantine worker: the first, and as
+-- many of the same company (-alone_deaths) as may run with it.
+CREATE OR REPLACE FUNCTION perdure.claim_suspects(kinds text[], codes text[], most int, t timestamptz)
+RETURNS SETOF uuid LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH taken AS MATERIALIZED (
+        SELECT y.priority, c.due_at, c.id, c.alone_deaths AS mark
+        FROM unnest(kinds, codes) AS h(kind, code)
+        CROSS JOIN generate_series(0, 9) AS y(priority)
+        CROSS JOIN LATERAL (
+            SELECT p.due_at, p.id, p.alone_deaths FROM perdure.process p
+            WHERE p.kind = h.kind AND p.code = h.code AND p.priority = y.priority AND p.due_at <= t
+              AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths >= 2
+            ORDER BY p.due_at, p.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED) AS c
+    ), ordered AS (
+        SELECT k.id, k.mark, row_number() OVER w AS n, first_value(k.mark) OVER w AS first
+        FROM taken k WINDOW w AS (ORDER BY k.priority, k.due_at, k.id)
+    ), alike AS (
+        SELECT o.id, o.first, o.n, row_number() OVER (ORDER BY o.n) AS place
+        FROM ordered o WHERE o.n <= most AND o.mark = o.first
+    )
+    SELECT a.id FROM alike a WHERE a.place <= greatest(1, -a.first) ORDER BY a.n;
+END
+$$;
+
 -- Take due processes (rules 8, 9, 10, 11). The answer has one row at least; its process is null if nothing was taken.
 -- Suspects are taken in one group only: the first, and as many of the same company (-alone_deaths) as may run with it.
 CREATE OR REPLACE FUNCTION perdure.claim(
@@ -80,5 +153,48 @@ BEGIN
     LEFT JOIN (unnest(chosen) WITH ORDINALITY AS u(id, n) CROSS JOIN LATERAL (
         SELECT o, o.priority FROM perdure.process_out o WHERE o.id = u.id LIMIT 1) AS v) ON true
     ORDER BY v.priority, u.n;
+END
+$$;
+
+-- Take those of the named processes that are due, hosted and free, without looking for others (rules 8 to 11). Tasks of
+-- a queue that has a row, and with it limits, are left to perdure.claim: then left_due_at is now. One row at least.
+CREATE OR REPLACE FUNCTION perdure.claim_among(
+    worker uuid, kinds text[], codes text[], most int, lease bigint, ids uuid[]
+) RETURNS TABLE (now bigint, left_due_at bigint, alive boolean, taken perdure.process_out)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    t      timestamptz;
+    places tid[];
+    chosen uuid[];
+    left_t timestamptz;
+BEGIN
+    SELECT k.t INTO t FROM perdure.present k;
+    IF NOT EXISTS (SELECT FROM perdure.worker w WHERE w.id = worker AND w.ended_at IS NULL) THEN
+        RETURN QUERY SELECT perdure.micros(t), NULL::bigint, false, NULL::perdure.process_out;
+        RETURN;
+    END IF;
+    SELECT array_agg(l.place), array_agg(l.id), min(l.limited) INTO places, chosen, left_t
+    FROM (SELECT c.place, CASE WHEN c.limited IS NULL THEN c.id END AS id, c.limited
+          FROM unnest(ids) AS u(id)
+          CROSS JOIN LATERAL (
+              SELECT p.id, p.ctid AS place,
+                     CASE WHEN EXISTS (SELECT FROM perdure.queue q WHERE p.kind = '@' || q.name) THEN t END AS limited
+              FROM perdure.process p
+              WHERE p.id = u.id AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2
+                AND p.due_at <= t
+                AND EXISTS (SELECT FROM unnest(kinds, codes) AS h(kind, code) WHERE h.kind = p.kind AND h.code = p.code)
+              LIMIT most FOR NO KEY UPDATE SKIP LOCKED) AS c
+          LIMIT most) AS l;
+    UPDATE perdure.process p SET owner = worker, token = p.token % 2147483647 + 1, due_at = t + lease * interval '1 microsecond',
+        opened_at = coalesce(p.opened_at, t), changed_at = t
+    WHERE p.ctid = ANY (places) AND p.id = ANY (chosen);
+    RETURN QUERY
+    SELECT perdure.micros(t), perdure.micros(left_t), true, v
+    FROM (SELECT) AS always
+    LEFT JOIN (unnest(chosen) AS u(id) CROSS JOIN LATERAL (
+        SELECT o FROM perdure.process_out o WHERE o.id = u.id LIMIT 1) AS v(v)) ON u.id IS NOT NULL;
 END
 $$;

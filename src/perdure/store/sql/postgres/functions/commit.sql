@@ -1,3 +1,130 @@
+-- Commits in a batch, and what they send out.
+
+-- What becomes of each commit of a batch in which not all fit: read after the lock, in statements of its own (rule 3).
+-- A resend is known by the first event it wrote, compared whole: two supervisors may well make two different commands
+-- with one token and version (rule 5). A commit without events is known by the row's token and version. It stands among the
+-- odd ones too: what it sent out was sent then, and a child that has been pruned since must not come back.
+CREATE OR REPLACE FUNCTION perdure.commit_verdicts(
+    records perdure.commit_in[], new_events perdure.event_in[], held int[], now bigint,
+    OUT fits boolean[], OUT places tid[], OUT odd int[], OUT verdicts text[]
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    locked boolean[] := array_fill(false, ARRAY[cardinality(records)]);
+    first  int[] := array_fill(NULL::int, ARRAY[cardinality(records)]);
+    n      int;
+BEGIN
+    FOREACH n IN ARRAY coalesce(held, '{}') LOOP
+        locked[n] := true;
+    END LOOP;
+    FOR n IN REVERSE coalesce(cardinality(new_events), 0) .. 1 LOOP
+        first[(new_events[n]).record] := n;
+    END LOOP;
+    SELECT array_agg(v.verdict = 'fits' ORDER BY v.n),
+           array_agg(v.ctid ORDER BY v.n),
+           array_agg(v.n ORDER BY v.n) FILTER (WHERE v.verdict <> 'fits'),
+           array_agg(v.verdict ORDER BY v.n) FILTER (WHERE v.verdict <> 'fits')
+    INTO fits, places, odd, verdicts
+    FROM (
+        SELECT u.n, p.ctid, CASE
+            WHEN p.id IS NULL THEN 'refused'
+            WHEN NOT locked[u.n] THEN 'busy'
+            WHEN p.token = u.token AND p.version = u.version THEN CASE
+                WHEN u.not_before > now THEN 'early'
+                WHEN p.inbox > u.seen AND u.forced = 0 AND u.status >= 'completed' THEN 'read first'
+                ELSE 'fits' END
+            WHEN mark.number IS NULL AND p.token = u.token + u.forced AND p.version = u.version + 1 THEN 'applied'
+            WHEN EXISTS (
+                SELECT FROM perdure.event e
+                WHERE e.process = u.id AND e.run = u.run AND e.number = mark.number
+                  AND e.token = u.token + u.forced AND e.version = u.version + 1
+                  AND e.turn = mark.turn AND e.type = mark.type AND e.at = perdure.instant(mark.at)
+                  AND e.place = mark.place AND e.name = mark.name
+                  AND e.payload IS NOT DISTINCT FROM mark.payload AND e.digest IS NOT DISTINCT FROM mark.digest
+                  AND e.message IS NOT DISTINCT FROM mark.message OFFSET 0) THEN 'applied'
+            ELSE 'refused' END AS verdict
+        FROM generate_subscripts(records, 1) AS place(n)
+        CROSS JOIN LATERAL (SELECT place.n, (records[place.n]).*) AS u
+        CROSS JOIN LATERAL (SELECT (new_events[first[place.n]]).*) AS mark
+        LEFT JOIN LATERAL (
+            SELECT p.ctid, p.id, p.token, p.version, p.inbox FROM perdure.process p WHERE p.id = u.id LIMIT 1) AS p ON true
+    ) AS v;
+END
+$$;
+
+-- Consume messages, each by the event that records it. A letter without an event (0) stays in the inbox, marked, until its
+-- process receives it; one that was received is put back. The rows count what waits.
+CREATE OR REPLACE FUNCTION perdure.move_letters(
+    records perdure.commit_in[], consumed perdure.consumed_in[], fits boolean[]
+) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    WITH moved AS (
+        UPDATE perdure.message m SET
+            consumed_run = CASE WHEN x.event > 0 THEN (records[x.record]).run END,
+            consumed_by = nullif(x.event, 0),
+            waits = CASE WHEN x.event = 0 THEN true END
+        FROM (
+            SELECT u.record, u.event, l.place, l.letters FROM unnest(consumed) AS u
+            CROSS JOIN LATERAL (
+                SELECT m.ctid AS place,
+                       CASE WHEN m.type NOT IN (1, 7) THEN 0 WHEN u.event > 0 THEN -1
+                            WHEN m.consumed_by IS NOT NULL THEN 1 ELSE 0 END AS letters
+                FROM perdure.message m
+                WHERE m.process = (records[u.record]).id AND m.number = u.number
+                  AND (m.consumed_by IS NULL OR u.event = 0)
+                OFFSET 0) AS l
+            WHERE fits IS NULL OR fits[u.record]) AS x
+        WHERE m.ctid = x.place
+        RETURNING m.process, x.letters, x.letters * octet_length(m.payload) AS bytes
+    ), summed AS (
+        SELECT moved.process, sum(moved.letters)::int AS letters, sum(moved.bytes) AS bytes
+        FROM moved WHERE moved.letters <> 0 GROUP BY moved.process
+    )
+    UPDATE perdure.process p SET
+        waiting = greatest(0, coalesce(p.waiting, 0) + s.letters),
+        waiting_bytes = greatest(0, coalesce(p.waiting_bytes, 0) + s.bytes)
+    FROM (
+        SELECT summed.letters, summed.bytes, l.place FROM summed
+        CROSS JOIN LATERAL (
+            SELECT p.ctid AS place FROM perdure.process p WHERE p.id = summed.process LIMIT 1) AS l) AS s
+    WHERE p.ctid = s.place;
+END
+$$;
+
+-- A new run is offered messages again, from a number on, and the letters that the run before it has received, which may
+-- have lower numbers. Those that it keeps are consumed again, by its own events. Rare: every row is counted anew.
+CREATE OR REPLACE FUNCTION perdure.offer_messages(
+    records perdure.commit_in[], rare perdure.commit_rare[], new_events perdure.event_in[], fits boolean[]
+) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    n        int;
+    target   uuid;
+    its_run  int;
+    since    int;
+BEGIN
+    FOR n IN SELECT r.n FROM generate_subscripts(rare, 1) AS r(n) WHERE (rare[r.n]).message_offered IS NOT NULL
+    LOOP
+        CONTINUE WHEN fits IS NOT NULL AND NOT fits[n];
+        target := (records[n]).id;
+        its_run := (records[n]).run;
+        since := (rare[n]).message_offered;
+        UPDATE perdure.message m SET
+            consumed_run = NULL, consumed_by = NULL, waits = CASE WHEN m.number < since THEN true END
+        WHERE m.process = target AND (m.number >= since OR (m.consumed_run = its_run - 1 AND m.type IN (1, 7)));
+        UPDATE perdure.message m SET consumed_run = its_run, consumed_by = e.number, waits = NULL
+        FROM unnest(new_events) AS e
+        WHERE e.record = n AND e.message IS NOT NULL AND m.process = target AND m.number = e.message;
+        UPDATE perdure.process p SET waiting = found.letters, waiting_bytes = found.bytes
+        FROM (
+            SELECT count(*)::int AS letters, coalesce(sum(octet_length(m.payload)), 0) AS bytes FROM perdure.message m
+            WHERE m.process = target AND m.consumed_by IS NULL AND m.type IN (1, 7)) AS found
+        WHERE p.id = target;
+    END LOOP;
+END
+$$;
+
 -- Write commits, each accepted or refused by itself (rules 1 to 6). Those that are not written now are listed in odd.
 -- 1. Lock the rows in id order (the client sorts), passing by those that somebody holds, and compare the fence on the
 --    locked row, whose place (ctid) cannot change any more.
@@ -112,6 +239,60 @@ BEGIN
         SELECT array_agg(coalesce(p.inbox, 0) ORDER BY place.n) INTO inboxes
         FROM generate_subscripts(records, 1) AS place(n)
         LEFT JOIN LATERAL (SELECT p.inbox FROM perdure.process p WHERE p.id = (records[place.n]).id LIMIT 1) AS p ON true;
+    END IF;
+END
+$$;
+
+-- Write commits that also start children or send messages: all of it, or nothing of a commit that is not applied (law 3).
+-- 1. Lock the rows that messages go to. A commit whose target somebody else holds is "blocked": then nothing at all is
+--    written, and the client sends the batch again without it. Nothing waits for a lock, so no order of locks matters.
+-- 2. Write the commits, then start the children and send the messages of those that were written now: a batch that is
+--    sent again after an unknown outcome adds nothing (rule 5). Messages come after the commits: a parent and its child
+--    may finish in one batch, and each row is changed by one statement at a time (rule 2).
+CREATE OR REPLACE FUNCTION perdure.commit_outward(
+    records perdure.commit_in[], rare perdure.commit_rare[], new_events perdure.event_in[], consumed perdure.consumed_in[],
+    children perdure.start_in[], children_rare perdure.start_rare[], child_of int[], letters perdure.letter_in[],
+    published uuid[],
+    OUT now bigint, OUT inboxes int[], OUT odd int[], OUT verdicts text[], OUT blocked int[]
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    held uuid[];
+BEGIN
+    SELECT array_agg(l.id) INTO held
+    FROM (
+        SELECT p.id FROM (SELECT DISTINCT m.process FROM unnest(letters) AS m) AS u
+        CROSS JOIN LATERAL (
+            SELECT p.id FROM perdure.process p WHERE p.id = u.process FOR NO KEY UPDATE SKIP LOCKED) AS p
+    ) AS l;
+    SELECT array_agg(DISTINCT m.record) INTO blocked
+    FROM unnest(letters) AS m
+    WHERE (m.process = ANY (held)) IS NOT TRUE
+      AND EXISTS (SELECT FROM perdure.process p WHERE p.id = m.process OFFSET 0);
+    IF blocked IS NOT NULL THEN
+        RETURN;
+    END IF;
+    SELECT c.now, c.inboxes, c.odd, c.verdicts INTO now, inboxes, odd, verdicts
+    FROM perdure.commit(records, rare, new_events, consumed, published) AS c;
+    IF children IS NOT NULL THEN
+        PERFORM perdure.start(array_agg(u.child ORDER BY u.n), array_agg(u.rare ORDER BY u.n), NULL, NULL, false, true)
+        FROM (
+            SELECT n, children[n] AS child, children_rare[n] AS rare
+            FROM generate_subscripts(children, 1) AS n
+            WHERE (child_of[n] = ANY (odd)) IS NOT TRUE) AS u
+        HAVING count(*) > 0;
+    END IF;
+    IF letters IS NOT NULL THEN
+        PERFORM perdure.send(array_agg(m.id ORDER BY m.n), array_agg(m.process ORDER BY m.n), array_agg(m.type ORDER BY m.n),
+                             array_agg(m.name ORDER BY m.n), array_agg(m.payload ORDER BY m.n),
+                             array_agg(m.key ORDER BY m.n), array_agg(m.sender ORDER BY m.n))
+        FROM unnest(letters) WITH ORDINALITY AS m(record, id, process, type, name, payload, key, sender, n)
+        WHERE (m.record = ANY (odd)) IS NOT TRUE
+        HAVING count(*) > 0;
+        PERFORM perdure.tell_freed(m.name)  -- the answer of a task bears the name of its kind
+        FROM (SELECT DISTINCT l.name FROM unnest(letters) AS l WHERE starts_with(l.name, '@')) AS m;
     END IF;
 END
 $$;

@@ -1,3 +1,126 @@
+-- Events and messages of processes: those that a claim reads, and those that are asked for.
+
+-- The histories of claimed processes. Events later than the claimed row are of another owner's commit, which came in
+-- between: left out (rule 3).
+CREATE OR REPLACE FUNCTION perdure.claimed_events(processes uuid[], runs int[], counts int[])
+RETURNS SETOF perdure.event_out LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN QUERY
+    SELECT e.* FROM unnest(processes, runs, counts) AS u(process, run, events)
+    CROSS JOIN LATERAL (
+        SELECT o.* FROM perdure.event_out o
+        WHERE o.process = u.process AND o.run = u.run AND o.number <= u.events OFFSET 0) AS e
+    ORDER BY e.process, e.number;
+END
+$$;
+
+-- The messages of claimed processes: what has not been consumed, and what the events of the run refer to.
+CREATE OR REPLACE FUNCTION perdure.claimed_messages(processes uuid[], runs int[])
+RETURNS SETOF perdure.message_out LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN QUERY
+    SELECT m.* FROM unnest(processes, runs) AS u(process, run)
+    CROSS JOIN LATERAL (
+        SELECT o.* FROM perdure.message_out o
+        WHERE o.process = u.process AND (o.consumed_by IS NULL OR o.number = ANY (ARRAY(
+            SELECT e.message FROM perdure.event e
+            WHERE e.process = u.process AND e.run = u.run AND e.message IS NOT NULL)))
+        OFFSET 0) AS m
+    ORDER BY m.process, m.number;
+END
+$$;
+
+-- For each process and number: its messages with higher numbers.
+CREATE OR REPLACE FUNCTION perdure.later_messages(processes uuid[], numbers int[])
+RETURNS SETOF perdure.message_out LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN QUERY
+    SELECT m.* FROM unnest(processes, numbers) AS u(process, number)
+    CROSS JOIN LATERAL (
+        SELECT o.* FROM perdure.message_out o WHERE o.process = u.process AND o.number > u.number OFFSET 0) AS m
+    ORDER BY m.process, m.number;
+END
+$$;
+
+-- For each process and number: its messages with higher numbers, of all together as much as is read at once; and every order to end (6).
+CREATE OR REPLACE FUNCTION perdure.next_messages(processes uuid[], numbers int[], most bigint)
+RETURNS SETOF perdure.message_out LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN QUERY
+    SELECT o.* FROM (
+        SELECT m.process, m.number, m.bytes, m.type, sum(m.bytes) OVER (ORDER BY m.process, m.number) AS total
+        FROM unnest(processes, numbers) AS u(process, number)
+        CROSS JOIN LATERAL (
+            SELECT m.process, m.number, m.type, octet_length(m.payload) AS bytes FROM perdure.message m
+            WHERE m.process = u.process AND m.number > u.number OFFSET 0) AS m) AS s
+    CROSS JOIN LATERAL (
+        SELECT o.* FROM perdure.message_out o WHERE o.process = s.process AND o.number = s.number OFFSET 0) AS o
+    WHERE s.total - s.bytes < most OR s.type = 6
+    ORDER BY o.process, o.number;
+END
+$$;
+
+-- The messages of claimed processes: what the events of their runs refer to, and what they have not heard, of that as much
+-- as is read at once. In front of them a row without an id for each process that has letters waiting in its inbox.
+CREATE OR REPLACE FUNCTION perdure.held_letters(processes uuid[], runs int[], seens int[], most bigint)
+RETURNS SETOF perdure.message_out LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN QUERY
+    SELECT NULL::uuid, u.process, NULL::smallint, NULL::text, NULL::bytea, NULL::text, NULL::bytea, 0, NULL::bigint,
+           NULL::int, NULL::int
+    FROM unnest(processes) AS u(process)
+    WHERE EXISTS (SELECT FROM perdure.message m WHERE m.process = u.process AND m.waits OFFSET 0);
+    RETURN QUERY
+    SELECT m.* FROM unnest(processes, runs) AS u(process, run)
+    CROSS JOIN LATERAL (
+        SELECT o.* FROM perdure.message_out o
+        WHERE o.process = u.process AND o.number = ANY (ARRAY(
+            SELECT e.message FROM perdure.event e
+            WHERE e.process = u.process AND e.run = u.run AND e.message IS NOT NULL))
+        OFFSET 0) AS m
+    ORDER BY m.process, m.number;
+    RETURN QUERY SELECT m.* FROM perdure.next_messages(processes, seens, most) AS m;
+END
+$$;
+
+-- Letters that a process has heard and not received, of one name each: those that are marked, and those above the row's
+-- number that only its owner has heard. So many of each, and as much as is read at once.
+CREATE OR REPLACE FUNCTION perdure.waiting_letters(
+    processes uuid[], names text[], afters int[], seens int[], uptos int[], mosts int[], bytes bigint
+) RETURNS SETOF perdure.message_out LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN QUERY
+    SELECT o.* FROM unnest(processes, names, afters, seens, uptos, mosts) AS u(process, name, after, seen, upto, most)
+    CROSS JOIN LATERAL (
+        SELECT f.number, f.size, sum(f.size) OVER (ORDER BY f.number) AS total FROM (
+            SELECT l.number, l.size FROM (
+                SELECT m.number, octet_length(m.payload) AS size FROM perdure.message m
+                WHERE m.process = u.process AND m.name = u.name AND m.waits AND m.number > u.after AND m.number <= u.upto
+                  AND m.consumed_by IS NULL
+                UNION ALL
+                SELECT m.number, octet_length(m.payload) AS size FROM perdure.message m
+                WHERE m.process = u.process AND m.number > greatest(u.after, u.seen) AND m.number <= u.upto
+                  AND m.name = u.name AND m.type IN (1, 7) AND m.consumed_by IS NULL AND m.waits IS NULL) AS l
+            ORDER BY l.number LIMIT u.most) AS f) AS s
+    CROSS JOIN LATERAL (
+        SELECT o.* FROM perdure.message_out o WHERE o.process = u.process AND o.number = s.number OFFSET 0) AS o
+    WHERE s.total - s.size < bytes
+    ORDER BY o.process, o.number;
+END
+$$;
+
 -- Events of one run after a number, or before it and newest first (0: from the end); types and names narrow if given.
 -- Published values of one name have an index of their own, which the form of their condition alone can use; so have the
 -- answers to calls, of which each name's first is told, in that run or a later one.
@@ -45,5 +168,17 @@ BEGIN
           AND (types IS NULL OR e.type = ANY (types)) AND (names IS NULL OR e.name = ANY (names))
         ORDER BY e.number LIMIT most;
     END IF;
+END
+$$;
+
+-- The answers to calls, for a login that may send calls and may not read the rest of a history.
+CREATE OR REPLACE FUNCTION perdure.answers_seen(
+    wanted uuid, of_run int, beyond int, most int, backward boolean, types int[], names text[]
+) RETURNS SETOF perdure.event_out LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF (types = '{38,39}' AND names IS NOT NULL) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'this login may not read histories, only the answers to its calls';
+    END IF;
+    RETURN QUERY SELECT * FROM perdure.history(wanted, of_run, beyond, most, backward, types, names);
 END
 $$;

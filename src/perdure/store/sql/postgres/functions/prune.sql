@@ -1,3 +1,5 @@
+-- What is removed after a time.
+
 -- Remove processes that ended long ago with all that belongs to them; their keys stay for a while (rule 24).
 -- It runs seldom and removes much, so it is planned anew each time for the sizes of that time.
 CREATE OR REPLACE FUNCTION perdure.prune(finished bigint, keys bigint, most int, OUT processes int, OUT forgotten int)
@@ -31,5 +33,79 @@ BEGIN
     GET DIAGNOSTICS forgotten = ROW_COUNT;
     DELETE FROM perdure.worker w
     WHERE w.ended_at <= t - interval '1 day' AND NOT EXISTS (SELECT FROM perdure.process p WHERE p.owner = w.id OFFSET 0);
+END
+$$;
+
+-- Remove former runs that ended long ago, of a page of unfinished processes behind a given one, and at most so many events.
+-- The present run and the one before it always stay. Answers to calls, and messages with a key of their sender, stay for
+-- as long as keys do; messages that the oldest run kept has taken over stay with it. A process that somebody else has
+-- locked is left for the next time round. The answer is how many runs were removed or begun with, and where to go on.
+CREATE OR REPLACE FUNCTION perdure.prune_runs(
+    finished bigint, keys bigint, behind uuid, most int, events int, OUT runs int, OUT place uuid
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+DECLARE
+    t      timestamptz := perdure.now();
+    over   timestamptz := t - finished * interval '1 microsecond';
+    known  timestamptz := t - greatest(finished, keys) * interval '1 microsecond';
+    one    record;
+    first  int;
+    last   int;
+    gone   int;
+    page   int := 0;
+BEGIN
+    runs := 0;
+    FOR one IN
+        SELECT p.id, coalesce(p.first_run, 1) AS first, p.run FROM perdure.process p
+        WHERE p.run > 2 AND p.due_at IS NOT NULL AND (behind IS NULL OR p.id > behind) ORDER BY p.id LIMIT most
+    LOOP
+        page := page + 1;
+        IF NOT EXISTS (
+            SELECT FROM perdure.event e
+            WHERE e.process = one.id AND e.run = one.first + 1 AND e.number = 1 AND e.at <= over AND one.first + 1 < one.run
+        ) THEN
+            place := one.id;
+            CONTINUE;
+        END IF;
+        SELECT coalesce(p.first_run, 1), p.run INTO first, last FROM perdure.process p
+        WHERE p.id = one.id AND p.due_at IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            place := one.id;
+            CONTINUE;
+        END IF;
+        LOOP
+            EXIT WHEN events <= 0 OR first + 1 >= last OR NOT EXISTS (
+                SELECT FROM perdure.event e
+                WHERE e.process = one.id AND e.run = first + 1 AND e.number = 1 AND e.at <= over);
+            DELETE FROM perdure.event e WHERE e.process = one.id AND e.run = first AND e.number = ANY (ARRAY(
+                SELECT o.number FROM perdure.event o
+                WHERE o.process = one.id AND o.run = first AND (o.type NOT IN (38, 39) OR o.at <= known)
+                ORDER BY o.number LIMIT events));
+            GET DIAGNOSTICS gone = ROW_COUNT;
+            runs := runs + 1;
+            events := events - greatest(gone, 1);
+            EXIT WHEN events <= 0;
+            first := first + 1;
+        END LOOP;
+        UPDATE perdure.process p SET first_run = first WHERE p.id = one.id AND first > coalesce(p.first_run, 1);
+        IF FOUND THEN
+            DELETE FROM perdure.message m
+            WHERE m.process = one.id AND m.consumed_run < first AND m.at <= over AND (m.key IS NULL OR m.at <= known)
+              AND m.number <> ALL (ARRAY(
+                SELECT e.message FROM perdure.event e
+                WHERE e.process = one.id AND e.run = first AND e.message IS NOT NULL));
+            DELETE FROM perdure.event e
+            WHERE e.process = one.id AND e.run < first AND e.type IN (38, 39) AND e.at <= known;
+        END IF;
+        IF events <= 0 THEN  -- more may be left of this one
+            RETURN;
+        END IF;
+        place := one.id;
+    END LOOP;
+    IF page < most THEN
+        place := NULL;
+    END IF;
 END
 $$;

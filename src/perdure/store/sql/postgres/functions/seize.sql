@@ -1,3 +1,5 @@
+-- The claim of a command.
+
 -- Take one running process from whoever has it, for a command that nobody may outrun (rule 22). The answer's row is null
 -- if it does not run, or if somebody held its lock all the while. Unlike a claim it waits for that lock, a moment: a
 -- process that commits without pause is locked whenever one looks.

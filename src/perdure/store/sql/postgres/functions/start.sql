@@ -1,3 +1,69 @@
+-- New processes: a batch, with first messages, and those of a login that may start and do nothing else.
+
+-- Why starts were not created: the incarnation has ended, it was the same start, or who has the key (rules 3 and 24).
+-- Runs in a statement of its own after the insert, so that the row behind a conflict is seen.
+CREATE OR REPLACE FUNCTION perdure.start_existing(
+    records perdure.start_in[], gone uuid[], fresh boolean[], t timestamptz
+) RETURNS TABLE (n int, verdict text, id uuid, inbox int) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT r.n, CASE WHEN same.id IS NOT NULL OR kept.process = r.id THEN 'created'
+                     WHEN other.input = r.input OR kept.digest = sha256(r.input) THEN 'already exists'
+                     WHEN other.id IS NOT NULL OR kept.process IS NOT NULL THEN 'conflict'
+                     WHEN r.owner = ANY (gone) THEN 'refused' END,
+           coalesce(same.id, other.id, kept.process, r.id),
+           coalesce(same.inbox, other.inbox, 0)
+    FROM generate_subscripts(records, 1) AS place(n)
+    CROSS JOIN LATERAL (SELECT place.n, (records[place.n]).*) AS r
+    LEFT JOIN LATERAL (SELECT p.id, p.inbox FROM perdure.process p WHERE p.id = r.id LIMIT 1) AS same ON true
+    LEFT JOIN LATERAL (
+        SELECT p.id, p.inbox, p.input FROM perdure.process p
+        WHERE p.kind = r.kind AND p.key = r.key AND same.id IS NULL LIMIT 1) AS other ON true
+    LEFT JOIN LATERAL (
+        SELECT k.process, k.digest FROM perdure.key_kept k
+        WHERE k.kind = r.kind AND k.key = r.key AND (k.due_at > t) IS TRUE AND other.id IS NULL AND same.id IS NULL
+        LIMIT 1) AS kept ON true
+    WHERE NOT fresh[r.n];
+    IF EXISTS (
+        SELECT FROM generate_subscripts(records, 1) AS place(n)
+        CROSS JOIN LATERAL (SELECT place.n, (records[place.n]).*) AS r
+        WHERE NOT fresh[r.n] AND (r.owner = ANY (gone)) IS NOT TRUE
+          AND NOT EXISTS (SELECT FROM perdure.process p WHERE p.id = r.id OFFSET 0)
+          AND NOT EXISTS (SELECT FROM perdure.process p WHERE p.kind = r.kind AND p.key = r.key OFFSET 0)
+          AND NOT EXISTS (
+              SELECT FROM perdure.key_kept k WHERE k.kind = r.kind AND k.key = r.key AND (k.due_at > t) IS TRUE OFFSET 0)
+    ) THEN
+        -- The row in the way was pruned between two statements: begin again.
+        RAISE serialization_failure;
+    END IF;
+END
+$$;
+
+-- Which starts have the key of a guest whose transaction is open: to insert them would mean to wait for its end, and
+-- everything else that is written would wait with them (rule 6). A guest holds the gate, which is closed to strangers, and
+-- for each of its keys an advisory lock: the upper half is chance, so that nobody can take it first, the lower the hash of
+-- that and the key. Advisory locks of sessions that do not hold the gate mean nothing.
+CREATE OR REPLACE FUNCTION perdure.start_guarded(records perdure.start_in[]) RETURNS int[]
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    WITH guest AS MATERIALIZED (
+        SELECT DISTINCT g.pid FROM pg_locks g
+        WHERE g.locktype = 'relation' AND g.relation = 'perdure.gate'::regclass AND g.mode = 'ShareLock' AND g.granted
+          AND g.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+          AND g.pid <> pg_backend_pid()
+    ), mark AS MATERIALIZED (
+        SELECT l.classid, l.objid FROM guest JOIN pg_locks l ON l.pid = guest.pid
+        WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+    )
+    SELECT array_agg(u.n::int ORDER BY u.n)
+    FROM unnest(records) WITH ORDINALITY AS u(id, kind, key, input, version, token, owner, lease, due_at, events,
+                                              awaiting, code, created_at, opened_at, n)
+    WHERE u.key IS NOT NULL AND EXISTS (
+        SELECT FROM mark m WHERE m.objid = hashtext(m.classid::text || ' ' || u.kind || ' ' || u.key)::oid)
+$$;
+
 -- Store new processes with their first events; what exists already is answered, not changed (rules 3, 11, 16, 24).
 -- Only answers other than "created" are listed. The client sends records with keys in the order of their keys, so that
 -- two starters with crossed keys take turns and do not deadlock.
@@ -91,6 +157,96 @@ BEGIN
     IF unowned THEN
         PERFORM perdure.tell_due(array_agg(u.kind), array_agg(u.id))
         FROM unnest(records) AS u WHERE u.owner IS NULL AND (u.due_at IS NULL OR u.due_at <= now) HAVING count(*) > 0;
+    END IF;
+END
+$$;
+
+-- Start all but those whose keys guests hold, which are answered "busy": whoever asked tries again.
+CREATE OR REPLACE FUNCTION perdure.start_unguarded(
+    records perdure.start_in[], rare perdure.start_rare[], workers uuid[], new_events perdure.event_in[],
+    unowned boolean, held int[],
+    OUT now bigint, OUT odd int[], OUT verdicts text[], OUT ids uuid[], OUT inboxes int[]
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    free   int[] := ARRAY(SELECT n FROM generate_subscripts(records, 1) AS n WHERE n <> ALL (held) ORDER BY n);
+    answer record;
+BEGIN
+    IF cardinality(free) = 0 THEN
+        SELECT perdure.micros(k.t) INTO now FROM perdure.present k;
+    ELSE
+        SELECT * INTO answer FROM perdure.start(
+            ARRAY(SELECT records[n] FROM unnest(free) WITH ORDINALITY AS f(n, o) ORDER BY o),
+            CASE WHEN rare IS NOT NULL THEN
+                ARRAY(SELECT rare[n] FROM unnest(free) WITH ORDINALITY AS f(n, o) ORDER BY o) END,
+            workers,
+            CASE WHEN new_events IS NOT NULL THEN
+                ARRAY(SELECT ROW(array_position(free, e.record), e.number, e.turn, e.type, e.at, e.place, e.name,
+                                 e.payload, e.digest, e.message)::perdure.event_in
+                      FROM unnest(new_events) AS e WHERE e.record = ANY (free)) END,
+            true, unowned);
+        now := answer.now;
+        odd := ARRAY(SELECT free[o] FROM unnest(answer.odd) WITH ORDINALITY AS f(o, i) ORDER BY i);
+        verdicts := answer.verdicts;
+        ids := answer.ids;
+        inboxes := answer.inboxes;
+    END IF;
+    odd := held || odd;
+    verdicts := array_fill('busy'::text, ARRAY[cardinality(held)]) || verdicts;
+    ids := ARRAY(SELECT (records[n]).id FROM unnest(held) WITH ORDINALITY AS h(n, i) ORDER BY i) || ids;
+    inboxes := array_fill(0, ARRAY[cardinality(held)]) || inboxes;
+END
+$$;
+
+-- Store new processes together with the first messages to them; a start that is not created now sends nothing. Messages
+-- know their start by its number. The new rows are locked by being new, so that no message can be "busy".
+CREATE OR REPLACE FUNCTION perdure.start_telling(
+    records perdure.start_in[], rare perdure.start_rare[], workers uuid[], new_events perdure.event_in[], keyed boolean,
+    unowned boolean, letters perdure.letter_in[],
+    OUT now bigint, OUT odd int[], OUT verdicts text[], OUT ids uuid[], OUT inboxes int[]
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    SELECT s.now, s.odd, s.verdicts, s.ids, s.inboxes INTO now, odd, verdicts, ids, inboxes
+    FROM perdure.start(records, rare, workers, new_events, keyed, unowned) AS s;
+    PERFORM perdure.send(array_agg(m.id ORDER BY m.n), array_agg(m.process ORDER BY m.n), array_agg(m.type ORDER BY m.n),
+                         array_agg(m.name ORDER BY m.n), array_agg(m.payload ORDER BY m.n),
+                         array_agg(m.key ORDER BY m.n), array_agg(m.sender ORDER BY m.n))
+    FROM unnest(letters) WITH ORDINALITY AS m(record, id, process, type, name, payload, key, sender, n)
+    WHERE (m.record = ANY (odd)) IS NOT TRUE
+    HAVING count(*) > 0;
+END
+$$;
+
+-- Start processes for a login that may start and do nothing else: what nobody has in hand, has no history and no parent, is
+-- no task, and brings no message but signals. Everything else is for workers.
+CREATE OR REPLACE FUNCTION perdure.start_by_client(
+    records perdure.start_in[], rare perdure.start_rare[], workers uuid[], new_events perdure.event_in[], keyed boolean,
+    unowned boolean, letters perdure.letter_in[],
+    OUT now bigint, OUT odd int[], OUT verdicts text[], OUT ids uuid[], OUT inboxes int[]
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    IF workers IS NOT NULL OR new_events IS NOT NULL OR EXISTS (
+        SELECT FROM unnest(records) AS u
+        WHERE u.owner IS NOT NULL OR u.opened_at IS NOT NULL OR u.kind IS NULL OR u.kind LIKE '@%'
+           OR (u.version, u.token, u.events) IS DISTINCT FROM (0, 0, 0)
+    ) OR EXISTS (
+        SELECT FROM unnest(rare) AS r
+        WHERE (coalesce(r.status, 'running'), coalesce(r.run, 1), coalesce(r.seen, 0), coalesce(r.deaths, 0),
+               coalesce(r.alone_deaths, 0), coalesce(r.reminder, false)) IS DISTINCT FROM ('running', 1, 0, 0, 0, false)
+           OR num_nonnulls(r.state, r.progress, r.result, r.error, r.parent, r.share) > 0
+    ) OR EXISTS (
+        SELECT FROM unnest(letters) AS m
+        WHERE m.type IS DISTINCT FROM 1 OR (m.process = (records[m.record]).id) IS NOT TRUE
+    ) THEN
+        RAISE insufficient_privilege USING MESSAGE = 'this login may only start new processes, which nobody has in hand';
+    END IF;
+    IF letters IS NULL THEN
+        SELECT * INTO now, odd, verdicts, ids, inboxes FROM perdure.start(records, rare, NULL, NULL, keyed, true);
+    ELSE
+        SELECT * INTO now, odd, verdicts, ids, inboxes
+        FROM perdure.start_telling(records, rare, NULL, NULL, keyed, true, letters);
     END IF;
 END
 $$;

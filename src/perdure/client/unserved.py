@@ -1,0 +1,47 @@
+"""Unserved: somebody waits for the result of a process whose code no live worker hosts; that is said once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perdure.kernel.child import QUEUE_MARK, is_task
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Process, Status
+from perdure.kernel.worker import Offer, Pair
+from perdure.logs import logger
+from perdure.store.base import Store
+
+log = logger("process")
+
+
+class Unserved:
+    """Logs each kind and version for which somebody here waits in vain, once."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._told: set[Pair] = set()
+
+    async def look(self, awaited: Sequence[Process]) -> None:
+        """Look whether live workers host the code of these processes."""
+        running = {(row.kind, row.code): row for row in awaited if row.status is Status.RUNNING}
+        fresh = {pair: row for pair, row in running.items() if pair not in self._told}
+        served = await self._served() if fresh else set()
+        for pair, row in fresh.items():
+            if pair not in served:
+                self._told.add(pair)
+                log.warning("process %s cannot go on now: no live worker %s", id_text(row.id), _what(row))
+
+    async def _served(self) -> set[Pair]:
+        now = await self.store.now()
+        living = [one for one in await self.store.workers() if one.due_at is None or one.due_at >= now]
+        return {pair for worker in living for pair in Offer.decode(worker.hosts).hosted}
+
+
+def _what(row: Process) -> str:
+    """What would have to be served, and how."""
+    if is_task(row.kind):
+        queue = row.kind.removeprefix(QUEUE_MARK)
+        label = f" with the label {row.code!r}" if row.code else ""
+        return f"serves queue {queue!r}{label}. Start one: perdure worker MODULE --queues {queue}"
+    version = f" version {row.code!r}" if row.code else ""
+    return f"hosts workflow {row.kind!r}{version}. Start one: perdure worker MODULE"

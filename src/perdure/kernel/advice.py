@@ -1,0 +1,29 @@
+"""Advice: what a person can do about a process, by its status and the type of its error.
+
+It is added where a process is shown, and is in no record: which command helps depends on how the process stands when
+somebody looks, and a recorded error is quoted by others.
+"""
+
+from __future__ import annotations
+
+from perdure.kernel.process import Status
+
+_BROKEN = {
+    "HistoryMisfit": "bring back code that fits the history",
+    "Hung": "make the blocking call a sync step, which runs in a thread",
+    "Poison": "look at what its step does",
+}
+_HELD = {"HistoryTooLong": "have it continue as new, or let it go on: `perdure retry{id}`"}
+
+
+def advice(status: Status, type: str = "", id: str = "") -> str:
+    """What to do about a process with that status and an error of that type; commands name the ``id``, if given."""
+    if status is Status.BROKEN:
+        what = f"{_BROKEN.get(type, 'fix the cause')}, then `perdure retry{{id}}`; or `perdure terminate{{id}}`"
+    elif status is Status.HELD:
+        what = _HELD.get(type, "`perdure resume{id}` lets it go on; `perdure terminate{id}` ends it")
+    elif status is Status.FAILED:
+        what = "`perdure retry{id}` goes on from its last good event"
+    else:
+        what = ""
+    return what.format(id=f" {id}" if id else "")

@@ -1,7 +1,0 @@
--- The store's time as an expression. In plpgsql, which keeps the plan: an SQL function that reads a table is parsed and
--- planned anew at every call.
-CREATE OR REPLACE FUNCTION perdure.now() RETURNS timestamptz LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN (SELECT k.t FROM perdure.present k);
-END
-$$;

@@ -1,0 +1,98 @@
+-- Queues and how much of them is used.
+
+-- A queue as the client reads it: the columns in the order of the record's fields, times in microseconds.
+CREATE OR REPLACE VIEW perdure.queue_out AS
+SELECT q.name, q.version, q.concurrency, q.rate, q.per, q.share_concurrency, perdure.micros(q.blocked_at) AS blocked_at,
+       q.blocked_by, q.blocked_why, perdure.micros(q.changed_at) AS changed_at, q.who, q.why, q.origin,
+       perdure.micros(q.next_at) AS next_at, q.turn
+FROM perdure.queue q;
+
+-- Write queues, each only if its version is the next one, and read all there are. What claims keep in the row (next_at
+-- and turn) stays, but no debt is longer than one period of the rate.
+CREATE OR REPLACE FUNCTION perdure.queues(changes perdure.queue_in[]) RETURNS SETOF perdure.queue_out
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
+#variable_conflict use_column
+BEGIN
+    IF cardinality(changes) > 0 THEN
+        INSERT INTO perdure.queue AS q
+        SELECT c.name, c.version, c.concurrency, c.rate, c.per, c.share_concurrency, perdure.instant(c.blocked_at),
+               c.blocked_by, c.blocked_why, perdure.instant(c.changed_at), c.who, c.why, c.origin, perdure.instant(0), ''
+        FROM unnest(changes) AS c
+        WHERE c.version = 1 OR EXISTS (SELECT FROM perdure.queue k WHERE k.name = c.name)
+        ORDER BY c.name
+        ON CONFLICT (name) DO UPDATE SET
+            version = excluded.version, concurrency = excluded.concurrency, rate = excluded.rate, per = excluded.per,
+            share_concurrency = excluded.share_concurrency, blocked_at = excluded.blocked_at,
+            blocked_by = excluded.blocked_by, blocked_why = excluded.blocked_why, changed_at = excluded.changed_at,
+            who = excluded.who, why = excluded.why, origin = excluded.origin,
+            next_at = least(q.next_at, excluded.changed_at + excluded.per * interval '1 microsecond')
+        WHERE excluded.version = q.version + 1;
+        IF FOUND THEN
+            PERFORM pg_notify('perdure_due', '');
+        END IF;
+    END IF;
+    RETURN QUERY SELECT o.* FROM perdure.queue_out o ORDER BY o.name;
+END
+$$;
+
+-- The rows of the table, for a login that may see them and not change them.
+CREATE OR REPLACE FUNCTION perdure.queues_seen(changes perdure.queue_in[]) RETURNS SETOF perdure.queue_out
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF cardinality(changes) > 0 THEN
+        RAISE insufficient_privilege USING MESSAGE = 'this login may look, and change nothing';
+    END IF;
+    RETURN QUERY SELECT * FROM perdure.queues('{}');
+END
+$$;
+
+-- How many tasks of each queue, share and cost are in somebody's hands. Nobody writes it: nothing can be handed in.
+CREATE OR REPLACE FUNCTION perdure.loads(nothing int[]) RETURNS TABLE (name text, share text, cost int, tasks int)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT substr(p.kind, 2), p.share, coalesce(p.cost, 1), count(*)::int
+    FROM perdure.process p
+    WHERE p.kind < 'A' AND p.kind >= '@' AND p.owner IS NOT NULL
+    GROUP BY p.kind, p.share, coalesce(p.cost, 1)
+    ORDER BY p.kind, p.share NULLS FIRST, coalesce(p.cost, 1);
+END
+$$;
+
+-- How many unfinished processes of each kind and version nobody has in hand, each counted up to 1,000: a few seeks for
+-- each kind and version, however many processes there are. Nobody writes it: nothing can be handed in.
+CREATE OR REPLACE FUNCTION perdure.backlogs(nothing int[]) RETURNS TABLE (kind text, code text, processes int)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
+SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE asleep AS (
+        (SELECT p.kind, p.code FROM perdure.process p WHERE p.reminder ORDER BY p.kind, p.code LIMIT 1)
+        UNION ALL
+        SELECT n.kind, n.code FROM asleep CROSS JOIN LATERAL (
+            SELECT p.kind, p.code FROM perdure.process p
+            WHERE p.reminder AND (p.kind, p.code) > (asleep.kind, asleep.code)
+            ORDER BY p.kind, p.code LIMIT 1) AS n
+    ), pair AS (
+        SELECT d.kind, d.code FROM perdure.due_pair d UNION SELECT * FROM asleep UNION
+        SELECT p.kind, p.code FROM perdure.process p
+        WHERE p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths >= 2
+    )
+    SELECT pair.kind, pair.code, count(*)::int FROM pair CROSS JOIN LATERAL (
+        (SELECT FROM perdure.process p
+         WHERE p.kind = pair.kind AND p.code = pair.code
+           AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2 LIMIT 1000)
+        UNION ALL
+        (SELECT FROM perdure.process p WHERE p.kind = pair.kind AND p.code = pair.code AND p.reminder LIMIT 1000)
+        UNION ALL
+        (SELECT FROM perdure.process p
+         WHERE p.kind = pair.kind AND p.code = pair.code
+           AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths >= 2 LIMIT 1000)
+        LIMIT 1000) AS one
+    GROUP BY pair.kind, pair.code ORDER BY pair.kind, pair.code;
+END
+$$;

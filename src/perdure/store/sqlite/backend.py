@@ -1,0 +1,45 @@
+"""The backend of SQLite: transactions for steps, and the caller's own, on the same file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.clock import Machine
+from perdure.errors import InvalidUrl
+from perdure.store.failover import Lineage
+from perdure.store.sqlite.file import read_url
+from perdure.store.sqlite.in_transaction import SqliteInTransaction
+from perdure.store.sqlite.schema import migrations
+from perdure.store.sqlite.step_transaction import SqliteStepTransactions
+from perdure.store.step_transaction import StepTransactions
+
+
+class SqliteBackend:
+    """What each method promises stands in ``store/backend.py``."""
+
+    def __init__(self, url: str, machine: Machine, lineage: Lineage) -> None:
+        self.schema = len(migrations())
+        self.lineage = lineage
+        self._url = url
+        self._machine = machine
+
+    def step_transactions(self) -> StepTransactions | None:
+        """See Backend. A database in memory has one connection, which is the store's."""
+        return None if read_url(self._url).path is None else SqliteStepTransactions(self._url, self._machine)
+
+    def in_transaction(self, connection: Any) -> SqliteInTransaction:
+        """See Backend."""
+        return SqliteInTransaction(self._url, connection, self._machine)
+
+    def failover(self) -> Lineage:
+        """See Backend."""
+        return self.lineage
+
+    @property
+    def standing_since(self) -> float | None:
+        """See Backend. The lock of a file is lost with its OS process alone."""
+        return None
+
+    async def make_roles(self) -> list[str]:
+        """See Backend."""
+        raise InvalidUrl("only PostgreSQL has roles; who may read and write a SQLite file may do everything")
