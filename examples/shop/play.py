@@ -40,6 +40,7 @@ class Play:
         self.marks = {KILL_AT: asyncio.Event(), STOP_AT: asyncio.Event()}
         self.submitted = 0
         self.ended = 0
+        self.killed, self.frozen = "", ""
 
     async def open(self, stack: AsyncExitStack) -> None:
         """Open the engine as a client, found the shop, hire the staff."""
@@ -91,12 +92,14 @@ class Play:
         await asyncio.sleep(CHARGED_SECONDS)
         first, held = await self._busiest()
         first.kill()
+        self.killed = f"worker {first.number} was killed with {held} orders in progress"
         self.screen.say(f"SIGKILL to {first} with {held} orders in hand", "bold red")
         await self.marks[STOP_AT].wait()
         await asyncio.sleep(CHARGED_SECONDS)
         second, _ = await self._busiest()
         await freeze_between_writes(second, self.files)
         held = (await self._in_hand()).get(second.process.pid, 0)
+        self.frozen = f"worker {second.number} was frozen with {held}"
         self.screen.say(f"SIGSTOP to {second} with {held} orders in hand", "bold yellow")
         await asyncio.sleep(STOP_SECONDS)
         second.thaw()

@@ -45,10 +45,14 @@ class Terminal:
         self.url = url
 
     def __call__(self, *words: str) -> Said:
-        """Run a command line here; it must do without signals and OS processes of its own."""
-        out, err = io.StringIO(), io.StringIO()
+        """Run a command line here, on the store; it must do without signals and OS processes of its own."""
+        return self.bare(*words, "--url", self.url)
+
+    def bare(self, *words: str, stream: Callable[[], io.StringIO] = io.StringIO) -> Said:
+        """Run a command line here just as it is, with such streams for its outputs."""
+        out, err = stream(), stream()
         with redirect_stdout(out), redirect_stderr(err):
-            code = run([*words, "--url", self.url])
+            code = run(words)
         return Said(code, out.getvalue(), err.getvalue())
 
     def program(self, *words: str, **environment: str) -> Program:

@@ -59,4 +59,4 @@ def test_cancel_with_a_deadline_is_in_the_history_and_on_the_row(terminal: Termi
     assert terminal("cancel", "A-1", "--deadline", "2h", *BY_ANN).out == "approval A-1: asked to cancel\n"
     assert terminal("ps", "--json").json[0]["deadline"]
     assert terminal("history", "A-1").has("deadline set", "to end within 2 h by Ann because: she knows")
-    assert "is no duration" in terminal("cancel", "A-1", "--deadline", "soon").err
+    assert "is not a duration" in terminal("cancel", "A-1", "--deadline", "soon").err

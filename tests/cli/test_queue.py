@@ -62,10 +62,10 @@ def test_without_queues_there_is_nothing_to_see(terminal: Terminal, working: Wor
 def test_what_makes_no_sense_is_refused_with_what_to_do(terminal: Terminal, working: Working) -> None:
     working(one_waits)
     said = terminal("queue", "limit", "bank", "--concurrency", "0")
-    assert said.code == 1
+    assert said.code == 2
     assert "Give a whole number from 1" in said.err
     said = terminal("queue", "limit", "bank", "--concurrency", "3", "--per", "2m")
-    assert said.code == 1
+    assert said.code == 2
     assert "there is no rate=. Give both." in said.err
     [bank] = terminal("queue", "ls", "--json").json
     assert bank["concurrency"] is None

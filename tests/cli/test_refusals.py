@@ -31,14 +31,19 @@ def test_a_command_line_that_is_not_understood_ends_with_2(
         ("mysql://localhost/shop", "use sqlite:///file.db or postgresql://user@host/database"),
         ("sqlite:///", "write sqlite:///"),
         ("postgresql://localhost", "names no database"),
-        ("sqlite:////nowhere/at/all/shop.db", "no database"),
         ("shop.db", "use sqlite:///file.db"),
     ],
 )
 def test_a_wrong_url_is_refused_with_the_right_form(url: str, advice: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["ps", "--url", url]) == 1
+    assert run(["ps", "--url", url]) == 2
     said = capsys.readouterr().err
     assert advice in said and said.count("\n") == 1
+
+
+def test_a_database_that_is_not_there_is_said_and_not_created(tmp_path: Path) -> None:
+    said = Terminal(f"sqlite:///{tmp_path}/shop.db")("ps")
+    assert said.code == 1 and "there is no database" in said.err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_server_that_does_not_answer_is_said_in_one_line_without_the_password(

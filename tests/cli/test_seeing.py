@@ -97,7 +97,7 @@ def test_ps_shows_only_what_was_asked_for(
 
 def test_show_tells_who_moves_a_process_next_since_when_and_until_when(terminal: Terminal, working: Working) -> None:
     working(some_of_each)
-    said = terminal("show", "A-2")
+    said = terminal("show", "A-2", "--utc")
     assert said.has("approval A-2 running")
     assert said.has("next message: it waits for signal yes, its timer")
     assert said.has("since ", " UTC)")
@@ -204,7 +204,7 @@ def test_a_process_is_named_by_its_id_its_key_or_kind_and_key(terminal: Terminal
     assert terminal("show", "sale:A-5").has("sale A-5")
     assert terminal("show", "approval:A-5").has("approval A-5")
     said = terminal("show", "A-5")
-    assert said.code == 1
+    assert said.code == 2
     assert "the key 'A-5' belongs to several processes; name one of " in said.err
     assert "approval:A-5" in said.err and "sale:A-5" in said.err
 

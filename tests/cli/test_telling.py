@@ -58,22 +58,42 @@ def test_start_reads_what_was_typed_as_the_workflow_annotates_it(
         ([SALE, "A", "two"], "argument 'count' cannot be read as int"),
         ([SALE, "A", "1", "null", "null", "5"], "sale takes 4 arguments (order, count, item, day), but 5 were given"),
         ([SALE], "missing a required argument: 'order'"),
-        ([SALE, "A", "--input", "[]"], "the arguments were given twice"),
+        ([SALE, "A", "--input", "[]"], "the arguments are given twice"),
         ([SALE, "--input", "nonsense"], "JSON is malformed"),
         (["tests.cli.till", "A"], "tests.cli.till defines 10 workflows; name one: tests.cli.till:sale"),
         (["tests.cli.till:sail", "A"], "Did you mean 'sale'?"),
         (["tests.cli.nowhere", "A"], "there is no module 'tests.cli.nowhere'"),
         ([SALE, "A", "--key", ""], "the key is empty"),
-        ([SALE, "A", "--deadline", "soon"], "'soon' is no duration, or too long; write 90s, 15m, 2h or 7d"),
+        ([SALE, "A", "--deadline", "soon"], "'soon' is not a duration, or is too long; write 90s, 15m, 2h or 7d"),
     ],
 )
 def test_start_refuses_what_does_not_fit_and_says_why(
     sqlite_terminal: Terminal, typed: list[str], refusal: str
 ) -> None:
     said = sqlite_terminal("start", *typed)
-    assert said.code == 1
+    assert said.code == (1 if "nowhere" in typed[0] or "sail" in typed[0] else 2)
     assert refusal in said.err
     assert said.err.count("\n") == 1
+
+
+def test_start_takes_attributes_and_a_delay(terminal: Terminal) -> None:
+    words = ("--attribute", "customer=Ann", "--attribute", "number=7", "--delay", "2h")
+    assert terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1", *words).code == 0
+    assert [row["key"] for row in terminal("ps", "--attribute", "customer=Ann", "--json").json] == ["A-1"]
+    assert terminal("show", "A-1").has('attributes {"customer":"Ann","number":7}')
+    assert terminal("ps").has("A-1", "it waits for the time of its start, in ")
+    said = terminal("start", "tests.cli.till:approval", "A-2", "--delay", "2h", "--signal", "yes=go")
+    assert said.code == 2 and "a signal starts the process at once" in said.err
+
+
+@pytest.mark.parametrize("words", [("--delay", "2h"), ("--deadline", "2h"), ("--attribute", "a=1"), ("--key", "k")])
+def test_options_of_one_start_are_refused_beside_a_file_of_lines(
+    sqlite_terminal: Terminal, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    lines = tmp_path / "sales.jsonl"
+    lines.write_text('{"input": ["A"]}\n')
+    said = sqlite_terminal("start", SALE, "--from", str(lines), *words)
+    assert (said.code, said.out) == (2, "") and "leave out arguments and other options" in said.err
 
 
 def test_start_of_a_line_each_starts_each_line_once(sqlite_terminal: Terminal, tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def test_a_process_is_shown_as_a_tree_with_states_and_times(terminal: Terminal) 
     assert lines[3].startswith("└── parcel_in_tree:2 failed took ")
     assert lines[4].startswith("└── weigh_in_tree:1 failed took ")
     assert "lighter than nothing" in lines[4]
+    assert lines[-1] == "5 processes: 1 running, 2 completed, 2 failed"
     tree = terminal("tree", "T-1", "--json").json
     [first, second] = tree["children"]
     assert (first["asked_as"], first["status"], second["status"]) == ("parcel_in_tree:1", "completed", "failed")
@@ -64,5 +65,5 @@ def test_a_large_tree_is_cut_and_says_so(terminal: Terminal) -> None:
     _loaded(terminal.url, [1, 2, 3, 4])
     said = terminal("tree", "T-1", "--limit", "3")
     assert said.out.count("parcel_in_tree:") == 2
-    assert "more: --limit 1000" in said.out
-    assert terminal("tree", "T-1", "--limit", "0").code == 1
+    assert said.has("3 processes: 1 running, 2 completed") and "more: --limit 1000" in said.out
+    assert terminal("tree", "T-1", "--limit", "0").code == 2

@@ -40,7 +40,7 @@ def test_a_refusal_of_values_says_what_to_do(terminal: Terminal, working: Workin
     working(counted)
     refused = terminal("values", "C-1", "--run", "9")
     assert (refused.code, refused.err) == (
-        1,
+        2,
         "perdure: there is no run 9: the process is in run 1. Leave it out, or correct it.\n",
     )
     assert terminal("values", "C-9").code == 1

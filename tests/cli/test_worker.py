@@ -216,8 +216,15 @@ def test_worker_options_that_cannot_work_are_refused_before_anything_starts(
     sqlite_terminal: Terminal, programs: list[Program], words: tuple[str, ...], refusal: str
 ) -> None:
     worker = run(sqlite_terminal, programs, TILL, *words)
-    assert worker.wait() == 1
+    assert worker.wait() == 2
     assert refusal in worker.line_with("perdure: ")
+
+
+@pytest.mark.parametrize("size", ["1", "2"])
+def test_a_wrong_url_is_wrong_usage_of_one_worker_and_of_several(programs: list[Program], size: str) -> None:
+    worker = run(Terminal("mysql://localhost/shop"), programs, TILL, "--workers", size)
+    assert worker.wait() == 2
+    assert "no store is known for a URL that begins with 'mysql'" in worker.line_with("perdure: ")
 
 
 def test_a_worker_waits_for_a_database_that_is_not_there_yet(programs: list[Program]) -> None:

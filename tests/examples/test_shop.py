@@ -84,6 +84,12 @@ def test_the_demonstration_ends_with_right_books_after_a_kill_and_a_stop(store_u
     assert "WRONG" not in done.stdout
     assert "SIGKILL to worker" in done.stdout and "SIGCONT to worker" in done.stdout
     assert re.search(r"charged exactly once +98 of 98 orders", done.stdout)
+    last = " ".join(done.stdout.rpartition("In short: ")[2].split())
+    again = re.search(r"effects asked for twice, given once +(\d+)", done.stdout)
+    assert again is not None
+    assert re.match(r"worker \d was killed with \d+ orders in progress and worker \d was frozen with \d+; ", last)
+    assert "none of the 100 orders was lost and nothing happened twice" in last
+    assert last.endswith(f"a plain queue would have repeated {again[1]} effects (charges, parcels, letters).")
     # On a busy machine the silence of the killed one may be noticed before its free lock.
     found = re.findall(r"workers found (?:dead|silent) +(\d)", done.stdout)
     assert sum(map(int, found)) >= 2

@@ -14,7 +14,8 @@ from perdure import settings
 from perdure.authoring.workflow import workflow
 from perdure.cli import event_text, inspect, text, worker
 from perdure.cli.app import app
-from perdure.cli.start import _calls, plain, whole_input
+from perdure.cli.options import attributes_of, plain
+from perdure.cli.start import _calls, whole_input
 from perdure.client import validation
 from perdure.clock import Machine
 from perdure.kernel.event import Event, EventType
@@ -172,8 +173,8 @@ def _typed(raw: bytes) -> None:
     with refused():
         whole_input(typed, given)
     with refused():
-        name, value = inspect._attribute(given)
-        validation.search(Search(attributes=((name, value),)))
+        given_pairs = attributes_of([given]).items()
+        validation.search(Search(attributes=tuple((name, inspect._json_text(value)) for name, value in given_pairs)))
     with refused():
         validation.search(Search(attributes=(("a", given),)))
     with refused():

@@ -96,7 +96,7 @@ async def test_rule_13_an_end_that_must_read_first_forgets_the_deaths_all_the_sa
     client, other = await opened()
     _, store = await opened(work=True, workflows=[ends_at_once])
     gate = store.before = Gate("commit")
-    row = Process(Machine().new_id(), "ends_at_once", None, b"[]", deaths=1)
+    row = Process(Machine().new_id(), "ends_at_once", None, b"[]", code=ends_at_once.version, deaths=1)
     await other.start([Start(row)])
     await asyncio.wait_for(gate.reached.wait(), LIMIT)
     await client.signal(row.id, "late", 1)
@@ -109,7 +109,9 @@ async def test_rule_13_an_end_that_must_read_first_forgets_the_deaths_all_the_sa
 
 async def test_a_process_over_its_deadline_with_an_unheard_message_is_not_claimed_again_and_again(opened: Open) -> None:
     client, other = await opened()
-    row = Process(Machine().new_id(), "ends_at_once", None, b"[]", deadline=await other.now() + 1)
+    row = Process(
+        Machine().new_id(), "ends_at_once", None, b"[]", code=ends_at_once.version, deadline=await other.now() + 1
+    )
     await other.start([Start(row)])
     await client.signal(row.id, "late", 1)
     engine, _ = await opened(work=True, workflows=[ends_at_once])

@@ -38,7 +38,7 @@ async def test_a_worker_says_at_its_start_what_waits_for_code_that_nobody_offers
     await engine.hold(handles[-1].id)
     rows = [Process(engine.machine.new_id(), "@bank", None, b"[]", code=label) for label in ("", "till", "till")]
     later = await store.now() + 3_600_000_000
-    rows += [Process(engine.machine.new_id(), "order", None, b"[]", due_at=later)]
+    rows += [Process(engine.machine.new_id(), "order", None, b"[]", code=order.version, due_at=later)]
     await store.start([Start(row) for row in rows])
     await engine.close(0)
     assert said(caplog) == []
@@ -47,7 +47,7 @@ async def test_a_worker_says_at_its_start_what_waits_for_code_that_nobody_offers
     texts = said(caplog)
     assert texts[0].startswith("1 steps wait in queue 'bank', which no live worker serves")
     assert texts[1].startswith("2 steps wait in queue 'bank' on a worker with the label 'till'")
-    assert texts[2].startswith("2 unfinished processes of kind 'order' are left")
+    assert texts[2].startswith(f"2 unfinished processes of kind 'order' version '{order.version}' are left")
     assert texts[3].startswith("3 unfinished processes of kind 'gone' version '2' are left")
     assert "perdure ps --kind gone" in texts[3]
 

@@ -100,6 +100,7 @@ async def test_what_is_refused_at_the_door_leaves_the_transaction_as_it_was(engi
             (UnknownKind, ("transactions/none",), {}),
             (InvalidKey, (bill, 1), {"key": "x" * (KEY_BYTES + 1)}),
             (InvalidInput, (bill, 1), {"deadline": -1}),
+            (InvalidInput, (bill, 1), {"delay": 5}),
             (InvalidInput, (bill, 1), {"attributes": {"deep": {}}}),
             (PayloadError, (bill, "seven"), {}),
             (PayloadTooLarge, ("transactions/bill", "x" * (PAYLOAD_BYTES + 1)), {}),

@@ -25,6 +25,7 @@ class StartOptions(Struct, frozen=True):
     deadline: Duration | None = None
     attributes: Mapping[str, Any] | None = None
     signal: FirstSignal | None = None
+    delay: Duration | None = None
 
 
 NO_OPTIONS = StartOptions()
@@ -40,6 +41,7 @@ class Startable(Generic[P, R]):
         deadline: Duration | None = None,
         attributes: Mapping[str, Any] | None = None,
         signal: FirstSignal | None = None,
+        delay: Duration | None = None,
     ) -> WithOptions[P, R]:
         """The same with options for one start: ``engine.start(order.options(key="A-17"), 1299)``.
 
@@ -47,9 +49,10 @@ class Startable(Generic[P, R]):
         with ``created`` false; with another input it raises KeyConflict. ``deadline`` in seconds from now ends the
         process as failed if it is not finished by then. ``attributes`` can be searched for. ``signal`` is a name and a
         value, and a key of its own as a third: it is stored with the process in one transaction, or sent to the one
-        that has the key; the handle says what became of it (``sent``).
+        that has the key; the handle says what became of it (``sent``). ``delay`` in seconds from now is when the code
+        begins: a signal, a call or a cancellation that comes sooner starts it at once.
         """
-        return WithOptions(self, StartOptions(key, deadline, attributes, signal))
+        return WithOptions(self, StartOptions(key, deadline, attributes, signal, delay))
 
 
 class NamedWorkflow(Startable[..., Any]):

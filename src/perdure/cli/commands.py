@@ -1,4 +1,4 @@
-"""Commands at the terminal: the verbs that tell processes what to do, and ask them."""
+"""Commands to processes at the terminal: what they shall do, and questions to them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
 
-from perdure.cli import output, table, text
+from perdure.cli import exit_code, output, table, text
 from perdure.cli.options import (
     DEFAULT_URL,
     ORIGIN,
@@ -18,13 +18,14 @@ from perdure.cli.options import (
     Who,
     Why,
     connected,
+    plain,
+    present,
     process_named,
     reference_to,
     user,
 )
 from perdure.cli.plain_output import complain, escaped, say
-from perdure.cli.start import SENT, plain
-from perdure.client.view import instant
+from perdure.cli.start import SENT
 from perdure.engine import Engine
 from perdure.errors import PerdureError
 from perdure.kernel.message import SendVerdict
@@ -43,7 +44,7 @@ async def signal(
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> int:
-    """Send a signal to a process; it waits in the inbox until the process receives it.
+    """Send a signal; it waits in the inbox until the process receives it.
 
     Parameters
     ----------
@@ -52,7 +53,7 @@ async def signal(
     value
         Its value, read as JSON, or else as text.
     key
-        Makes a repeat with the same key count once.
+        Your own id of the signal: sent again with the same key, it counts once.
     """
 
     async def sent(engine: Engine, row: Process) -> str:
@@ -71,7 +72,7 @@ async def cancel(
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> int:
-    """Ask processes to cancel: their code may clean up first.
+    """Ask processes to cancel; their code may clean up first.
 
     Parameters
     ----------
@@ -90,27 +91,29 @@ async def cancel(
 async def terminate(
     process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
-    """End processes at once, without their code and without clean-up."""
+    """End processes at once: no code of theirs runs, no clean-up."""
     return await command_each(process, Engine.terminate, "terminated", who=who, why=why, url=url, json=json)
 
 
 async def retry(
     process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
-    """Let failed, broken or held processes go on from their last good event."""
+    """Let failed, broken or held processes go on.
+
+    A failed one goes on from its last good event, in a new run; a broken or
+    held one where it was.
+    """
     return await command_each(process, Engine.retry, goes_on, who=who, why=why, url=url, json=json)
 
 
 async def goes_on(engine: Engine, row: Process) -> str:
-    """What becomes of a process that was just let go on."""
+    """What becomes of a process that has just been let go on."""
     view = await engine.status(row.id)
-    now = instant(await engine.store.now())
-    assert now is not None
-    return f"goes on in run {view.run}; {table.next_move(view, now) or f'it has {view.status} since'}"
+    return f"goes on in run {view.run}; {table.next_move(view, await present(engine)) or f'it is now {view.status}'}"
 
 
 Reply: TypeAlias = str | Callable[[Engine, Process], Awaitable[str]]
-"""What a command that was carried out is answered with: a text, or what tells it of the process afterwards."""
+"""What is printed of a command that was carried out: a text, or a function that reads it from the process."""
 
 
 async def command_each(
@@ -123,7 +126,7 @@ async def command_each(
     url: str,
     json: bool,
 ) -> int:
-    """Carry out a verb of the engine on each process, in the name of whoever asks."""
+    """Carry out a verb of the engine on each process, in the name of the user."""
 
     async def carried_out(engine: Engine, row: Process) -> str:
         await verb(engine, row.id, *args, who=who or user(), why=why, origin=ORIGIN)
@@ -159,7 +162,7 @@ async def each(
                 say(f"{reference_to(row)}: {answer}")
     if json:
         output.show_json(told)
-    return 1 if refused else 0
+    return exit_code.FAILED if refused else exit_code.DONE
 
 
 StepOption = Annotated[
@@ -170,7 +173,7 @@ StepOption = Annotated[
 async def hold(
     process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
-    """Pause running processes until they are resumed; messages wait meanwhile."""
+    """Pause processes until they are resumed; messages wait."""
     return await command_each(process, Engine.hold, "held", who=who, why=why, url=url, json=json)
 
 
@@ -184,7 +187,10 @@ async def resume(
 async def restart(
     process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
-    """Begin processes again from their stored input, in a new run that keeps nothing."""
+    """Start processes again from their stored input, in a new run.
+
+    The new run keeps nothing of the old one, which can still be read.
+    """
     return await command_each(process, Engine.restart, goes_on, who=who, why=why, url=url, json=json)
 
 
@@ -197,7 +203,10 @@ async def restart_from(
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> int:
-    """Run a step of processes again and all that followed it, in a new run that keeps the rest."""
+    """Run a step again and all that followed it, in a new run.
+
+    The new run keeps the results of the steps before it.
+    """
     return await command_each(process, Engine.restart_from, goes_on, step, who=who, why=why, url=url, json=json)
 
 
@@ -232,7 +241,7 @@ async def skip(
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> int:
-    """Leave out a step that is open or has failed: its result is null."""
+    """Skip a step that is open or has failed: its result is null."""
     return await command_each(process, Engine.skip, _unless_held, step, who=who, why=why, url=url, json=json)
 
 
@@ -255,18 +264,18 @@ async def call(
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> int:
-    """Ask a running process something, and print its answer.
+    """Ask a running process a question, and print its answer.
 
     Parameters
     ----------
     name
         The call's name, as in receive("quote", Call[Quote]).
     value
-        What it is asked, read as JSON, or else as text.
+        The question's value, read as JSON, or else as text.
     key
-        Asked again with the same key, it is not put again, but gets the answer to the first time.
+        Your own id of the question: asked again with the same key, you get the same answer.
     timeout
-        Wait no longer than this: 90s, 15m. The question stays; its key gets the answer later.
+        Wait no longer than this: 90s, 15m. The question stays; ask again with its key to get the answer.
     """
     seconds = None if timeout is None else text.seconds_of(timeout)
     async with connected(url) as engine:
@@ -277,9 +286,9 @@ async def call(
             )
         except TimeoutError as error:
             complain(str(error))
-            return 1
+            return exit_code.FAILED
     if json:
         output.show_json({"id": id_text(row.id), "answer": answer})
     else:
         print(text.value(answer, _ANSWER_BYTES))
-    return 0
+    return exit_code.DONE

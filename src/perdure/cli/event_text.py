@@ -1,4 +1,4 @@
-"""One event of a history, in words."""
+"""One event of a history, told in words."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import msgspec
 
 from perdure.cli import text
 from perdure.client.view import instant
+from perdure.errors import PerdureError
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType
-from perdure.kernel.retry import decode_attempt
+from perdure.kernel.retry import FailedAttempt, decode_attempt
 from perdure.kernel.run import CONTINUED, opening_of
 from perdure.kernel.stored import MALFORMED, why_undecodable
 from perdure.kernel.undo import undoes
@@ -27,7 +28,7 @@ def what(event: Event) -> str:
 
 
 def detail(event: Event, letters: Mapping[int, Message], limit: int = _CUT) -> str:
-    """What the event carries, in at most ``limit`` bytes; ``letters`` are the messages by number."""
+    """The content of the event, in at most ``limit`` bytes; ``letters`` are the messages by number."""
     step = undoes(event.place)
     if step is not None:
         verb = "for" if event.type is EventType.UNDO_OWED else "undoes"
@@ -38,8 +39,30 @@ def detail(event: Event, letters: Mapping[int, Message], limit: int = _CUT) -> s
 def _detail(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     try:
         return text.cut(_TOLD.get(event.type, _nothing)(event, letters, limit), 2 * limit)
-    except Exception:  # another version, or another hand, wrote it: show what is there
+    except Exception:  # another version, or another program, wrote it: show what is there
         return text.payload(event.payload, limit)
+
+
+def attempt(event: Event) -> FailedAttempt | None:
+    """The failed attempt that the event records; None if it records none that can be read."""
+    try:
+        return decode_attempt(event.payload or b"")
+    except PerdureError:
+        return None
+
+
+def trace(event: Event, letters: Mapping[int, Message]) -> str:
+    """The stack trace of the failure that the event records; empty if it records none."""
+    if event.type is EventType.ATTEMPT_FAILED:
+        tried = attempt(event)
+        return "" if tried is None else tried.failure.trace.rstrip()
+    raw = _given(event, letters)
+    if event.type not in _FAILURES or raw is None:
+        return ""
+    try:
+        return Failure.decode(raw).trace.rstrip()
+    except PerdureError:
+        return ""
 
 
 def as_json(event: Event, letters: Mapping[int, Message]) -> dict[str, Any]:
@@ -81,7 +104,7 @@ def _answered(event: Event, letters: Mapping[int, Message], limit: int) -> str:
 
 
 def _given(event: Event, letters: Mapping[int, Message]) -> bytes | None:
-    """What the event carries, or what the message that it records does."""
+    """The payload of the event, or of the message that it records."""
     letter = letters.get(event.message or 0)
     return event.payload if letter is None else letter.payload
 
@@ -114,7 +137,7 @@ def _revived(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     if told.get("died"):
         name = told["worker"].partition(" ")[0]
         if told.get("waited"):
-            return f"worker {name} died while it only waited there, which counts nothing against it"
+            return f"worker {name} died while it only waited there; this does not count against it"
         company = told.get("company", 0)
         how = (
             ""
@@ -124,7 +147,7 @@ def _revived(event: Event, letters: Mapping[int, Message], limit: int) -> str:
             else f": a suspect, one of {company} at most"
         )
         return f"worker {name} died with it in hand ({told['deaths'] + told['alone_deaths']} so far{how})"
-    return f"worker {told['worker']} let go of it: silent, or its lease lapsed"
+    return f"worker {told['worker']} lost it: the worker was silent, or its lease ended"
 
 
 def _opened(event: Event, letters: Mapping[int, Message], limit: int) -> str:
@@ -150,6 +173,12 @@ def _commanded(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     return sender(event.payload)
 
 
+_FAILURES = frozenset(
+    {
+        EventType.STEP_FAILED, EventType.CALL_REFUSED, EventType.FAILED, EventType.CANCELLED, EventType.BROKEN,
+        EventType.EXPIRED, EventType.HELD,
+    }
+)  # fmt: skip
 _TOLD = {
     EventType.STEP_COMPLETED: _answered,
     EventType.STEP_FAILED: _failed,

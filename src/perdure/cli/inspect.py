@@ -1,4 +1,4 @@
-"""Seeing: the verbs that look at processes and change nothing."""
+"""Looking: the commands that show processes and change nothing."""
 
 from __future__ import annotations
 
@@ -11,9 +11,20 @@ from msgspec.structs import replace
 
 from perdure.cli import event_text, output, table, text
 from perdure.cli.database import warn
-from perdure.cli.options import DEFAULT_URL, Json, ProcessArgument, Url, connected, process_named
+from perdure.cli.options import (
+    DEFAULT_URL,
+    Attributes,
+    Json,
+    ProcessArgument,
+    Switch,
+    Url,
+    Utc,
+    attributes_of,
+    connected,
+    present,
+    process_named,
+)
 from perdure.cli.report import letters_of, report_on
-from perdure.cli.start import plain
 from perdure.client.view import instant
 from perdure.clock import microseconds
 from perdure.engine import Engine
@@ -23,8 +34,6 @@ from perdure.kernel.process import Status
 from perdure.store.base import Search
 
 _Statuses = Annotated[list[Status] | None, Parameter(negative="")]
-_Attributes = Annotated[list[str] | None, Parameter(name="--attribute", negative="")]
-_Switch = Annotated[bool, Parameter(negative="")]
 
 
 async def ps(
@@ -32,15 +41,19 @@ async def ps(
     kind: str | None = None,
     status: _Statuses = None,
     prefix: str | None = None,
-    attribute: _Attributes = None,
+    attribute: Attributes = None,
+    roots: Switch = False,
     since: str | None = None,
     before: str | None = None,
     limit: int = 20,
-    wide: _Switch = False,
+    wide: Switch = False,
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """List processes, the newest first, with what each waits for; then count them by kind and status.
+    """List processes, the newest first, and what each waits for.
+
+    After the list they are counted, by kind and status. In a narrow terminal a
+    row goes on in the next line, indented.
 
     Parameters
     ----------
@@ -52,6 +65,8 @@ async def ps(
         Only processes whose key begins like this.
     attribute
         Only processes with this search attribute, as name=value; may be given several times.
+    roots
+        Only processes that no other process has started.
     since
         Only processes started within this time: 90s, 15m, 2h, 7d.
     before
@@ -67,7 +82,8 @@ async def ps(
             kind=kind,
             statuses=tuple(status or ()),
             key_prefix=prefix,
-            attributes=tuple(map(_attribute, attribute or ())),
+            attributes=tuple((name, _json_text(value)) for name, value in attributes_of(attribute).items()),
+            roots=roots,
             created_from=None if since is None else now - microseconds(text.seconds_of(since)),
             before_id=None if before is None else id_bytes(before),
             limit=limit,
@@ -76,11 +92,10 @@ async def ps(
         await _list(engine, search, wide=wide, json=json, now=instant(now))
 
 
-async def _list(engine: Engine, search: Search, *, wide: bool, json: bool, now: datetime | None) -> None:
+async def _list(engine: Engine, search: Search, *, wide: bool, json: bool, now: datetime) -> None:
     if json:
         output.show_json(await engine.list(search))
         return
-    assert now is not None
     counts = await engine.count(replace(search, before_id=None))  # of all pages
     views = await engine.list(search)  # after the counts: nothing is counted as ended that is listed as running
     if not counts:
@@ -95,15 +110,19 @@ async def _list(engine: Engine, search: Search, *, wide: bool, json: bool, now: 
     output.show(table.of_counts(counts))
 
 
-async def show(process: ProcessArgument, *, json: Json = False, url: Url = DEFAULT_URL) -> None:
-    """Show one process: what it waits for, since when and until when, what failed, and what happened last."""
+async def show(process: ProcessArgument, *, utc: Utc = False, json: Json = False, url: Url = DEFAULT_URL) -> None:
+    """Show what one process waits for, what failed, what it did last.
+
+    It says since when and until when it waits, who must act next, what can be
+    done, and the traceback of an error.
+    """
     async with connected(url) as engine:
         await warn(engine)
         found = await report_on(engine, await process_named(engine, process))
         if json:
             output.show_json(found.as_json())
         else:
-            output.show(*found.pages())
+            output.show(*found.pages(utc=utc))
 
 
 async def history(
@@ -112,7 +131,8 @@ async def history(
     run: int | None = None,
     after: int = 0,
     limit: int = 1000,
-    full: _Switch = False,
+    full: Switch = False,
+    utc: Utc = False,
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> None:
@@ -121,13 +141,13 @@ async def history(
     Parameters
     ----------
     run
-        An earlier run than the present one.
+        The events of an earlier run, by its number.
     after
         Only events with higher numbers.
     limit
         How many events.
     full
-        Print payloads and errors whole.
+        Print payloads and errors whole, with tracebacks.
     """
     async with connected(url) as engine:
         row = await process_named(engine, process)
@@ -138,17 +158,14 @@ async def history(
         if json:
             output.show_json([event_text.as_json(event, letters) for event in events])
             return
-        now = instant(await engine.store.now())
-        assert now is not None
-        output.show(table.of_events(events, letters, now, 2**22 if full else text.VALUE_BYTES))
+        limit_bytes = 2**22 if full else text.VALUE_BYTES
+        output.show(table.of_events(events, letters, await present(engine), limit_bytes, utc=utc, full=full))
         if len(events) == limit:
             output.show("", f"there may be more: --after {events[-1].number}")
         if run is not None and run < row.run - 1 and not events and not after:
             output.show("", f"run {run} has no events any more: former runs are removed when their retention is over")
 
 
-def _attribute(text: str) -> tuple[str, str]:
-    name, equals, wanted = text.partition("=")
-    if not equals or not name:
-        raise InvalidInput(f"{text!r:.80} is no attribute; write name=value")
-    return name, msgspec_json.encode(plain(wanted)).decode()
+def _json_text(value: object) -> str:
+    """The JSON text of a value, as a search wants it."""
+    return msgspec_json.encode(value).decode()

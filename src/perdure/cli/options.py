@@ -1,4 +1,4 @@
-"""What several verbs share: their options, how a process is named, and how the database is opened."""
+"""What several commands share: their options, how a process is named, and how the database is opened."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from getpass import getuser
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from perdure import settings
 from perdure.authoring.registry import Registry
+from perdure.client.view import instant
 from perdure.engine import Engine
-from perdure.errors import InvalidKey, ProcessNotFound
+from perdure.errors import InvalidInput, InvalidKey, PayloadError, ProcessNotFound
 from perdure.kernel.names import id_bytes, id_text
+from perdure.kernel.payload import decode
 from perdure.kernel.process import Process
 from perdure.store.base import Search
 
@@ -30,11 +33,16 @@ Url = Annotated[
     ),
 ]
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON, for programs.")]
-Who = Annotated[str, Parameter(name="--who", help="Who asks; recorded. Default: your user name.")]
+Utc = Annotated[bool, Parameter(name="--utc", negative="", help="Show times in UTC, not in the local time zone.")]
+Switch = Annotated[bool, Parameter(negative="")]
+Attributes = Annotated[list[str] | None, Parameter(name="--attribute", negative="")]
+Who = Annotated[str, Parameter(name="--who", help="Who gives the command; recorded. Default: your user name.")]
 Why = Annotated[str, Parameter(name="--why", help="Why; recorded in the history.")]
 ProcessArguments = Annotated[
     list[str],
-    Parameter(name="process", help="Processes, each by its id, its key, or kind:key.", consume_multiple=True),
+    Parameter(
+        name="process", help="Processes, each by its id, its key, or kind:key.", negative="", consume_multiple=True
+    ),
 ]
 ProcessArgument = Annotated[str, Parameter(name="process", help="A process, by its id, its key, or kind:key.")]
 
@@ -71,6 +79,36 @@ def _id(text: str) -> bytes | None:
         return None
 
 
+def plain(text: str) -> Any:
+    """JSON if the text is JSON, otherwise the text itself."""
+    try:
+        return decode(typed(text))
+    except PayloadError:
+        return text
+
+
+def typed(text: str) -> bytes:
+    """A text of the command line as bytes; raises InvalidInput if it is not UTF-8."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{text!r:.80} holds bytes that are not UTF-8; set the terminal to UTF-8") from None
+
+
+def attributes_of(texts: list[str] | None) -> dict[str, Any]:
+    """Search attributes from ``name=value``; each value is read as JSON, or else as text. Raises InvalidInput."""
+    pairs = [text.partition("=") for text in texts or ()]
+    for name, equals, value in pairs:
+        if not equals or not name:
+            raise InvalidInput(f"{name + equals + value!r:.80} is not an attribute; write name=value")
+    return {name: plain(value) for name, _, value in pairs}
+
+
+async def present(engine: Engine) -> datetime:
+    """The time of the store: every distance that is shown is counted from it."""
+    return instant(await engine.store.now())
+
+
 ORIGIN = "cli"
 
 
@@ -84,7 +122,7 @@ async def connected(url: str, *, registry: Registry | None = None, create: bool 
 
 
 def user() -> str:
-    """The name of whoever sits at the terminal."""
+    """The name of the user at the terminal."""
     try:
         return getuser()
     except (KeyError, OSError):

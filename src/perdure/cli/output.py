@@ -1,4 +1,4 @@
-"""The output of a verb, for people or, as JSON, for programs."""
+"""What a command prints: parts of a page for people, or JSON for programs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
-from perdure.cli.plain_output import escaped, safe_json
+from perdure.cli.plain_output import columns, escaped, safe_json
 
 _UNBOUNDED = 10_000
 
 
 def console(*, error: bool = False) -> Console:
-    """Where pages are printed: as wide as the terminal, unbounded where a program reads."""
-    stream = sys.stderr if error else sys.stdout
-    return Console(stderr=error, width=None if stream.isatty() else _UNBOUNDED, highlight=False, markup=False)
+    """Where pages are printed: as wide as the terminal, without a limit where a program reads them."""
+    width = columns(sys.stderr if error else sys.stdout) or _UNBOUNDED
+    return Console(stderr=error, width=width, highlight=False, markup=False)
 
 
 class _Harmless:
-    """A part of the output, of which nothing that is stored can steer the terminal."""
+    """A part of a page in which no stored text can steer the terminal."""
 
     def __init__(self, part: RenderableType) -> None:
         self._part = part
@@ -39,7 +39,7 @@ def show(*parts: RenderableType) -> None:
 
 
 def carried(value: Any) -> Any:
-    """What is only carried, see :mod:`perdure.kernel.stored`, as the plain value that it stands for."""
+    """A value of a type that this release does not know (see :mod:`perdure.kernel.stored`) as a plain one."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, int):
@@ -48,5 +48,5 @@ def carried(value: Any) -> Any:
 
 
 def show_json(value: Any) -> None:
-    """Print a value as JSON, indented for the eye that looks nevertheless."""
+    """Print a value as JSON, indented for people who read it all the same."""
     print(safe_json(msgspec.json.format(msgspec.json.encode(value, enc_hook=carried))))

@@ -1,9 +1,11 @@
-"""A line: the plainest output, which needs no library and so costs a worker nothing."""
+"""Plain output: lines of text, which need no library and so cost a worker no memory."""
 
 from __future__ import annotations
 
+import shutil
 import sys
-from typing import Any
+import textwrap
+from typing import Any, TextIO
 
 import msgspec
 
@@ -12,26 +14,42 @@ from perdure.kernel.failure import UNSAFE, safe_text
 _COMPLAINT_BYTES = 16 * 1024
 
 
+def columns(stream: TextIO) -> int | None:
+    """How many columns the terminal has that shows this stream; None where a program reads it."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+def fitted(text: str, width: int | None) -> str:
+    """The text with its lines broken between words at the width, if there is one; no word is divided or left out."""
+    if width is None:
+        return text
+    wrapper = textwrap.TextWrapper(
+        width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+    )
+    return "\n".join(wrapper.fill(line) for line in text.split("\n"))
+
+
 def say(text: str) -> None:
-    """Print what may hold anything that was stored, at once; what could steer a terminal is shown as its number."""
-    print(escaped(text), flush=True)
+    """Print a sentence at once; it may hold stored text: control characters are shown as their numbers."""
+    print(fitted(escaped(text), columns(sys.stdout)), flush=True)
 
 
 def escaped(text: str) -> str:
-    """The text with what could steer a terminal written as its number."""
+    """The text with every character that could steer a terminal written as its number."""
     return UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def safe_json(raw: bytes) -> str:
-    """JSON as it may be printed: what could steer a terminal is written as its number, which means the same."""
+    """JSON with every character that could steer a terminal written as its number, which means the same."""
     return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", raw.decode())
 
 
 def complain(text: str) -> None:
-    """Say on the error output, as one line, what went wrong and what to do."""
-    print(f"perdure: {safe_text(' '.join(text.split()), _COMPLAINT_BYTES)}", file=sys.stderr)
+    """Say on the error output, in one line, what went wrong and what to do; a terminal gets it broken to its width."""
+    line = f"perdure: {safe_text(' '.join(text.split()), _COMPLAINT_BYTES)}"
+    print(fitted(line, columns(sys.stderr)), file=sys.stderr)
 
 
 def show_line(value: Any) -> None:
-    """Print a value as one line of JSON at once, for a program that reads along."""
+    """Print a value as one line of JSON at once, for a program that reads line by line."""
     print(safe_json(msgspec.json.encode(value)), flush=True)

@@ -7,7 +7,8 @@ import os
 import signal
 import socket
 
-from perdure.cli.worker_process import CANNOT_START, GRACE_SECONDS, WORN_OUT, ProcessOptions, command, environment
+from perdure.cli.exit_code import CANNOT_START, DONE, FAILED, USAGE, WORN_OUT
+from perdure.cli.worker_process import GRACE_SECONDS, ProcessOptions, command, environment
 from perdure.clock import Machine
 from perdure.exhaustion import exhausted
 from perdure.logs import logger
@@ -21,13 +22,13 @@ log = logger("worker")
 
 
 class WorkerSlot:
-    """One place in the pool: the OS process that has it now, and its line to us."""
+    """One place in the pool: the OS process that runs there now; ``refused`` is the exit code of one that cannot."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.process: asyncio.subprocess.Process | None = None
         self.ready = asyncio.Event()
-        self.empty = False
+        self.refused: int | None = None
 
 
 class WorkerPool:
@@ -56,7 +57,9 @@ class WorkerPool:
         others = [] if first.done() else [asyncio.create_task(self._keep(slot)) for slot in self.slots[1:]]
         await asyncio.gather(first, *others)
         taken = self.slots[: 1 + len(others)]
-        return 1 if all(slot.empty for slot in taken) else 0
+        if any(slot.refused is None for slot in taken):
+            return DONE
+        return USAGE if any(slot.refused == USAGE for slot in taken) else FAILED
 
     def stop(self) -> None:
         """Pass a request to stop on to every worker; the third one kills those that are left."""
@@ -82,8 +85,8 @@ class WorkerPool:
                 code = WORN_OUT
             if self._stopping.is_set():
                 return
-            if code == CANNOT_START:
-                slot.empty = True
+            if code in (CANNOT_START, USAGE):
+                slot.refused = code
                 return
             if self.machine.monotonic() - began > STEADY_SECONDS:
                 wait = FIRST_SECONDS

@@ -1,25 +1,23 @@
-"""Queues at the terminal: what waits and runs in each, its limits, and whether it is blocked."""
+"""Queues at the terminal: what waits and runs in each, their limits, and whether they are blocked."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
 from cyclopts import App
-from rich.table import Table
-from rich.text import Text
 
-from perdure.cli import output, table, text
-from perdure.cli.options import DEFAULT_URL, ORIGIN, Json, Url, Who, Why, connected, user
+from perdure.cli import output, text
+from perdure.cli.options import DEFAULT_URL, ORIGIN, Json, Url, Who, Why, connected, present, user
+from perdure.cli.rows import Rows
 from perdure.client.queues import QueueView
-from perdure.client.view import instant
 from perdure.engine import Engine
 
-queue = App(name="queue", help="See queues, limit them, block and unblock them.", help_format="plaintext")
+queue = App(name="queue", help="Show, limit, block and unblock queues.", help_format="plaintext")
 
 
 @queue.command
 async def ls(*, json: Json = False, url: Url = DEFAULT_URL) -> None:
-    """List queues: what waits and runs, the limits, who blocked them since when and why."""
+    """List queues: what waits and runs, limits, and who blocked them."""
     async with connected(url) as engine:
         await _show(engine, await engine.queues.list(), json=json)
 
@@ -37,7 +35,9 @@ async def limit(
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Set the limits of a queue over all workers; those not given are taken away.
+    """Set the limits of a queue, for all workers together.
+
+    Limits that are not given are removed.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ async def limit(
     rate
         How much begins, at most, in the time given by --per.
     per
-        The time for --rate: 1s, 15m, 2h; a second if it is not given.
+        The time for --rate: 1s, 15m, 2h. Default: one second.
     share_concurrency
-        How much runs at once for each share, at most.
+        How much runs at once of each share, at most.
     """
     async with connected(url) as engine:
         seen = await engine.queues.limit(
@@ -68,7 +68,7 @@ async def limit(
 
 @queue.command
 async def block(name: str, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL) -> None:
-    """Let nothing more of a queue begin; what runs goes on.
+    """Stop new tasks of a queue from beginning; those that run go on.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ async def block(name: str, *, who: Who = "", why: Why = "", json: Json = False, 
 
 @queue.command
 async def unblock(name: str, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL) -> None:
-    """Let what waits in a queue begin again, within its limits.
+    """Let the tasks of a queue begin again, within its limits.
 
     Parameters
     ----------
@@ -98,19 +98,16 @@ async def _show(engine: Engine, views: list[QueueView], *, json: bool) -> None:
     if json:
         output.show_json(views)
         return
-    now = instant(await engine.store.now())
-    assert now is not None
-    output.show(_table(views, now) if views else "no queue has a limit, and nothing waits in any")
+    now = await present(engine)
+    output.show(_rows(views, now) if views else "no queue has a limit, and nothing waits in any")
 
 
-def _table(views: list[QueueView], now: datetime) -> Table:
-    """Queues, one a row, with what they may do and who has blocked them."""
-    grid = table.empty("queue", "waiting", "running", "limits", "blocked")
+def _rows(views: list[QueueView], now: datetime) -> Rows:
+    """Queues, one a row, with their limits and who has blocked them."""
+    rows = Rows("queue", "waiting", "running", "limits", "blocked")
     for view in views:
-        grid.add_row(
-            Text(view.name), f"{view.waiting:,}", f"{view.running:,}", _limits(view), Text(_blocked(view, now))
-        )
-    return grid
+        rows.add(view.name, f"{view.waiting:,}", f"{view.running:,}", _limits(view), _blocked(view, now))
+    return rows
 
 
 def _limits(view: QueueView) -> str:
@@ -128,4 +125,4 @@ def _blocked(view: QueueView, now: datetime) -> str:
     if view.blocked_at is None:
         return ""
     why = f": {view.blocked_why}" if view.blocked_why else ""
-    return text.cut(f"by {view.blocked_by or 'somebody'}, {text.when(view.blocked_at, now)}{why}", 300)
+    return text.cut(f"by {view.blocked_by or 'an unnamed user'}, {text.when(view.blocked_at, now)}{why}", 300)

@@ -1,68 +1,91 @@
-"""A report: all that is known about one process, gathered to say why it does not move."""
+"""A report on one process: all that is known about it, gathered to say why it does not move."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from rich.console import RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from perdure.cli import event_text, output, table, text
-from perdure.cli.options import reference_to
+from perdure.cli.options import ORIGIN, reference_to
+from perdure.cli.rows import Rows
 from perdure.client.queues import standing
 from perdure.client.view import ProcessView, instant, view
 from perdure.engine import Engine
+from perdure.errors import PerdureError
+from perdure.kernel import run
 from perdure.kernel.advice import advice
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.message import Message
+from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
-from perdure.kernel.retry import FailedAttempt, decode_attempt
-from perdure.kernel.stored import why_undecodable
+from perdure.kernel.retry import FailedAttempt
+from perdure.kernel.transition import Sender
 from perdure.kernel.undo import name_and_place
 from perdure.kernel.worker import WorkerRow
 from perdure.limits import NAME_BYTES
+from perdure.store.base import Search
 
 LOOK_BACK = 200
 LAST = 8
 UNHEARD = 10
+_STOPPED = frozenset({Status.FAILED, Status.BROKEN, Status.HELD})
+COMPENSATED = "what it had done was undone, so it cannot go on; start a new run: `perdure restart {id}`"
 
 
+class Parent(msgspec.Struct, frozen=True):
+    """The process that has started a child; ``kind`` and ``key`` are None if it is no longer kept."""
+
+    id: str
+    kind: str | None = None
+    key: str | None = None
+
+    @classmethod
+    def of(cls, id: bytes, row: Process | None) -> Parent:
+        """The parent with that id, and its row if it is still kept."""
+        return cls(id_text(id)) if row is None else cls(id_text(id), str(row.kind), row.key and str(row.key))
+
+    @property
+    def told(self) -> str:
+        """Its kind, key and id."""
+        if self.kind is None:
+            return f"{self.id}, which is no longer kept"
+        return " ".join(part for part in (self.kind, self.key, self.id) if part)
+
+
+@dataclass(frozen=True)
 class Report:
-    """What the store holds about one process, read once; ``pages`` and ``as_json`` tell it."""
+    """What the store holds about one process, read once; ``pages`` and ``as_json`` show it."""
 
-    def __init__(
-        self,
-        view: ProcessView,
-        now: datetime,
-        events: Sequence[Event],
-        letters: dict[int, Message],
-        unheard: Sequence[Message],
-        worker: WorkerRow | None,
-        row: Process,
-    ) -> None:
-        self.view = view
-        self.now = now
-        self.events = events
-        self.letters = letters
-        self.unheard = unheard
-        self.worker = worker
-        self.title = reference_to(row)
-        self.reminder = row.reminder  # its due time is only a reminder: nothing moves it then
+    row: Process
+    view: ProcessView
+    now: datetime
+    events: Sequence[Event]
+    letters: Mapping[int, Message]
+    unheard: Sequence[Message]
+    worker: WorkerRow | None
+    parent: Parent | None
+    advice: str
 
     def retrying(self) -> list[tuple[Event, FailedAttempt]]:
-        """The last failed attempt of every step that has not been answered since."""
+        """The last failed attempt of every step that has had no result since."""
+        if self.view.status is not Status.RUNNING:
+            return []
         failed: dict[tuple[str, str], tuple[Event, FailedAttempt]] = {}
         for event in self.events:
             slot = (event.name, event.place)
-            if event.type is EventType.ATTEMPT_FAILED and event.payload and not why_undecodable(event.payload):
-                failed[slot] = event, decode_attempt(event.payload)
+            if event.type is EventType.ATTEMPT_FAILED and (tried := event_text.attempt(event)) is not None:
+                failed[slot] = event, tried
             elif event.type in (EventType.STEP_COMPLETED, EventType.STEP_FAILED):
                 failed.pop(slot, None)
-        return list(failed.values()) if self.view.status is Status.RUNNING else []
+        return list(failed.values())
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain values."""
@@ -78,13 +101,15 @@ class Report:
             for one in self.unheard
         ]
         plain["worker"] = None if self.worker is None else self._presence()
+        plain["parent"] = msgspec.to_builtins(self.parent)
+        plain["advice"] = self.advice
         return plain
 
-    def pages(self) -> list[RenderableType]:
+    def pages(self, *, utc: bool) -> list[RenderableType]:
         """The parts of the page, for people."""
         parts: list[RenderableType] = [
-            Text.assemble((self.title, "bold"), "  ", table.status(self.view.status)),
-            self._overview(),
+            Text.assemble((reference_to(self.row), "bold"), "  ", table.status(self.view.status)),
+            self._overview(utc),
         ]
         if self.view.progress and self.view.owner is not None:
             parts += ["", Text("steps under way, as of the last beat", style="bold"), self._under_way()]
@@ -92,14 +117,16 @@ class Report:
             parts += ["", Text("failed attempts", style="bold"), self._attempts()]
         if self.unheard:
             parts += ["", Text("messages not yet heard", style="bold"), self._unheard()]
+        for what, trace in self._traces():
+            parts += ["", Text(f"traceback of {what}", style="bold"), Padding(Text(trace), (0, 0, 0, 2))]
         if self.events:
             last = self.events[-LAST:]
             more = f"  (of {self.view.events}: perdure history {self.view.id})" if self.view.events > len(last) else ""
             parts += ["", Text.assemble(("last events", "bold"), more)]
-            parts += [table.of_events(last, self.letters, self.now, 160)]
+            parts += [table.of_events(last, self.letters, self.now, 160, utc=utc)]
         return parts
 
-    def _overview(self) -> Table:
+    def _overview(self, utc: bool) -> Table:
         view, now = self.view, self.now
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim", no_wrap=True)
@@ -109,13 +136,17 @@ class Report:
             if told:
                 grid.add_row(label, Text(told))
 
+        def at(label: str, moment: datetime | None) -> None:
+            row(label, "" if moment is None else f"{text.when(moment, now)} ({text.clock(moment, utc=utc)})")
+
         row("id", view.id)
+        row("parent", "" if self.parent is None else self.parent.told)
         rests = view.mover == "person" and view.status is not Status.RUNNING  # why is said by its error
         row("next", f"person: it is {view.status}" if rests else f"{view.mover}: {view.waiting}")
-        row("since", _both(view.since, now))
-        row("looked at" if self.reminder else "until", _both(view.until, now))
+        at("since", view.since)
+        at("looked at" if self.row.reminder else "until", view.until)
         row("worker", "" if self.worker is None else self._presence()["says"])
-        row("advice", self._advice())
+        row("advice", self.advice)
         row("error", "" if view.error is None else text.failure(view.error))
         row("undone", "" if view.error is None else ", ".join(view.error.undone))
         row("not undone", "" if view.error is None else ", ".join(view.error.owed))
@@ -124,51 +155,53 @@ class Report:
         row("result", text.value(view.result) if view.status is Status.COMPLETED else "")
         row("input", text.value(view.input))
         row("attributes", "" if view.attributes is None else text.value(view.attributes))
-        row("started", _both(view.created_at, now))
-        row("deadline", _both(view.deadline, now))
+        at("started", view.created_at)
+        at("deadline", view.deadline)
         row("run", f"{view.run}" + (f", code version {view.code}" if view.code else ""))
         return grid
 
-    def _advice(self) -> str:
-        view = self.view
-        if view.status is Status.FAILED and view.error is not None and view.error.undone:
-            retry, restart = (f"`perdure {verb} {view.id}`" for verb in ("retry", "restart"))
-            return f"{retry} goes on, unless what was undone would count as done: then {restart} starts a new run"
-        return advice(view.status, "" if view.error is None else view.error.type, view.id)
+    def _traces(self) -> Iterator[tuple[str, str]]:
+        """The tracebacks of what keeps the process: of the last failed attempt of a step, and of its own error."""
+        failed = _failures(self.events)
+        waits = self.view.status in _STOPPED or bool(self.retrying())
+        if waits and failed and (trace := event_text.trace(failed[-1], self.letters)):
+            yield f"step {failed[-1].name}", trace
+        if self.view.error is not None and self.view.error.trace:
+            yield "the process", self.view.error.trace.rstrip()
 
-    def _under_way(self) -> Table:
-        grid = table.empty("step", "attempt", "since", "may take", "reported")
+    def _under_way(self) -> Rows:
+        rows = Rows("step", "attempt", "since", "may take", "reported")
         for slot, told in self.view.progress.items():
-            grid.add_row(
-                Text(text.cut((name_and_place(slot) or (slot,))[0], NAME_BYTES)),
+            rows.add(
+                text.cut((name_and_place(slot) or (slot,))[0], NAME_BYTES),
                 str(told.get("attempt", "")),
                 text.when(instant(told.get("since")), self.now),
                 f"{text.span(told['timeout'])} without a heartbeat" if "timeout" in told else "",
-                Text("" if told.get("reported") is None else text.value(told["reported"])),
+                "" if told.get("reported") is None else text.value(told["reported"]),
             )
-        return grid
+        return rows
 
-    def _attempts(self) -> Table:
-        grid = table.empty("step", "attempts", "last failed", "next try", "error")
+    def _attempts(self) -> Rows:
+        rows = Rows("step", "attempts", "last failed", "next try", "error")
         for event, tried in self.retrying():
-            grid.add_row(
-                Text(event.name),
+            rows.add(
+                event.name,
                 str(tried.attempt),
                 text.when(instant(event.at), self.now),
                 text.when(instant(tried.retry_at), self.now),
-                Text(text.failure(tried.failure, 300)),
+                text.failure(tried.failure, 300),
             )
-        return grid
+        return rows
 
-    def _unheard(self) -> Table:
-        grid = table.empty("#", "sent", "name", "value")
+    def _unheard(self) -> Rows:
+        rows = Rows("#", "sent", "name", "value")
         for letter in self.unheard:
             sent = text.when(instant(letter.at), self.now)
-            grid.add_row(str(letter.number), sent, Text(letter.name), Text(text.payload(letter.payload, 100)))
-        return grid
+            rows.add(str(letter.number), sent, letter.name, text.payload(letter.payload, 100))
+        return rows
 
     def _presence(self) -> dict[str, Any]:
-        """Whether the worker that has the process in hand lives."""
+        """Whether the worker that holds the process is alive."""
         worker = self.worker
         assert worker is not None
         due = instant(worker.due_at)
@@ -187,16 +220,43 @@ async def report_on(engine: Engine, row: Process) -> Report:
     """Read everything about a process."""
     store = engine.store
     workers = await store.workers(ended=True)
-    owner = next((worker for worker in workers if worker.id == row.owner), None)
     now = await store.now()
     events = await store.history(row.id, row.run, after=max(0, row.events - LOOK_BACK), limit=LOOK_BACK)
     unheard = await store.messages([(row.id, row.seen)]) if row.inbox > row.seen else []
-    names = {worker.id: worker.name for worker in workers}
-    seen = view(row, now, names, await standing(store, [row]))
-    letters = await letters_of(engine, row, events[-LAST:])
-    at = instant(now)
-    assert at is not None
-    return Report(seen, at, events, letters, unheard[:UNHEARD], owner, row)
+    seen = view(row, now, {worker.id: worker.name for worker in workers}, await standing(store, [row]))
+    return Report(
+        row,
+        seen,
+        instant(now),
+        events,
+        await letters_of(engine, row, [*_failures(events)[-1:], *events[-LAST:]]),
+        unheard[:UNHEARD],
+        next((worker for worker in workers if worker.id == row.owner), None),
+        await _parent(engine, row),
+        await _advice(engine, row, seen),
+    )
+
+
+def _failures(events: Sequence[Event]) -> list[Event]:
+    return [event for event in events if event.type in (EventType.STEP_FAILED, EventType.ATTEMPT_FAILED)]
+
+
+async def _parent(engine: Engine, row: Process) -> Parent | None:
+    if row.parent is None:
+        return None
+    found = await engine.store.search(Search(ids=(row.parent,)))
+    return Parent.of(row.parent, found[0] if found else None)
+
+
+async def _advice(engine: Engine, row: Process, seen: ProcessView) -> str:
+    """What a person can do, with a command that will be accepted."""
+    if seen.status is Status.FAILED and seen.error is not None and seen.error.undone:
+        history = await engine.store.history(row.id, row.run, limit=row.events)
+        try:
+            run.retried(row, history, Sender("", "", ORIGIN), now=await engine.store.now())
+        except PerdureError:
+            return COMPENSATED.format(id=seen.id)
+    return advice(seen.status, "" if seen.error is None else seen.error.type, seen.id)
 
 
 async def letters_of(engine: Engine, row: Process, events: Sequence[Event]) -> dict[int, Message]:
@@ -211,7 +271,3 @@ def _deaths(number: int) -> str:
     if not number:
         return ""
     return "a worker died with it in hand" if number == 1 else f"{number} workers died with it in hand"
-
-
-def _both(moment: datetime | None, now: datetime) -> str:
-    return "" if moment is None else f"{text.when(moment, now)} ({text.clock(moment)})"

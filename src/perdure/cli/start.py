@@ -1,4 +1,4 @@
-"""Starting at the terminal: one process from what a person typed, or many from lines of JSON."""
+"""Starting at the terminal: one process from typed arguments, or many from lines of JSON."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColum
 from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import Workflow
 from perdure.cli import output, text
-from perdure.cli.options import DEFAULT_URL, Json, Url, connected
+from perdure.cli.options import DEFAULT_URL, Attributes, Json, Switch, Url, attributes_of, connected, plain, typed
 from perdure.cli.plain_output import say
 from perdure.client.handle import Handle
 from perdure.engine import Engine
-from perdure.errors import InvalidInput, PayloadError
+from perdure.errors import InvalidInput, PayloadError, PerdureError
 from perdure.kernel.message import SendVerdict
 from perdure.kernel.names import check_key
 from perdure.kernel.payload import decode
@@ -49,24 +49,8 @@ def whole_input(workflow: Workflow[Any, Any], raw: str) -> tuple[list[Any], dict
     return workflow.shape.decode(typed(raw.strip()))
 
 
-def typed(text: str) -> bytes:
-    """What was typed, as bytes; raises InvalidInput if it was not typed in UTF-8."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput(f"{text!r:.80} holds bytes that are no UTF-8; set the terminal to UTF-8") from None
-
-
-def plain(text: str) -> Any:
-    """JSON if the text is JSON, otherwise the text itself."""
-    try:
-        return decode(typed(text))
-    except PayloadError:
-        return text
-
-
 def _read(name: str, hint: Any, text: str) -> Any:
-    """First as JSON, then as text; where a text is asked for, what was typed is the text."""
+    """Read as JSON first, then as text; where the workflow wants a text, the other way round."""
     forms = [typed(text), msgspec.json.encode(text)]
     refusals = []
     for raw in reversed(forms) if hint is str else forms:
@@ -77,6 +61,10 @@ def _read(name: str, hint: Any, text: str) -> Any:
     raise refusals[0]
 
 
+class BadLine(PerdureError):
+    """A line of a file cannot be started; the lines of the batches before it were."""
+
+
 class InputLine(msgspec.Struct, forbid_unknown_fields=True):
     """One line: the arguments as an array or object, and the caller's own id."""
 
@@ -85,7 +73,7 @@ class InputLine(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def submit(engine: Engine, workflow: Workflow[Any, Any], source: Iterable[str], *, json: bool) -> None:
-    """Start one process for each line; a bad line stops, and the same file can be sent again once it is mended."""
+    """Start one process for each line; a bad line stops it, and the corrected file can be sent again."""
     created = existed = 0
     lines = enumerate(source, 1)
     console = output.console(error=True)
@@ -101,7 +89,7 @@ async def submit(engine: Engine, workflow: Workflow[Any, Any], source: Iterable[
     if json:
         output.show_json({"kind": workflow.name, "created": created, "existed": existed})
     else:
-        there = f"; {existed:,} were there already" if existed else ""
+        there = f"; {existed:,} already existed" if existed else ""
         print(f"started {created:,} processes of kind {workflow.name}{there}")
 
 
@@ -119,7 +107,7 @@ def _calls(
             if named:
                 raise InvalidInput("write the arguments as an array, in their order")
         except (ValueError, UnicodeError) as error:
-            raise InvalidInput(
+            raise BadLine(
                 f"line {number}: {error} The {before:,} before this batch were started; correct the line and send the "
                 "file again: lines with keys are started once."
             ) from None
@@ -127,7 +115,6 @@ def _calls(
 
 
 _Args = Annotated[str, Parameter(allow_leading_hyphen=False)]
-_Switch = Annotated[bool, Parameter(negative="")]
 
 
 async def start(
@@ -136,13 +123,15 @@ async def start(
     key: str | None = None,
     input: str | None = None,
     lines: Annotated[Path | None, Parameter(name="--from", allow_leading_hyphen=True)] = None,
+    attribute: Attributes = None,
+    delay: str | None = None,
     deadline: str | None = None,
     signal: str | None = None,
-    wait: _Switch = False,
+    wait: Switch = False,
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Start a process; once this has answered, nothing can lose it.
+    """Start a process; once this has answered, no crash can lose it.
 
     Parameters
     ----------
@@ -156,17 +145,21 @@ async def start(
         All arguments at once, as a JSON array (by place) or object (by name).
     lines
         Start one process for each line of this file (- is standard input): {"key": "A-17", "input": ["A-17", 1299]}.
+    attribute
+        A search attribute, as name=value; may be given several times.
+    delay
+        Start its code after this time: 90s, 15m, 2h, 7d. A message that comes sooner starts it at once.
     deadline
         End it as failed if it is not finished by then: 90s, 15m, 2h, 7d.
     signal
-        Send it this signal in the same transaction, as name=value; or send it to the process that has the key.
+        Send it this signal in the same transaction, as name=value; or to the process that has the key already.
     wait
         Wait for its end and print its result.
     """
     flow = _workflow(workflow)
     async with connected(url, registry=Registry(flow)) as engine:
         if lines is not None:
-            _only_lines(args, key, input or signal)
+            _only_lines(args, key, input, signal, attribute, delay, deadline)
             with nullcontext(sys.stdin) if str(lines) == "-" else _opened(lines) as source:
                 await submit(engine, flow, source, json=json)
             return
@@ -174,12 +167,16 @@ async def start(
         if input is None:
             by_place = arguments(flow, args)
         elif args:
-            raise InvalidInput("the arguments were given twice; give them one by one or as --input")
+            raise InvalidInput("the arguments are given twice; give them one by one or as --input")
         else:
             by_place, by_name = whole_input(flow, input)
-        seconds = None if deadline is None else text.seconds_of(deadline)
-        first = None if signal is None else _first_signal(signal)
-        options = flow.options(key=key, deadline=seconds, signal=first)
+        options = flow.options(
+            key=key,
+            deadline=None if deadline is None else text.seconds_of(deadline),
+            delay=None if delay is None else text.seconds_of(delay),
+            attributes=attributes_of(attribute) or None,
+            signal=None if signal is None else _first_signal(signal),
+        )
         handle = await engine.start(options, *by_place, **by_name)
         await _answer(handle, wait=wait, json=json)
 
@@ -208,13 +205,13 @@ SENT = {
     SendVerdict.DELIVERED: "sent",
     SendVerdict.DUPLICATE: "had been sent before, with the same key",
     SendVerdict.FINISHED: "has ended, so nobody will read it; the message was recorded",
-    SendVerdict.NOT_FOUND: "is not there any more: its retention is over",
+    SendVerdict.NOT_FOUND: "no longer exists: its retention is over",
 }
 
 
 def _workflow(source: str) -> Workflow[Any, Any]:
     """The one workflow that ``shop:order`` or ``shop`` names."""
-    sys.path.append("")  # modules are looked for where the person stands, after all libraries
+    sys.path.append("")  # modules are looked for in the current folder, after all libraries
     registry = Registry(source)
     if len(registry.kinds) != 1:
         choice = ", ".join(f"{source}:{flow.function.__name__}" for flow in registry.kinds.values())
@@ -222,9 +219,9 @@ def _workflow(source: str) -> Workflow[Any, Any]:
     return next(iter(registry.kinds.values()))
 
 
-def _only_lines(args: Sequence[str], key: str | None, input: str | None) -> None:
-    if args or key is not None or input is not None:
-        raise InvalidInput("with --from, keys and arguments stand in the lines; leave the others out")
+def _only_lines(args: Sequence[str], *options: object) -> None:
+    if args or any(option is not None for option in options):
+        raise InvalidInput("with --from, the lines give keys and arguments; leave out arguments and other options")
 
 
 def _opened(path: Path) -> Any:

@@ -1,14 +1,14 @@
-"""A table: processes or events in rows, for people."""
+"""Processes, events and counts in rows, for people."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from rich.table import Table
 from rich.text import Text
 
 from perdure.cli import event_text, text
+from perdure.cli.rows import Rows
 from perdure.client.view import ProcessView, instant
 from perdure.kernel.event import Event
 from perdure.kernel.message import Message
@@ -24,34 +24,26 @@ COLOURS = {
 }
 
 
-def empty(*columns: str, last_wraps: bool = True) -> Table:
-    """A table without frames; a column that does not fit is folded, never cut."""
-    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=last_wraps and column is not columns[-1])
-    return table
-
-
-def of_processes(views: Sequence[ProcessView], now: datetime, *, wide: bool) -> Table:
+def of_processes(views: Sequence[ProcessView], now: datetime, *, wide: bool) -> Rows:
     """Processes, one a row, with what each waits for."""
     named = ("id", "key") if wide else ("process",)
-    table = empty(*named, "kind", "status", "run", "events", "changed", "next")
+    rows = Rows(*named, "kind", "status", "run", "events", "changed", "next")
     for view in views:
         names = (view.id, view.key or "") if wide else (view.key or view.id,)
-        table.add_row(
-            *map(Text, names),
-            Text(view.kind),
+        rows.add(
+            *names,
+            view.kind,
             status(view.status),
             str(view.run),
             str(view.events),
             text.when(view.changed_at, now),
-            Text(next_move(view, now)),
+            next_move(view, now),
         )
-    return table
+    return rows
 
 
 def status(status: Status) -> Text:
-    """A status in its colour; one that this Perdure does not know has that of what is broken."""
+    """A status in its colour; one that this Perdure does not know has the colour of ``broken``."""
     return Text(status.value, style=COLOURS.get(status, COLOURS[Status.BROKEN]))
 
 
@@ -63,27 +55,34 @@ def next_move(view: ProcessView, now: datetime) -> str:
     return text.cut(view.waiting, 160) + until
 
 
-def of_events(events: Iterable[Event], letters: Mapping[int, Message], now: datetime, limit: int) -> Table:
-    """Events, one a row, in their order."""
-    table = empty("#", "at", "", "event", "what it says")
+def of_events(
+    events: Iterable[Event], letters: Mapping[int, Message], now: datetime, limit: int, *, utc: bool, full: bool = False
+) -> Rows:
+    """Events, one a row, in their order; ``full`` adds the tracebacks of those that record a failure."""
+    rows = Rows("#", "at", "", "event", "what it says")
     for event in events:
         at = instant(event.at)
-        table.add_row(
+        told = [event_text.detail(event, letters, limit), event_text.trace(event, letters) if full else ""]
+        rows.add(
             str(event.number),
-            text.clock(at),
+            text.clock(at, utc=utc),
             text.when(at, now),
-            Text(event_text.what(event)),
-            Text(event_text.detail(event, letters, limit)),
+            event_text.what(event),
+            "\n".join(part for part in told if part),
         )
-    return table
+    return rows
 
 
-def of_counts(counts: Mapping[str, Mapping[str, int]]) -> Table:
+def of_counts(counts: Mapping[str, Mapping[str, int]]) -> Rows:
     """How many processes there are, by kind and status."""
-    found = {status for one in counts.values() for status in one}
-    known = [status.value for status in Status]
-    present = [*(one for one in known if one in found), *sorted(found.difference(known))]
-    table = empty("kind", *present)
+    present = in_order({status for one in counts.values() for status in one})
+    rows = Rows("kind", *present)
     for kind, numbers in sorted(counts.items()):
-        table.add_row(Text(kind), *(str(numbers.get(status, "")) for status in present))
-    return table
+        rows.add(kind, *(str(numbers.get(status, "")) for status in present))
+    return rows
+
+
+def in_order(statuses: Collection[str]) -> list[str]:
+    """Statuses in the order of a process's life, those that this Perdure does not know at the end."""
+    known = [status.value for status in Status]
+    return [*(one for one in known if one in statuses), *sorted(set(statuses).difference(known))]

@@ -1,9 +1,9 @@
-"""Text: times, durations and values as people read them; nothing stored can steer the terminal."""
+"""Times, durations and values as people read them; no stored text can steer the terminal."""
 
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -45,9 +45,16 @@ def when(instant: datetime | None, now: datetime) -> str:
     return f"in {span(away)}" if away > 0 else f"{span(away)} ago"
 
 
-def clock(instant: datetime | None) -> str:
-    """A time to the second, in UTC; empty if there is none."""
-    return "" if instant is None else instant.strftime("%Y-%m-%d %H:%M:%S UTC")
+def clock(instant: datetime | None, *, utc: bool) -> str:
+    """A time to the second with its zone, in the machine's time zone or in UTC; empty if there is none."""
+    return "" if instant is None else _zoned(instant, utc).strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def _zoned(instant: datetime, utc: bool) -> datetime:
+    try:
+        return instant.astimezone(UTC if utc else None)
+    except (OverflowError, ValueError, OSError):  # the first or last day that there is, which has no local time
+        return instant.astimezone(UTC)
 
 
 def value(thing: Any, limit: int = VALUE_BYTES) -> str:
@@ -56,12 +63,12 @@ def value(thing: Any, limit: int = VALUE_BYTES) -> str:
 
 
 def cut(words: str, limit: int) -> str:
-    """Words in at most ``limit`` bytes, with nothing that could steer the terminal."""
+    """Words in at most ``limit`` bytes, without characters that could steer the terminal."""
     return safe_text(words, limit)
 
 
 def payload(raw: bytes | None, limit: int = VALUE_BYTES) -> str:
-    """A stored payload, cut to ``limit`` bytes; what is no text is shown as its length."""
+    """A stored payload, cut to ``limit`` bytes; one that is not text is shown as its length."""
     if raw is None:
         return ""
     why = why_undecodable(raw)
@@ -70,7 +77,7 @@ def payload(raw: bytes | None, limit: int = VALUE_BYTES) -> str:
     try:
         return safe_text(raw.decode(), limit)
     except UnicodeDecodeError:
-        return f"({len(raw)} bytes that are no text)"
+        return f"({len(raw)} bytes that are not text)"
 
 
 def failure(failed: Failure, limit: int = 2_000) -> str:
@@ -83,5 +90,5 @@ def seconds_of(text: str) -> float:
     typed = _TYPED.fullmatch(text.strip())
     seconds = FARTHEST_SECONDS + 1 if typed is None else float(typed[1]) * _DURATIONS[typed[2]]
     if seconds > FARTHEST_SECONDS:
-        raise InvalidInput(f"{text!r:.40} is no duration, or too long; write 90s, 15m, 2h or 7d")
+        raise InvalidInput(f"{text!r:.40} is not a duration, or is too long; write 90s, 15m, 2h or 7d")
     return seconds

@@ -1,7 +1,9 @@
-"""The tree: a process with its children and queued steps, and theirs, as they are now."""
+"""The tree of a process: its children and queued steps, and theirs, as they are now."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -10,8 +12,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from perdure.cli import output, table, text
-from perdure.cli.options import DEFAULT_URL, Json, ProcessArgument, Url, connected, process_named, reference_to
-from perdure.client.view import ProcessView, instant
+from perdure.cli.options import DEFAULT_URL, Json, ProcessArgument, Url, connected, present, process_named, reference_to
+from perdure.client.view import ProcessView
 from perdure.engine import Engine
 from perdure.errors import InvalidInput
 from perdure.kernel.child import begun, is_task
@@ -42,6 +44,18 @@ class Branch:
             branch.draw(now, tree)
         return tree
 
+    def all_views(self) -> Iterator[ProcessView]:
+        """The process of the branch and all below it."""
+        yield self.view
+        for branch in self.branches:
+            yield from branch.all_views()
+
+    def summary(self) -> str:
+        """How many processes the branch has in each status: ``7 processes: 1 running, 6 completed``."""
+        counts = Counter(view.status.value for view in self.all_views())
+        told = ", ".join(f"{counts[status]:,} {status}" for status in table.in_order(counts))
+        return f"{counts.total():,} process{'' if counts.total() == 1 else 'es'}: {told}"
+
     def as_json(self) -> dict[str, Any]:
         """The branch and all below it, for programs."""
         told: dict[str, Any] = {"asked_as": self.slot, **msgspec.to_builtins(self.view, enc_hook=output.carried)}
@@ -49,7 +63,9 @@ class Branch:
 
 
 async def tree(process: ProcessArgument, *, limit: int = 200, json: Json = False, url: Url = DEFAULT_URL) -> None:
-    """Show a process with its children and queued steps, and theirs: their states and times.
+    """Show a process with its children and queued steps, and theirs.
+
+    Each has its status and times; the last line counts them by status.
 
     Parameters
     ----------
@@ -63,11 +79,9 @@ async def tree(process: ProcessArgument, *, limit: int = 200, json: Json = False
         if json:
             output.show_json(root.as_json())
             return
-        now = instant(await engine.store.now())
-        assert now is not None
-        output.show(root.draw(now))
+        output.show(root.draw(await present(engine)), "", root.summary())
         if more:
-            output.show("", f"and at least {more} more: --limit {LIST_ROWS}, or `perdure tree` of one of them")
+            output.show(f"and at least {more} more: --limit {LIST_ROWS}, or `perdure tree` of one of them")
 
 
 async def _grown(engine: Engine, row: Process, limit: int) -> tuple[Branch, int]:

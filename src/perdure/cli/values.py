@@ -1,20 +1,18 @@
-"""A stream: the values that a process publishes, as they are printed line by line."""
+"""The values that a process publishes, printed line by line."""
 
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import Parameter
 from msgspec import json as msgspec_json
 
 from perdure.cli import text
-from perdure.cli.options import DEFAULT_URL, Json, ProcessArgument, Url, connected, process_named
+from perdure.cli.options import DEFAULT_URL, Json, ProcessArgument, Switch, Url, connected, process_named
 from perdure.cli.plain_output import safe_json
 from perdure.client.values import Stream
 from perdure.limits import NAME_BYTES
 
-_Switch = Annotated[bool, Parameter(negative="")]
 _VALUE_BYTES = 2**22
 
 
@@ -22,7 +20,7 @@ async def values(
     process: ProcessArgument,
     name: str | None = None,
     *,
-    follow: _Switch = False,
+    follow: Switch = False,
     after: int = 0,
     run: int | None = None,
     json: Json = False,
@@ -35,11 +33,11 @@ async def values(
     name
         Only those under this name, as in publish("progress", 40).
     follow
-        Go on with what is published from now on, until the process has ended.
+        Wait for further values and print them, until the process has ended.
     after
         Only values with higher numbers.
     run
-        Of an earlier run than the present one, and of those that followed it.
+        The values of an earlier run, by its number, and of the runs after it.
     """
     async with connected(url) as engine:
         row = await process_named(engine, process)

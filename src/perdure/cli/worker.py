@@ -1,4 +1,4 @@
-"""Serving: the verbs that run workers, make the database ready, and give the demonstration."""
+"""Running: the commands that run workers, create or migrate the database, and run the demonstration."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from perdure.cli.options import DEFAULT_URL, Json, Url, connected
 from perdure.cli.pool import WorkerPool
 from perdure.cli.version import version
 from perdure.cli.worker_process import ProcessOptions, command, environment
-from perdure.errors import InvalidInput
+from perdure.errors import DefinitionError, InvalidInput
 
 SHOP = "examples.shop.demo"
 
 
 def worker(
-    modules: Annotated[list[str], Parameter(name="module", consume_multiple=True)],
+    modules: Annotated[list[str], Parameter(name="module", negative="", consume_multiple=True)],
     *,
     workers: int = 1,
     lease: float = limits.LEASE_SECONDS,
@@ -40,36 +40,39 @@ def worker(
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> int:
-    """Run workers: they give processes their turns, run steps, and free what is stuck. Ctrl-C stops them gracefully.
+    """Run workers until Ctrl-C: they run workflows and steps.
+
+    They also find processes that are stuck or that a dead worker held. The
+    first Ctrl-C or SIGTERM stops them gracefully, the second one at once.
 
     Parameters
     ----------
     modules
-        What to host: shop, shop.orders, shop:order or ./shop.py.
+        The code to serve: shop, shop.orders, shop:order or ./shop.py.
     workers
         How many OS processes. With more than one, a parent replaces those that die.
     lease
         Seconds after which another worker takes over what a silent one held.
     beat
-        Seconds between signs of life; at most half a lease.
+        Seconds between two signs of life; at most half a lease.
     in_flight
-        How many processes one worker has in hand at once.
+        How many processes one worker holds at once.
     stop
-        Seconds that steps under way are given to finish when stopping.
+        Seconds that running steps get to finish when the worker stops.
     cells
         How many hard steps run at once, each in an OS process of its own.
     migrate
         Create or migrate the database first.
     workflows
-        Host the workflows; with --no-workflows only the queues are served.
+        Serve the workflows; with --no-workflows only the queues are served.
     queues
-        The queues whose tasks are run; by default all that the modules' steps wait in. bank=5 runs five at once.
+        The queues to serve; by default those of the modules' steps. bank=5 runs five at once.
     labels
-        What tasks that ask for one particular worker know it by.
+        Names of this worker, for tasks that ask for a particular one.
     log_level
-        What is logged to the error output: this and all that is graver.
+        Log this and everything more serious, to the error output.
     log_format
-        One line of text for each thing worth telling, or one JSON object with fields for the process and the step.
+        One line of text for each event, or one JSON object with fields for the process and the step.
     """
     if workers < 1:
         raise InvalidInput(f"--workers {workers} would do nothing; give 1 or more")
@@ -77,11 +80,14 @@ def worker(
     options = ProcessOptions(
         modules, lease, beat, in_flight, stop, cells, migrate, json, workflows, served, labels or [], version()
     )  # fmt: skip
-    options.worker_options  # noqa: B018 (refuses nonsense here, before any worker is started)
+    try:
+        options.worker_options  # noqa: B018 (refused here, before any worker is started)
+    except DefinitionError as error:
+        raise InvalidInput(str(error)) from None
     os.environ |= {logs.LEVEL: log_level, logs.FORMAT: log_format}
     if workers == 1:
         words = command(options)
-        os.execve(words[0], words, environment(url))  # it takes our place, without what only a terminal needs
+        os.execve(words[0], words, environment(url))  # it replaces this program, without what only a terminal needs
     logs.speak()
     return asyncio.run(WorkerPool(options, url, workers).run())
 
@@ -99,12 +105,14 @@ def _queue(text: str) -> tuple[str, int | None]:
 async def migrate(
     *, roles: Annotated[bool, Parameter(negative="")] = False, json: Json = False, url: Url = DEFAULT_URL
 ) -> None:
-    """Create the database or bring it up to date; safe to run again, and many at once.
+    """Create the database or bring it up to date.
+
+    It is safe to run this again, and several times at once.
 
     Parameters
     ----------
     roles
-        Also create the roles of PostgreSQL for logins of narrower rights, or bring them up to date.
+        Also create PostgreSQL's roles for logins with fewer rights, or bring them up to date.
     """
     async with connected(url, create=True) as engine:
         now = await engine.store.now()
@@ -121,7 +129,10 @@ def demo(
     keep: Annotated[bool, Parameter(negative="")] = False,
     url: Annotated[str | None, Parameter(name="--url", env_var="PERDURE_URL")] = None,
 ) -> int:
-    """Run the shop: a thousand orders on three workers, of which one is killed and one is stopped for a while.
+    """Watch 1,000 orders survive a killed and a frozen worker.
+
+    Three workers run the orders of a shop; one is killed, one is stopped for a
+    while; then the books are checked.
 
     Parameters
     ----------
@@ -137,7 +148,7 @@ def demo(
             sys.path.append(place)  # not first: a file there must not stand in for a library
             break
     else:
-        raise InvalidInput("the shop is not installed here; get Perdure's source and say `make demo` in its folder")
+        raise InvalidInput("the demonstration is not installed; run `make demo` in a clone of Perdure's source")
     shop = importlib.import_module(SHOP)
     code: int = shop.run(url=url or None, orders=orders, keep=keep)
     return code

@@ -15,6 +15,8 @@ import msgspec
 
 from perdure import limits, logs
 from perdure.authoring.registry import Registry
+from perdure.cli import exit_code
+from perdure.cli.exit_code import CANNOT_START, WORN_OUT
 from perdure.cli.plain_output import complain, show_line
 from perdure.engine import Engine
 from perdure.errors import PerdureError, StoreUnavailable
@@ -24,10 +26,6 @@ from perdure.runtime.options import WorkerOptions
 from perdure.runtime.os_process import AT_ONCE, Fuse, patience, signs, watch_parent
 from perdure.store.url import without_password
 
-FAILED = 1
-CANNOT_START = 78
-WORN_OUT = 75
-"""It was short of threads, descriptors or memory and did not recover: another is to take its place."""
 GRACE_SECONDS = 5.0
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
 
@@ -95,7 +93,8 @@ def serve(options: ProcessOptions, url: str, lifeline: int | None = None) -> int
         return os_process.run(_work(options, url, registry, lifeline), _loop_factory())
     except PerdureError as error:
         complain(str(error))
-        return FAILED if lifeline is None else CANNOT_START
+        code = exit_code.of(error)
+        return CANNOT_START if lifeline is not None and code == exit_code.FAILED else code
 
 
 async def _work(options: ProcessOptions, url: str, registry: Registry, lifeline: int | None) -> int:

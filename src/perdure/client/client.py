@@ -93,8 +93,9 @@ class Client(Calls):
     async def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """Start a process; once this has answered, a crash of anything cannot lose it.
 
-        What follows the workflow are the workflow's own arguments; a key, a deadline, attributes and a first signal are
-        options of the workflow: ``engine.start(order.options(key="A-17"), 1299)``, see :meth:`Startable.options`.
+        What follows the workflow are the workflow's own arguments; a key, a deadline, a delay, attributes and a first
+        signal are options of the workflow: ``engine.start(order.options(key="A-17"), 1299)``, see
+        :meth:`Startable.options`.
         """
         flow: Workflow[Any, Any] | NamedWorkflow
         try:
@@ -102,9 +103,9 @@ class Client(Calls):
         except UnknownKind as unknown:
             flow, options = await self._elsewhere(workflow, unknown)
         process = self._fresh(flow, args, kwargs, options)
-        message = self._first_message(process, options)
-        if process.deadline is not None:
-            (process,) = await self._dated([process])
+        message = None if options.signal is None else self._first_message(process, options)
+        if process.deadline is not None or options.delay is not None:
+            (process,) = await self._dated([process], validation.delay(options, process.deadline))
         answer = await self._begin(process, flow, () if message is None else (message,))
         handle = self._handle(flow, process, answer)
         if message is not None:
@@ -202,15 +203,19 @@ class Client(Calls):
         self.local.sent(answer)
         return answer.verdict
 
-    async def _dated(self, fresh: Sequence[Process]) -> list[Process]:
-        """The same with their deadlines as times of the store, of which only it knows what they are."""
+    async def _dated(self, fresh: Sequence[Process], delay: int | None = None) -> list[Process]:
+        """The same with their deadlines, and the delay of all of them, as times by the store's clock."""
         now = await self.store.now()
-        return [replace(one, deadline=None if one.deadline is None else now + one.deadline) for one in fresh]
+        due_at = None if delay is None else now + delay
+        dated = (None if one.deadline is None else now + one.deadline for one in fresh)
+        return [replace(one, deadline=deadline, due_at=due_at) for one, deadline in zip(fresh, dated, strict=True)]
 
     def _begin(
         self, process: Process, workflow: Workflow[Any, Any] | NamedWorkflow, messages: tuple[Message, ...]
     ) -> asyncio.Future[StartAnswer]:
-        eager = self.local.start(process, workflow, messages) if isinstance(workflow, Workflow) else None
+        eager = None
+        if process.due_at is None and isinstance(workflow, Workflow):
+            eager = self.local.start(process, workflow, messages)
         return asked(self.doors.start, Start(process, messages=messages)) if eager is None else eager
 
     def _handle(

@@ -59,6 +59,8 @@ class InTransaction:
         """Start a process with the caller's commit: see :meth:`Client.start`."""
         flow, options = self._client.registry.startable(workflow, at_word=True)  # nothing is read: a guest may not wait
         process = self._client._fresh(flow, args, kwargs, options)
+        if options.delay is not None:
+            raise InvalidInput("a start in the caller's own transaction takes no delay. Let the workflow sleep first.")
         message = self._client._first_message(process, options)
         handle = self._client._handle(flow, process, await self._door.start(Start(process)))
         handle.known = False

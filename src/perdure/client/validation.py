@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 from perdure import limits
 from perdure.authoring.start import NamedWorkflow, StartOptions
 from perdure.authoring.workflow import Workflow
-from perdure.clock import in_seconds, microseconds
+from perdure.clock import SECOND, in_seconds, microseconds
 from perdure.errors import InboxFull, InvalidInput, InvalidKey, PayloadError, WorkflowMisuse
 from perdure.kernel.failure import safe_text
 from perdure.kernel.message import SendAnswer, SendVerdict, call_key
@@ -58,6 +58,20 @@ def duration(given: Any, what: str) -> int:
             f"{what} is {shown(given)}. Give seconds or a timedelta, more than 0 and at most {most:,.0f} s."
         )
     return microseconds(seconds)
+
+
+def delay(options: StartOptions, deadline: int | None) -> int | None:
+    """After how many microseconds a process begins that has a delay; raises InvalidInput."""
+    if options.delay is None:
+        return None
+    if options.signal is not None:
+        raise InvalidInput("delay= and signal= are given together, but a signal starts the process at once. Give one.")
+    wait = duration(options.delay, "the delay")
+    if deadline is not None and wait >= deadline:
+        raise InvalidInput(
+            f"the delay of {wait / SECOND:g} s is not shorter than the deadline of {deadline / SECOND:g} s."
+        )
+    return wait
 
 
 def timeout(given: Any) -> float | None:

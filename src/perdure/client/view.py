@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, overload
 
 from perdure.errors import PerdureError
 from perdure.kernel.diagnosis import NO_QUEUES, next_mover
@@ -19,6 +19,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 
 
+@overload
+def instant(microseconds: int) -> datetime: ...
+@overload
+def instant(microseconds: int | None) -> datetime | None: ...
 def instant(microseconds: int | None) -> datetime | None:
     """A stored time as an aware datetime in UTC; one that no calendar has is shown as the first or last that it has."""
     if microseconds is None:

@@ -47,6 +47,7 @@ class Search(Struct, frozen=True, gc=False):
     """What to look for; every field narrows. Times are microseconds. Newest first, by id, after ``before_id``.
 
     Queued steps, whose kinds begin with ``@``, are left out unless ``tasks`` is true or a kind, ids or a key are given.
+    ``roots`` leaves out every process that another one has started.
     ``overdue`` asks for what a sweep must look at instead, the longest overdue first: of the other fields only
     ``limit`` counts then, ``owner`` for those that are owned, and ``after``, the time and id of the row behind which
     the next page begins. What nobody hosts is told fairly: each kind and version that waits has an equal part of
@@ -65,6 +66,7 @@ class Search(Struct, frozen=True, gc=False):
     before_id: bytes | None = None
     limit: int = 100
     tasks: bool = False
+    roots: bool = False
     overdue: Overdue | None = None
     owner: bytes | None = None
     after: tuple[int, bytes] | None = None

@@ -353,6 +353,7 @@ def _matches(row: Process, search: Search) -> bool:
     return (
         (search.ids is None or row.id in search.ids)
         and (search.kind is None or row.kind == search.kind)
+        and (not search.roots or row.parent is None)
         and (search.key is None or row.key == search.key)
         and (search.key_prefix is None or (row.key is not None and row.key.startswith(search.key_prefix)))
         and (not search.statuses or row.status in search.statuses)

@@ -16,6 +16,7 @@ from perdure.errors import StoreError
 from perdure.kernel.commit import Start, StartVerdict
 from perdure.kernel.message import Message, MessageType, SendVerdict
 from perdure.kernel.process import Process
+from perdure.store.base import Overdue, Search
 from perdure.store.postgres.in_transaction import PostgresInTransaction
 from perdure.store.postgres.roles import ROLES, statements
 from perdure.store.postgres.store import PostgresStore
@@ -30,6 +31,10 @@ VERBS: dict[str, tuple[set[str], Verb]] = {
     "count": ({"look", "operate"}, lambda engine, id: engine.count()),
     "history": ({"look", "operate"}, lambda engine, id: engine.history(id)),
     "status": ({"look", "operate"}, lambda engine, id: engine.status(id)),
+    "workers": (
+        {"look", "operate"},
+        lambda engine, id: engine.store.search(Search(overdue=Overdue.OWNED, owner=bytes(16))),
+    ),
     "queues": ({"look", "operate"}, lambda engine, id: engine.queues.list()),
     "start": ({"start"}, lambda engine, id: engine.start(bill.options(key="own"), 2)),
     "start with a signal": ({"start"}, lambda engine, id: engine.start(bill.options(signal=("paid", 1)), 2)),

@@ -19,7 +19,7 @@ FINISHED = """
 """
 SEARCH = """
     EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
-    SELECT * FROM perdure.search(NULL, NULL, NULL, NULL, $1, NULL, NULL, NULL, NULL, false, NULL, 20)
+    SELECT * FROM perdure.search_page(NULL, NULL, NULL, NULL, $1, NULL, NULL, NULL, NULL, false, false, NULL, 20)
 """
 ROWS = 20_000
 PAGES = 150

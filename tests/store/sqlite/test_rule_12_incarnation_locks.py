@@ -18,12 +18,12 @@ from tests.store.sqlite.conftest import Spawn
 
 ENLIST = """
 import asyncio, os, subprocess, sys
-from perdure.kernel.worker import Worker
+from perdure.kernel.worker import WorkerRow
 from perdure.store.sqlite.store import SqliteStore
 async def main():
     store = SqliteStore(sys.argv[1])
     await store.open()
-    worker = await store.enlist(Worker(bytes.fromhex(sys.argv[2]), "there"), 15_000_000)
+    worker = await store.enlist(WorkerRow(bytes.fromhex(sys.argv[2]), "there"), 15_000_000)
     children = [subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)]
     forked = os.fork()
     if forked == 0:

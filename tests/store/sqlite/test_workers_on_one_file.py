@@ -22,7 +22,7 @@ from perdure.kernel.commit import Commit, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.claim import Claim
 from perdure.kernel.process import Process, Status
-from perdure.kernel.worker import Beat, Worker
+from perdure.kernel.worker import Beat, WorkerRow
 from perdure.store.sqlite.store import SqliteStore
 def ended(row):
     events = (Event(1, 1, EventType.STEP_COMPLETED, 1, "1", "charge"), Event(2, 0, EventType.COMPLETED, 1))
@@ -32,7 +32,7 @@ async def main():
     store = SqliteStore(sys.argv[1])
     await store.open()
     me = Machine().new_id()
-    await store.enlist(Worker(me, "worker"), 15_000_000)
+    await store.enlist(WorkerRow(me, "worker"), 15_000_000)
     done = 0
     while True:
         taken = (await store.claim(Claim(me, (("order", "1"),), 20, 15_000_000))).claimed

@@ -69,7 +69,8 @@ def reconnects(error: BaseException) -> bool:
 
 
 NEEDED: Mapping[str, str] = {
-    **dict.fromkeys(("search", "count", "history", "messages", "workers", "loads", "backlogs"), "look"),
+    **dict.fromkeys(("search", "count", "history", "messages", "workers", "overdue_page"), "look"),
+    **dict.fromkeys(("loads", "backlogs"), "look"),
     **dict.fromkeys(("start", "start_telling"), "start"),
     **dict.fromkeys(("send", "send_alone"), "signal (or _operate, for what is no signal and no call)"),
     **dict.fromkeys(("commit", "commit_alone", "commit_outward", "commit_outward_alone", "seize"), "operate"),

@@ -217,6 +217,7 @@ def search_columns(search: Search) -> tuple[Any, ...]:
         [name for name, _ in search.attributes] or None,
         [value for _, value in search.attributes] or None,
         search.without_tasks,
+        search.roots,
     )
 
 

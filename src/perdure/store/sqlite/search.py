@@ -80,6 +80,8 @@ def _conditions(search: Search) -> tuple[str, list[Any]] | None:
         narrow("kind = ?", search.kind)
     if search.without_tasks:
         narrow("(kind < '@' OR kind >= 'A')")
+    if search.roots:
+        narrow("parent IS NULL")
     if search.key is not None:
         narrow("key IS NOT NULL AND key = ?", search.key)
     if search.key_prefix is not None:

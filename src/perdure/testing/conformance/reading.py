@@ -70,6 +70,15 @@ class Reading:
         for search, names in wanted:
             assert (search, await self._names(trial, rows, search)) == (search, names)
 
+    async def test_a_search_for_roots_leaves_out_what_another_process_has_started(self, trial: Trial) -> None:
+        root = await trial.started(kind="order")
+        child = await trial.started(kind="order", parent=root.id)
+        await trial.started(kind="@bank", parent=child.id)
+        assert [row.id for row in await trial.store.search(Search())] == [child.id, root.id]
+        assert [row.id for row in await trial.store.search(Search(roots=True))] == [root.id]
+        assert await trial.store.search(Search(ids=(child.id,), roots=True)) == []
+        assert await trial.store.count(Search(roots=True)) == [("order", Status.RUNNING, 1)]
+
     async def test_a_search_by_attributes_asks_for_equal_values(self, trial: Trial) -> None:
         rows = await self._some(trial)
         everyone = list(reversed(rows))

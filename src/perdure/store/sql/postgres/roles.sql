@@ -9,7 +9,8 @@ DECLARE
                    WHERE c.oid = 'perdure.migration'::regclass);
     every text[] := '{now,micros,line,marks}';
     doors jsonb := '{
-        "look": ["search", "search_by_id", "count", "history", "later_messages", "incarnations", "queues_seen",
+        "look": ["search", "search_page", "search_by_id", "count", "counts", "history", "later_messages",
+                 "incarnations", "overdue_page", "queues_seen",
                  "clocks_seen", "loads", "backlogs"],
         "start": ["start_by_client", "enqueue", "search_by_id"],
         "signal": ["send_by_client", "answers_seen", "tell", "tell_within", "search_by_id"],

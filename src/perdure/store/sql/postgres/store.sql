@@ -112,13 +112,13 @@ WHERE a.usename OPERATOR(pg_catalog.=) CURRENT_USER AND a.datname OPERATOR(pg_ca
 SELECT * FROM perdure.overdue_page($1, $2, $3, $4, $5, $6, $7)
 
 -- name: search
-SELECT * FROM perdure.search($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+SELECT * FROM perdure.search_page($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 
 -- name: search_by_id
 SELECT * FROM perdure.search_by_id($1, $2, $3)
 
 -- name: count
-SELECT * FROM perdure.count($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+SELECT * FROM perdure.counts($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- name: history
 SELECT * FROM perdure.history($1, $2, $3, $4, $5, $6, $7)

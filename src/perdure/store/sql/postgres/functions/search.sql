@@ -208,10 +208,11 @@ $$;
 
 -- Processes, newest first; a null narrows nothing. Planned anew for the values given, so that it finds its index.
 -- Unfinished rows stand in the indexes of those that wait, are owned, remind or rest, which the planner can only use if
--- it is told: else a search for the last few of them reads through all that ever finished.
-CREATE OR REPLACE FUNCTION perdure.search(
+-- it is told: else a search for the last few of them reads through all that ever finished. Roots are
+-- processes that no other one has started. (The function search, of older workers, knows no roots.)
+CREATE OR REPLACE FUNCTION perdure.search_page(
     ids uuid[], of_kind text, of_key text, prefix text, statuses text[], created_from bigint, created_to bigint,
-    names text[], texts text[], without_tasks boolean, before uuid, most int
+    names text[], texts text[], without_tasks boolean, roots boolean, before uuid, most int
 ) RETURNS SETOF perdure.process_out LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -232,6 +233,7 @@ BEGIN
                     OR (p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths < 2)
                     OR (p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths >= 2))))
           AND (NOT without_tasks OR p.kind < '@' OR p.kind >= 'A')
+          AND (NOT roots OR p.parent IS NULL)
           AND (created_from IS NULL OR p.created_at >= perdure.instant(created_from))
           AND (created_to IS NULL OR p.created_at < perdure.instant(created_to))
           AND (before IS NULL OR p.id < before)
@@ -243,6 +245,15 @@ BEGIN
     JOIN perdure.process_out v ON v.id = c.id
     ORDER BY v.id DESC;
 END
+$$;
+
+-- A search as older workers ask for it.
+CREATE OR REPLACE FUNCTION perdure.search(
+    ids uuid[], of_kind text, of_key text, prefix text, statuses text[], created_from bigint, created_to bigint,
+    names text[], texts text[], without_tasks boolean, before uuid, most int
+) RETURNS SETOF perdure.process_out LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT * FROM perdure.search_page(
+    ids, of_kind, of_key, prefix, statuses, created_from, created_to, names, texts, without_tasks, false, before, most)
 $$;
 
 -- Processes of given ids, newest first: what every waiting client asks again and again. Its plan is kept, since making
@@ -261,10 +272,11 @@ BEGIN
 END
 $$;
 
--- How many processes there are by kind and status; narrowed like a search.
-CREATE OR REPLACE FUNCTION perdure.count(
+-- How many processes there are by kind and status; narrowed like a search. (The function count, of older
+-- workers, knows no roots.)
+CREATE OR REPLACE FUNCTION perdure.counts(
     ids uuid[], of_kind text, of_key text, prefix text, statuses text[], created_from bigint, created_to bigint,
-    names text[], texts text[], without_tasks boolean
+    names text[], texts text[], without_tasks boolean, roots boolean
 ) RETURNS TABLE (kind text, status text, processes bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan SET jit = off AS $$
 #variable_conflict use_column
@@ -280,6 +292,7 @@ BEGIN
       AND (prefix IS NULL OR (p.key >= prefix AND starts_with(p.key, prefix)))
       AND (statuses IS NULL OR p.status = ANY (statuses::perdure.status[]))
       AND (NOT without_tasks OR p.kind < '@' OR p.kind >= 'A')
+      AND (NOT roots OR p.parent IS NULL)
       AND (created_from IS NULL OR p.created_at >= perdure.instant(created_from))
       AND (created_to IS NULL OR p.created_at < perdure.instant(created_to))
       AND (contained IS NULL OR p.attributes @> contained)
@@ -288,4 +301,13 @@ BEGIN
             WHERE (p.attributes -> e.name) IS DISTINCT FROM e.value))
     GROUP BY p.kind, p.status ORDER BY p.kind, p.status;
 END
+$$;
+
+-- A count as older workers ask for it.
+CREATE OR REPLACE FUNCTION perdure.count(
+    ids uuid[], of_kind text, of_key text, prefix text, statuses text[], created_from bigint, created_to bigint,
+    names text[], texts text[], without_tasks boolean
+) RETURNS TABLE (kind text, status text, processes bigint) LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT * FROM perdure.counts(
+    ids, of_kind, of_key, prefix, statuses, created_from, created_to, names, texts, without_tasks, false)
 $$;

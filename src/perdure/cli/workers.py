@@ -1,0 +1,96 @@
+"""The workers that are alive, at the terminal: where each runs, what it serves, how much it holds."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from perdure.cli import output, text
+from perdure.cli.options import DEFAULT_URL, Json, Url, Utc, connected, present
+from perdure.cli.rows import Rows
+from perdure.client.view import instant
+from perdure.engine import Engine
+from perdure.kernel.child import QUEUE_MARK, is_task
+from perdure.kernel.names import id_text
+from perdure.kernel.worker import Offer, WorkerRow
+from perdure.limits import LIST_ROWS
+from perdure.store.base import Overdue, Search
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One worker. ``workflows`` are kinds with their code versions; ``schema`` is the newest that it knows.
+
+    ``due_at`` is the time by which its next beat must have come: after that it is silent, and others take over.
+    """
+
+    id: str
+    host: str
+    pid: str
+    since: datetime
+    state: str
+    workflows: list[str]
+    queues: list[str]
+    schema: int
+    held: int
+    beats: int
+    due_at: datetime | None
+
+    @classmethod
+    def of(cls, worker: WorkerRow, held: int, now: datetime) -> Line:
+        """What its row says; ``held`` counts the processes that it holds."""
+        host, _, pid = worker.name.rpartition(":")
+        offer = Offer.decode(worker.hosts)
+        due = instant(worker.due_at)
+        return cls(
+            id_text(worker.id), host, pid, instant(worker.started_at),
+            "silent" if due is not None and due < now else "blocked" if worker.hang else "alive",
+            sorted(_workflow(kind, version) for kind, version in offer.hosted if not is_task(kind)),
+            sorted({kind.removeprefix(QUEUE_MARK) for kind, _ in offer.hosted if is_task(kind)}),
+            offer.schema, held, worker.beats, due,
+        )  # fmt: skip
+
+
+def _workflow(kind: str, version: str) -> str:
+    """A kind with its version: ``order:2``, or ``shop:order`` where the version is the place of its definition."""
+    if version.endswith(f":{kind}"):
+        return version
+    return f"{kind}:{version}" if version else kind
+
+
+async def workers(*, utc: Utc = False, json: Json = False, url: Url = DEFAULT_URL) -> None:
+    """List living workers, what they serve and how much they hold.
+
+    A worker must beat again before the time shown; a silent one has missed it,
+    and others take over what it holds.
+    """
+    async with connected(url) as engine:
+        now = await present(engine)
+        alive = sorted(await engine.store.workers(), key=lambda worker: worker.started_at)
+        lines = [Line.of(worker, await _held(engine, worker), now) for worker in alive]
+        if json:
+            output.show_json(lines)
+        else:
+            output.show(_rows(lines, now, utc=utc) if lines else "no worker is alive")
+
+
+async def _held(engine: Engine, worker: WorkerRow) -> int:
+    """How many processes the worker holds; more than a thousand are not counted."""
+    return len(await engine.store.search(Search(overdue=Overdue.OWNED, owner=worker.id, limit=LIST_ROWS)))
+
+
+def _rows(lines: list[Line], now: datetime, *, utc: bool) -> Rows:
+    rows = Rows("worker", "state", "since", "held", "next beat", "id", "queues", "schema", "workflows")
+    for line in lines:
+        rows.add(
+            f"{line.host}:{line.pid}",
+            line.state,
+            text.clock(line.since, utc=utc),
+            f"{line.held:,}" if line.held < LIST_ROWS else f"{LIST_ROWS:,} or more",
+            text.when(line.due_at, now),
+            line.id,
+            ", ".join(line.queues) or "none",
+            str(line.schema),
+            ", ".join(line.workflows) or "none",
+        )
+    return rows

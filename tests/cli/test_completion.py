@@ -1,0 +1,41 @@
+"""Shell completion: the script for each shell knows every command and its options, and bash uses it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from perdure.cli.app import app, run
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_each_shell_knows_every_command_and_its_options(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    options = ["roots", "utc", "attribute", "share-concurrency"]
+    assert [word for word in [*app, *options] if word.lstrip("-") not in script] == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        (["perdure", "work"], {"worker", "workers"}),
+        (["perdure", "ps", "--ro"], {"--roots"}),
+        (["perdure", "queue", "unb"], {"unblock"}),
+        (["perdure", "completion", "f"], {"fish"}),
+    ],
+)
+def test_bash_completes_commands_options_and_choices(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], typed: list[str], completed: set[str]
+) -> None:
+    assert run(["completion", "bash"]) == 0
+    script = tmp_path / "perdure.bash"
+    script.write_text(capsys.readouterr().out)
+    line = f"COMP_WORDS=({' '.join(typed)}); COMP_CWORD={len(typed) - 1}"
+    asked = f'source {script}; {line}; _perdure; echo "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == completed
