@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from perdure.errors import InvalidInput, PerdureError, UnreadablePayload
-from perdure.runtime.os_process import AT_ONCE
-from perdure.runtime.os_process import EXIT_HUNG
+from perdure.runtime.os_process import AT_ONCE, EXIT_HUNG
 
 DONE = 0
 """The command was carried out."""
