@@ -18,7 +18,7 @@ APART = (
     (
         "kill/test_hangs.py",
         "kill/test_commit_points.py",
-        "kill/test_pact.py",
+        "kill/test_step_transaction.py",
         "sweeps",
         "runtime/test_cells.py",
         "runtime/test_saga.py",
