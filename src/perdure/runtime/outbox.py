@@ -34,7 +34,7 @@ StopOrder: TypeAlias = Callable[[bytes, bytes], Message]
 """What tells a child, by its id and its parent's, that it is to end."""
 
 
-class FamilyHead(Protocol):
+class OutboxOwner(Protocol):
     """The process whose outbox it is, as the outbox sees it: ``at`` is the time of its turn."""
 
     process: Process
@@ -104,7 +104,7 @@ class Outbox:
         """How many of the new children and of the signals go into the next commit."""
         return _portion(len(ask.raw) for ask in self._new), _portion(len(signal.payload) for signal in self._outgoing)
 
-    def gather(self, parent: FamilyHead, outputs: Outputs) -> None:
+    def gather(self, parent: OutboxOwner, outputs: Outputs) -> None:
         """Collect the children that the code has asked for, those that it wants to end, and the signals it sends."""
         self._outgoing += outputs.outgoing
         if self._strays:
@@ -119,7 +119,7 @@ class Outbox:
         """Ask for an undo that waits in a queue."""
         self._new.append(undo)
 
-    def _found(self, parent: FamilyHead, ask: Ask[Any]) -> bool:
+    def _found(self, parent: OutboxOwner, ask: Ask[Any]) -> bool:
         """Whether a child of the run before, which has gone its own way, is what the code asks for now."""
         slot = ask.slot
         id, digest = self._strays.pop(slot, (b"", None))
@@ -148,7 +148,7 @@ class Outbox:
         else:
             self._new = [new for new in self._new if new is not ask]
 
-    def dispatch(self, parent: FamilyHead, machine: Machine) -> tuple[tuple[Start, ...], tuple[Message, ...]]:
+    def dispatch(self, parent: OutboxOwner, machine: Machine) -> tuple[tuple[Start, ...], tuple[Message, ...]]:
         """What goes out with the next commit; each child is noted in the history: no replay asks for it anew."""
         open = parent.loop.open
         deeper = child.depth(parent.process.id) + 1
@@ -260,7 +260,7 @@ class Outbox:
         self.out[id] = slot
 
     def replayed(
-        self, parent: FamilyHead, awaited: list[Ask[Any]], asked: Container[Slot], outgoing: Sequence[OutgoingSignal]
+        self, parent: OutboxOwner, awaited: list[Ask[Any]], asked: Container[Slot], outgoing: Sequence[OutgoingSignal]
     ) -> None:
         """Of the children still awaited after a replay, ask for those that were never started, as for what is new.
 
@@ -302,7 +302,7 @@ def _portion(sizes: Iterable[int]) -> int:
     return count
 
 
-def _signal(parent: FamilyHead, signal: OutgoingSignal) -> Message:
+def _signal(parent: OutboxOwner, signal: OutgoingSignal) -> Message:
     """A signal under an id that its place gives it: sent again after a replay, it is known."""
     sender = Sender(who=f"process {id_text(parent.process.id)}", origin="workflow")
     run = parent.steps.first_run((" tell", signal.place))
