@@ -22,7 +22,6 @@ from perdure.runtime.parts import WorkerParts
 from perdure.runtime.quarantine import Quarantine
 from perdure.runtime.scheduler import Scheduler
 from perdure.runtime.supervisor import Supervisor
-from perdure.runtime.sweeps import unhosted
 from perdure.runtime.sweeps.context import Pages, SweepContext
 from perdure.runtime.watchdog import Watchdog, Witness
 from perdure.store.base import Overdue
@@ -66,7 +65,6 @@ class Worker:
         self.alone, self._calm = parts.alone, False
         self._hurry, self.worn_out = asyncio.Event(), asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
-        self._look_round: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Enlist, then begin to beat, to claim and to sweep."""
@@ -82,7 +80,6 @@ class Worker:
         self.supervisor.start(alone=self.alone)
         if not self.alone:
             self.quarantine.loop.start()
-            self._look_round = asyncio.create_task(unhosted.report(self.store), name="perdure look round")
         self.claimer.loop.start()
         if not self.machine.simulated:
             self.watchdog.start()
@@ -182,9 +179,8 @@ class Worker:
             self._calm = False
             gc_tuning.restore()
         await self.drain(seconds)
-        for task in (self._ending, self._look_round):
-            if task is not None:
-                task.cancel()
+        if self._ending is not None:
+            self._ending.cancel()
         await self.supervisor.stop()
         await self.quarantine.stop(hurry=self._hurry)
         for loop in (self.inbox.loop, self.lease_check.loop, self.heartbeat.guard, self.heartbeat.loop):

@@ -1,6 +1,6 @@
 """Sweep: processes due for a minute that no live worker takes. Reported, never started: there is nobody to do it.
 
-A worker says the same at its start: how many processes wait for code that no live worker hosts.
+The first round says at once how many processes there are, due or not, for whose code no live worker exists.
 """
 
 from __future__ import annotations
@@ -24,9 +24,13 @@ OVERDUE = Overdue.UNHOSTED
 
 
 class Known:
-    """The processes found by all pages of the last time: they were reported. And those of this time."""
+    """The processes found by all pages of the last time: they were reported. And those of this time.
+
+    ``begun`` says that the first round has told of all that is left without a worker.
+    """
 
     def __init__(self) -> None:
+        self.begun = False
         self.ids: frozenset[bytes] = frozenset()
         self.now: frozenset[bytes] = frozenset()
 
@@ -41,6 +45,9 @@ class Known:
 
 async def sweep(context: SweepContext, known: Known) -> int:
     """Report the kinds and versions that wait for a worker, whenever more of their processes do; count these once."""
+    if not known.begun:
+        await _begin(context.store)
+        known.begun = True
     rows = await context.pages[OVERDUE].next()
     fresh = known.fresh(rows, last=not context.pages[OVERDUE].more)
     waiting: dict[tuple[str, str], bytes] = {}
@@ -85,8 +92,8 @@ def _told(kind: str, code: str, count: str, kept: str | None) -> str:
 log = logger("recovery")
 
 
-async def report(store: Store) -> None:
-    """Log a line for each kind and version that is not offered; a store that is away is no reason not to work."""
+async def _begin(store: Store) -> None:
+    """Log a line for each kind and version that no live worker offers, and for each name of several workflows."""
     try:
         backlogs = await store.records(Backlog)
         workers = await store.workers()
@@ -100,8 +107,8 @@ async def report(store: Store) -> None:
                 ", ".join(origins),
             )
     except StoreUnavailable:
-        pass  # the heartbeat tells of that
-    except PerdureError as error:
+        raise
+    except PerdureError as error:  # what cannot be read there is no reason not to look for what is due
         log.warning("whether processes wait for code that nobody offers is not known: %s", error)
 
 
