@@ -102,9 +102,10 @@ class Witness:
         return (scheduler.instances[process].lease_end - scheduler.machine.monotonic()) / life.rate
 
     def _holder(self, life: Life, process: bytes) -> Scheduler | None:
-        """The scheduler of a life that has a process in hand."""
+        """The scheduler of a life that has a process in hand, also while its engine closes and waits for steps."""
         for engine in self.cluster.engines:
-            scheduler = None if engine.worker is None else engine.worker.scheduler
+            worker = engine.worker or engine._draining
+            scheduler = None if worker is None else worker.scheduler
             ours = isinstance(engine.store, SimStore) and engine.store.life is life
             if ours and scheduler is not None and process in scheduler.instances:
                 return scheduler

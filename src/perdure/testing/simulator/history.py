@@ -31,6 +31,7 @@ FEW_EVENTS = 3
 """So many make a long history in every other simulated one: a process lingers after a message."""
 
 log = logging.getLogger("perdure")
+log.addHandler(logging.NullHandler())  # what dead lives still say when they are collected is for nobody
 
 
 @dataclass
