@@ -34,10 +34,11 @@ RUNTIME = [
 RUNS = {
     "conformance": ("store/test_conformance.py",),
     "kernel and authoring": ("kernel", "authoring"),
-    "one half of runtime": RUNTIME[::2],
-    "the other half of runtime": RUNTIME[1::2],
+    "a third of runtime": RUNTIME[::3],
+    "another third of runtime": RUNTIME[1::3],
+    "the last third of runtime": RUNTIME[2::3],
 }
-"""Tests of runtime mostly wait: half of them wait beside the others."""
+"""Tests of runtime mostly wait: each third of them waits beside the others."""
 SERVERS = ("postgres", "pooled")
 
 
