@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from perdure.errors import PerdureError, StoreUnavailable
+from perdure.errors import PerdureError, StoreFull, StoreRegressed, StoreUnavailable
 from perdure.exhaustion import exhausted
 from perdure.logs import logger
 
@@ -15,17 +15,25 @@ log = logger("worker")
 class Outage:
     """Says once that the database does not answer, and once that it answers again, whoever of one engine asks it.
 
-    ``since`` is when it began, by the machine's monotonic clock; None while the database answers.
+    ``since`` is when it began, by the machine's monotonic clock; None while the database answers. A full disk and
+    what is found of a fail-over are told meanwhile too, each thing once: a person may have to act on it.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self.since: float | None = None
+        self._found: set[str] = set()
 
     def began(self, error: StoreUnavailable) -> None:
         """The database did not answer, or refused for now."""
-        if self.since is None:
+        fresh = self.since is None
+        if fresh:
             self.since = self._monotonic()
+        if isinstance(error, StoreFull | StoreRegressed):
+            if str(error) not in self._found:
+                self._found.add(str(error))
+                log.warning("%s", error)
+        elif fresh:
             log.warning("the database does not answer; what is to be written waits, and goes on by itself: %s", error)
 
     def ended(self) -> None:
@@ -33,6 +41,7 @@ class Outage:
         if self.since is not None:
             log.warning("the database answers again, after %.1f s", self._monotonic() - self.since)
             self.since = None
+            self._found.clear()
 
 
 class Loop:

@@ -12,9 +12,10 @@ import pytest
 from perdure import receive, set_state
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
-from perdure.errors import ProcessBroken, ProcessFailed, StoreUnavailable
+from perdure.errors import ProcessBroken, ProcessFailed, StoreRegressed, StoreUnavailable
 from perdure.kernel.retry import Retry
 from perdure.logs import JsonLines
+from perdure.loop import Outage
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 shop = logging.getLogger("shop")
@@ -136,6 +137,19 @@ async def test_an_outage_of_the_database_is_told_once_and_its_end_once(
     assert "does not answer" in told[0] and "the server is gone" in told[0]
     assert "answers again, after" in told[1]
     assert not [one for one in caplog.records if "the server is gone" in one.getMessage()][1:]
+
+
+def test_what_is_found_of_a_fail_over_is_told_though_the_database_is_away_already(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outage = Outage(lambda: 7.0)
+    for error in (StoreUnavailable("gone"), StoreRegressed("an old primary"), StoreUnavailable("still gone")):
+        outage.began(error)
+        outage.began(error)
+    outage.ended()
+    told = [one.getMessage() for one in caplog.records]
+    assert len(told) == 3 and told[1] == "an old primary"
+    assert "gone" in told[0] and "answers again" in told[2]
 
 
 def test_a_record_as_json_is_one_line_with_its_fields() -> None:
