@@ -88,7 +88,11 @@ class Engine(Client):
             codecs, offload = settings.sealing()
         elif work and not os.environ.get(settings.SEAL):
             what = "codecs were" if codecs else "an offload was"
-            logger("store").warning("%s given by hand: only by %s do quarantine workers find them", what, settings.SEAL)
+            logger("store").warning(
+                "%s given to this engine alone: quarantine workers find them only where %s names them",
+                what,
+                settings.SEAL,
+            )
         store = sealed(
             store or store_for(settings.database() if url is None else url, self.machine), codecs or (), offload
         )

@@ -10,6 +10,7 @@ from perdure.exhaustion import exhausted
 from perdure.logs import logger
 
 log = logger("worker")
+store_log = logger("store")
 
 
 class Outage:
@@ -32,14 +33,15 @@ class Outage:
         if isinstance(error, StoreFull | StoreRegressed):
             if str(error) not in self._found:
                 self._found.add(str(error))
-                log.warning("%s", error)
+                store_log.warning("%s", error)
         elif fresh:
-            log.warning("the database does not answer; what is to be written waits, and goes on by itself: %s", error)
+            text = "the database does not answer; what is to be written waits, and goes on by itself: %s"
+            store_log.warning(text, error)
 
     def ended(self) -> None:
         """The database has answered."""
         if self.since is not None:
-            log.warning("the database answers again, after %.1f s", self._monotonic() - self.since)
+            store_log.warning("the database answers again, after %.1f s", self._monotonic() - self.since)
             self.since = None
             self._found.clear()
 

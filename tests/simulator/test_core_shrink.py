@@ -10,7 +10,7 @@ from perdure.testing.simulator.shrink import shrink
 from tests.simulator.core_pairs import naive, pair, ten_pairs
 
 REPETITIONS = 600
-"""Seconds, on any machine on which this is run: a repetition takes a fortieth of one."""
+"""Some 320 are needed, which take 8 seconds on a quiet machine; `shrink` itself gives up after a minute."""
 
 
 def played(seed: int, choices: Record | None = None, most: int | None = None) -> History:

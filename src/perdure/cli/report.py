@@ -37,7 +37,6 @@ LOOK_BACK = 200
 LAST = 8
 UNHEARD = 10
 _STOPPED = frozenset({Status.FAILED, Status.BROKEN, Status.HELD})
-COMPENSATED = "what it had done was undone, so it cannot go on; start a new run: `perdure restart {id}`"
 
 
 class Parent(msgspec.Struct, frozen=True):
@@ -250,13 +249,20 @@ async def _parent(engine: Engine, row: Process) -> Parent | None:
 
 async def _advice(engine: Engine, row: Process, seen: ProcessView) -> str:
     """What a person can do, with a command that will be accepted."""
-    if seen.status is Status.FAILED and seen.error is not None and seen.error.undone:
-        history = await engine.store.history(row.id, row.run, limit=row.events)
-        try:
-            run.retried(row, history, Sender("", "", ORIGIN), now=await engine.store.now())
-        except PerdureError:
-            return COMPENSATED.format(id=seen.id)
-    return advice(seen.status, "" if seen.error is None else seen.error.type, seen.id)
+    kind = "" if seen.error is None else seen.error.type
+    return advice(seen.status, kind, seen.id, compensated=await _compensated(engine, row, seen))
+
+
+async def _compensated(engine: Engine, row: Process, seen: ProcessView) -> bool:
+    """Whether a retry would be refused, since what the process had done was undone: the kernel's own decision."""
+    if seen.status is not Status.FAILED or seen.error is None or not seen.error.undone:
+        return False
+    history = await engine.store.history(row.id, row.run, limit=row.events)
+    try:
+        run.retried(row, history, Sender("", "", ORIGIN), now=await engine.store.now())
+    except PerdureError:
+        return True
+    return False
 
 
 async def letters_of(engine: Engine, row: Process, events: Sequence[Event]) -> dict[int, Message]:

@@ -43,7 +43,7 @@ from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.names import check_key, id_text
 from perdure.kernel.payload import decode
 from perdure.kernel.process import COMPLETED, Process, Status
-from perdure.kernel.worker import Offer
+from perdure.kernel.worker import hosted_by
 from perdure.loop import Outage
 from perdure.store.base import Search, Store
 
@@ -134,8 +134,7 @@ class Client(Calls):
     async def _hosted(self, kind: str) -> set[str]:
         """The versions that living workers host of it."""
         validation.outside_a_turn()
-        offers = [Offer.decode(worker.hosts).hosted for worker in await self.store.workers()]
-        return {version for offer in offers for name, version in offer if name == kind}
+        return {version for name, version in hosted_by(await self.store.workers()) if name == kind}
 
     @overload
     async def start_many(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
-from perdure.kernel.worker import Offer, Pair
+from perdure.kernel.worker import Pair, hosted_by
 from perdure.logs import logger
 from perdure.store.base import Store
 
@@ -33,8 +33,7 @@ class Unserved:
 
     async def _served(self) -> set[Pair]:
         now = await self.store.now()
-        living = [one for one in await self.store.workers() if one.due_at is None or one.due_at >= now]
-        return {pair for worker in living for pair in Offer.decode(worker.hosts).hosted}
+        return hosted_by(one for one in await self.store.workers() if one.due_at is None or one.due_at >= now)
 
 
 def _what(row: Process) -> str:

@@ -13,17 +13,21 @@ _BROKEN = {
     "Hung": "make the blocking call a sync step, which runs in a thread",
     "Poison": "look at what its step does",
 }
+_COMPENSATED = "what it had done was undone, so it cannot go on; start a new run: `perdure restart{id}`"
 _HELD = {"HistoryTooLong": "have it continue as new, or let it go on: `perdure retry{id}`"}
 
 
-def advice(status: Status, type: str = "", id: str = "") -> str:
-    """What to do about a process with that status and an error of that type; commands name the ``id``, if given."""
+def advice(status: Status, type: str = "", id: str = "", *, compensated: bool = False) -> str:
+    """What to do about a process with that status and an error of that type; commands name the ``id``, if given.
+
+    ``compensated`` says that it has failed and what it had done was undone: nothing is left from which it could go on.
+    """
     if status is Status.BROKEN:
         what = f"{_BROKEN.get(type, 'fix the cause')}, then `perdure retry{{id}}`; or `perdure terminate{{id}}`"
     elif status is Status.HELD:
         what = _HELD.get(type, "`perdure resume{id}` lets it go on; `perdure terminate{id}` ends it")
     elif status is Status.FAILED:
-        what = "`perdure retry{id}` goes on from its last good event"
+        what = _COMPENSATED if compensated else "`perdure retry{id}` goes on from its last good event"
     else:
         what = ""
     return what.format(id=f" {id}" if id else "")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
 from msgspec import DecodeError, Struct, json
 
 from perdure.kernel.stored import MALFORMED
@@ -140,10 +139,15 @@ class Offer(Struct, frozen=True):
         return pair in self.hosted and pair in other.codes and self.codes.get(pair) != other.codes[pair]
 
 
+def hosted_by(workers: Iterable[WorkerRow]) -> set[Pair]:
+    """The kinds and versions that at least one of these workers hosts."""
+    return {pair for worker in workers for pair in Offer.decode(worker.hosts).hosted}
+
+
 def namesakes(workers: Iterable[WorkerRow]) -> dict[str, list[str]]:
     """Names that functions of several modules have by default, each with where these are: ``shop.orders:order``."""
     found: dict[str, set[str]] = {}
-    for kind, version in {pair for worker in workers for pair in Offer.decode(worker.hosts).hosted}:
+    for kind, version in hosted_by(workers):
         if version.endswith(f":{kind}"):
             found.setdefault(kind, set()).add(version)
     return {kind: sorted(origins) for kind, origins in sorted(found.items()) if len(origins) > 1}
@@ -167,8 +171,6 @@ def _read(pairs: Iterable[Pair]) -> Offer:
 COUNTED = 1_000
 """More processes of one kind and version are not counted: "at least" so many are told."""
 
-_hosts = msgspec.json.Decoder(set[tuple[str, str]]).decode
-
 
 class Backlog(Struct, frozen=True, gc=False):
     """How many unfinished processes of a kind and version nobody has in hand: due, asleep, held or broken."""
@@ -179,11 +181,6 @@ class Backlog(Struct, frozen=True, gc=False):
 
 
 def unhosted(backlogs: Iterable[Backlog], workers: Sequence[WorkerRow]) -> list[Backlog]:
-    """Those whose code none of these workers offers."""
-    offered: set[tuple[str, str]] = set()
-    for worker in workers:
-        try:
-            offered |= _hosts(worker.hosts)
-        except MALFORMED:
-            continue  # one of another version, which says it in other words
-    return [backlog for backlog in backlogs if (backlog.kind, backlog.code) not in offered]
+    """Those whose code none of these workers hosts."""
+    hosted = hosted_by(workers)
+    return [backlog for backlog in backlogs if (backlog.kind, backlog.code) not in hosted]
