@@ -49,7 +49,7 @@ crash: $(VENV)/develops
 	@$(BIN)/python -m tests.simulator.enumeration CORES=2 PAIRS=$(PAIRS) ONLY=$(ONLY) AT=$(AT)
 
 gate: $(VENV)/develops
-	@$(BIN)/python -m tests.simulator.broken MOST=$(or $(MOST),1000) ONLY="$(ONLY)"
+	@$(BIN)/python -m tests.simulator.broken MOST=$(or $(MOST),1000) KNOWN="$(KNOWN)" ONLY="$(ONLY)"
 
 # Every parser and codec, so many seconds each: make fuzz SECONDS=60, make fuzz ONLY=url SEED=4
 fuzz: $(VENV)/develops

@@ -93,6 +93,15 @@ def test_the_page_says_which_engine_was_noticed_and_which_got_away() -> None:
     assert "| no park | 6 | 2 | `liveness` in `core_damage` |" in text
 
 
+def test_the_next_gate_knows_from_the_page_after_how_many_histories_a_defect_was_noticed(tmp_path: Path) -> None:
+    caught, away = Defect("no fence", "writing", rule="1"), Defect("no clock", "owning", rule="15")
+    tried = Defect("no word", "owning", rule="4", beyond="it is said to people", tests=("tests/test_word.py",))
+    found = {"no fence": Found(1_003, seed=1_002, law="one_owner"), "no clock": Found(9), "no word": Found(1, law="it")}
+    page.write(found, (caught, away, tried), 0, tmp_path / "gate.md")
+    assert page.known(tmp_path / "gate.md") == {"no fence": 1_003}
+    assert page.known(tmp_path / "none.md") == {}
+
+
 def test_the_page_says_in_one_sentence_how_many_were_noticed() -> None:
     caught, away = Defect("no fence", "writing", rule="1"), Defect("no clock", "owning", rule="15")
     text = page.page({"no fence": Found(3, seed=2, law="one_owner"), "no clock": Found(9)}, (caught, away), 0)

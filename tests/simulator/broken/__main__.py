@@ -1,9 +1,10 @@
 """The gate: how many histories does it take to notice each broken engine? ``python -m tests.simulator.broken``.
 
 ``MOST=1000`` is how many histories a defect gets at most, ``ONLY=words`` narrows to defects whose names contain them,
-``FROM=n`` is the first seed, ``CORES=2`` how many defects are hunted at once. What was found is kept in
-``build/gate.jsonl``: interrupted, or called again with more histories, the gate goes on where it was, unless the engine
-or the histories have changed. A run of all writes docs/reliability/gate.md.
+``FROM=n`` is the first seed, ``CORES=2`` how many defects are hunted at once. The history that has noticed a defect when
+docs/reliability/gate.md was written is played first, and spares the hunt if it still does; ``KNOWN=0`` hunts them all.
+What was found is kept in ``build/gate.jsonl``: interrupted, or called again with more histories, the gate goes on where
+it was, unless the engine or the histories have changed. A run of all writes the page.
 
 The answer is 1 if a defect got away or a harmless one was noticed, and 2 if the gate itself is broken: if the canary
 lives or the sound engine is said to break a law.
@@ -12,7 +13,7 @@ lives or the sound engine is said to break a law.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 
@@ -58,14 +59,23 @@ class Gate:
             self.journal.note(defect.name, self.first, name, found)
         return found
 
-    def run(self) -> None:
-        """Hunt all of them, then have ordinary tests notice what histories cannot see."""
+    def run(self, known: Mapping[str, int]) -> None:
+        """Hunt all of them, then have ordinary tests notice what histories cannot see.
+
+        ``known`` says after how many histories a defect was noticed before: the last of these is played first.
+        """
+        left = [one for one in self.defects if one.name in known and not (one.beyond or self.found[one.name].histories)]
+        self._each(left, lambda one: self._again(one, known[one.name]))
         reach = 0
         while reach < self.most:
             reach = min(2 * reach or AT_ONCE, self.most)
             self._round(reach)
-        for one in (defect for defect in self.defects if defect.beyond and not self.found[defect.name].law):
-            self._note(one, tested(one))
+        self._each([one for one in self.defects if one.beyond and not self.found[one.name].law], tested)
+
+    def _again(self, defect: Defect, histories: int) -> Found:
+        """Play the one history that has noticed a defect before: as many as then, if it does so again, or none."""
+        found = chased(defect, self.first + histories - 1, 1)
+        return Found(histories, found.seed, found.law) if found.law else Found(0)
 
     def _most(self, defect: Defect) -> int:
         return min(self.most, HARMLESS_MOST) if defect.harmless else self.most
@@ -74,10 +84,14 @@ class Gate:
         """Hunt those that got away until now, up to so many histories."""
         left = [one for one in self.defects if not (one.beyond or self.found[one.name].law)]
         left = [one for one in left if self.found[one.name].histories < min(reach, self._most(one))]
+        self._each(left, lambda one: self._further(one, reach))
+
+    def _each(self, defects: Sequence[Defect], hunt: Callable[[Defect], Found]) -> None:
+        """Hunt these, some at once, and note what is found as it comes."""
         with ThreadPoolExecutor(self.cores) as pool:
-            hunts = {pool.submit(self._further, one, reach): one for one in left}
-            for hunt in as_completed(hunts):
-                self._note(hunts[hunt], hunt.result())
+            hunts = {pool.submit(hunt, one): one for one in defects}
+            for done in as_completed(hunts):
+                self._note(hunts[done], done.result())
 
     def _further(self, defect: Defect, reach: int) -> Found:
         """Hunt a defect on from where it was."""
@@ -110,7 +124,7 @@ def main(words: Sequence[str]) -> int:
     if trouble := gate.trouble():
         print(trouble)
         return 2
-    gate.run()
+    gate.run({} if first or options.get("KNOWN") == "0" else page.known())
     print(page.told(gate.found, chosen))
     if chosen == DEFECTS:
         page.write(gate.found, chosen, first)

@@ -29,6 +29,8 @@ Scenario: TypeAlias = Callable[[Cluster], Awaitable[object]]
 
 FEW_EVENTS = 3
 """So many make a long history in every other simulated one: a process lingers after a message."""
+FEW_RECORDS = 1
+"""In every third history one commit takes so many children, so many signals and so many wishes to end children."""
 
 log = logging.getLogger("perdure")
 log.addHandler(logging.NullHandler())  # what dead lives still say when they are collected is for nobody
@@ -102,7 +104,7 @@ def simulate(
     overrides.build()
     with _uncollected():
         try:
-            with closed(loop), _listening(loop, cluster), _lingering(seed):
+            with closed(loop), _listening(loop, cluster), _small_limits(seed):
                 loop.run(_whole(cluster, scenario))
         except Violation as broken:
             violation = broken
@@ -169,15 +171,17 @@ def _listening(loop: SimLoop, cluster: Cluster) -> Iterator[None]:
 
 
 @contextmanager
-def _lingering(seed: int) -> Iterator[None]:
-    """While inside, in every other history, a process of few events lingers as one with a long history does."""
-    before = limits.LONG_HISTORY_EVENTS
+def _small_limits(seed: int) -> Iterator[None]:
+    """While inside, what only large processes come to happens to small ones: each limit in some of the histories."""
+    before = limits.LONG_HISTORY_EVENTS, limits.OUTBOX_RECORDS
     if seed % 2:
         limits.LONG_HISTORY_EVENTS = FEW_EVENTS
+    if seed % 3 == 0:
+        limits.OUTBOX_RECORDS = FEW_RECORDS
     try:
         yield
     finally:
-        limits.LONG_HISTORY_EVENTS = before
+        limits.LONG_HISTORY_EVENTS, limits.OUTBOX_RECORDS = before
 
 
 @contextmanager
