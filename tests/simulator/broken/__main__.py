@@ -1,8 +1,8 @@
 """The gate: how many histories does it take to notice each broken engine? ``python -m tests.simulator.broken``.
 
 ``MOST=1000`` is how many histories a defect gets at most, ``ONLY=words`` narrows to defects whose names contain them,
-``FROM=n`` is the first seed, ``CORES=2`` how many defects are hunted at once. The history that has noticed a defect when
-docs/reliability/gate.md was written is played first, and spares the hunt if it still does; ``KNOWN=0`` hunts them all.
+``FROM=n`` is the first seed, ``CORES=2`` how many defects are hunted at once. The history that had noticed a defect
+when docs/reliability/gate.md was written is played first, and spares the hunt if it still does; ``KNOWN=0`` hunts all.
 What was found is kept in ``build/gate.jsonl``: interrupted, or called again with more histories, the gate goes on where
 it was, unless the engine or the histories have changed. A run of all writes the page.
 
