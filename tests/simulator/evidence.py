@@ -47,6 +47,12 @@ class Evidence(Struct):
         """The events of the present run."""
         return self.runs.get(self.row.run, [])
 
+    @property
+    def bereft(self) -> bool:
+        """Whether it was held while its children, too many for one commit, were told to end before it."""
+        held = [e for events in self.runs.values() for e in events if e.type is EventType.HELD]
+        return any(b"children are told first" in (event.payload or b"") for event in held)
+
     def marks(self, why: str) -> dict[str, int]:
         """How often its records say that it was restarted or terminated because of ``why``."""
         opened = [opening_of(events) for run, events in self.runs.items() if run > 1]

@@ -42,7 +42,8 @@ BY_HAND = "by hand"
 class Facts(Struct):
     """What was done to one process from outside, as far as it matters for its end. ``calm`` means: no faults at all.
 
-    ``old`` says that old code may have had it in hand, ``kin`` that its children may have been ended by others.
+    ``old`` says that old code may have had it in hand, ``kin`` that its children may have been ended by others,
+    ``bereft`` that they were told to end before it, and whoever told them died before it was ended itself.
     """
 
     calm: bool = True
@@ -53,6 +54,7 @@ class Facts(Struct):
     mended: bool = False
     old: bool = False
     kin: bool = False
+    bereft: bool = False
 
 
 class Endings(Struct, frozen=True):
@@ -65,8 +67,8 @@ class Endings(Struct, frozen=True):
 def endings(node: Node, facts: Facts) -> Endings:
     """How a part of a program may end."""
     match node:
-        case Do(fatal=fatal):
-            return Endings(not fatal or facts.mended or facts.by_hand, fatal)
+        case Do(fatal=fatal, queue=queue):
+            return Endings(not fatal or facts.mended or facts.by_hand, fatal or (queue and facts.bereft))
         case Fall():
             return Endings(False, True)
         case Rest() | Hear() | Say() | Kin(awaited=False):
@@ -75,7 +77,7 @@ def endings(node: Node, facts: Facts) -> Endings:
             return Endings(True, False)
         case Kin(part):
             end = endings(part, facts)
-            return Endings(end.value or facts.by_hand, end.error or facts.kin)
+            return Endings(end.value or facts.by_hand, end.error or facts.kin or facts.bereft)
         case Line(parts) | Fork(parts):
             every = [endings(part, facts) for part in parts]
             return Endings(all(end.value for end in every), any(end.error for end in every))

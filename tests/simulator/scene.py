@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from perdure import limits
 from perdure.authoring.registry import Registry
@@ -207,8 +208,9 @@ class Scene:
                 continue
             known = roots.get(id)
             old = self.plan.deployment == "patch" and one.row.kind == "play"
-            kin = oracle.Facts(calm=False, cancelled=True, mended=mended, old=old)
-            found += oracle.judge(one.row, evidence.program_of(one.row), kin if known is None else known.facts)
+            facts = oracle.Facts(calm=False, cancelled=True, mended=mended, old=old) if known is None else known.facts
+            facts = replace(facts, bereft=one.bereft)
+            found += oracle.judge(one.row, evidence.program_of(one.row), facts)
         for finding in found:
             cluster.require(finding.law, False, f"{id_text(finding.subject)}: {finding.text}")
         for name in probes.reached(everything, cluster):

@@ -11,7 +11,7 @@ from perdure.clock import SECOND, Machine, microseconds
 
 
 class StoreTime:
-    """An estimate of the store's clock that never runs ahead of it and never backward.
+    """An estimate of the store's clock that never runs ahead of it, and backward only where the store's was put back.
 
     ``last`` is the time that was last heard or asked for: of an answer that is being taken, it is the time.
     """
@@ -29,12 +29,14 @@ class StoreTime:
     def heard(self, now: int, sent: float) -> None:
         """Take the store's time from an answer that has just arrived, to a request of the monotonic time ``sent``.
 
-        The store said it between the two: an estimate that has fallen behind or drifted ahead is put right.
+        The store said it between the two: an estimate that has fallen behind or drifted ahead is put right. It is far
+        ahead where the clock of the store's machine was put back: the store's time goes on from what it last gave out.
         """
-        at_least = now - self._machine.monotonic() * SECOND
+        monotonic = self._machine.monotonic()
+        at_least = now - monotonic * SECOND
         at_most = now - sent * SECOND
         self._offset = at_least if self._offset is None else min(max(self._offset, at_least), at_most)
-        self.last = max(self.last, now)
+        self.last = max(now, min(self.last, int(at_most + monotonic * SECOND)))
 
     def now(self) -> int:
         """Microseconds since 1970 by the store's clock, a little late at most."""

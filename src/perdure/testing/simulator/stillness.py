@@ -155,9 +155,12 @@ def _takes(node: Node, process: Process) -> bool:
     worker = None if node.engine is None else node.engine.worker
     if worker is None or worker.scheduler.draining or (process.kind, process.code) not in worker.registry.hosted:
         return False
-    return _has_room(node)
+    return worker.scheduler.shortages.serves(process.kind) and _has_room(node)
 
 
 def _has_room(node: Node) -> bool:
+    """Whether a worker there may have more in hand than it has: in a shortage it takes less than usual."""
     worker = None if node.engine is None else node.engine.worker
-    return worker is None or len(worker.scheduler.instances) < worker.claimer.capacity
+    if worker is None:
+        return True
+    return len(worker.scheduler.instances) < worker.scheduler.shortages.room(worker.claimer.capacity)
