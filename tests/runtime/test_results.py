@@ -117,7 +117,7 @@ async def test_a_commit_of_before_a_retry_does_not_answer_who_waits_for_what_com
     await asyncio.sleep(0)
     gates[0].set()
     await asyncio.wait_for(gate.reached.wait(), LIMIT)  # the failure is written, and its worker has not heard of it yet
-    await client.retry(handle.id, why="the bank is open")
+    await client.process(handle.id).retry(why="the bank is open")
     second = asyncio.create_task(handle.result(LIMIT))
     await asyncio.sleep(0)
     gate.open.set()

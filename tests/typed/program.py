@@ -69,7 +69,7 @@ def block(engine: BlockingEngine, handle: BlockingHandle[int]) -> None:
     assert_type(engine.start("shop.order", 7), BlockingHandle[Any])
     assert_type(engine.start_many(order, [("A-17",)]), list[BlockingHandle[str]])
     assert_type(engine.handle(order, "A-17"), BlockingHandle[str])
-    assert_type(engine.status(handle.id), ProcessView)
+    assert_type(engine.process(handle.id).status(), ProcessView)
     assert_type(handle.status(), ProcessView)
     assert_type(handle.result(1.0), int)
     assert_type(handle.call("quote", 7), Any)
@@ -78,7 +78,8 @@ def block(engine: BlockingEngine, handle: BlockingHandle[int]) -> None:
     with BlockingEngine("sqlite:///shop.db", work=True) as opened:
         assert_type(opened, BlockingEngine)
     engine.start(order, key=7)  # type: ignore[call-overload]
-    engine.status()  # type: ignore[call-arg]
+    engine.process()  # type: ignore[call-overload]
+    engine.status(handle.id)  # type: ignore[attr-defined]
     engine.run(buy, "7")  # type: ignore[arg-type]
     handle.cancel(whom="Ann")  # type: ignore[call-arg]
     BlockingEngine("sqlite:///shop.db", wrk=True)  # type: ignore[call-arg]
