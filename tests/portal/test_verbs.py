@@ -18,7 +18,6 @@ from perdure import (
     Status,
 )
 from perdure.client.client import Client
-from perdure.client.commands import Commands
 from perdure.errors import IllegalMove, InvalidInput, KeyConflict, ProcessNotFound, UnknownKind
 from perdure.kernel.message import SendVerdict
 from perdure.portal import BlockingHandle
@@ -41,7 +40,7 @@ def verbs(kind: type) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "blocking"), [(Client, BlockingEngine), (Commands, BlockingEngine), (Handle, BlockingHandle)]
+    ("kind", "blocking"), [(Client, BlockingEngine), *((part, BlockingHandle) for part in (Handle, *Handle.__bases__))]
 )
 def test_every_verb_has_its_blocking_one_with_the_same_parameters(kind: type, blocking: type) -> None:
     for name, verb in verbs(kind).items():

@@ -49,6 +49,8 @@ async def start(engine: Engine) -> None:
     assert_type(await engine.start(NamedWorkflow("shop.order").options(key="A-17"), "A-17"), Handle[Any])
     assert_type(await engine.start_many(order, [("A-17",)]), list[Handle[str]])
     assert_type(await engine.handle(order, "A-17"), Handle[str])
+    assert_type(engine.process("019e7044-8ea4-7009-aa00-0976a74e7de6", str), Handle[str])
+    assert_type(engine.process("019e7044-8ea4-7009-aa00-0976a74e7de6"), Handle[Any])
     await engine.start(order)  # type: ignore[call-overload]
     await engine.start(order, 17)  # type: ignore[call-overload]
     await engine.start(order, "A-17", colour="red")  # type: ignore[call-arg]
