@@ -2,8 +2,8 @@
 
 A standby that does not confirm every commit loses the last ones when it is promoted, and a restored backup loses more.
 The remaining rows look sound: only a program that was answered a commit can know that it is missing. So a store object
-keeps marks: how far the processes were of which the database has answered last. When a new connection meets another
-server, another timeline or a shorter log, the marks are compared with the stored rows, before anything is claimed.
+keeps marks: how far each process was by the latest answers. When a new connection meets another server, another
+timeline or a shorter log, the marks are compared with the stored rows, before anything is claimed.
 """
 
 from __future__ import annotations
