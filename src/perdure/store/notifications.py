@@ -1,7 +1,7 @@
 """Notifications: hints at what a transaction has changed, for the other workers and clients. They save polls.
 
-Whoever gets a notification reads the rows before acting on it. A change without one, or whose notification got lost,
-is found by the next poll.
+The receiver of a notification reads the rows before it acts. A change without a notification, or whose notification
+got lost, is found by the next poll.
 """
 
 from __future__ import annotations

@@ -120,9 +120,7 @@ class Stillness:
         for node in self._cluster.workers:
             worker = None if node.engine is None or node.life is not owner else node.engine.worker
             if worker is not None and _rests_for_nothing(worker.scheduler, process.id):
-                self._broken(
-                    process, f"{owner.name} has had it in hand for longer than a lease, and it waits for nothing"
-                )
+                self._broken(process, f"{owner.name} has held it for longer than a lease, and it waits for nothing")
 
     def _is_beyond(self, life: Life, process: Process) -> bool:
         """Whether a process holds what a life is too old to know: only a newer one could go on with it."""

@@ -240,7 +240,7 @@ BEGIN
         SELECT FROM unnest(letters) AS m
         WHERE m.type IS DISTINCT FROM 1 OR (m.process = (records[m.record]).id) IS NOT TRUE
     ) THEN
-        RAISE insufficient_privilege USING MESSAGE = 'this login may only start new processes, which nobody has in hand';
+        RAISE insufficient_privilege USING MESSAGE = 'this login may only start new processes, which no worker owns';
     END IF;
     IF letters IS NULL THEN
         SELECT * INTO now, odd, verdicts, ids, inboxes FROM perdure.start(records, rare, NULL, NULL, keyed, true);
