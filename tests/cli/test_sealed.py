@@ -53,7 +53,7 @@ def test_start_work_show_and_history_open_what_the_environment_says(
         ("1/0", "ZeroDivisionError"),
         (None, "does not import"),
         ("codecs = []", ""),
-        ("from perdure import codec\ncodecs = codec.Zstd()", "Give a list of them"),
+        ("from perdure import codec\ncodecs = codec.Zstd()", "Give a list, even for a single codec"),
         ("codecs = [7]", "7 is no codec: it lacks name, hides"),
         ("offload = 'folder'", "'folder' is no offload: it lacks above"),
     ],

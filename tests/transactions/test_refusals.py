@@ -212,7 +212,7 @@ async def test_payloads_are_sealed_in_a_transaction_as_outside(
             sealed = inside.start(bill.options(key="k"), 1)
             greeted = inside.start(greet)
             inside.signal(greeted.id, "name", "Ann")
-            with pytest.raises(PayloadTooLarge, match="belongs into the offload"):
+            with pytest.raises(PayloadTooLarge, match="belongs in the offload"):
                 inside.signal(greeted.id, "name", "x" * (offload.above + 1))
             await caller.end(commit=True)
         assert await sealed.result(LIMIT) == "bill 1"

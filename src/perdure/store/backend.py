@@ -1,4 +1,4 @@
-"""The backend of a store: what its database offers beside the rows. There is one class for each scheme of a URL."""
+"""The backend of a store: what its database offers besides the rows. There is one class for each scheme of a URL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perdure.store.step_transaction import StepTransactions
 
 
 class Backend(Protocol):
-    """What a database offers beside its rows. What it has not got is None.
+    """What a database offers besides its rows; None stands for what it does not offer.
 
     Callers ask the backend, and never the class or the URL of a store. A wrapper of a store forwards the backend of the
     store behind it; a sealed store seals what goes by way of it.
@@ -21,17 +21,17 @@ class Backend(Protocol):
         """The newest schema of the database that this Perdure knows."""
 
     def step_transactions(self) -> StepTransactions | None:
-        """The transactions that are lent to steps, not opened yet; None if the store can share none."""
+        """The maker of step transactions, not opened yet; None if the database offers none."""
 
     def in_transaction(self, connection: Any) -> StoreInTransaction:
-        """Start and send inside the transaction of a caller's connection; raises InvalidInput if it cannot be used."""
+        """Start and send in the transaction of the caller's connection; raises InvalidInput if that cannot be used."""
 
     def failover(self) -> Lineage:
-        """What the store was told, and what a fail-over or a restored backup has set back of it."""
+        """The latest answers of the store, and the processes that a fail-over or a restored backup has set back."""
 
     @property
     def standing_since(self) -> float | None:
-        """Since when the sessions of workers are known to stand (monotonic; infinity: lost); None: they need none."""
+        """Since when the workers' database sessions are known to live (monotonic; infinity: lost); None: unused."""
 
     async def make_roles(self) -> list[str]:
         """Create the roles of the database or bring them up to date; raises InvalidUrl if it has none, StoreError."""

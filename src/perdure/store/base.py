@@ -6,7 +6,7 @@ after :class:`~perdure.errors.StoreUnavailable`: it is applied at most once and 
 
 The stores decide nothing: what a commit writes was computed by the kernel. They compare fences under the row's lock,
 give numbers and times, and keep the laws as constraints. The backend of a store
-(:class:`~perdure.store.backend.Backend`) tells what its database offers beside the rows.
+(:class:`~perdure.store.backend.Backend`) tells what its database offers besides the rows.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from perdure.store.backend import Backend
 from perdure.store.notifications import Listener, StopListening
 
 RowT = TypeVar("RowT", bound=Struct)
-"""What stands in a small table: ``Queue``, which people name and set; ``Load`` and ``Backlog``, which are counted."""
+"""A row of a small table: people name and set ``Queue`` rows; ``Load`` and ``Backlog`` rows are counts."""
 
 
 class Overdue(StrEnum):
     """The ways to be overdue that a sweep asks the store for; each is one named, indexed query."""
 
     ORPHANED = "orphaned"  # owned by an incarnation that has ended
-    LAPSED = "lapsed"  # running, owned, lease end past (nobody here hosts its kind, or a claim would take it)
+    LAPSED = "lapsed"  # running, owned, lease expired (a claim takes those of the kinds that this worker hosts)
     EXPIRED = "expired"  # unfinished and past its deadline
     IDLE = "idle"  # rows whose reminder is due (idle, held or broken ones): a sweep looks at them, without a turn
     OWNED = "owned"  # owned by the worker given as ``owner``
     UNHOSTED = "unhosted"  # running, unowned, due for longer than a minute: no live worker takes it
-    INBOX = "inbox"  # running, unowned, not due, and letters that were heard and not received wait in its inbox
+    INBOX = "inbox"  # running, unowned, not due; its inbox holds letters that were heard and not received
 
 
 class Search(Struct, frozen=True, gc=False):
@@ -48,11 +48,12 @@ class Search(Struct, frozen=True, gc=False):
 
     Queued steps, whose kinds begin with ``@``, are left out unless ``tasks`` is true or a kind, ids or a key are given.
     ``roots`` leaves out every process that another one has started.
-    ``overdue`` asks for what a sweep must look at instead, the longest overdue first: of the other fields only
-    ``limit`` counts then, ``owner`` for those that are owned, and ``after``, the time and id of the row behind which
-    the next page begins. What nobody hosts is told fairly: each kind and version that waits has an equal part of
-    ``limit``; the next page begins behind the pair ``after_pair``, and there is one if ``limit`` pairs were told.
-    Inboxes are told by the ids of their processes, and of ``after`` only the id counts.
+
+    ``overdue`` asks for the rows that a sweep must look at instead, the longest overdue first. Of the other fields
+    only these count then: ``limit``; ``owner``, for owned rows; and ``after``, the time and id of the last row of the
+    page before. Unhosted rows are shared out fairly: each waiting kind and version gets an equal part of ``limit``.
+    Their next page begins after the pair ``after_pair``; there is one if this page named ``limit`` pairs. Inboxes are
+    ordered by the ids of their processes: of ``after`` only the id counts.
     """
 
     ids: tuple[bytes, ...] | None = None
@@ -74,14 +75,14 @@ class Search(Struct, frozen=True, gc=False):
 
     @property
     def without_tasks(self) -> bool:
-        """Whether queued steps are to be left out: they are not asked for, nor is a kind, an id or a key named."""
+        """Whether queued steps are left out: the search asks neither for them nor for a kind, an id or a key."""
         return not (self.tasks or self.kind or self.ids is not None or self.key is not None)
 
 
 class Pruned(Struct, frozen=True, gc=False):
     """What one bounded pruning removed: whole processes, keys, and former ``runs`` of processes that go on.
 
-    ``behind`` is the process behind which the next pruning looks for former runs; None says: with the first one.
+    The next pruning looks for former runs after the process ``behind``; if that is None, it begins at the first one.
     """
 
     processes: int
@@ -97,7 +98,7 @@ class Store(Protocol):
 
     @property
     def backend(self) -> Backend:
-        """What the database offers beside its rows."""
+        """What the database offers besides its rows."""
 
     async def open(self, *, migrate: bool = True) -> None:
         """Connect; create or migrate the schema under a lock, or raise StoreTooOld if ``migrate`` is false."""
@@ -136,7 +137,7 @@ class Store(Protocol):
         """Processes, newest first; or rows that a sweep must look at, the longest overdue first."""
 
     async def count(self, search: Search) -> list[tuple[str, Status, int]]:
-        """How many processes there are by kind and status; ``before_id`` and ``limit`` are of pages, and left out."""
+        """How many processes there are by kind and status; ``before_id`` and ``limit`` are ignored: no pages."""
 
     async def history(
         self,
@@ -151,9 +152,9 @@ class Store(Protocol):
     ) -> list[Event]:
         """Events of one run with numbers above ``after`` (below it, newest first, if ``backward`` and not 0).
 
-        ``types`` and ``names`` narrow if any are given. Published values of one name are found by a seek. Of answers to
-        calls (both types, and names) each name's first is told, by a seek too: from that run or a later one, whatever
-        ``after`` and ``backward`` say.
+        ``types`` and ``names`` narrow if any are given. Published values of one name are found by a seek. If ``types``
+        are the two of answers to calls and ``names`` are given, the answer is the first event of each name in this run
+        or a later one, found by a seek too; ``after`` and ``backward`` do not count then.
         """
 
     async def messages(
@@ -161,28 +162,29 @@ class Store(Protocol):
     ) -> list[Message]:
         """For each (process, number): its messages with higher numbers, by process and number.
 
-        ``most`` ends the answer after so many bytes of payloads, with one message at least; who has got less than
-        there is asks again. ``waiting`` asks for letters that were heard and not received instead.
+        ``most`` ends the answer after this many bytes of payloads, but not before its first message; a caller that
+        needs the rest asks again. ``waiting`` asks for letters that were heard and not received instead.
         """
 
     async def records(self, table: type[RowT], changes: Sequence[RowT] = ()) -> list[RowT]:
         """Write rows of a small table, each only if its ``version`` is the next one; all its rows as they are then.
 
-        They are ordered by name. Of two who change the same version of a row the answer shows each who was quicker.
+        They are ordered by name. If two callers change the same version of a row, the answer shows whose change counts.
         Tables of the kernel: ``Queue``; ``Load`` and ``Backlog``, which are counted and not written.
         """
 
     async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
         """Remove processes finished longer than ``finished`` microseconds ago; keep their keys for ``keys`` more.
 
-        Of unfinished ones ``behind`` a given one, former runs that ended as long ago: but for the last of them, and for
-        what the oldest run that is left has taken over; answers to calls and the keys of messages stay as keys do.
+        Of unfinished processes after ``behind`` it removes former runs that ended as long ago. The last former run
+        stays, and so do messages that the oldest remaining run has taken over. Answers to calls and the keys of
+        messages stay as long as keys do.
         """
 
     def watch(self, listener: Listener) -> StopListening:
-        """Call ``listener`` with what this store and others leave to be looked at; the answer stops the watch.
+        """Call ``listener`` with the notifications of this store and of others; the answer stops the watch.
 
-        Notifications only save looking: they may be late, be lost, or say merely that there is something.
+        Notifications only save polls: one may be late, be lost, or say merely that there is something.
         """
 
 

@@ -1,9 +1,9 @@
-"""Whether the database that answers is still the one that was written to: after a fail-over it may stand behind.
+"""Detects that the database has lost commits: after a fail-over it may be behind what it has answered.
 
-A standby that does not confirm every commit loses the last ones when it is promoted, and a backup loses more. The rows
-look sound; only those who were told that something was written know better. So a store object keeps, of the processes
-that it was last told of, how far they were. Whenever a connection is made anew and the server is another one, or on
-another timeline, or its log is shorter, what it knows is compared with what is there, before anything is claimed.
+A standby that does not confirm every commit loses the last ones when it is promoted, and a restored backup loses more.
+The remaining rows look sound: only a program that was answered a commit can know that it is missing. So a store object
+keeps marks: how far each process was by the latest answers. When a new connection meets another server, another
+timeline or a shorter log, the marks are compared with the stored rows, before anything is claimed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from perdure.logs import logger
 log = logger("store")
 
 TOLD = 20
-"""So many ids stand in the log; the sweep of a worker tells of each."""
+"""The most ids in one line of the log; the worker's sweep reports each one."""
 
 
 class Identity(NamedTuple):
@@ -36,61 +36,61 @@ class Identity(NamedTuple):
     written: int
 
     def follows(self, known: Identity) -> bool:
-        """Whether all that was written when ``known`` was seen is surely here."""
+        """Whether this server surely has all that was written when ``known`` was seen."""
         return bool(self.cluster) and self[:2] == known[:2] and self.written >= known.written
 
 
 DatabaseLine = tuple[int, bytes | None]
-"""Which database of the cluster it is, and the name of its line, which is drawn anew when it is found set back."""
+"""The database's number in the cluster, and the name of its line: a database that was set back gets a new name."""
 
 UNKNOWN = Identity(0, 0, 0)
-"""The server does not let us ask; then every connection is looked at."""
+"""The server refuses to tell its identity: then the marks are compared at every new connection."""
 
 
 class SetBehind(StoreRegressed):
-    """The database knows less than was answered here, or another one has found that so."""
+    """The database has less than it has answered to this store, or another store has found it set back."""
 
     def __init__(self) -> None:
-        super().__init__("the database was set back behind what was answered here; it is tried again by itself")
+        super().__init__("the database was set back and has lost answered commits; Perdure tries again by itself")
 
 
 class Marks(Protocol):
-    """Whom the lineage asks how far processes are: a connection, or a store."""
+    """Where the lineage reads how far processes are: a connection, or a store."""
 
     async def fetch(self, query: str, ids: Sequence[bytes], /) -> Sequence[Any]:
-        """Of each of these that is there: id, token, version and owner."""
+        """Id, token, version and owner of each of these processes that is there."""
 
 
 class Mark(NamedTuple):
-    """How far a process was when it was last told of; ``owner`` had it in hand then."""
+    """How far a process was by the last answer about it; ``owner`` is the worker that held it then."""
 
     token: int
     version: int
     owner: bytes | None
 
     def ahead_of(self, stored: Mark) -> bool:
-        """Whether the stored row has not seen this, or somebody else has taken it with the same token."""
+        """Whether the stored row lacks this commit, or another worker has claimed it with the same token."""
         if self.token > stored.token or self.version > stored.version:
             return True
         return self[:2] == stored[:2] and self.owner != stored.owner
 
 
 Noted = tuple[bytes, int, int, bytes | None]
-"""A process's id and its mark, in one: a hundred thousand are made in a second."""
+"""A process's id and its mark in one tuple: a hundred thousand are made per second."""
 
 _mark: Callable[[Process], Noted] = attrgetter("id", "token", "version", "owner")
 
 GONE = Mark(-1, -1, None)
-"""It was lost and told of: there is nothing more of it to lose."""
+"""The mark of a process that was lost and reported: nothing of it is left to lose."""
 
 
 class Lineage:
-    """What one store object knows of its database, and what it found to be set back, with the reason.
+    """What one store object knows of its database; and the processes that were set back, each with the reason.
 
     ``place`` tells this database from every other one.
 
-    So many marks are kept and for so long as ``limits`` says, up to twice of both. They stand in the order in which
-    they were made, since every answer adds to them and only a fail-over looks one up.
+    ``limits`` says how many marks are kept, and for how long; up to twice of both are kept. They stand in the order in
+    which they were made, since every answer adds to them and only a fail-over looks one up.
     """
 
     def __init__(self, machine: Machine, queries: Mapping[str, str]) -> None:
@@ -120,11 +120,11 @@ class Lineage:
         self._note([_mark(commit.after) for commit, answer in both if answer.verdict is APPLIED])
 
     def claimed(self, processes: Iterable[Process]) -> None:
-        """Take note of processes that were taken in hand."""
+        """Take note of processes that were claimed."""
         self._note(map(_mark, processes))
 
     def _note(self, marks: Iterable[Noted]) -> None:
-        """Keep how far these are, and let go of the oldest marks."""
+        """Add these marks, and drop the oldest."""
         self._marks += marks
         if len(self._marks) > limits.LINEAGE_RECORDS or self._machine.monotonic() > self._turn_at:
             self._older, self._marks = self._marks, []
@@ -135,7 +135,7 @@ class Lineage:
     async def met(self, connection: Any) -> None:
         """Look at the server behind a new connection, before anything is written there; raises StoreRegressed.
 
-        If we die here nobody compares what only this store object was told.
+        If we die here nobody compares what was answered to this store object alone.
         """
         found = await self._identity(connection)
         database, name, since = await connection.fetchrow(self._queries["line"])
@@ -147,13 +147,13 @@ class Lineage:
             if found.cluster == known.cluster and found.timeline < known.timeline:
                 raise StoreRegressed(
                     f"this server is on timeline {found.timeline}, but timeline {known.timeline} of its database was "
-                    "seen: it is an old primary. Stop it; if it is meant, start this program again."
+                    "seen: it is an old primary. Stop that server, or start this program again if it is the right one."
                 )
             await self.set_behind(connection)
             self._known = found
             self.adopt(line)
-            # Whoever was about to claim must wait first, so what was about to be asked here is asked again.
-            raise StoreRegressed("the database goes on on another line after a fail-over; it is tried again by itself")
+            # A claim must wait first: so the request for which this connection was made fails, and is sent again.
+            raise StoreRegressed("the database has failed over to another line; Perdure tries again by itself")
         self._known, self._line = found, line
 
     @property
@@ -162,18 +162,18 @@ class Lineage:
         return self._line
 
     def beats(self, worker: bytes) -> int:
-        """How often this incarnation has beaten for sure; -1 if nothing is known of it."""
+        """How many beats of this incarnation are surely stored; -1 if nothing is known of it."""
         return self._beats.get(worker, -1)
 
     def enlisted(self, worker: bytes, beats: int) -> None:
-        """This incarnation is in the database, and has beaten so often."""
+        """Take note that this incarnation is in the database, with so many beats."""
         self._beats = {worker: beats}
 
     def beaten(self, worker: bytes, beats: int | None, alive: bool, line: bytes | None) -> None:
-        """A beat was answered, the so many-th of this incarnation, on this line; raises SetBehind.
+        """Check the answer to a beat: the incarnation's number of beats, and the database's line; raises SetBehind.
 
-        None means that the database does not know the incarnation: it was lost with all that was set back. One that has
-        ended beats no more.
+        ``beats`` is None if the database does not know the incarnation: it was lost when the database was set back. An
+        incarnation that has ended (not ``alive``) beats no more.
         """
         known = self._beats.get(worker)
         if known is not None and (beats is None or beats < known + alive):
@@ -184,12 +184,12 @@ class Lineage:
             self._beats = {worker: beats}
 
     def adopt(self, line: DatabaseLine) -> None:
-        """Go on from here: what was set back is known."""
+        """Go on with this line: what was set back is known."""
         self._line = line
         self._beats = {}
 
     async def set_behind(self, connection: Marks) -> None:
-        """The database is perhaps behind what was answered: find out of what; no claim until all of it is held."""
+        """The database may have lost commits: find the processes that were set back; no claim until all are held."""
         self._calm.clear()
         self._calm_at = self._machine.monotonic() + limits.LINEAGE_GRACE_SECONDS
         await self._compare(connection)
@@ -197,9 +197,9 @@ class Lineage:
             self._calm.set()
 
     def joined(self, since: int) -> None:
-        """At an opening, so many microseconds after somebody found the database set back: others hold what they know.
+        """At an opening, ``since`` microseconds after a store found the database set back: claims wait for the others.
 
-        Without this, one who comes just then would take up what another one is about to hold.
+        Without this, a worker that starts just then would claim a process that another worker is about to hold.
         """
         left = limits.LINEAGE_GRACE_SECONDS - since / SECOND
         if 0 < left <= limits.LINEAGE_GRACE_SECONDS:
@@ -215,7 +215,7 @@ class Lineage:
             return UNKNOWN
 
     async def _compare(self, connection: Marks) -> None:
-        """Find what stands behind what was answered; that it is so is known from here on, whatever becomes of us."""
+        """Find the processes whose rows are behind their marks, and keep them in ``set_back``."""
         marks = {one[0]: Mark(*one[1:]) for one in chain(self._older, self._marks)}
         stored: dict[bytes, Mark] = {}
         wanted = list(marks)
@@ -227,7 +227,7 @@ class Lineage:
                 continue
             if id not in stored:
                 self.set_back[id] = (
-                    "the database was set back and has lost it, although it was accepted; start it again if it must be"
+                    "the database was set back and has lost it, although its start was answered; start it again"
                 )
             elif mark.ahead_of(stored[id]):
                 self.set_back[id] = (
@@ -235,8 +235,8 @@ class Lineage:
                     f"version {stored[id].version} (token {stored[id].token}); see what its steps have done since"
                 )
         log.warning(
-            "the database goes on on another line (a fail-over, or a backup was put back); behind or lost: %d of %d "
-            "processes known here",
+            "the database goes on from another state (a fail-over, or a restored backup): %d of the %d processes that "
+            "this worker knows are behind or lost",
             len(self.set_back),
             len(marks),
         )
@@ -251,9 +251,9 @@ class Lineage:
         return [*told, "…"] if len(self.set_back) > TOLD else told
 
     def handled(self, process: bytes, stored: Process | None) -> None:
-        """A process that was set back is held, or cannot go on by itself: ``stored`` is how it is now, None if gone.
+        """A process that was set back is held now, or cannot go on by itself: ``stored`` is its row, None if gone.
 
-        That much is known of it from here on: the next fail-over may lose the very hold.
+        That row is its new mark: the next fail-over may lose the hold, too.
         """
         self.set_back.pop(process, None)
         self._marks.append((process, *(GONE if stored is None else (stored.token, stored.version, stored.owner))))
@@ -262,7 +262,7 @@ class Lineage:
 
     @property
     def settling(self) -> bool:
-        """Whether claims still wait: what was lost may come back yet, by a start that is sent again."""
+        """Whether claims still wait: a start that is sent again may yet bring back a lost process."""
         return self._machine.monotonic() < self._calm_at
 
     async def settled(self) -> None:
@@ -274,9 +274,9 @@ class Lineage:
                 self._calm_at = 0.0
 
     def check(self) -> None:
-        """At the moment at which a claim is sent: raises StoreRegressed if another line was met since it had waited.
+        """Raise StoreRegressed if another line was met after the claim had waited; called when the claim is sent.
 
-        It may have been met by another connection than the one by which the claim goes.
+        Another connection than the claim's may have met it.
         """
         if self._calm_at:
             raise StoreRegressed("the database has failed over; claims wait until what was set back is held")

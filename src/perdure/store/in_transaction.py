@@ -1,7 +1,8 @@
-"""The store's two doors for newcomers, start and send, inside a transaction that belongs to the caller.
+"""Start and send inside a transaction that belongs to the caller.
 
-The caller's connection does it, whichever driver's it is: if his transaction commits, the process or message is there,
-and workers are woken; if it is rolled back, nothing ever happened. Nothing here commits, rolls back or tries again.
+The statements run on the caller's connection, with any driver. If the caller's transaction commits, the process or
+message is there, and workers are woken; if it is rolled back, nothing ever happened. Nothing here commits, rolls back
+or tries again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from perdure.kernel.message import Message, SendAnswer
 
 
 class StoreInTransaction(Protocol):
-    """What a store does on a connection of the caller's. With a blocking connection nothing here ever waits."""
+    """What a store does on the caller's connection. With a blocking connection nothing here is ever awaited."""
 
     @property
     def blocking(self) -> bool:

@@ -19,7 +19,7 @@ EMPTY = (
     "the database has no schema of Perdure yet; check the URL. A worker makes it, and so do `perdure migrate` and "
     "Engine(migrate=True)"
 )
-"""Why a client does not use a database in which nobody has worked."""
+"""Why a client refuses a database that no worker has opened yet."""
 
 _NAME = re.compile(r"(\d+)_([a-z0-9_]+)\.sql")
 
@@ -48,10 +48,10 @@ def steps(database: str) -> tuple[Migration, ...]:
 
 
 def pending(database: str, reached: int, *, migrate: bool, oldest: int | None = None) -> tuple[Migration, ...]:
-    """The steps that a database which has ``reached`` that number still needs.
+    """The steps that a database at the schema number ``reached`` still needs.
 
-    One that is newer than this Perdure needs none, if the ``oldest`` that may work beside it is no newer than this one:
-    else StoreTooNew is raised. Raises StoreTooOld if steps are needed and ``migrate`` is false.
+    A database newer than this Perdure needs none; ``oldest`` is the oldest schema whose Perdure may use it. Raises
+    StoreTooNew if this Perdure is older than that, StoreTooOld if steps are needed and ``migrate`` is false.
     """
     known = steps(database)
     if reached > len(known):
@@ -77,10 +77,10 @@ def refuse_too_new(database: str, reached: int, oldest: int | None) -> None:
 
 
 def ahead(database: str, reached: int) -> int:
-    """The number of a database's schema where it is newer than this Perdure; else 0."""
+    """The number of a database's schema if it is newer than this Perdure; else 0."""
     return reached if reached > len(steps(database)) else 0
 
 
 def outgrown(database: str, oldest: int | None) -> bool:
-    """Whether a database has become one beside which this Perdure cannot go on."""
+    """Whether the schema of a database has become too new for this Perdure to go on with it."""
     return oldest is not None and oldest > len(steps(database))

@@ -1,6 +1,7 @@
-"""Notifications: what a transaction leaves for others to look at, as far as the store can say it. They save looking.
+"""Notifications: hints at what a transaction has changed, for the other workers and clients. They save polls.
 
-Whatever is told here is looked up before it counts, and what was not told, or got lost, is found by the next poll.
+The receiver of a notification reads the rows before it acts. A change without a notification, or whose notification
+got lost, is found by the next poll.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from msgspec import MsgspecError, Struct, json
 from perdure.kernel.process import Process
 
 NAMED = 32
-"""So many due processes are named at most: more are claimed in their order, by looking for all of them."""
+"""The most due processes that one notification names: if there are more, claims look for all of them, in order."""
 KINDS = 16
-"""So many kinds of due processes are named at most."""
+"""The most kinds of due processes that one notification names."""
 TAIL = 5
-"""Bytes at the end of an id that stand for it where processes that have ended are named: chance, in ids of ours."""
+"""How many bytes from the end of an id name a process that has ended: they are random in Perdure's ids."""
 
 
 class Notification(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What can be looked at: ``due`` of ``kinds`` (all that are due of them, if none is named), ``told``, ``ended``.
+    """What has changed: ``due`` processes of ``kinds`` (all due ones of these kinds, if ``due`` is empty), and others.
 
-    ``told`` are processes in somebody's hands that messages were sent to, or that were taken from whoever had them.
+    ``told`` are processes that a worker holds and that were sent messages, or that were taken from their worker.
     ``ended`` are the tails of the ids of processes that have ended. ``published`` are processes that have published
-    values. ``some_due``, ``some_done`` and ``some_published`` say that there is more of it, which nobody has named.
+    values. ``some_due``, ``some_done`` and ``some_published`` say that there are more, which are not named.
     """
 
     kinds: tuple[str, ...] = ()
@@ -42,12 +43,12 @@ class Notification(Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def any_due(self) -> bool:
-        """Whether a worker has reason to look, for processes that are due or for messages to those it has in hand."""
+        """Whether a worker has reason to look: for due processes, or for messages to processes that it holds."""
         return self.some_due or bool(self.kinds or self.told)
 
     @property
     def any_done(self) -> bool:
-        """Whether whoever waits for the end of a process has reason to look."""
+        """Whether a client that waits for the end of a process has reason to look."""
         return self.some_done or bool(self.ended)
 
 
@@ -60,10 +61,10 @@ StopListening: TypeAlias = Callable[[], None]
 
 
 class Listeners(list[Listener]):
-    """Those who watch one store object."""
+    """The listeners of one store object."""
 
     def add(self, listener: Listener) -> StopListening:
-        """Tell this one from now on; the answer stops it."""
+        """Notify this listener from now on; the answer stops that."""
         self.append(listener)
 
         def stop() -> None:
@@ -93,7 +94,7 @@ def of_due(rows: Iterable[Process]) -> Notification:
 
 
 def tails(ids: Sequence[bytes]) -> tuple[bytes, ...]:
-    """What stands for these ids where processes that have ended are named."""
+    """What stands for these ids in a notification of ended processes."""
     return tuple(id[-TAIL:] for id in ids)
 
 
@@ -101,9 +102,9 @@ _due = json.Decoder(Notification).decode
 
 
 def of_channel(channel: str, payload: str) -> Notification:
-    """What PostgreSQL has passed on: processes that are due, in JSON, or have ended, or were told or have published.
+    """The notification in a NOTIFY of PostgreSQL: processes that are due (in JSON), ended, told or have published.
 
-    An empty payload says that there are some, and so does one that cannot be read: it is from another version.
+    An empty payload says that there are some. So does one that cannot be read: it is from another version.
     """
     with contextlib.suppress(MsgspecError, Error, ValueError, RecursionError):
         if channel == "due" and payload:

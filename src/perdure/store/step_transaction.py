@@ -1,7 +1,7 @@
 """A step transaction: one transaction for a step's effect and its result; both are there, or neither.
 
-The step writes by the transaction's connection. Then its result is recorded there, as a message to the step's own
-process, if that is still in the same hands, and both are committed. Nothing here decides whether a step is tried again.
+The step writes through the transaction's connection. Then its result is recorded there, as a message to the step's own
+process, if the same worker still holds that process, and both are committed. Nothing here decides about retries.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from perdure.kernel.message import Message
 
 
 class StepTransactionVerdict(StrEnum):
-    """``KEPT``: effect and result are committed. Else nothing of this attempt is there.
+    """``KEPT``: effect and result are committed. Otherwise nothing of this attempt is stored.
 
-    ``KNOWN``: another attempt's result is. ``REFUSED``: the process is in other hands, a late answer.
+    ``KNOWN``: another attempt's result is stored. ``REFUSED``: another worker holds the process; the answer is late.
     """
 
     KEPT = "kept"
@@ -34,11 +34,11 @@ class StepTransactionAnswer(Struct, frozen=True, gc=False):
 
 
 class StepTransaction(Protocol):
-    """One transaction. Unless :meth:`keep` answers ``KEPT``, nothing of it is there; :meth:`end` follows always."""
+    """One transaction. Unless :meth:`keep` answers ``KEPT``, nothing of it is stored; always call :meth:`end`."""
 
     @property
     def connection(self) -> Any:
-        """What the step writes by."""
+        """The connection through which the step writes."""
 
     async def begin(self, process: bytes, id: bytes, patience: float) -> bool:
         """Open the transaction, unless the result with that ``id`` is there already: then the answer is False.
@@ -47,20 +47,20 @@ class StepTransaction(Protocol):
         """
 
     def mark_returned(self) -> bool:
-        """The step has returned: from now on nobody can take its transaction back. False if somebody has."""
+        """Note that the step has returned: its transaction cannot be abandoned any more. False if it has been."""
 
     def abandon(self) -> bool:
         """Roll the transaction back, from another thread too, whatever the step does. False: it is too late."""
 
     async def keep(self, message: Message, owner: bytes, token: int) -> StepTransactionAnswer:
-        """Record the result and commit, if the process has still that owner and token; never cancelled."""
+        """Record the result and commit, if the process still has that owner and token; never cancelled."""
 
     async def end(self) -> None:
         """Roll back what is open and give the connection back."""
 
 
 class StepTransactions(Protocol):
-    """Makes step transactions on one store. Where it is ``blocking`` nothing waits, and a step runs in a thread."""
+    """Makes step transactions on one store. If it is ``blocking``, nothing is awaited and the step runs in a thread."""
 
     blocking: bool
 

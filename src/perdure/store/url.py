@@ -1,4 +1,4 @@
-"""Which store a URL means, and the codecs and the offload that are put before it."""
+"""Which store a URL means, and the codecs and the offload that are put in front of it."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def sealed(store: Store, codecs: Sequence[Codec], offload: Offload | None) -> St
     if offload is None and limits.PAYLOAD_BYTES > limits.INSIDE_PAYLOAD_BYTES:
         raise DefinitionError(
             f"PERDURE_PAYLOAD_BYTES allows {limits.PAYLOAD_BYTES:,} bytes, more than a database should keep in a row "
-            f"({limits.INSIDE_PAYLOAD_BYTES:,}). Give the engine an offload, or take it back."
+            f"({limits.INSIDE_PAYLOAD_BYTES:,}). Give the engine an offload, or lower the limit."
         )
     if not isinstance(codecs, list | tuple):
-        raise DefinitionError(f"the codecs are {shown(codecs)}. Give a list of them, also of one.")
+        raise DefinitionError(f"the codecs are {shown(codecs)}. Give a list, even for a single codec.")
     for one in codecs:
         _check(one, _CODEC, "codec")
     if offload is not None:

@@ -1,4 +1,4 @@
-"""A machine whose time, chance and ids a test holds in its hand; nothing in it moves by itself."""
+"""A machine whose time, chance and ids a test controls; nothing in it moves by itself."""
 
 from __future__ import annotations
 

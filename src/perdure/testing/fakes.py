@@ -11,7 +11,7 @@ from perdure.authoring.step import Step
 from perdure.errors import DefinitionError
 
 Fakes: TypeAlias = Mapping[Step[..., Any], Callable[..., Any]]
-"""By each step what runs in its place: an ordinary function, in a thread, or an ``async def``."""
+"""For each step the function that runs in its place: an ordinary one, in a thread, or an ``async def``."""
 
 _replaced: set[Step[..., Any]] = set()
 
@@ -58,7 +58,7 @@ def check(step: Any, fake: Any) -> None:
             given.bind(*args, **kwargs)
         except TypeError as error:
             raise DefinitionError(
-                f"{step} is called as {wanted}, and what is to replace it takes {given}: {error}. "
+                f"{step} is called as {wanted}, but its replacement takes {given}: {error}. "
                 "Give it the parameters of the step."
             ) from None
 

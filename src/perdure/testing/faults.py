@@ -39,7 +39,7 @@ class FaultyStore(Store):
 
     @property
     def backend(self) -> Backend:
-        """That of the store behind."""
+        """The backend of the store behind."""
         return self.store.backend
 
     async def _call(

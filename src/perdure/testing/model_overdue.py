@@ -40,13 +40,13 @@ def overdue(model: Model, search: Search) -> list[Process]:
 
 
 def _left(model: Model, row: Process) -> bool:
-    """Whether letters wait that it has heard and not received."""
+    """Whether letters wait that the process has heard and not received."""
     inbox = model.inboxes.get(row.id, [])
     return any(one.type in LETTERS and one.number <= row.seen and one.consumed_by is None for one in inbox)
 
 
 def _shared(found: list[Process], search: Search) -> list[Process]:
-    """An equal part of the rows asked for to each kind and code that waits, of as many of them."""
+    """Give each waiting kind and code an equal part of the ``limit`` rows; at most ``limit`` of them get one."""
     pairs = sorted({(row.kind.encode(), row.code.encode()) for row in found})
     after = search.after_pair and tuple(text.encode() for text in search.after_pair)
     pairs = [pair for pair in pairs if not after or pair > after][: search.limit]

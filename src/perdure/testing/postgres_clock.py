@@ -1,4 +1,4 @@
-"""The clock of a PostgreSQL store in a test's hand: set in the database itself, so for all its connections at once."""
+"""The clock of a PostgreSQL store, which a test sets: in the database itself, so for all its connections at once."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from perdure.store.query import split
 class DatabaseTime:
     """Stands still until it is moved, from the first :meth:`freeze` on. The schema must be there.
 
-    ``through`` is an open connection to that database, which saves one of its own for each question while no
-    transaction of somebody's is open on it.
+    ``through`` is an open connection to that database. While no transaction is open on it, it is used; otherwise each
+    call makes a connection of its own.
     """
 
     def __init__(self, url: str, through: asyncpg.Connection[asyncpg.Record] | None = None) -> None:

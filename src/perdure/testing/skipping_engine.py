@@ -21,10 +21,10 @@ from perdure.testing.fakes import Fakes, replaced
 from perdure.testing.time_skipping import Skipper, SkippingMachine
 
 AGES_SECONDS = 10 * 365 * 24 * 3600.0
-"""How long leases last and results are kept: no time that a test skips ends them, nor a debugger that stops it."""
+"""How long leases last and results are kept: neither skipped time nor a debugger's stop ends them."""
 
 HOLD_SECONDS = 3600.0
-"""What waits for no longer stays in memory; what waits for longer is let go, and replayed when it goes on."""
+"""A process that waits no longer than this stays in memory; others are evicted, and replayed when they go on."""
 
 OPTIONS = WorkerOptions(lease_seconds=AGES_SECONDS, in_flight=100_000, stop_seconds=0.0, retention_seconds=AGES_SECONDS)
 
@@ -46,13 +46,13 @@ class SkippingEngine(Engine):
         self._skipper: Skipper | None = None
 
     def now(self) -> datetime:
-        """The time that it is for the processes."""
+        """The time as the processes see it."""
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=self.machine.now() / SECOND)
 
     async def sleep(self, duration: Duration) -> None:
         """Let so much time pass for the processes; what is due by then has been done when this returns.
 
-        Raises InvalidInput unless it is seconds above 0, or such a timedelta.
+        Raises InvalidInput unless ``duration`` is a number of seconds above 0, or such a timedelta.
         """
         if self._skipper is None:
             raise PerdureError("the engine is not open: use `async with testing.engine() as engine`")

@@ -29,7 +29,7 @@ UNFINISHED = tuple(status for status in Status if status not in FINAL)
 
 
 class SkippingMachine(Machine):
-    """The computer's own machine, but for its wall clock: it begins where it is told, and can be put forward."""
+    """The computer's own machine, except for its wall clock, which begins at ``begins`` and can be put forward."""
 
     def __init__(self, begins: datetime | None = None) -> None:
         self._ahead = 0 if begins is None else round(begins.timestamp() * SECOND) - super().now()
@@ -92,7 +92,8 @@ class Skipper:
     async def _due(self) -> list[int] | None:
         """The times at which something is due, all of them later than now; None while anything runs.
 
-        What the store says is looked at last: no more is asked of it before the clock is put forward.
+        The store is asked first. All else is looked at without an await, so that nothing changes before the clock is
+        put forward.
         """
         looked = self.machine.now()
         next_due = await self.worker.claimer.look()
@@ -102,7 +103,7 @@ class Skipper:
             return None
         here = [*self._due_here()]
         if min(here, default=now + 1) <= now:
-            self._skip(now)  # a retry goes by a timer of the event loop, which knows of no time that was skipped
+            self._skip(now)  # a retry waits for a timer of the event loop, which does not see skipped time
             return None
         self._deadlines = {row.deadline for row in rows if row.deadline is not None}
         return [at for at in (next_due or 0, *self._deadlines, *self._sleepers.values(), *here) if at > now]
@@ -119,7 +120,7 @@ class Skipper:
                 return rows
 
     def _runs(self, row: Process, looked: int, now: int) -> bool:
-        """Whether a row is on its way: over its deadline, due since we looked, or not held here as it stands there."""
+        """Whether a row will move: its deadline is over, it became due since we looked, or memory differs from it."""
         if row.deadline is not None and row.deadline <= now:
             return True  # a sweep ends it
         held = self.worker.scheduler.instances.get(row.id)
@@ -137,7 +138,7 @@ class Skipper:
     # -- what is done about it -------------------------------------------------------------------------------------
 
     def _skip(self, at: int) -> None:
-        """Let it be that time, for all who go by it: the store's time, alarms, claims and sweeps."""
+        """Put the clock forward to that time, for all that depend on it: the store's time, alarms, claims, sweeps."""
         worker = self.worker
         self.machine.put_forward(at)
         worker.time.heard(self.machine.now(), self.machine.monotonic())
@@ -163,7 +164,7 @@ class Skipper:
         self._stuck_since = None
 
     def _stands_still(self) -> None:
-        """Nothing runs and nothing is due: say once what the test waits for, which only the test can bring on."""
+        """Nothing runs and nothing is due: say once what the test waits for, since only the test can go on."""
         self._pause = min(2 * self._pause, LONGEST_LOOK_SECONDS)
         now = self.machine.monotonic()
         if self._stuck_since is None:

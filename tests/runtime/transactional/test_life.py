@@ -164,7 +164,7 @@ async def test_a_sealed_result_that_is_too_large_for_the_database_is_refused_wit
     engine, _ = await opened(work=True, workflows=FLOWS, codecs=[Zstd()], offload=Folder(tmp_path / "blobs", above=500))
     await account.open()
     answers["a"] = "A" * 2000
-    with pytest.raises(ProcessFailed, match="a step with a transaction stays in the database, and may have 1,000"):
+    with pytest.raises(ProcessFailed, match="keeps its result in the database, which allows 1,000"):
         await (await engine.start(booking, account.kind, "a")).result(LIMIT)
     assert await account.booked() == []
 

@@ -159,5 +159,5 @@ def test_the_driver_gives_a_sqlstate_to_every_error_of_the_server() -> None:
 
 def test_what_a_server_does_not_support_is_told_beside_a_changed_schema() -> None:
     said = str(translated(asyncpg.FeatureNotSupportedError("no such thing here"), "here"))
-    assert "it is tried again by itself" in said
+    assert "Perdure tries again by itself" in said
     assert "use PostgreSQL 13 or later" in said

@@ -1,4 +1,4 @@
-"""The backend of PostgreSQL: transactions for steps, the caller's own, what its sessions tell, and roles."""
+"""The backend of PostgreSQL: step transactions, the caller's own transaction, the workers' sessions, and roles."""
 
 from __future__ import annotations
 

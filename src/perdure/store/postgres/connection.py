@@ -1,7 +1,7 @@
 """One connection to PostgreSQL that comes back by itself, used by one caller at a time.
 
-A write is never cancelled and never awaited under a timeout: whoever stops waiting leaves it to end by itself, and a
-connection that stays silent is aborted (no cancel request), which leaves the outcome unknown (rules 5 and 7).
+A write is never cancelled and never awaited under a timeout: a caller that stops waiting leaves the write to end by
+itself. A connection that stays silent is aborted (no cancel request), which leaves the outcome unknown (rules 5 and 7).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SERVER_KEEPALIVE = {
     "tcp_user_timeout": "8000",
 }
 _FIXED = {"search_path": "pg_catalog, pg_temp"}
-"""Whatever the URL or the login says: no name of ours, or of the driver's, means what others have put somewhere."""
+"""It counts whatever the URL or the login sets: no name in our SQL, or in the driver's, finds what others created."""
 
 
 async def connect(address: Address, purpose: str) -> asyncpg.Connection[asyncpg.Record]:
@@ -54,7 +54,7 @@ async def connect(address: Address, purpose: str) -> asyncpg.Connection[asyncpg.
 
 @asynccontextmanager
 async def on_a_fixed_path(connection: asyncpg.Connection[asyncpg.Record], address: Address) -> AsyncIterator[None]:
-    """For what the driver asks by queries of its own: behind a pooler the session's path is not ours to set."""
+    """Enclose what makes the driver send queries of its own: behind a pooler the session's search path is not ours."""
     if not address.pooled:
         yield
         return
@@ -122,7 +122,7 @@ class Backoff:
 
 
 class Request(NamedTuple):
-    """A statement that waits for its turn, and the future that gets its rows; ``check`` may refuse it at the last."""
+    """A statement that waits for its turn, and the future that gets its rows; ``check`` may refuse it last."""
 
     sql: str
     given: tuple[Any, ...]
@@ -132,7 +132,7 @@ class Request(NamedTuple):
 
 
 Met: TypeAlias = Callable[["asyncpg.Connection[asyncpg.Record]"], Awaitable[None]]
-"""Looks at a fresh connection, before anything else is asked of it."""
+"""Looks at a fresh connection, before anything else is sent on it."""
 
 
 class PostgresConnection:
@@ -159,9 +159,9 @@ class PostgresConnection:
         self._closed = False
 
     async def rows(self, name: str, *given: Any, check: Callable[[], None] | None = None) -> list[asyncpg.Record]:
-        """The rows that a named query answers. StoreUnavailable: what became of a write is unknown.
+        """The rows that a named query answers. After StoreUnavailable the outcome of a write is unknown.
 
-        ``check`` is called just before the statement is sent, on whichever connection, and raises if it must not be.
+        ``check`` is called just before the statement is sent, also on a new connection, and raises to prevent that.
         """
         return await self.fetch(self._queries[name], *given, check=check, name=name)
 
@@ -187,7 +187,7 @@ class PostgresConnection:
         self._closed = False
 
     async def open(self, connection: asyncpg.Connection[asyncpg.Record] | None = None) -> None:
-        """Connect now, so that a wrong address is told at once, or use what was connected; raises StoreError."""
+        """Connect now, so that a wrong address shows at once, or use the given connection; raises StoreError."""
         self._closed = False
         try:
             await self._connected(connection)
@@ -195,7 +195,7 @@ class PostgresConnection:
             raise translated(error, self._address.shown) from error
 
     async def close(self) -> None:
-        """Let go of the connection after what is under way, or by force if that does not end."""
+        """Close the connection after the statements under way, or by force if these do not end."""
         self._closed = True
         waiting = asyncio.ensure_future(self._quiet.wait())
         await asyncio.wait([waiting], timeout=self.patience)
@@ -208,7 +208,7 @@ class PostgresConnection:
             self._watch = None
 
     async def _serve(self) -> None:
-        """Send what has been asked for, one after the other, until there is nothing left."""
+        """Send the waiting requests, one after the other, until none is left."""
         while self._requests:
             sql, given, check, answer, name = self._requests.popleft()
             try:
@@ -225,12 +225,10 @@ class PostgresConnection:
         self._quiet.set()
 
     def _meant(self, error: Exception, query: str) -> StoreError:
-        """The store's own error; tables that were there at the opening, and are gone, may come back."""
+        """The store's own error; tables that were there at the opening and are missing now may come back."""
         meant = translated(error, self._address.shown, query)
         if isinstance(meant, StoreTooOld) and self.met is not None:
-            return StoreUnavailable(
-                f"{meant}; the tables were there before: it is tried again until they are there again"
-            )
+            return StoreUnavailable(f"{meant}; the tables were there before: Perdure tries again until they are back")
         return meant
 
     async def _tried(self, sql: str, given: tuple[Any, ...], check: Callable[[], None] | None) -> list[asyncpg.Record]:
@@ -259,14 +257,14 @@ class PostgresConnection:
                 if not retries(error) or not left:
                     raise
             except asyncpg.InternalClientError:
-                connection.terminate()  # the server said goodbye between two statements, and the driver still listens
+                connection.terminate()  # the server closed it between two statements, and the driver has not noticed
                 raise
             finally:
                 self._asked_at = None
             await asyncio.sleep(CLASH_SECONDS * (0.5 + self._machine.random()))
 
     def _asked(self) -> None:
-        """Note that the server owes an answer, and see to it that its silence is noticed."""
+        """Note that the server owes an answer, and begin to watch for its silence."""
         loop = asyncio.get_running_loop()
         self._asked_at = loop.time()
         if self._watch is None:
@@ -304,7 +302,7 @@ class PostgresConnection:
         return connection
 
     async def _typed(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
-        """Let the driver look up our types now, where no path of the login's leads it astray."""
+        """Let the driver look up our types now, on a fixed path: the login's search path cannot mislead it."""
         async with self._guarded(connection), on_a_fixed_path(connection, self._address):
             await connection.fetchrow(self._queries["types"])
 
@@ -313,13 +311,13 @@ class PostgresConnection:
         connection: asyncpg.Connection[asyncpg.Record],
         met: Callable[[asyncpg.Connection[asyncpg.Record]], Awaitable[None]],
     ) -> None:
-        """Have a new connection looked at before it is used."""
+        """Let ``met`` look at a new connection before it is used."""
         async with self._guarded(connection):
             await met(connection)
 
     @asynccontextmanager
     async def _guarded(self, connection: asyncpg.Connection[asyncpg.Record]) -> AsyncIterator[None]:
-        """Cut a new connection that is silent, or of no use."""
+        """Abort a new connection that stays silent, or that fails."""
         silent = asyncio.get_running_loop().call_later(self.patience, connection.terminate)
         try:
             yield
@@ -357,7 +355,7 @@ class Uncancelled:
 
 
 async def ended(connection: asyncpg.Connection[asyncpg.Record]) -> None:
-    """Say goodbye to the server, or cut the connection if it does not listen."""
+    """Close a connection, or abort it if the server does not answer."""
     try:
         await connection.close(timeout=2.0)
     except Exception:

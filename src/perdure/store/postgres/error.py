@@ -16,10 +16,10 @@ RECONNECT = frozenset({"25006"})
 """After these the connection is dropped, because another server may be the right one by now (a fail-over)."""
 
 STALE = frozenset({"0A000", "3F000", "42703", "42704", "42804", "42846", "42883", "42P01", "42P13", "42P18", "XX000"})
-"""What a connection may meet that remembers a schema as it was before somebody dropped it and made it anew, or changed
-its types: on a fresh one the same statement is sent again, once."""
+"""Errors of a connection that remembers a schema from before it was dropped and made again, or from before its types
+changed: the same statement is sent again, once, on a fresh connection."""
 
-_AGAIN = "it is tried again by itself"
+_AGAIN = "Perdure tries again by itself"
 
 MEANINGS: Mapping[str, tuple[type[StoreError], str]] = {
     "08": (StoreUnavailable, f"the connection to PostgreSQL failed; {_AGAIN}"),
@@ -46,7 +46,7 @@ MEANINGS: Mapping[str, tuple[type[StoreError], str]] = {
     "53": (StoreUnavailable, f"PostgreSQL has run out of connections or memory; {_AGAIN}"),
     "53100": (StoreFull, "the disk of PostgreSQL is full; make room, then work goes on by itself"),
     "54": (BadRecord, "a record is too large for PostgreSQL; make the value smaller"),
-    "55P03": (StoreUnavailable, f"somebody holds a lock on a whole table; {_AGAIN}"),
+    "55P03": (StoreUnavailable, f"another session holds a lock on a whole table; {_AGAIN}"),
     "57": (StoreUnavailable, f"PostgreSQL stops, starts or cancelled the statement; {_AGAIN}"),
     "58": (StoreUnavailable, f"PostgreSQL cannot read or write its files; look at its log; {_AGAIN}"),
 }
@@ -59,12 +59,12 @@ def retries(error: BaseException) -> bool:
 
 
 def stale(error: BaseException) -> bool:
-    """Whether the connection may remember tables, functions or types that have been made anew since."""
+    """Whether the connection may remember tables, functions or types that have been made again since."""
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate in STALE
 
 
 def reconnects(error: BaseException) -> bool:
-    """Whether the connection is no use any more although it still stands."""
+    """Whether the connection must be dropped although it is still open."""
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate in RECONNECT
 
 
@@ -72,11 +72,11 @@ NEEDED: Mapping[str, str] = {
     **dict.fromkeys(("search", "count", "history", "messages", "workers", "overdue_page"), "look"),
     **dict.fromkeys(("loads", "backlogs"), "look"),
     **dict.fromkeys(("start", "start_telling"), "start"),
-    **dict.fromkeys(("send", "send_alone"), "signal (or _operate, for what is no signal and no call)"),
+    **dict.fromkeys(("send", "send_alone"), "signal (or _operate, for messages other than signals and calls)"),
     **dict.fromkeys(("commit", "commit_alone", "commit_outward", "commit_outward_alone", "seize"), "operate"),
     **dict.fromkeys(("claimed_events", "claimed_messages", "queues", "clocks"), "operate"),
 }
-"""Which role, after the name of the schema, a login needs for a query; for all others, that of workers."""
+"""Which role (after the schema's name) a login needs for a query; all other queries need the role of workers."""
 
 
 def translated(error: BaseException, where: str, query: str = "") -> StoreError:

@@ -29,16 +29,16 @@ _OPEN = "Begin one first: what is written here belongs to the caller's transacti
 
 
 class Driver(Protocol):
-    """A connection as we ask it."""
+    """The caller's connection, as this store uses it."""
 
     blocking: bool
 
     async def row(self, sql: str, given: Sequence[Any]) -> Sequence[Any]:
-        """The one row that a statement answers; its places are ``$1``, ``$2`` … in their order."""
+        """The one row that a statement answers; its parameters are ``$1``, ``$2`` … in their order."""
 
 
 def asking(connection: Any) -> Driver:
-    """How to ask that connection; raises InvalidInput if it is of no driver that we know, or has no transaction."""
+    """The driver of that connection; raises InvalidInput if we do not know it, or if there is no transaction."""
     if isinstance(connection, (asyncpg.Connection, PoolConnectionProxy)):
         return Asyncpg(connection)
     for name in ("psycopg", "sqlalchemy"):
@@ -131,7 +131,7 @@ def translated(error: Any) -> BaseException:
         return error if isinstance(error, BaseException) else StoreError(f"the driver failed: {error}; look at its log")
     kind, advice = MEANINGS.get(state) or MEANINGS.get(state[:2]) or (StoreError, "look at PostgreSQL's log")
     return kind(
-        f"{error} (SQLSTATE {state}); {advice.partition('; it is tried')[0]}. "
+        f"{error} (SQLSTATE {state}); {advice.partition('; Perdure tries')[0]}. "
         "Roll the transaction back, then run it again if that may help."
     )
 
@@ -164,7 +164,7 @@ class PostgresInTransaction:
         return StartAnswer(StartVerdict(verdict), id_bytes(holder), 0, now)
 
     async def send(self, message: Message) -> SendAnswer:
-        """Put a message into an inbox, under the lock of the process's row: it is kept until the transaction ends."""
+        """Put a message into an inbox, under the lock of the process's row, which lasts until the transaction ends."""
         await self._be_at_home()
         verdict, number, now = await self._driver.row(
             self._sql["tell"],
@@ -183,14 +183,14 @@ class PostgresInTransaction:
         return SendAnswer(SendVerdict(verdict), message.process, number, None, now)
 
     async def _be_at_home(self) -> None:
-        """Before the first word: see that the connection is to the store's own database; raises InvalidInput."""
+        """Check, before the first statement, that this is the store's own database; raises InvalidInput."""
         if self._place is None:
             return
         (found,) = await self._driver.row(self._sql["place"], ())
         if found != self._place:
             raise InvalidInput(
-                "this connection is to another database than the store: no worker of the store would find what is "
-                "written there, and nothing was. Connect to the server and database that the engine's URL names."
+                "this connection is to another database than the store's: no worker would find what is written there, "
+                "so nothing was written. Connect to the server and database that the engine's URL names."
             )
         self._place = None
 

@@ -22,17 +22,17 @@ from perdure.store.postgres.url import Address
 
 
 def worker_lock(worker: bytes) -> int:
-    """The advisory lock of an incarnation: the last 8 bytes of its id, which are chance."""
+    """The advisory lock of an incarnation: the last 8 bytes of its id, which are random."""
     return int.from_bytes(worker[8:], "big", signed=True)
 
 
 class ListenConnection:
     """Keeps its connection alive by itself from :meth:`open` to :meth:`close`.
 
-    ``standing_since`` is the monotonic time since which sessions are known to stand: at the first connection the
-    begin of the oldest presence there is (a restart or a crash would have ended it, and a standby takes none), later
-    the time at which our own came back; infinity while it is lost (no time is then long enough after it), None before
-    it was opened.
+    ``standing_since`` is the monotonic time since which the workers' sessions are known to be alive. At the first
+    connection it is the begin of the oldest presence session: a restart or a crash would have ended that session, and
+    a standby has none. Later it is the time at which our own session came back. It is infinity while our session is
+    lost (then no time is long enough after it), and None before the opening.
     """
 
     def __init__(self, address: Address, machine: Machine, queries: Mapping[str, str]) -> None:
@@ -73,7 +73,7 @@ class ListenConnection:
         return self._listeners.add(listener)
 
     async def hold(self, worker: bytes) -> bool:
-        """Take the lock of an incarnation and keep it over reconnects; false if it cannot be had now."""
+        """Take the lock of an incarnation and keep it across reconnects; false if that is impossible now."""
         lock = worker_lock(worker)
         async with self._turn:
             if lock in self._held:
@@ -108,16 +108,16 @@ class ListenConnection:
             await self._lost.wait()
             try:
                 await self._establish()
-            except Exception:  # whatever the driver makes of it: this connection must always come back
+            except Exception:  # whatever the driver raises: this connection must always come back
                 self._lost.set()
                 await asyncio.sleep(backoff.failed())
                 continue
             backoff.reset()
-            # Whatever was told meanwhile was missed.
+            # The notifications sent meanwhile were missed.
             self._listeners.notify(Notification(some_due=True, some_done=True, some_published=True))
 
     async def _oldest(self, connection: asyncpg.Connection[asyncpg.Record]) -> float:
-        """Since when the oldest presence on this server stands, in our monotonic time; it may be our own."""
+        """When the oldest presence session on this server began, in our monotonic time; it may be our own."""
         seconds: float = await connection.fetchval(self._queries["oldest_presence"])
         return self._machine.monotonic() - seconds
 
@@ -131,8 +131,8 @@ class ListenConnection:
             async with self._turn:
                 for lock in self._held:
                     if not await connection.fetchval(self._queries["hold_lock"], lock):
-                        # The server still keeps the lost session: come back until it has let go of the lock.
-                        raise StoreError("the lock is still held by the session that was lost; it is tried again")
+                        # The server still keeps the lost session: connect again until it has released the lock.
+                        raise StoreError("the session that was lost still holds the lock; Perdure tries again")
                 self._connection = connection
         except BaseException:
             connection.terminate()

@@ -1,7 +1,7 @@
 """Records as PostgreSQL takes and answers them: tuples in the order of the schema's types, and rows read back.
 
-What is seldom used stands in a tuple of its own. When a whole batch has only the defaults there, nothing of it is sent:
-the functions put the defaults back.
+Fields that are seldom used stand in a tuple of their own. If a whole batch has only the defaults there, these tuples
+are not sent: the functions put the defaults back.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def commit_records(commits: Sequence[Commit]) -> tuple[Any, ...]:
 
 
 def _attributes(commit: Commit) -> str | None:
-    """What is to stand in the column: None leaves it as it is, the JSON null empties it."""
+    """The new value of the column: None leaves it as it is, the JSON null empties it."""
     if not commit.attributes_set:
         return None
     (text,) = _with_text((commit.after.attributes,), 0)
@@ -146,7 +146,7 @@ def outward_records(commits: Sequence[Commit]) -> tuple[Any, ...]:
 
 
 def first_messages(starts: Sequence[Start]) -> list[tuple[Any, ...]] | None:
-    """The last argument of the query ``start_telling``; None if no start brings any."""
+    """The last argument of the query ``start_telling``; None if no start brings messages."""
     return _letters(map(_messages, starts)) if any(map(_messages, starts)) else None
 
 
@@ -202,7 +202,7 @@ def send_columns(messages: Sequence[Message]) -> tuple[Any, ...]:
 
 
 def search_columns(search: Search) -> tuple[Any, ...]:
-    """The arguments that the queries ``search`` and ``count`` share; none if no row can have what is asked for."""
+    """The arguments that the queries ``search`` and ``count`` share; an empty tuple if no row can match."""
     texts = [search.kind, search.key, search.key_prefix, *(text for pair in search.attributes for text in pair)]
     if any(text and not storable(text) for text in texts):
         return ()
@@ -272,9 +272,9 @@ def send_answers(messages: Sequence[Message], row: asyncpg.Record) -> list[SendA
 
 
 def claim_head(rows: Sequence[asyncpg.Record]) -> tuple[int, int | None, bool, bool | None]:
-    """What a claim answers beside the rows taken, which it may say in several parts: see ``claim_queued``.
+    """What a claim answers besides the rows taken; it may answer in several parts: see ``claim_queued``.
 
-    The last is whether suspects are due, None if there are only such as their queue has no place for.
+    The last value is whether suspects are due; None if suspects are due but their queues have no room for them.
     """
     next_due_at = min((row[1] for row in rows if row[1] is not None), default=None)
     suspects = any(row[3] for row in rows) or (None if any(row[3] is None for row in rows) else False)

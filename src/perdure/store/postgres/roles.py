@@ -1,4 +1,4 @@
-"""The roles of a PostgreSQL store: what a login may do that is no worker's, and which role it lacks for the rest."""
+"""The roles of a PostgreSQL store: they let logins of clients do less than those of workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLOSED = "closed_"
 
 
 async def narrowed(connection: asyncpg.Connection[asyncpg.Record], address: Address) -> Mapping[str, str]:
-    """What stands in for the queries whose functions the login may not call; nothing for workers and the owner."""
+    """The replacements of queries whose functions the login may not call; none for workers and the owner."""
     sql = queries(address.schema)
     names = [name.removeprefix(_CLOSED) for name in sql if name.startswith(_CLOSED) and name != "closed_doors"]
     async with on_a_fixed_path(connection, address):
@@ -29,7 +29,7 @@ async def narrowed(connection: asyncpg.Connection[asyncpg.Record], address: Addr
 
 
 async def make_roles(address: Address) -> list[str]:
-    """Create the roles that are missing and let each do its own; raises StoreError. The answer is their names."""
+    """Create the missing roles and grant each its rights; raises StoreError. The answer is their names."""
     try:
         connection = await connect(address, "migration")
     except Exception as error:
@@ -42,8 +42,8 @@ async def make_roles(address: Address) -> list[str]:
             await connection.execute(sql["grant_roles"])
     except asyncpg.InsufficientPrivilegeError as error:
         raise StoreError(
-            f"{address.shown}: {error}. Who makes roles needs CREATEROLE, and who grants rights must own the schema. "
-            f"Have somebody who may create roles run this, then run `perdure migrate --roles` as the owner:\n"
+            f"{address.shown}: {error}. Creating roles needs CREATEROLE; granting rights needs the schema's owner. "
+            f"Run this with a login that may create roles, then run `perdure migrate --roles` as the owner:\n"
             + statements(address.schema)
         ) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
@@ -54,6 +54,6 @@ async def make_roles(address: Address) -> list[str]:
 
 
 def statements(schema: str) -> str:
-    """What somebody with more rights may run instead."""
+    """The statements for a login with more rights."""
     made = [f'CREATE ROLE "{schema}_{role}" NOLOGIN;' for role in ROLES]
     return "\n".join([*made, f'GRANT "{schema}_look" TO "{schema}_operate";'])

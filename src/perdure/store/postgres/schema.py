@@ -26,7 +26,7 @@ from perdure.store.query import load
 
 LOCK_TRIES = 60
 LOCK_SECONDS = 1.0
-"""How often a step is tried for which somebody holds a table, and how long after each other."""
+"""How often a step is tried while another session locks a table that it needs, and the time between the tries."""
 
 _SCHEMA = re.compile(r"\bperdure(?=\.|;)")
 _CHANNEL = re.compile(r"'perdure_(?=due'|done'|told'|published')")
@@ -34,7 +34,7 @@ OnConnection = Callable[[Any], Awaitable[None]]
 
 
 class Prepared(NamedTuple):
-    """The number of the schema, and a connection that found it up to date, to write by; None where it was not."""
+    """The number of the schema, and a connection for writes; None if the schema was not up to date."""
 
     reached: int
     connection: asyncpg.Connection[asyncpg.Record] | None
@@ -74,8 +74,8 @@ def schema_lock(schema: str) -> int:
 async def prepare(address: Address, *, migrate: bool, found: OnConnection | None = None) -> Prepared:
     """Bring the schema up to date, or find it so. Many may do this at once, and any may be killed at any point.
 
-    ``found`` is asked on the same connection then. The number of the schema may be newer than this Perdure where that
-    can work beside it.
+    ``found`` is then called with the same connection. The schema may be newer than this Perdure, if this Perdure can
+    still work with it.
     """
     try:
         connection = await connect(address, "writes")
@@ -89,14 +89,14 @@ async def prepare(address: Address, *, migrate: bool, found: OnConnection | None
             if not pending("postgres", reached, migrate=migrate, oldest=oldest):
                 break
             if as_found:
-                # Who migrates can be told from who works, and what has seen the tables change is not worked with.
+                # A connection with a name of its own migrates, and is not used afterwards: it saw the tables change.
                 as_found = False
                 await ended(connection)
                 connection = await connect(address, "migration")
             try:
                 await _apply_next(connection, address.schema)
             except asyncpg.LockNotAvailableError:
-                # Somebody holds a table that the step needs: those who queued up behind us have their turn first.
+                # Another session locks a table that the step needs: sessions that wait behind us go first.
                 tries += 1
                 if tries == LOCK_TRIES:
                     raise
@@ -113,7 +113,7 @@ async def prepare(address: Address, *, migrate: bool, found: OnConnection | None
 
 
 async def _oldest(connection: asyncpg.Connection[asyncpg.Record], schema: str) -> int | None:
-    """The lowest schema of which a Perdure may work beside this one; None if it does not say."""
+    """The lowest schema number whose Perdure may use this database; None if the database does not say."""
     try:
         oldest: int | None = await connection.fetchval(queries(schema)["oldest_reader"])
     except asyncpg.UndefinedTableError:
@@ -130,21 +130,21 @@ async def _reached(connection: asyncpg.Connection[asyncpg.Record], schema: str) 
 
 
 async def _lock_what_is_not_there(connection: asyncpg.Connection[asyncpg.Record], schema: str) -> None:
-    """Let one opener at a time make the schema. Any session can take this lock: nobody waits for it without end."""
+    """Let one opener at a time make the schema. Any session can take this lock, so nobody waits for it forever."""
     sql = queries(schema)
     await connection.execute(sql["limit_lock"])
     try:
         await connection.fetchval(sql["lock_new_schema"], schema_lock(schema))
     except asyncpg.LockNotAvailableError as error:
         raise StoreUnavailable(
-            f"another session has kept the lock under which the schema {schema!r} is made for a minute. If nobody "
-            f"migrates, look in pg_locks who has the advisory lock {schema_lock(schema)} and end that session"
+            f"for a minute another session has held the lock under which the schema {schema!r} is made. If no program "
+            f"migrates now, find the session with the advisory lock {schema_lock(schema)} in pg_locks, and end it"
         ) from error
     await connection.execute(sql["unlimit_lock"])
 
 
 async def _apply_next(connection: asyncpg.Connection[asyncpg.Record], schema: str) -> None:
-    """Apply one step in a transaction of its own, unless somebody else has done it while we waited for the lock."""
+    """Apply one step in a transaction of its own, unless another opener did it while we waited for the lock."""
     sql = queries(schema)
     async with connection.transaction():
         await connection.execute(sql["fixed_path"])

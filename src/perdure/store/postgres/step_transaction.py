@@ -23,7 +23,7 @@ from perdure.store.step_transaction import StepTransactionAnswer, StepTransactio
 T = TypeVar("T")
 
 TROUBLES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-"""What the driver raises when a server refuses, is away, or has said goodbye unheard."""
+"""What the driver raises when a server refuses, is away, or has closed the connection unnoticed."""
 
 
 LOST = (
@@ -33,7 +33,7 @@ LOST = (
 
 
 class PostgresStepTransactions:
-    """Lends connections of asyncpg, at most ``limits.TRANSACTION_CONNECTIONS`` at once; the others wait in order."""
+    """Lends asyncpg connections to steps, at most ``limits.TRANSACTION_CONNECTIONS``; further steps wait in order."""
 
     blocking = False
 
@@ -49,7 +49,7 @@ class PostgresStepTransactions:
         if self.closed:
             raise StoreUnavailable("the engine is closed; open it again")
         if self._pool is None:
-            # Whoever keeps a connection after his step finds it closed to him: it may be another step's by then.
+            # A step that keeps its connection after its end finds it closed: another step may have it by then.
             self._pool = asyncpg.create_pool(
                 connect=self._connect,
                 min_size=0,
@@ -66,7 +66,7 @@ class PostgresStepTransactions:
         return await plain(self.address, "steps", **settings)
 
     async def _reset(self, connection: Any) -> None:
-        """As the driver would, but by names that the step's own search path cannot turn."""
+        """Reset as the driver would, but with names that the step's own search path cannot redirect."""
         await connection.execute(self.sql["reset_session"])
 
     async def close(self) -> None:
@@ -80,7 +80,7 @@ class PostgresStepTransactions:
                 pool.terminate()
 
     async def give_back(self, connection: Any) -> None:
-        """The connection is to be lent to others; one that cannot be is gone, and made anew for whoever is next."""
+        """Give the connection to the next step; if it cannot be reset it is dropped, and that step gets a new one."""
         if self._pool is not None:
             with contextlib.suppress(*TROUBLES):
                 await self._pool.release(connection, timeout=limits.SILENT_CONNECTION_SECONDS)
@@ -118,12 +118,12 @@ class PostgresStepTransaction:
         return self._step_transactions.sql
 
     def mark_returned(self) -> bool:
-        """The step has returned: from now on nobody can take its transaction back. False if somebody has."""
+        """Note that the step has returned: its transaction cannot be abandoned any more. False if it has been."""
         self._returned = not self._abandoned
         return self._returned
 
     def abandon(self) -> bool:
-        """Roll it back. A step that does not end when it is cancelled loses its connection a moment later."""
+        """Roll back when the step ends. If it does not end when it is cancelled, its connection is cut soon after."""
         if self._returned:
             return False
         if not self._abandoned:
@@ -132,7 +132,7 @@ class PostgresStepTransaction:
         return True
 
     async def keep(self, message: Message, owner: bytes, token: int) -> StepTransactionAnswer:
-        """Record the result and commit, if the process has still that owner and token; never cancelled."""
+        """Record the result and commit, if the process still has that owner and token; never cancelled."""
         self._check()
         given = id_text(message.id), id_text(message.process), id_text(owner), token
         content = message.name, message.payload, message.sender
@@ -141,7 +141,7 @@ class PostgresStepTransaction:
         if answer.verdict is not StepTransactionVerdict.KEPT:
             return answer
         try:
-            # If we die before or in this COMMIT, all of it is there or nothing: whoever is next looks for the message.
+            # If we die before or in this COMMIT, all of it is there or nothing: the next worker looks for the message.
             await self._commit()
         except Exception:
             if not await self._looked(message):
@@ -150,7 +150,7 @@ class PostgresStepTransaction:
         return answer
 
     def _check(self) -> None:
-        """Raise if the transaction is not the step's any more."""
+        """Raise if the step's transaction is not open any more."""
         try:
             if self.connection.is_in_transaction():
                 return
@@ -158,15 +158,15 @@ class PostgresStepTransaction:
             raise StoreUnavailable(LOST) from None
         self._transaction = None
         raise Permanent(
-            "the step has ended its transaction itself: what it wrote before that is there or not, without its "
-            "result. Leave COMMIT and ROLLBACK to Perdure: return to commit, raise to roll back."
+            "the step has ended its transaction itself: its writes may be stored, without its result. "
+            "Leave COMMIT and ROLLBACK to Perdure: return to commit, raise to roll back."
         )
 
     async def _commit(self) -> None:
         await self._heard(self._transaction.commit())
 
     async def _looked(self, message: Message) -> bool:
-        """Whether a COMMIT without an answer was done: under the lock that it holds until it has been, or not."""
+        """Whether a COMMIT without an answer was done: asked under the row's lock, which it keeps until it ends."""
         self._cut()
         backoff = Backoff(self._step_transactions.machine)
         while True:
@@ -178,11 +178,11 @@ class PostgresStepTransaction:
                     await other.end()
             except (StoreError, *TROUBLES):
                 if self._step_transactions.closed:
-                    raise  # whoever goes on with the process looks for the message too
+                    raise  # the worker that goes on with the process looks for the message too
                 await asyncio.sleep(backoff.failed())
 
     async def found(self, message: Message) -> bool:
-        """Whether the message is there, once nobody has its process locked."""
+        """Whether the message is there, once no other transaction has its process locked."""
         self._transaction = self.connection.transaction()
         await self._heard(self._transaction.start())
         await self._heard(self.connection.execute(self._sql["lock_for_result"], id_text(message.process)))
@@ -201,26 +201,26 @@ class PostgresStepTransaction:
         await self._step_transactions.give_back(self.connection)
 
     async def _heard(self, statement: Awaitable[T]) -> T:
-        """The answer to a statement of ours; a server that is silent for too long is left (rule 7)."""
+        """The answer to a statement of ours; if the server is silent for too long, the connection is cut (rule 7)."""
         silent = self._loop.call_later(limits.SILENT_CONNECTION_SECONDS, self._cut)
         try:
             return await statement
-        except asyncpg.InternalClientError as error:  # the server's farewell is here, but not read to its end
+        except asyncpg.InternalClientError as error:  # the server closed it, and the driver has not noticed yet
             raise StoreUnavailable(LOST) from error
         finally:
             silent.cancel()
 
     def _cut(self) -> None:
-        """Leave the server without a word: it rolls back what is open."""
-        with contextlib.suppress(asyncpg.InterfaceError):  # it was left before
+        """Abort the connection: the server rolls back what is open."""
+        with contextlib.suppress(asyncpg.InterfaceError):  # it was cut before
             self.connection.terminate()
 
 
 def _unavailable(error: BaseException, address: Address) -> StoreUnavailable:
-    """What is told of a step that cannot begin: whatever the reason, it waits until somebody has seen to it."""
+    """The error of a step that cannot begin: whatever the reason, the step is tried again until that is removed."""
     told = translated(error, address.shown)
     return told if isinstance(told, StoreUnavailable) else StoreUnavailable(str(told))
 
 
 async def _as_it_is(connection: Any) -> None:
-    """Behind a pooler nothing is reset: the session that would be is anybody's."""
+    """Reset nothing behind a pooler: the session there may be anybody's."""

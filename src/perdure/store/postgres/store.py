@@ -1,9 +1,9 @@
 """The store on PostgreSQL: many machines, one schema, one round trip for a batch.
 
 Four connections, each for one purpose: one writes (starts, sends, claims, commits), one is kept for beats, one reads,
-and one listens and holds the worker's lock. With ``pooler=transaction`` in the URL the last one is not there: hints
-and instant evidence of death need a session of one's own. People's searches, which may take long, get a connection of
-their own when the first of them comes, so that no result and no sweep waits behind them.
+and one listens and holds the worker's lock. With ``pooler=transaction`` in the URL the last one is missing: hints and
+instant evidence of death need a session of the worker's own. People's searches, which may take long, get a connection
+of their own when the first of them comes, so that no result and no sweep waits behind them.
 """
 
 from __future__ import annotations
@@ -84,9 +84,10 @@ class PostgresStore:
                 await one.open()
             self._searches.ready()
             if (await self._reads.row("only_reads"))["only_reads"]:
-                # A standby takes no LISTEN and nothing that is written; what is asked of it to see is answered.
+                # A standby accepts no LISTEN and no writes; it answers reads.
                 log.info(
-                    "%s only reads: processes can be seen there, and nothing can be told or run", self._address.shown
+                    "%s is a standby, which only reads: processes can be looked at, but not started, signalled or run",
+                    self._address.shown,
                 )
             elif not self._address.pooled:
                 await self._listening.open()
@@ -95,7 +96,7 @@ class PostgresStore:
             raise
 
     async def _narrow(self, connection: Any) -> None:
-        """Ask by what the login may call, from here on."""
+        """From now on use the queries that the login may call."""
         self._sql |= {**queries(self._address.schema), **await narrowed(connection, self._address)}
 
     async def close(self) -> None:
@@ -161,7 +162,7 @@ class PostgresStore:
         return [by_id[commit.after.id] for commit in commits]
 
     async def _commit_outward(self, commits: Sequence[Commit]) -> list[CommitAnswer]:
-        """Write commits that start children or send messages; those whose targets somebody holds are busy."""
+        """Write commits that start children or send messages; one whose targets are locked is answered BUSY."""
         answers: dict[bytes, CommitAnswer] = {}
         left = sorted(commits, key=id_of)
         while left:
@@ -180,7 +181,7 @@ class PostgresStore:
 
     async def claim(self, claim: Claim) -> ClaimAnswer:
         """Take due processes: new token, owner, lease; then, in a later statement, read what they hold."""
-        if not claim.seize:  # a command waits for nobody, and whoever gives one may host no sweep
+        if not claim.seize:  # a command does not wait: the client that gives it may run no sweeps
             await self.lineage.settled()
         kinds = [kind for kind, _ in claim.hosted]
         codes = [code for _, code in claim.hosted]
@@ -194,7 +195,7 @@ class PostgresStore:
             beats = self.lineage.beats(claim.worker)
             rows = await self._writes.rows(name, *asked, *which, check=self.lineage.check)
             if beats > (-1 if rows[0][5] is None else rows[0][5]):
-                # If we die here, or not, what was taken is ours and nobody has it: its lease lapses.
+                # If we die here, or not, the rows taken are ours and no worker runs them: their leases lapse.
                 await self._look_back(SetBehind(), self.lineage.line)
         now, next_due_at, alive, suspects = rows[0][:4] if len(rows) == 1 else row.claim_head(rows)
         taken = [(one[4], row.process_of(one[6:])) for one in rows if one[6] is not None]
@@ -202,7 +203,7 @@ class PostgresStore:
             taken.sort(key=lambda pair: pair[1].priority)  # they come in several parts
         met = Types.met
         events, messages, backlog = await self._held([process for _, process in taken])
-        if Types.met != met and not self._ahead:  # perhaps a newer Perdure has come since we have looked
+        if Types.met != met and not self._ahead:  # perhaps a newer Perdure has migrated since we looked
             await self._look_ahead(now=True)
         claimed = tuple(
             Claimed(
@@ -216,9 +217,9 @@ class PostgresStore:
     async def _held(
         self, claimed: Sequence[Process]
     ) -> tuple[defaultdict[bytes, list[Event]], defaultdict[bytes, list[Message]], set[bytes]]:
-        """The histories and inboxes of claimed rows, and those whose letters wait.
+        """The histories and inboxes of claimed rows, and the ids of rows whose letters wait.
 
-        What came in after the claim is fenced off or read later.
+        Events written after the claim are fenced off; messages that came after it are read later.
         """
         backlog: set[bytes] = set()
         events: defaultdict[bytes, list[Event]] = defaultdict(list)
@@ -244,7 +245,7 @@ class PostgresStore:
     async def enlist(self, worker: WorkerRow, silence: int) -> WorkerRow:
         """Register a new incarnation and take its lock; the answer says whether the lock counts."""
         locked = not self._address.pooled and await self._listening.hold(worker.id)
-        # If we die here the lock is free and nobody knows of it: no row, no death.
+        # If we die here the lock is free and no row names it: nothing has died.
         found = await self._writes.row("enlist", worker.id, worker.name, worker.hosts, silence, locked)
         self.lineage.enlisted(worker.id, found["beats"])
         return replace(
@@ -283,7 +284,7 @@ class PostgresStore:
         return BeatAnswer(found["alive"], found["now"], lost, found["lead"], self._ahead, gone)
 
     async def _look_ahead(self, *, now: bool = False) -> bool:
-        """Whether, at every tenth beat or ``now``, a newer Perdure has migrated the database. True: not for us."""
+        """At every tenth beat, or ``now``, look for a newer schema; the answer is whether it is too new for us."""
         self._beaten += not now
         if self._beaten % BEATS_A_LOOK != 1 and not now:
             return False
@@ -292,11 +293,11 @@ class PostgresStore:
         return outgrown("postgres", found["oldest"])
 
     async def _look_back(self, behind: SetBehind, known: DatabaseLine | None) -> None:
-        """The database was set back: see what is lost, have claims wait, then tell everybody; raises ``behind``."""
+        """The database was set back: find what is lost, let claims wait, draw a new line; raises ``behind``."""
         async with self._looking_back:
-            if self.lineage.line is known:  # nobody else here has found it
+            if self.lineage.line is known:  # no other call here has found it first
                 await self.lineage.set_behind(self._reads)
-                # If we die here whoever else was told of what is lost finds it by himself.
+                # If we die here, another store that was answered lost commits finds them missing by itself.
                 await self._writes.rows("draw_line", known and known[1], self._machine.new_id())
                 database, name, _ = await self._writes.row("line")
                 self.lineage.adopt((database, name))
@@ -378,5 +379,5 @@ class PostgresStore:
         return Pruned(found["processes"], found["forgotten"], former["runs"], former["place"])
 
     def watch(self, listener: Listener) -> StopListening:
-        """Call ``listener`` with what this store and others leave to be looked at; the answer stops the watch."""
+        """Call ``listener`` with the notifications of this store and of others; the answer stops the watch."""
         return self._listening.watch(listener)

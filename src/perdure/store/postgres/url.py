@@ -1,7 +1,7 @@
-"""The address of a PostgreSQL store: the URL taken apart, and of its hosts the first that may be written to.
+"""The address of a PostgreSQL store: the URL taken apart, and the first of its hosts that accepts writes.
 
-All hosts are asked at once. One after the other would not do: the machine of a primary that has just gone dark keeps a
-caller waiting for seconds.
+All hosts are asked at once, not one after the other: a primary whose machine has just died keeps a caller waiting for
+seconds.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def address_of(url: str) -> Address:
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:  # whose text may quote the password
         raise InvalidUrl(
-            "the store's URL cannot be read: look at its port and brackets, and at signs in the password, which are "
-            f"written as % and two digits; {_EXAMPLE}"
+            "the store's URL cannot be read: look at its port and brackets, and at special characters in the password, "
+            f"which are written as % and two digits; {_EXAMPLE}"
         ) from None
     if not _BEGINNING.match(url):
         raise InvalidUrl(f"the store's URL does not begin with postgresql://; {_EXAMPLE}")
@@ -102,7 +102,7 @@ async def reached(address: Address, **settings: Any) -> asyncpg.Connection[async
         for one in asked:
             one.cancel()
             one.add_done_callback(_dropped)
-    # What a server says is worth more to people than that another could not be reached.
+    # A server's own error helps people more than the news that another host could not be reached.
     raise next((one for one in troubles if isinstance(one, asyncpg.PostgresError)), troubles[-1])
 
 

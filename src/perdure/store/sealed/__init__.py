@@ -1,1 +1,1 @@
-"""A sealed store: codecs and an offload of large payloads, before either database."""
+"""A sealed store: codecs and an offload of large payloads, in front of either database."""

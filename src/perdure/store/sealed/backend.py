@@ -1,4 +1,4 @@
-"""The backend of a sealed store: what goes into the transactions of callers and steps is sealed, and stays inside.
+"""The backend of a sealed store: payloads in the transactions of callers and steps are sealed, and stay inside.
 
 An offload takes no part in a transaction of the database: a payload that is too large to stay inside is refused.
 """
@@ -62,7 +62,7 @@ class SealedBackend:
 
 
 class SealedInTransaction(Struct, frozen=True):
-    """Starts and signals in the caller's transaction, behind a chain of codecs. What would go outside is refused."""
+    """Starts and signals in the caller's transaction, sealed by codecs; a payload for the offload is refused."""
 
     inside: StoreInTransaction
     chain: Seal
@@ -74,7 +74,7 @@ class SealedInTransaction(Struct, frozen=True):
         return self.inside.blocking
 
     async def start(self, start: Start) -> StartAnswer:
-        """Store a new process. A conflict is looked into: the same input may have been sealed with another key then."""
+        """Store a new process. A conflict is checked: the same input may have been sealed with an earlier key."""
         answer = await self.inside.start(self._kept_inside(RecordSealer(self.chain, None).start(start)))
         if answer.verdict is StartVerdict.CONFLICT:
             for chain in self.chain.former():
@@ -90,7 +90,7 @@ class SealedInTransaction(Struct, frozen=True):
     def _kept_inside(self, record: RecordT) -> RecordT:
         if self.blobs is not None and (size := seal.weight(record)) > self.blobs.offload.above:
             raise PayloadTooLarge(
-                f"a payload of {size:,} bytes belongs into the offload, of which a transaction knows nothing. "
+                f"a payload of {size:,} bytes belongs in the offload, which takes no part in a transaction. "
                 "Pass a smaller one, or start and signal outside of the transaction."
             )
         return record
@@ -121,7 +121,7 @@ class SealedStepTransaction(Struct, frozen=True):
 
     @property
     def connection(self) -> Any:
-        """What the step writes by."""
+        """The connection through which the step writes."""
         return self.bare.connection
 
     async def begin(self, process: bytes, id: bytes, patience: float) -> bool:
@@ -141,8 +141,8 @@ class SealedStepTransaction(Struct, frozen=True):
         size = len(message.payload)
         if size > limits.INSIDE_PAYLOAD_BYTES:
             raise PayloadTooLarge(
-                f"the result has {size:,} bytes; that of a step with a transaction stays in the database, and may have "
-                f"{limits.INSIDE_PAYLOAD_BYTES:,}. Let the step store it, and return its name."
+                f"the result has {size:,} bytes. A step with a transaction keeps its result in the database, which "
+                f"allows {limits.INSIDE_PAYLOAD_BYTES:,}. Let the step store the data, and return its name."
             )
         return await self.bare.keep(RecordSealer(self.chain, None).message(message), owner, token)
 

@@ -27,7 +27,7 @@ FETCH_SECONDS = 10.0
 """After this a blob counts as out of reach: the lease of the claim that wants it must not lapse meanwhile."""
 
 FRESH_SECONDS = 60.0
-"""So long a blob that was put here is not put again, or for a tenth of the grace: it cannot have grown old."""
+"""For so long, but at most a tenth of the grace, a blob that was put is not put again: it cannot have grown old."""
 
 BlobPlace = tuple[bytes, str]
 """A blob's process and name."""
@@ -64,7 +64,7 @@ class Blobs:
         self._fresh.clear()
 
     async def close(self) -> None:
-        """Stop putting: what is outside already and not referred to is removed by a later round."""
+        """Stop putting: a later sweep removes blobs that are outside already and to which nothing refers."""
         puts = list(self._puts.values())
         self._puts.clear()
         for put in puts:
@@ -75,7 +75,7 @@ class Blobs:
     # -- putting ---------------------------------------------------------------------------------------------------
 
     async def put(self, blobs: Iterable[Blob]) -> None:
-        """Begin to put blobs, and wait a moment for them; :meth:`there` says which have come to lie."""
+        """Begin to put blobs, and wait a moment for them; :meth:`there` says which are stored."""
         begun = []
         self._age()
         for blob in blobs:
@@ -91,7 +91,7 @@ class Blobs:
         return all(blob.place in self._fresh or self._put_is_done(blob.place) for blob in blobs)
 
     def forget(self, blobs: Iterable[Blob]) -> None:
-        """Their commit is on its way. If it must be sent again much later they are put again, to be young again."""
+        """Forget blobs whose commit is being written. If it is sent much later, they are put again, to be young."""
         now = asyncio.get_running_loop().time()
         for blob in blobs:
             if self._puts.pop(blob.place, None) is not None:
@@ -102,7 +102,7 @@ class Blobs:
         return put is not None and put.done() and not put.cancelled()
 
     def _age(self) -> None:
-        """Let go of what was put too long ago to count on it."""
+        """Forget blobs that were put too long ago to count as young."""
         before = asyncio.get_running_loop().time() - min(FRESH_SECONDS, self.offload.grace / 10)
         while self._fresh and next(iter(self._fresh.values())) <= before:
             del self._fresh[next(iter(self._fresh))]
@@ -114,7 +114,7 @@ class Blobs:
                 async with self._gate:
                     await self.offload.put(blob.process, blob.name, blob.content)
                 return
-            except Exception as error:  # whatever an offload raises: its process waits, the others go on
+            except Exception as error:  # whatever an offload raises: the blob's process waits, the others go on
                 if wait == RECONNECT_FIRST_SECONDS:
                     log.warning(
                         "a blob of process %s cannot be put outside and is tried again: %s: %s",
@@ -126,7 +126,7 @@ class Blobs:
     # -- fetching --------------------------------------------------------------------------------------------------
 
     async def fetch(self, places: Iterable[BlobPlace]) -> Fetched:
-        """Each blob, or why it cannot be had."""
+        """Each blob, or the error for which it cannot be read."""
         wanted = list(places)
         found = await asyncio.gather(*(self._get(*place) for place in wanted))
         return dict(zip(wanted, found, strict=True))
@@ -154,10 +154,10 @@ class Blobs:
     async def sweep(
         self, kept: Callable[[Sequence[bytes]], Coroutine[Any, Any, dict[bytes, set[str]]]], limit: int
     ) -> int:
-        """Remove old blobs that nobody refers to, of the next ``limit`` processes, round and round.
+        """Remove old blobs to which nothing refers, of the next ``limit`` processes, round and round.
 
-        ``kept`` gives the names that the processes refer to, after the blobs were looked at: what is old and not
-        among them cannot be needed any more, unless its commit is sent again, which makes the blob young.
+        ``kept`` gives the names to which the processes refer; it is called after the blobs were listed. So an old blob
+        that is not among them is not needed any more, unless its commit is sent again, which makes the blob young.
         """
         old = await self.offload.old(self._looked, limit)
         self._looked = old[-1][0] if len(old) == limit else b""

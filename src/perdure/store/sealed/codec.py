@@ -19,11 +19,11 @@ from perdure.errors import DefinitionError, UnreadablePayload
 KEY_BYTES = 32
 NONCE_BYTES = 12
 SLACK_BYTES = 64 * 1024
-"""What may stand around a payload of the greatest size, so that it can still be compressed."""
+"""How many bytes may surround the largest payload, so that it can still be compressed."""
 
 
 class Codec(Protocol):
-    """One link of the chain. ``name`` is stored with what it seals; ``hides`` says that nobody else can read that."""
+    """One link of the chain. ``name`` is stored with what it seals; ``hides`` says that others cannot read that."""
 
     @property
     def name(self) -> str:
@@ -31,7 +31,7 @@ class Codec(Protocol):
 
     @property
     def hides(self) -> bool:
-        """Whether what it seals cannot be read, nor guessed and checked, without it."""
+        """Whether nobody without this codec can read what it seals, or check a guess of it."""
 
     @property
     def required(self) -> bool:
@@ -44,10 +44,10 @@ class Codec(Protocol):
         """
 
     def open(self, note: bytes, body: bytes, context: bytes) -> bytes:
-        """What was sealed; raises UnreadablePayload if it cannot be had."""
+        """The plain bytes; raises UnreadablePayload if they cannot be restored."""
 
     def former(self) -> Sequence[Codec]:
-        """This codec as it may have been configured earlier, for what must be sealed as it was then."""
+        """This codec in its possible earlier configurations, for a payload that must be sealed as it was then."""
 
 
 class Zstd:
@@ -93,7 +93,7 @@ class Zstd:
         most = limits.PAYLOAD_BYTES + SLACK_BYTES
         try:
             size = self._library.get_frame_parameters(body).content_size
-            if size > most:  # or its size is not told: we always tell it
+            if size > most:  # or the size is unknown: we always write it
                 raise UnreadablePayload(
                     f"it says that it takes {size:,} bytes when decompressed, over the limit of {most:,}. If it was "
                     "stored under a greater limit, set PERDURE_PAYLOAD_BYTES to that; else it was tampered with."
@@ -105,7 +105,7 @@ class Zstd:
         return plain
 
     def former(self) -> Sequence[Codec]:
-        """The same, while it still compressed."""
+        """This codec as it was while it still compressed."""
         return () if self._seals else (Zstd(level=self._level, above=self._above),)
 
     def __repr__(self) -> str:
@@ -120,7 +120,7 @@ class AesGcm:
     is used often enough to wear out. With ``seals`` false nothing is encrypted yet, only opened: for the first step of
     a roll-out. With ``required`` true a payload that is not encrypted is refused.
 
-    Raises DefinitionError if there is no key or a secret is not one.
+    Raises DefinitionError if there is no key, or if a secret is not valid.
     """
 
     name = "aes-gcm"
@@ -181,12 +181,12 @@ class AesGcm:
         return plain
 
     def _derived(self, note: bytes, context: bytes) -> tuple[bytes, bytes]:
-        """The key of one place, and what its nonces are made with."""
+        """The key of one place, and the secret from which its nonces are made."""
         both = hmac.digest(self._secrets[note], b"perdure payload 1\0" + context, "sha512")
         return both[:KEY_BYTES], both[KEY_BYTES:]
 
     def former(self) -> Sequence[Codec]:
-        """One for each other key, as if that were the first."""
+        """One codec for each other key, with that key as the first."""
         others = [id for id in self._secrets if id != self._first or not self.hides]
         return [
             AesGcm({one.decode(): self._secrets[one], **{id.decode(): key for id, key in self._secrets.items()}})

@@ -1,8 +1,8 @@
 """The offload: where large payloads are kept outside the database, as blobs that belong to their process.
 
 A blob is put before the commit that refers to it and never changed, so a crash in between leaves one too many, never
-one too few. What nobody refers to is removed once it is older than a grace. Blobs are kept in a folder, or in a bucket
-of an object store (S3 and its kin) by way of the library obstore.
+one too few. A blob to which nothing refers is removed once it is older than a grace. Blobs are kept in a folder, or in
+a bucket of an object store (S3 and its kin) by way of the library obstore.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SHELF_DIGITS = 7
 """The first digits of a process id, which are its time, in steps of some 18 minutes."""
 
 TRIES = 10
-"""How often a folder that others remove at the same time is made again."""
+"""How often a folder is made again that other workers remove at the same time."""
 
 
 class Offload(Protocol):
@@ -71,7 +71,7 @@ class Folder:
 
     ``0192f0c/0192f0c1…/<name>``: processes that were started within the same 18 minutes lie together. A file is written
     aside, synced, renamed, and its folder synced. Ages are told by the folder's own clock, so machines need not agree.
-    Raises DefinitionError if ``grace`` is under an hour: a commit takes its time when the database was away.
+    Raises DefinitionError if ``grace`` is under an hour: a commit waits while the database is away.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Folder:
                 with _locked(home, fcntl.LOCK_SH):
                     _write(home, name, blob)
                     return
-            except (FileNotFoundError, FileExistsError):  # removed, being empty; the latter: between mkdir's two looks
+            except (FileNotFoundError, FileExistsError):  # removed as empty; the latter: between mkdir's two looks
                 if last == 1:
                     raise
 
@@ -123,7 +123,7 @@ class Folder:
         """Make the folder of a process, durably."""
         new = not self.path.is_dir()
         home.mkdir(parents=True, exist_ok=True)
-        # Also if they were there: whoever made them may have died before this.
+        # Also if the folders were there: their maker may have died before this.
         for folder in (home.parent, self.path, *([self.path.parent] if new else ())):
             _sync(folder)
 
@@ -151,7 +151,7 @@ class Folder:
             before = self._now() - self.grace
             for name in names:
                 place = home / name
-                # Looked at under the lock: who puts the blob again either makes it young before, or writes it anew.
+                # Checked under the lock: a put of the same blob either has made it young, or writes it again later.
                 with suppress(FileNotFoundError):
                     if place.stat().st_mtime <= before:
                         place.unlink()
@@ -175,7 +175,7 @@ def _write(home: Path, name: str, blob: bytes) -> None:
             if os.fstat(there.fileno()).st_size == len(blob):
                 os.utime(there.fileno())
                 os.fsync(there.fileno())
-                _sync(home)  # whoever wrote it may have died before this
+                _sync(home)  # its writer may have died before this
                 return
     except FileNotFoundError:
         pass
@@ -183,7 +183,7 @@ def _write(home: Path, name: str, blob: bytes) -> None:
     os.close(number)
     os.unlink(aside)
     try:
-        # Made anew, since such a file is its maker's alone: others who share the folder have their umask's rights.
+        # Made again, since only its owner may read a file of mkstemp: this one has the rights that the umask allows.
         number = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         with os.fdopen(number, "wb") as file:
             file.write(blob)
@@ -194,7 +194,7 @@ def _write(home: Path, name: str, blob: bytes) -> None:
         with suppress(FileNotFoundError):
             os.unlink(aside)
         raise
-    # If we die here the file may or may not be there after a power cut; nobody refers to it yet.
+    # If we die here the file may or may not be there after a power cut; nothing refers to it yet.
     _sync(home)
 
 
@@ -208,7 +208,7 @@ def _sync(folder: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path, how: int) -> Iterator[None]:
-    """Hold a folder's lock: many may put at once, who deletes is alone."""
+    """Hold a folder's lock: many may put at once, a delete runs alone."""
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(number, how)
@@ -239,8 +239,9 @@ _HEX = set("0123456789abcdef")
 class Bucket:
     """An offload in an object store: ``Bucket(obstore.store.S3Store("clinic", ...), prefix="perdure/")``.
 
-    The store of obstore knows the endpoint and the credentials. Ages are told by the object store's own clock. It
-    cannot look at an age and remove in one go: let ``grace`` be longer than the database was ever away.
+    The store of obstore knows the endpoint and the credentials. Ages are told by the object store's own clock. An
+    object store cannot check an age and remove in one operation: let ``grace`` be longer than any outage of the
+    database.
     """
 
     def __init__(
@@ -298,11 +299,11 @@ class Bucket:
             path = self._path(process, name)
             try:
                 entry = await self._library.head_async(self._store, path)
-                # Put again between these two it is lost; only a commit sent again after a whole grace does that.
+                # An object put again between these calls is lost; only a commit sent again after a grace does that.
                 if entry["last_modified"] <= before:
                     await self._library.delete_async(self._store, path)
             except FileNotFoundError:
-                pass  # somebody else was quicker
+                pass  # another worker has removed it
 
     def _path(self, process: bytes, name: str) -> str:
         return f"{self._prefix}{process.hex()}/{name}"

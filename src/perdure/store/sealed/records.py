@@ -28,7 +28,7 @@ LONGEST_DIGEST = 255
 
 
 class RecordSealer:
-    """Seals records by a chain; ``blobs`` gathers what takes more than ``above`` bytes (None: nothing does)."""
+    """Seals records by a chain; ``blobs`` collects payloads of more than ``above`` bytes (None: none)."""
 
     def __init__(self, chain: Seal, above: int | None) -> None:
         self.seal = chain
@@ -61,7 +61,7 @@ class RecordSealer:
         )
 
     def message(self, message: Message) -> Message:
-        """A message; its blobs belong to whom it is sent to."""
+        """A message; its blobs belong to the process to which it is sent."""
         return replace(message, payload=self._close(message.process, seal.of_message(message), message.payload))
 
     def renewal(self, renewal: LeaseRenewal) -> LeaseRenewal:
@@ -72,7 +72,7 @@ class RecordSealer:
         return replace(renewal, progress=self._close(renewal.process, slot, renewal.progress))
 
     def _fields(self, process: Process) -> Process:
-        """What a row holds beside its input. What was not opened is kept as it was stored, in the same place."""
+        """A row's payloads besides its input. One that could not be opened stays as it was stored, in its place."""
         closed: dict[str, bytes | None] = {}
         for name in seal.FIELDS:
             plain = getattr(process, name)
@@ -86,7 +86,7 @@ class RecordSealer:
         return tuple(self._event(event, process.id, process.run) for event in events)
 
     def _event(self, event: Event, process: bytes, run: int) -> Event:
-        """An event. A digest tells who can guess arguments that he guessed right: it is hidden with the payload."""
+        """An event. Its digest would confirm a right guess of the arguments: so it is hidden with the payload."""
         plain = event.payload
         if plain is None and not self.seal.hides:
             return event
@@ -108,9 +108,9 @@ class RecordSealer:
 
 
 class RecordOpener:
-    """Opens records by a chain. What is kept outside is taken from ``fetched``; what is not there is ``wanted``.
+    """Opens records by a chain. Blobs are taken from ``fetched``; those that are missing there become ``wanted``.
 
-    ``offload`` says whether there is any from which it could be fetched.
+    ``offload`` says whether there is an offload from which they could be fetched.
     """
 
     def __init__(self, chain: Seal, *, offload: bool) -> None:
@@ -154,7 +154,7 @@ class RecordOpener:
         return replace(message, payload=opened.plain)
 
     def _open(self, raw: bytes | None, process: bytes, slot: PayloadSlot, what: str) -> Opened:
-        """Open a payload; None, where there is none, is good unless all must be sealed."""
+        """Open a payload; None, for no payload, is valid unless all must be sealed."""
         sealed: bytes | PerdureError | None = raw
         name = seal.named(raw)
         if raw is not None and name is not None:
@@ -164,8 +164,8 @@ class RecordOpener:
                 return self.seal.open(sealed, slot)
             except UnreadablePayload as error:
                 sealed = error
-            except Exception as error:  # a codec that somebody else wrote
-                sealed = UnreadablePayload(f"its codec failed with {type(error).__name__}; see to the codec")
+            except Exception as error:  # whatever a user's own codec raises
+                sealed = UnreadablePayload(f"its codec failed with {type(error).__name__}; correct the codec")
         kind = StoreUnavailable if isinstance(sealed, StoreUnavailable) else UnreadablePayload
         return Opened(Undecodable(raw or b"", kind(f"{what} of process {id_text(process)} cannot be opened: {sealed}")))
 

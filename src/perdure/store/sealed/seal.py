@@ -4,7 +4,7 @@ A stored payload is either JSON, as it always was, or begins with the byte C1, w
 
     C1 01  length of the digest, number of codecs, for each: length, name, length, note; then the sealed bytes
     C1 03  the same
-    C1 04  the same, where there is no payload: so that none can be taken away unseen
+    C1 04  the same, where there is no payload: so that no payload can be removed unnoticed
     C1 02  SHA-256 (32 bytes) and length (8 bytes) of a blob kept outside, which is one of the two
 
 The header and the slot of a payload are its context: the place where it is kept (its process, and which field, event
@@ -36,15 +36,15 @@ SEALED_NOTHING = MARK + b"\x04"
 REFERENCE_BYTES = len(OUTSIDE) + 32 + 8
 
 FIELDS = ("state", "progress", "result", "error")
-"""The payloads that a row holds beside its input."""
+"""The payloads that a row holds besides its input."""
 OF_AN_END = {Status.COMPLETED: "result", Status.FAILED: "error", Status.CANCELLED: "error"}
-"""The field that an ended process must have: without it nobody vouches for the end."""
+"""The field that an ended process must have: without its seal nothing proves that end."""
 
 
 class PayloadSlot(NamedTuple):
-    """Where a payload is kept, and what the row ``says`` of it, if that is vouched for too.
+    """Where a payload is kept, and what the row ``says`` of it, if the seal covers that too.
 
-    What was sealed before there was form 03 fits its ``place`` alone.
+    A payload that was sealed before form 03 existed fits its ``place`` alone.
     """
 
     place: bytes
@@ -58,7 +58,7 @@ class PayloadSlot(NamedTuple):
 
 
 class Opened(Struct, frozen=True, gc=False):
-    """What a sealed payload held: itself, and the digest that was put away with it, if one was."""
+    """What a sealed payload held: the plain bytes, and the digest that was sealed with them, if any."""
 
     plain: bytes | None
     digest: bytes | None = None
@@ -76,7 +76,7 @@ class Seal:
         self._required = {codec.name for codec in codecs if codec.required}
 
     def close(self, plain: bytes | None, slot: PayloadSlot, digest: bytes | None = None) -> bytes:
-        """Seal a payload, or that there is none, for its slot; ``digest``, if given, is put away with it."""
+        """Seal a payload, or None for no payload, for its slot; ``digest``, if given, is sealed with it."""
         form = SEALED_NOTHING if plain is None else SEALED if slot.says is None else SEALED_AS_SAID
         context = slot.context(form)
         layers: list[bytes] = []
@@ -119,11 +119,11 @@ class Seal:
         if missing:
             raise UnreadablePayload(
                 f"it did not go through {', '.join(sorted(missing))}, which is required here: it was stored before "
-                "that was so, or by somebody else. Take `required` back, or restore the row."
+                "that was required, or by another program. Set `required` to False, or restore the row."
             )
 
     def _parsed(self, raw: bytes) -> tuple[int, list[tuple[bytes, bytes, bytes]], bytes]:
-        """The length of the digest, the layers (name, note, and both as they stand there), and the sealed bytes."""
+        """The length of the digest, the layers (name, note, and both as stored), and the sealed bytes."""
         if raw[:2] not in (SEALED, SEALED_AS_SAID, SEALED_NOTHING):
             raise _damaged()
         try:
@@ -162,7 +162,7 @@ def _damaged() -> UnreadablePayload:
 
 
 def reference(blob: bytes) -> bytes:
-    """What stands in the row for a blob that is kept outside."""
+    """The bytes that the row holds in place of a blob that is kept outside."""
     return OUTSIDE + sha256(blob).digest() + len(blob).to_bytes(8, "big")
 
 
@@ -213,7 +213,7 @@ def of_input(process: Process) -> PayloadSlot:
 
 
 def of_field(name: str, process: Process) -> PayloadSlot:
-    """Where another field of a row is kept; what an ended process has come to stands for that end of that run alone."""
+    """Where another field of a row is kept; an ended process's result or error fits that end of that run only."""
     if process.status in FINAL and name in ("result", "error"):
         return PayloadSlot(_field(name, process.id), _said(process.status.value, process.run))
     return PayloadSlot(_field(name, process.id))
@@ -239,7 +239,7 @@ def of_message(message: Message) -> PayloadSlot:
 
 
 def _number(number: int) -> bytes:
-    """A number of a row as 8 bytes; one that no row of ours can have is still another context."""
+    """A number of a row as 8 bytes; one that is too large, as in no row of ours, gives another context too."""
     if -(1 << 63) <= number < 1 << 63:
         return number.to_bytes(8, "big", signed=True)
     return _text(str(number))

@@ -1,8 +1,8 @@
-"""A sealed store: a store behind a chain of codecs and an offload, of which neither it nor the kernel knows.
+"""A sealed store: a chain of codecs and an offload in front of a store; neither it nor the kernel knows of them.
 
 On the way in every payload is sealed for its place, and large ones are put outside first; on the way out they are
 fetched and opened. Keys, names, attributes, times and fences go through as they are. What cannot be opened is handed on
-as :class:`~perdure.kernel.stored.Undecodable`, so that one bad payload harms nobody but its own process. A start in the
+as :class:`~perdure.kernel.stored.Undecodable`, so that a bad payload harms only its own process. A start in the
 caller's own transaction is sealed in the same way, outside of that transaction.
 """
 
@@ -71,11 +71,11 @@ class SealedStore(Store):
 
     @property
     def backend(self) -> SealedBackend:
-        """That of the store behind, with payloads sealed."""
+        """The backend of the store behind, with payloads sealed."""
         return self._backend
 
     async def open(self, *, migrate: bool = True) -> None:
-        """Open the store behind; from now on our log does not tell what is sealed in it."""
+        """Open the store behind; from now on our log hides what is sealed in it."""
         if self.seal.hides:
             logs.conceal(self)
         await self.store.open(migrate=migrate)
@@ -93,7 +93,7 @@ class SealedStore(Store):
     # -- the way in ------------------------------------------------------------------------------------------------
 
     async def start(self, starts: Sequence[Start]) -> list[StartAnswer]:
-        """See Store. A conflict is looked into: the same input may have been sealed otherwise then."""
+        """See Store. A conflict is checked: the same input may have been sealed differently before."""
         answers = await self._in(starts, self.seal, self.store.start, _START_BUSY)
         for n, answer in enumerate(answers):
             if answer.verdict is StartVerdict.CONFLICT:
@@ -140,7 +140,7 @@ class SealedStore(Store):
             if not so
         }
         self.blobs.forget(blob for sealed_record in ready for blob in sealed_record.blobs)
-        # If we die here the blobs lie outside and nobody refers to them: a later round removes them.
+        # If we die here the blobs lie outside and nothing refers to them: a later sweep removes them.
         given = iter(await door([sealed_record.sealed for sealed_record in ready]) if ready else ())
         return [next(given) if so else busy for so in there]
 
@@ -150,7 +150,7 @@ class SealedStore(Store):
         return SealedRecord(record, sealed, tuple(sealing.blobs))
 
     async def _looked_into(self, start: Start, answer: StartAnswer) -> StartAnswer:
-        """Whether a start that the store took for another one is the same, sealed with another key or codec."""
+        """The answer to a start that conflicts: its input may be the stored one, sealed with another key or codec."""
         found = await self.store.search(Search(ids=(answer.id,)))
         if not found:
             return await self._among_kept(start, answer)
@@ -166,7 +166,7 @@ class SealedStore(Store):
         return replace(answer, verdict=verdict)
 
     async def _among_kept(self, start: Start, answer: StartAnswer) -> StartAnswer:
-        """The same for a process that was pruned, of which there is only a digest of what was stored."""
+        """The same for a pruned process, of which only a digest of the stored input is left."""
         for chain in self.seal.former():
             [other] = await self._in([start], chain, self.store.start, _START_BUSY)
             if other.verdict is not StartVerdict.CONFLICT:
@@ -181,7 +181,7 @@ class SealedStore(Store):
         if not answer.claimed:
             return answer
         stored = answer.claimed if self.blobs is None else _portions(answer.claimed)
-        # If we die here the rows are ours and nobody has them: their leases lapse, and somebody takes them over.
+        # If we die here the rows are ours and no worker runs them: their leases lapse, and another worker claims them.
         opened = await self._out(stored, RecordOpener.claimed)
         for n, claimed in enumerate(opened):
             trouble = first_trouble(seal.payloads(claimed.process, claimed.events, claimed.messages))
@@ -190,7 +190,7 @@ class SealedStore(Store):
         return replace(answer, claimed=tuple(opened))
 
     async def search(self, search: Search) -> list[Process]:
-        """See Store. What is kept outside is fetched for processes asked for by id or key, not for lists and sweeps."""
+        """See Store. Blobs are fetched for processes that are asked for by id or key, not for lists and sweeps."""
         named = search.ids is not None or search.key is not None
         return await self._out(await self.store.search(search), RecordOpener.process, fetch=named)
 
@@ -223,7 +223,7 @@ class SealedStore(Store):
     async def _out(
         self, stored: Sequence[StoredT], open: Callable[[RecordOpener, StoredT], StoredT], *, fetch: bool = True
     ) -> list[StoredT]:
-        """Open records; if some of it is kept outside, fetch that and open them again."""
+        """Open records; if some payloads are kept outside, fetch these and open the records again."""
         opening = RecordOpener(self.seal, offload=self.blobs is not None)
 
         def opened() -> list[StoredT]:
@@ -270,13 +270,13 @@ class SealedStore(Store):
     # -- removing --------------------------------------------------------------------------------------------------
 
     async def prune(self, finished: int, keys: int, limit: int, behind: bytes | None = None) -> Pruned:
-        """See Store. Also removes old blobs that nobody refers to (any more)."""
+        """See Store. Also removes old blobs to which nothing refers (any more)."""
         pruned = await self.store.prune(finished, keys, limit, behind)
         if self.blobs is not None:
             try:
                 await self.blobs.sweep(self._referred_to, limit)
-            except OSError as error:  # away: nothing is lost, a later round finds them again
-                log.warning("blobs that nobody needs cannot be removed now: %s", error)
+            except OSError as error:  # the offload is away: nothing is lost, a later sweep finds them again
+                log.warning("blobs that are not needed any more cannot be removed now: %s", error)
         return pruned
 
     async def _referred_to(self, processes: Sequence[bytes]) -> dict[bytes, set[str]]:
@@ -295,7 +295,7 @@ class SealedStore(Store):
 
 
 def _portion(messages: Sequence[Message], most: int) -> list[Message]:
-    """As many as the store would have read if it held all of their bytes, and orders to end."""
+    """As many messages as the store would have read if it held all of their bytes, and all orders to end."""
     taken = []
     left = most
     for message in messages:
@@ -316,7 +316,7 @@ def _portions(claimed: Sequence[Claimed]) -> list[Claimed]:
 
 
 async def _done(work: Callable[[], list[ResultT]], size: int) -> list[ResultT]:
-    """Do the work, in a thread if it is on so many bytes that the event loop would stand still."""
+    """Do the work; in a thread if there are so many bytes that the event loop would stand still."""
     if size <= LARGE_BYTES:
         return work()
     try:

@@ -37,7 +37,7 @@ class SqliteBackend:
 
     @property
     def standing_since(self) -> float | None:
-        """See Backend. The lock of a file is lost with its OS process alone."""
+        """See Backend. A file lock is lost only when its OS process ends."""
         return None
 
     async def make_roles(self) -> list[str]:

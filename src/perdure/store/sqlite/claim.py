@@ -27,7 +27,7 @@ from perdure.store.sqlite.queue import Part
 from perdure.store.sqlite.writer import Transaction
 
 LAST_TOKEN = (1 << 63) - 1
-"""After the highest number tokens begin anew: the row of one process must not end the claims of all."""
+"""After this number tokens begin again at 1: the row of one process must not fail the claims of all."""
 EVENTS_AT_ONCE = 10_000
 """Events that one packed answer holds, unless a single history is longer."""
 
@@ -47,7 +47,7 @@ class DueWork(Struct):
     parts: list[Part] = []
 
     def due(self) -> list[tuple[int, int]]:
-        """The (priority, hosted pair) of which rows are due, in the order in which they are to be taken."""
+        """The (priority, hosted pair) of due rows, in the order in which they are claimed."""
         heads = ((priority, n, suspect if self.alone else plain) for n, priority, plain, suspect in self.heads)
         return sorted((priority, n) for priority, n, at in heads if at is not None and at <= self.now)
 
@@ -56,7 +56,7 @@ class DueWork(Struct):
         return not self.alive or not (self.lapsed or self.due() or any(part.taken or part.moved for part in self.parts))
 
     def answer(self, claimed: tuple[Claimed, ...]) -> ClaimAnswer:
-        """The answer to a claim that took this, when it leaves what is described here."""
+        """The answer to a claim that took ``claimed`` and left what is described here."""
         if not self.alive:
             return ClaimAnswer((), self.now, alive=False)
         next_at = [at for _, _, plain, suspect in self.heads if (at := suspect if self.alone else plain) is not None]
@@ -89,7 +89,7 @@ def look(connection: Connection, clock: SqliteClock, claim: Claim, at: int | Non
 
 
 class TakenRows(Struct):
-    """What a claim took: the rows as they are now, whose they were, and what is left for others."""
+    """What a claim took: the rows as they are now, their former owners, and what is left for others."""
 
     rows: list[Process]
     owners: list[bytes | None]
@@ -125,7 +125,7 @@ def take(transaction: Transaction, clock: SqliteClock, claim: Claim) -> TakenRow
 
 
 def _let(transaction: Transaction, claim: Claim, rows: list[Process]) -> list[Process]:
-    """Those of the named rows that their queues let be taken, which are charged for it."""
+    """Those of the named rows that their queues admit; the queues are charged for them."""
     queues = {QUEUE_MARK + queue.name: queue for queue in sqlite_queue.limited(transaction.connection, claim)}
     let: list[Process] = []
     for row in rows:
@@ -156,7 +156,7 @@ def _owned(transaction: Transaction, claim: Claim, rows: Sequence[Process]) -> l
 def _take_among(transaction: Transaction, claim: Claim) -> TakenRows:
     """Take those of the named rows that are due and free, and look for no others.
 
-    Tasks of a queue that has a row, and with it limits, are left to a claim of all: then something is left due now.
+    Tasks of a queue that has a row, and so limits, are left to a claim of all: the answer then says that some are due.
     """
     now = transaction.now
     free = [
@@ -201,7 +201,7 @@ def read(connection: Connection, taken: TakenRows) -> ClaimAnswer:
     )  # fmt: skip
     if Types.met == met:
         return answer
-    # Perhaps a newer Perdure has migrated the database since the last beat: then what is unknown is no damage.
+    # A newer Perdure may have migrated the database since the last beat: then an unknown type is no damage.
     return replace(answer, schema_ahead=ahead("sqlite", connection.one("read_schema")[0]))
 
 
@@ -219,7 +219,7 @@ def _may_take(row: Process, claim: Claim, now: int) -> bool:
 def _candidates(connection: Connection, claim: Claim, work: DueWork) -> list[bytes]:
     """The ids to be taken: lapsed ones first, then by priority, due time and id; bounded in rows and in bytes.
 
-    Suspects are taken in one group only, those of a queue with limits, lapsed ones, or others.
+    Suspects of one group only are taken: of queues with limits, else lapsed ones, else others.
     """
     limited = [task.id for part in work.parts for task in part.taken]
     most = max(claim.limit - len(limited), 0)
@@ -232,7 +232,7 @@ def _candidates(connection: Connection, claim: Claim, work: DueWork) -> list[byt
 
 
 def _due(connection: Connection, claim: Claim, work: DueWork, most: int, query: str) -> list[tuple[bytes, int, int]]:
-    """The first of what is due and free, with their bytes and deaths alone."""
+    """The first rows that are due and free, with their bytes and deaths alone."""
     taken: list[tuple[bytes, int, int]] = []
     level: list[tuple[int, bytes, int, int]] = []
     due = work.due()
@@ -303,7 +303,7 @@ def _grouped(rows: Sequence[Process]) -> Iterator[list[Process]]:
 def _packed_messages(
     connection: Connection, rows: Sequence[Process], events: defaultdict[bytes, list[Event]]
 ) -> list[tuple[Any, ...]]:
-    """What the rows count and have not heard, as much as is read at once, and what the events refer to."""
+    """The messages that the rows count and have not heard, up to one batch, and those that the events refer to."""
     unheard = [cell for row in rows if row.inbox > row.seen for cell in (row.id, row.seen)]
     named = [
         (row.id, event.message) for row in rows if row.inbox for event in events[row.id] if event.message is not None

@@ -1,9 +1,9 @@
 """The store's time on SQLite: the machine's clock, but never behind what any transaction of this database has seen.
 
-The same row names the database's line and counts its transactions. A backup that is put back under running workers
-(``.restore``, a file that replaces the file) has fewer transactions than they were told of. The first store that sees
-that draws another name for the line, in the database, so that every other one sees it too, also one that knows of fewer
-still.
+The same row names the database's line and counts its transactions. A backup that is restored under running workers
+(``.restore``, or a file that replaces the file) has fewer transactions than the workers have seen. The first store that
+notices draws a new name for the line, in the database. So every other store notices too, even one that has seen fewer
+transactions than the backup has.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class SqliteClock:
     """Perdure's time = the greater of the machine's now, with the lead, and the high-water mark, both in the database.
 
     Every write transaction reads and raises the stored mark. ``mark`` is the latest time that this store object has
-    given or read, ``stored`` the latest of which it knows that it is in the database, ``lead`` how far the time is
-    put before the machine's clock (see ``kernel/clock.py``).
+    given or read, ``stored`` the latest that is known to be in the database, ``lead`` how far the time is ahead of the
+    machine's clock (see ``kernel/clock.py``).
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -50,9 +50,10 @@ class SqliteClock:
         return self.now()
 
     def opened(self, connection: Connection, *, due: bool, done: bool) -> tuple[int, str, str | None, int]:
-        """First in a write transaction: raise the mark. The answer is the time in it, who is alive, line and ticks.
+        """Raise the mark, first in a write transaction; the answer is its time, the living workers, line and ticks.
 
-        What the transaction writes is of that time, and no later than the mark, whoever has put the lead meanwhile.
+        All that the transaction writes has that time. It is not after the mark, even if another store has changed the
+        lead meanwhile.
         """
         stored, alive, lead, line, ticks = connection.one(
             "tick", mark=self.mark, machine=self._machine.now(), due=int(due), done=int(done)
@@ -61,7 +62,7 @@ class SqliteClock:
         return stored, alive, line, ticks
 
     def beaten(self, connection: Connection) -> int:
-        """In the transaction of a beat: go on at the clock's pace if that was put back. The answer is the lead."""
+        """In the transaction of a beat: let time go on at the clock's pace if the clock was set back; the new lead."""
         at, lead, slewed_at, mending = connection.one("clock_lead")
         machine_at = self._machine.now()
         kept = kept_lead(at, machine_at, lead, slewed_at, bool(mending))
@@ -73,7 +74,7 @@ class SqliteClock:
         return kept
 
     def rows(self, connection: Connection, changes: Sequence[Any] = ()) -> list[Any]:
-        """The row as people see it, after these changes: of each only ``mending`` counts, and who wants it."""
+        """The clock's row as people see it, after these changes: of each, ``mending`` counts and who changed it."""
         for change in changes:
             connection.run(
                 "write_clock", version=change.version, mending=int(change.mending), changed_at=change.changed_at,
@@ -88,15 +89,15 @@ class SqliteClock:
 
 
 class SetBack(StoreRegressed):
-    """The database is behind what was seen of it, or somebody has found that it is; nothing was done."""
+    """The database has lost transactions that this store saw, or another store has found that; nothing was written."""
 
     def __init__(self, known: str | None) -> None:
-        super().__init__("the database was set back behind what was answered here; it is tried again by itself")
+        super().__init__("the database was set back and has lost answered commits; Perdure tries again by itself")
         self.known = known
 
 
 class KnownLine:
-    """What one store object knows of the line; it is told of a transaction only after the COMMIT."""
+    """What one store object knows of the line; a transaction counts here only after its COMMIT."""
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -108,5 +109,5 @@ class KnownLine:
             raise SetBack(self.name)
 
     def adopt(self, name: str | None, ticks: int) -> None:
-        """Go on from here: at an opening, or when what was set back is known."""
+        """Go on with this line: at an opening, or when what was set back is known."""
         self.name, self.ticks = name, ticks

@@ -61,15 +61,16 @@ def commit(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAn
             batch.add(commit, inbox)
     try:
         batch.write()
-    except Collision:  # it was looked at under the lock: what stands in one row is not to be read as written
+    except Collision:  # the fences fitted under the lock: so one row holds a value that does not equal what was read
         raise BadRecord(
-            "the row of a process holds what no commit can match; repair it, or end the process: `perdure terminate`"
+            "the row of a process holds a value that no commit can match; repair the row, or end the process: "
+            "`perdure terminate`"
         ) from None
     return answers
 
 
 def _one_by_one(transaction: Transaction, commits: Sequence[Commit]) -> list[CommitAnswer]:
-    """A batch holds at most one commit per process; where it does not, each sees what those before it wrote."""
+    """Write a batch with several commits of one process: each sees what the commits before it wrote."""
     return [answer for one in commits for answer in commit(transaction, [one])]
 
 
@@ -98,8 +99,8 @@ def _verdict(commit: Commit, inbox: int, now: int) -> Verdict:
 def _known(transaction: Transaction, commit: Commit) -> bool:
     """Whether a commit whose fence does not fit was applied before (rule 5).
 
-    Its first event tells, compared whole, since two commands that were made from the same row have the same token
-    and version; where a commit has no event, the row's token and version tell.
+    Its first event is compared whole, since two commands that were made from the same row have the same token and
+    version. For a commit without events, the row's token and version are compared.
     """
     after = commit.after
     if not commit.events:
@@ -126,7 +127,7 @@ class _Batch:
         self._sends: list[Message] = []
 
     def add(self, commit: Commit, inbox: int) -> None:
-        """Take up one commit; a row that is freed with an unheard message is due now (law nothing_unheard)."""
+        """Add one commit; a row that is released with an unheard message is due now (law nothing_unheard)."""
         after = commit.after
         owner, due_at, reminder = None, after.due_at, after.reminder
         if commit.lease:
@@ -153,7 +154,7 @@ class _Batch:
             self._transaction.published = True
 
     def write(self) -> None:
-        """Write everything, in a handful of statements; raises Collision if a row is not as it was taken to be."""
+        """Write everything, in a handful of statements; raises Collision if a row is not as expected."""
         if not self._rows:
             return
         if self._connection.write("update_processes", AFTER_CELLS, self._rows) * AFTER_CELLS != len(self._rows):
@@ -176,7 +177,7 @@ class _Batch:
             start.start(self._transaction, self._starts)
         if self._sends:
             self._transaction.letters += send.send(self._transaction, self._sends)
-            ended = {message.name for message in self._sends if is_task(message.name)}  # an answer bears its kind
+            ended = {message.name for message in self._sends if is_task(message.name)}  # an answer's name is its kind
             if ended:
                 self._transaction.freed = queue.freed(self._connection, ended)
         self._transaction.left_due = True

@@ -74,7 +74,7 @@ class Connection:
             self.raw.execute(self._sql[view])
 
     def sync(self, wanted: bool) -> None:
-        """Whether the transactions from now on are on disk when they are committed, or with the next that is."""
+        """Set whether a transaction is on disk once it is committed, or only with the next one that is synced."""
         if wanted is not self._synced:
             self.raw.execute("PRAGMA synchronous = FULL" if wanted else "PRAGMA synchronous = NORMAL")
             self._synced = wanted
@@ -107,13 +107,13 @@ class Connection:
         ]
 
     def search(self, name: str, where: str, given: Sequence[Any]) -> tuple[Any, ...]:
-        """The one row that a query answers into which the search builder has put its conditions."""
+        """The one row of a query into which the search builder has put its conditions."""
         sql = self._sql[name].replace("/* conditions */", where)
         row: tuple[Any, ...] = self._fetched(sql, given)
         return row
 
     def _fetched(self, sql: str, given: Any) -> Any:
-        """The first row of an answer. One bad text among a thousand rows hides none of them: it is read once more."""
+        """The first row of an answer. If a text in it is not UTF-8, the query runs again with such texts escaped."""
         try:
             return self.raw.execute(sql, given).fetchone()
         except sqlite3.OperationalError as error:
@@ -147,10 +147,11 @@ class Connection:
         return self._sized[key], cells
 
     def stand(self) -> None:
-        """Before a piece of work: raises StoreUnavailable if the log of writes was taken away under this connection.
+        """Raise StoreUnavailable if the log of writes (WAL) was removed under this connection.
 
-        What only the removed log holds is put into the database at once: we still have it open. To go on would be to
-        write where nobody who opens the database anew looks, and beside those who have it open with another log.
+        Called before each piece of work. What only the removed log holds is put into the database at once: this
+        connection still has it open. Further writes would go where no new connection looks, while other connections
+        write to another log.
         """
         if self._log is None or not self._log.lost():
             return
@@ -174,8 +175,8 @@ class Connection:
 def alone(query: str) -> tuple[str, Callable[[Sequence[Any]], Sequence[Any]]]:
     """The query for a batch of one, and what arranges its cells.
 
-    Where its FROM is marked ``/* rows */`` each cell stands where its column was named: a table of one row would take
-    SQLite as long as what is done with it.
+    If its FROM is marked ``/* rows */``, each cell replaces the name of its column: a table of one row would cost
+    SQLite as much time as the work itself.
     """
     direct, marked = _TABLE_OF_ROWS.subn("", query)
     if not marked:

@@ -10,7 +10,7 @@ from perdure.errors import BadRecord, StoreError, StoreFull, StoreReadOnly, Stor
 from perdure.exhaustion import exhausted
 
 BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
-"""Somebody else holds a lock that we need: trying again is right."""
+"""Another connection holds a lock that we need: trying again is right."""
 
 LOST = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 """After one of these a connection is not used again."""
@@ -38,8 +38,8 @@ _MEANING: Mapping[int, tuple[type[StoreError], str]] = {
     ),
     sqlite3.SQLITE_BUSY: (
         StoreUnavailable,
-        "somebody else has kept the database locked for too long; "
-        "end what holds it (a backup, a shell, a worker that a signal has stopped), or try again",
+        "another program has kept the database locked for too long; "
+        "end that program (a backup, a shell, a worker that a signal has stopped), or try again",
     ),
     sqlite3.SQLITE_IOERR: (StoreUnavailable, "reading or writing the file failed; check the disk, then try again"),
     sqlite3.SQLITE_NOMEM: (StoreUnavailable, "SQLite ran out of memory; try again with smaller batches"),
@@ -65,7 +65,7 @@ def code(error: BaseException) -> int:
 
 
 def busy(error: BaseException) -> bool:
-    """Whether somebody else's lock was in the way."""
+    """Whether another connection's lock was in the way."""
     return code(error) in BUSY
 
 
@@ -94,7 +94,7 @@ def translated(error: BaseException) -> BaseException:
 
 
 def _out_of_descriptors() -> bool:
-    """Whether that is why a file cannot be opened: SQLite does not say."""
+    """Whether this OS process cannot open any more files: SQLite's error does not say it."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:

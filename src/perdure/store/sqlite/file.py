@@ -29,10 +29,10 @@ class SqliteFile(Struct, frozen=True):
         return None if self.path is None else Path(self.path + "-workers")
 
     def prepare(self, *, create: bool) -> None:
-        """Create an empty file that only this user can read, if there is none; raises StoreTooOld if it must not.
+        """Create an empty file that only this user can read, if there is none; without ``create`` raise StoreTooOld.
 
-        A file that is there is not opened: to close it would free all locks which SQLite holds on it in this OS process
-        (POSIX), and another OS process could take the log of writes away under those who have it open.
+        An existing file is not opened: closing it would free all locks that SQLite holds on it in this OS process
+        (POSIX). Another OS process could then remove the log of writes under the connections that use it.
         """
         if self.path is None:
             return
@@ -42,13 +42,13 @@ class SqliteFile(Struct, frozen=True):
                 "and so do `perdure migrate` and Engine(migrate=True)"
             )
         try:
-            with _creating:  # nobody here has it open before it is closed
+            with _creating:  # no other thread opens the file before it is closed here
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:
             if os.path.isdir(self.path):
                 raise self._unfit(os.strerror(EISDIR)) from None
         except PermissionError:
-            return  # SQLite says by code what it may not do
+            return  # SQLite's error code will say what is not permitted
         except OSError as error:
             if (what := exhausted(error)) is not None:
                 raise StoreUnavailable(f"the system refuses this OS process {what} ({error.strerror})") from None
@@ -76,7 +76,7 @@ class SameFile:
         """Raise StoreUnavailable while another file is there, or none."""
         if self._opened is None or self._file() == self._opened:
             return
-        # StoreUnavailable and nothing final: the leases lapse by themselves, and the file may be moved back.
+        # StoreUnavailable, which is not final: the leases lapse by themselves, and the file may be moved back.
         raise StoreUnavailable(
             f"the database {self._path} was removed or replaced while it was open, nothing is written any more; "
             "stop this worker, put the database in its place, then start the worker again"
@@ -90,7 +90,7 @@ class SameFile:
         except FileNotFoundError:
             return None
         except OSError:
-            return self._opened  # nobody can tell
+            return self._opened  # unknown
         return found.st_dev, found.st_ino
 
 
@@ -102,7 +102,7 @@ class LogFile:
         self._opened: tuple[int, int] | None = None
 
     def lost(self) -> bool:
-        """Whether another file is there than at the first look, or none: SQLite itself keeps it while it is open."""
+        """Whether the file of the first look was replaced or removed: SQLite itself keeps it while it is open."""
         try:
             found = os.stat(self.path)
         except OSError:
@@ -133,6 +133,6 @@ def read_url(url: str) -> SqliteFile:
 
 
 def _shown(url: str) -> str:
-    """The URL without what may be a password: somebody has taken it for that of a server."""
+    """The URL without what may be a password: its author may have written it like the URL of a server."""
     before, at, rest = url.rpartition("@")
     return f"{before.partition('//')[0]}//…@{rest}" if at else url

@@ -1,4 +1,4 @@
-"""In the caller's transaction on SQLite: the store's own statements on his sqlite3 connection."""
+"""In the caller's transaction on SQLite: the store's own statements on the caller's sqlite3 connection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class CallersConnection(Connection):
-    """A connection that is the caller's: nothing is set on it, and its own row factory does not come to us."""
+    """The caller's connection: its settings are not changed, and its row factory is not used here."""
 
     raw: Any
 
@@ -40,12 +40,12 @@ class CallersConnection(Connection):
 
 
 def connection_behind(given: Any) -> sqlite3.Connection:
-    """The connection of the standard library behind one of SQLAlchemy, or itself; raises InvalidInput for others."""
+    """The sqlite3 connection behind one of SQLAlchemy (or a session), or itself; raises InvalidInput for others."""
     if hasattr(given, "get_bind"):  # a session
         given = given.connection()
     raw = getattr(getattr(given, "connection", None), "driver_connection", given)
     if raw is not given and not getattr(raw, "in_transaction", True):
-        given.exec_driver_sql(load("sqlite")["begin_immediate"])  # so that SQLAlchemy knows of it, and commits
+        given.exec_driver_sql(load("sqlite")["begin_immediate"])  # so that SQLAlchemy knows it, and commits
     if not isinstance(raw, sqlite3.Connection):
         raise InvalidInput(
             f"a connection of type {type(given).__name__} cannot be used with a SQLite store. "
@@ -94,7 +94,7 @@ class SqliteInTransaction:
         return self._write(lambda transaction: send.admit(transaction, [message])[0])
 
     def _write(self, body: Callable[[Transaction], T]) -> T:
-        """Do it in the caller's transaction, whole or not at all, with the clock raised and a hint for the workers."""
+        """Run ``body`` in the caller's transaction, whole or not at all; raise the clock and leave workers a hint."""
         try:
             self._begin()
             self._borrowed.one("begin_guest")
@@ -115,10 +115,10 @@ class SqliteInTransaction:
         return answer
 
     def _begin(self) -> None:
-        """See that a transaction is open: where the driver begins them by itself, it would only do so now."""
+        """Begin a transaction if none is open: a driver that begins them by itself does so only at the first write."""
         if self._connection.in_transaction:
             return
-        # Since Python 3.12 a connection may say so by an attribute of its own, which then counts alone.
+        # Since Python 3.12 a connection may have the attribute `autocommit`, which then counts alone.
         if self._connection.isolation_level is None or getattr(self._connection, "autocommit", None) is True:
             raise InvalidInput(
                 "this connection has no transaction. Begin one first, with BEGIN IMMEDIATE: what is written here "

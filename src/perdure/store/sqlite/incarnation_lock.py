@@ -1,8 +1,8 @@
 """Incarnation locks: one file per incarnation beside the database, locked as long as its OS process lives (rule 12).
 
-The system lets go of a lock when the process that opened the file dies, however it dies. Whoever wants to know tries
-a shared lock on the incarnation's file and lets go at once: probers do not disturb each other, and no worker ever
-waits for one. A child process does not keep its parent's locks: the files are closed on exec, and after a fork.
+The system frees a lock when the OS process that opened the file dies, however it dies. A prober tries a shared lock on
+the incarnation's file and frees it at once: probers do not disturb each other, and no worker ever waits for one. A
+child OS process does not keep its parent's locks: the files are closed on exec, and after a fork.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ except ImportError:  # pragma: no cover - a system without flock has only the be
     fcntl = None  # type: ignore[assignment]
 
 TRIES = 1_000
-"""So often is a new lock file tried that somebody is just looking at; then the lock does not count."""
+"""How often a new lock file is tried while probers are looking at it; after that the lock does not count."""
 
 _everyones: weakref.WeakSet[IncarnationLocks] = weakref.WeakSet()
 
@@ -43,7 +43,7 @@ class IncarnationLocks:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                # Somebody sweeping up looks at the new file at this very moment: he lets go at once, or removes it.
+                # A sweep of another store probes the new file at this moment: it frees the file at once, or removes it.
                 os.close(file)
                 continue
             if _same_file(file, path):
@@ -78,7 +78,7 @@ class IncarnationLocks:
             os.close(held)
 
     def sweep(self, living: set[bytes]) -> None:
-        """Remove files that belong to nobody living and that nobody holds, left by deaths before enlisting."""
+        """Remove free files that belong to no living incarnation: deaths before enlisting leave them."""
         if self._folder is None or not self._folder.is_dir():
             return
         for path in self._folder.glob("*.lock"):
@@ -90,7 +90,7 @@ class IncarnationLocks:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of every lock; the files stay, so that whoever looks finds them free."""
+        """Let go of every lock; the files stay, so that probers find them free."""
         held, self._held = self._held, {}
         for file in held.values():
             os.close(file)

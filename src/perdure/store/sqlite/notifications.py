@@ -1,4 +1,4 @@
-"""What the doors of SQLite leave for others to look at, named where it is known."""
+"""The notifications of starts, sends and commits on SQLite; they name the processes where these are known."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from perdure.store.sqlite.writer import Transaction
 
 
 def of_starts(starts: Sequence[Start], answers: Sequence[StartAnswer], transaction: Transaction) -> Notification:
-    """The notification of new processes that nobody owns."""
+    """The notification of new processes without an owner."""
     free = [start.process for start in starts if start.process.owner is None and not start.process.final]
     return _of_free(free, transaction)
 
 
 def of_sends(messages: Sequence[Message], answers: Sequence[SendAnswer], transaction: Transaction) -> Notification:
-    """The notification of messages: told to whoever has the targets, or due."""
+    """The notification of messages: their targets are told if a worker holds them, else due."""
     return Notification(told=_owned(answers), some_due=any(answer.owner is None for answer in answers))
 
 
 def of_commits(commits: Sequence[Commit], answers: Sequence[object], transaction: Transaction) -> Notification:
-    """The notification of processes let go, ended or taken, of their children and their messages."""
+    """The notification of processes released, ended or taken, of their children and their messages."""
     free = [start.process for commit in commits for start in commit.starts]
     ended: list[bytes] = []
     taken: list[bytes] = []
@@ -51,7 +51,7 @@ def of_commits(commits: Sequence[Commit], answers: Sequence[object], transaction
 
 
 def _of_free(rows: Sequence[Process], transaction: Transaction) -> Notification:
-    """Rows that nobody owns: those due later are looked for, so that whoever may take them is there in time."""
+    """Rows without an owner: if one is due later, every worker looks, so that one of them wakes in time."""
     now = [row for row in rows if row.due_at is None or row.due_at <= transaction.now]
     if len(now) < len(rows):
         return Notification(some_due=True)

@@ -26,13 +26,13 @@ LONGEST_PATH = 100
 AT_ONCE = 64
 """So many notices are read in one round of the event loop."""
 SETTLED_SECONDS = 0.02
-"""Systems note when a folder was changed to a few milliseconds: for so long after a change it may change unnoticed."""
+"""Systems record a folder's change time to a few milliseconds: another change within this time may go unnoticed."""
 
 _of_this_process: weakref.WeakSet[Notifier] = weakref.WeakSet()
 
 
 class Notice(Struct, rename={"notification": "news"}, frozen=True, omit_defaults=True, gc=False):
-    """What one transaction tells, and how many hints for what is due and what is done it has counted in the file."""
+    """The notification of one transaction, and how many hints (due and done) it has counted in the file."""
 
     notification: Notification
     due: int = 0
@@ -68,7 +68,7 @@ class Notifier:
         _of_this_process.add(self)
 
     def listen(self, listener: Callable[[list[Notice], bool], None]) -> bool:
-        """Receive notices from now on; false where that cannot be.
+        """Receive notices from now on; false where that is impossible.
 
         ``listener`` is called on the running event loop with the notices, and whether some may have been missed.
         """
@@ -116,7 +116,7 @@ class Notifier:
             self._place.close()
 
     def notify(self, notice: Notice) -> None:
-        """Send it to all others; called by the thread that has just committed, and waits for nothing."""
+        """Send a notice to all other stores; called by the thread that has just committed, and waits for nothing."""
         peers = self._others()
         if not peers or self._place is None:
             return
@@ -169,11 +169,11 @@ class Notifier:
 
 
 FULL = 8
-"""So many notices that wait say that there was perhaps no room for more: systems let a socket have ten."""
+"""If so many notices wait, others may have found no room: systems let a socket queue ten."""
 
 
 class _Place:
-    """What is written before the name of a socket: the folder, or, where that is too long, a way around."""
+    """The folder in a socket's address; where its path is too long, the path of a descriptor under /proc."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = str(folder)
@@ -188,7 +188,7 @@ class _Place:
         return f"/proc/self/fd/{self._handle}/{name}"
 
     def close(self) -> None:
-        """Let go of the way around."""
+        """Close the descriptor."""
         handle, self._handle = self._handle, None
         if handle is not None:
             os.close(handle)

@@ -1,8 +1,8 @@
-"""Claims of queues with limits on SQLite: what is due is read, a few seeks a share; what may be taken the kernel says.
+"""Claims of queues with limits on SQLite: due tasks are read by a few seeks per share; the kernel says which may run.
 
-A claim looks first without the write lock; what it then takes it looks for again under it, so that no two claims count
-what runs of a queue at once. The limits, like the other small tables, are rows that people name and set, read and
-written whole.
+A claim looks first without the write lock. Before it takes tasks it looks again under the lock, so that no two claims
+count the running tasks of a queue at once. The limits, like the other small tables, are rows that people name and set,
+read and written whole.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def write(transaction: Transaction, table: type[RowT], changes: Sequence[RowT], 
 
 
 LAST = "\U0010ffff" * 256
-"""Behind every share."""
+"""Sorts after every share."""
 
 
 class Part(Struct):
-    """What a claim may take of one queue with limits, lapsed ones first; ``next_at`` is when it is to look again.
+    """What a claim may take of one queue with limits, lapsed tasks first; ``next_at`` is when to look again.
 
-    ``moved`` says that the next look is to begin behind other shares than this one, be there something to take or not.
-    ``suspects_waiting`` says that suspects are due for which there is no place, ``suspects`` that there may be one.
+    ``moved`` says that the next look begins after other shares than this one, whether there is something to take or
+    not. ``suspects_waiting`` says that suspects are due without room for them, ``suspects`` that there may be room.
     """
 
     queue: Queue
@@ -66,13 +66,13 @@ class Part(Struct):
     lapsed: int = 0
 
     def turned(self) -> Queue:
-        """The row with the share whose turn it was last, if anything has begun; what has lapsed keeps its place."""
+        """The row with the share that had the last turn, if a task begins; lapsed tasks only keep their place."""
         begun = self.taken[self.lapsed :]
         return replace(self.queue, turn=begun[-1].share or "") if begun else self.queue
 
 
 class QueueLevel(Struct, array_like=True):
-    """One code and priority of a queue: the earliest due times of what is plain, suspect, and due later."""
+    """One code and priority of a queue: the earliest due times of plain tasks, of suspects, and of tasks due later."""
 
     code: str
     priority: int
@@ -82,7 +82,7 @@ class QueueLevel(Struct, array_like=True):
 
 
 def limited(connection: Connection, claim: Claim) -> list[Queue]:
-    """The rows of those queues of a claim that have one, by name."""
+    """The rows of a claim's queues, by name; a queue without limits may have none."""
     kinds = {kind for kind, _ in claim.hosted if is_task(kind)}
     if not kinds:
         return []
@@ -95,7 +95,7 @@ def recovery_paused(connection: Connection) -> bool:
 
 
 def freed(connection: Connection, kinds: set[str]) -> tuple[str, ...]:
-    """Those of the kinds, of which tasks have ended, whose queue may have room now that it had not before."""
+    """Of these kinds, whose tasks have ended: those whose queue may have been full and has room now."""
     return tuple(
         QUEUE_MARK + queue.name
         for queue in read(connection, Queue)
@@ -151,7 +151,7 @@ def _running(connection: Connection, queue: Queue) -> dict[str | None, int]:
 
 
 class _Look:
-    """One look at one queue; ``queue`` is its row as it will be after the claim, but for the charge."""
+    """One look at one queue; ``queue`` is its row as it will be after the claim, except for the charge."""
 
     def __init__(self, connection: Connection, claim: Claim, queue: Queue, now: int) -> None:
         self.connection = connection
@@ -163,7 +163,7 @@ class _Look:
         self.turn: str | None = None
 
     def part(self, most: int) -> Part:
-        """What may be taken now, at most so much, and when to look again."""
+        """What may be taken now, at most ``most`` tasks, and when to look again."""
         queue, now = self.queue, self.now
         if queue.blocked_at is not None:
             return Part(queue, [])
@@ -184,7 +184,7 @@ class _Look:
         if slots is not None and slots - paid < (found.refused or 1):
             codes = json.encode(self.codes).decode()
             (part.suspects_waiting,) = self.connection.one("suspects_in_queue", kind=self.kind, codes=codes, now=now)
-            return part  # it is full: who ends a task tells
+            return part  # the queue is full: the end of a task notifies the workers
         heads = self._levels()
         part.suspects = any(level.suspect is not None and level.suspect <= now for level in heads)
         if found.more or self.turn or not most:
@@ -220,7 +220,7 @@ class _Look:
         return _group(waiting) if self.alone else waiting
 
     def _shares(self, level: QueueLevel) -> list[str | None]:
-        """The shares behind the one whose turn it was last, then those before it, and what has no share."""
+        """The shares after the one that had the last turn, then those before it, then None: no share."""
         where = {"kind": self.kind, "code": level.code, "priority": level.priority, "most": SHARES_A_LOOK + 1}
         turn = self.queue.turn
         (found,) = self.connection.one("shares_of_queue", after=turn, last=LAST, **where)
@@ -246,6 +246,6 @@ class _Look:
 
 
 def _group(suspects: Sequence[WaitingTask]) -> list[WaitingTask]:
-    """Of the suspects those that run next, together."""
+    """The suspects that run next, together."""
     order = sorted(suspects, key=lambda task: (task.priority, task.due_at, task.id))
     return [order[place] for place in together([task.mark for task in order])]

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class _Numbers(dict[Status, int]):
-    """The number of each status; one that is not known here has its own number for its name."""
+    """The number of each status; a status that this Perdure does not know has its number as its name."""
 
     def __missing__(self, status: Status) -> int:
         return int(str(status))

@@ -21,10 +21,10 @@ def migrations() -> tuple[str, ...]:
 
 
 def prepare(connection: Connection, writer: Writer, *, migrate: bool) -> None:
-    """Bring the schema up to this Perdure's, or say why that cannot be.
+    """Bring the schema up to this Perdure's, or raise the reason why that is impossible.
 
-    Sixteen starters may do so at once: each migration looks again under the write lock what is left to do. While one
-    of them turns write-ahead logging on, even a look may find the file busy: this may be called again at any point.
+    Many starters may do so at once: each looks again under the write lock which migrations are left. While one of them
+    turns write-ahead logging on, even a read may find the file busy: this may be called again at any point.
     """
     version = _version(connection)
     if version >= len(migrations()):
@@ -60,7 +60,7 @@ def _refuse_foreign(connection: Connection) -> None:
 
 
 def _use_wal(connection: Connection) -> None:
-    """Turn write-ahead logging on, which lasts; it needs the file alone for a moment."""
+    """Turn write-ahead logging on, which lasts; for a moment no other connection may use the file."""
     if connection.in_memory:
         return
     (mode,) = connection.raw.execute("PRAGMA journal_mode = WAL").fetchone()

@@ -17,7 +17,7 @@ from perdure.store.sqlite.row import STATUS, STATUS_NUMBER
 from perdure.store.sqlite.text import listed
 
 _NOTICED = frozenset({Status.HELD, Status.BROKEN, Status.FAILED, Status.CANCELLED})
-"""What people look for; these are few, so that looking by status is quicker than looking from the newest on."""
+"""The statuses that people look for; such rows are few, so an index on them is quicker than a scan from the newest."""
 
 _IDS = 10_000
 
@@ -95,7 +95,7 @@ def _conditions(search: Search) -> tuple[str, list[Any]] | None:
         if _NOTICED.issuperset(search.statuses):
             narrow(f"status >= 2 AND status IN ({marks})", *numbers)  # in the index's own words, so that it is used
         else:
-            narrow(f"+status IN ({marks})", *numbers)  # a plus keeps SQLite from reading all that is completed first
+            narrow(f"+status IN ({marks})", *numbers)  # a plus keeps SQLite from reading all completed rows first
     if search.created_from is not None:
         narrow("created_at >= ?", search.created_from)
     if search.created_to is not None:
@@ -111,7 +111,7 @@ def _narrow_attribute(narrow: Any, name: str, value: str) -> None:
     """One attribute must be equal: scalars are compared by SQLite, arrays and objects member by member."""
     wanted = json.decode(value)
     each = "SELECT 1 FROM json_each(CAST(attributes AS TEXT)) AS one WHERE one.key = ?"
-    # A CASE, since what stands in one row and is no JSON would end the search of all.
+    # A CASE, since otherwise one row whose attributes are not JSON would fail the whole search.
     valid = "json_valid(CAST(attributes AS TEXT)) AND json_type(CAST(attributes AS TEXT)) = 'object'"
     there = f"attributes IS NOT NULL AND CASE WHEN {valid} THEN EXISTS"
     if isinstance(wanted, list | dict):
@@ -139,7 +139,7 @@ def _writable(search: Search) -> bool:
 
 
 def _after_prefix(prefix: str) -> str | None:
-    """The first text, in the order of bytes, that is behind all texts with this prefix; None if there is none."""
+    """The first text, in the order of bytes, that sorts after all texts with this prefix; None if there is none."""
     last = 0x10FFFF
     for at in range(len(prefix) - 1, -1, -1):
         point = ord(prefix[at])

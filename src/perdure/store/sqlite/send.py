@@ -18,7 +18,8 @@ from perdure.store.sqlite.writer import Transaction
 class _Target(Struct):
     """A process that messages go to, as it is during this send: ``ids`` and ``keys`` map to known numbers.
 
-    ``waiting`` and ``waiting_bytes`` are of the letters in its inbox, ``letters`` and ``bytes`` of those put there now.
+    ``waiting`` and ``waiting_bytes`` count the letters in its inbox, ``letters`` and ``bytes`` those that this send
+    adds.
     """
 
     final: bool
@@ -35,7 +36,7 @@ class _Target(Struct):
 
 
 def admit(transaction: Transaction, messages: Sequence[Message]) -> list[SendAnswer]:
-    """The same for messages from outside: a signal or a call for which an inbox has no room is refused."""
+    """Send messages from outside: a signal or a call is refused if the inbox has no room for it."""
     return send(transaction, messages, limits.INBOX_RECORDS, limits.INBOX_BYTES)
 
 
@@ -44,7 +45,7 @@ def send(
 ) -> list[SendAnswer]:
     """Put messages into inboxes; each is answered by itself, in the order given.
 
-    What the engine sends by itself has no bound here: it is bounded by what was asked for.
+    Without ``most`` there is no limit: what the engine sends by itself is bounded by what processes have asked for.
     """
     targets = _look(transaction, messages)
     cells: list[Any] = []

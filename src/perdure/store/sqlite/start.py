@@ -1,4 +1,4 @@
-"""Starting on SQLite: new rows with the events of their first turns, and what a taken key is answered (rule 24)."""
+"""Starting on SQLite: new rows with the events of their first turns, and the answer for a taken key (rule 24)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from perdure.store.sqlite.writer import Collision, Transaction
 
 
 def input_digest(input: bytes) -> bytes:
-    """What stays of a pruned process's input, to tell the same input from another one."""
+    """What is kept of a pruned process's input, to tell the same input from another one."""
     return blake2b(input, digest_size=16).digest()
 
 
 class _Holder(Struct):
-    """What has the key or the id of a start: its id, its inbox, and whether its input is the same."""
+    """The process that has the key or the id of a start: its id, its inbox, and whether its input is the same."""
 
     id: bytes
     inbox: int
@@ -106,7 +106,7 @@ def _insert(transaction: Transaction, starts: Sequence[Start]) -> int:
 
 
 def _due_at(start: Start, now: int) -> int | None:
-    """When somebody must look at a new row: at the end of its lease, when it is given, or now."""
+    """When a new row is due: at the end of its lease if it has an owner, else at the given time, or now."""
     process = start.process
     if process.owner is not None:
         return now + start.lease

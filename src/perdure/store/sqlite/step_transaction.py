@@ -1,9 +1,9 @@
-"""Steps with a transaction on SQLite: each has a connection of its own on the store's file, lent to it by a thread.
+"""Step transactions on SQLite: each has a guarded connection of its own to the store's file, used by one thread.
 
-A step writes by a lent connection, in a transaction that it cannot end, and that can be taken from it. SQLite has one
-writer. A step that hangs with the write lock in hand would keep everybody waiting, so another thread may roll its
-transaction back, at any moment between two calls: hence every call passes one lock. After that nothing more is written
-by this connection.
+A step writes through that connection, in a transaction that only Perdure can end, and can take back. SQLite has one
+writer: a step that hangs while it has the write lock would block all others. So another thread may roll the step's
+transaction back, at any moment between two calls; for that, every call takes one lock. After that nothing more is
+written through this connection.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from perdure.store.sqlite.writer import Transaction
 from perdure.store.step_transaction import StepTransactionAnswer, StepTransactionVerdict
 
 LOOK_INSTRUCTIONS = 50_000
-"""So often a long statement looks whether its transaction is wanted back: about every millisecond."""
+"""After so many instructions a long statement looks whether its transaction was taken back: about every millisecond."""
 _ADVICE = "Leave that to Perdure: return to commit, raise to roll back."
 
 
 class GuardedCursor(sqlite3.Cursor):
-    """A cursor whose calls stand aside while the transaction is taken back."""
+    """A cursor whose calls fail once the transaction is taken back."""
 
     connection: GuardedConnection
 
@@ -83,7 +83,7 @@ class GuardedConnection(sqlite3.Connection):
         super().__init__(path, isolation_level="IMMEDIATE", check_same_thread=False, **settings)
 
     def cursor(self, factory: Any = None) -> Any:
-        """See sqlite3; no other kind of cursor is made."""
+        """See sqlite3; every cursor is a guarded one."""
         return super().cursor(GuardedCursor)
 
     def execute(self, *given: Any) -> GuardedCursor:
@@ -120,19 +120,19 @@ class GuardedConnection(sqlite3.Connection):
 
     @contextmanager
     def passing(self) -> Iterator[None]:
-        """Around every call: none is made while the transaction is taken back, nor after."""
+        """Enclose every call: none is made while the transaction is taken back, nor after."""
         try:
             with self._lock:
                 if self._wanted_back():
-                    raise TimeoutError("this attempt was given up and rolled back; return, for nothing of it counts")
+                    raise TimeoutError("this attempt was given up and rolled back; return, nothing of it counts")
                 yield
         finally:
             if self._wanted_back():
-                self._roll_back()  # whoever took it back did not wait for this call to end
+                self._roll_back()  # the thread that took it back did not wait for the end of this call
 
     @contextmanager
     def ours(self) -> Iterator[None]:
-        """Around what Perdure itself asks: it alone may begin and end a transaction."""
+        """Enclose Perdure's own statements: only they may begin and end a transaction."""
         with self._lock:
             before, self._ours = self._ours, True
             try:
@@ -141,15 +141,15 @@ class GuardedConnection(sqlite3.Connection):
                 self._ours = before
 
     def guard(self) -> None:
-        """From now on it is the step's. What was prepared before is prepared anew, and so asked for leave."""
+        """Give the connection to the step. SQLite prepares its statements anew, so the authorizer sees all of them."""
         self.set_authorizer(self._authorized)
         self.set_progress_handler(self._wanted_back, LOOK_INSTRUCTIONS)
         self._ours = False
 
     def take_back(self) -> None:
-        """Roll back, at the end of the call that may be under way; nothing is written any more. Never waits.
+        """Roll back, at the end of a call that is under way; nothing is written any more. Never waits.
 
-        Not by sqlite3's own interrupt(): that would meet the ROLLBACK too, as long as some cursor has rows to give.
+        sqlite3's own interrupt() would not do: it interrupts the ROLLBACK too while a cursor still has rows.
         """
         self.taken_back = True
         self._roll_back()
@@ -181,12 +181,12 @@ class GuardedConnection(sqlite3.Connection):
             super().close()
 
     def _authorized(self, action: int, *names: Any) -> int:
-        """SQLite asks while it reads a statement: a transaction can be begun and ended by Perdure alone."""
+        """Answer SQLite when it prepares a statement: only Perdure may begin and end a transaction."""
         return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION and not self._ours else sqlite3.SQLITE_OK
 
 
 class SqliteStepTransactions:
-    """Makes transactions, each with a connection of its own: what a step sets on it is gone with it."""
+    """Makes transactions, each with a connection of its own: settings that a step changes end with its connection."""
 
     blocking = True
 
@@ -205,7 +205,7 @@ class SqliteStepTransactions:
 class SqliteStepTransaction:
     """What each method promises stands in ``store/step_transaction.py``.
 
-    All but :meth:`abandon` is called on one thread.
+    All methods but :meth:`abandon` are called on one thread.
     """
 
     connection: GuardedConnection | None = None
@@ -219,7 +219,7 @@ class SqliteStepTransaction:
     async def begin(self, process: bytes, id: bytes, patience: float) -> bool:
         """Open the transaction, unless the result with that ``id`` is there already: then the answer is False.
 
-        The write lock is taken at once: waiting for it later, with something read, would be in vain.
+        The write lock is taken at once: SQLite refuses it later to a transaction whose reads are out of date.
         """
         try:
             guarded = self.connection = self._connected()
@@ -243,7 +243,7 @@ class SqliteStepTransaction:
         return guarded
 
     def mark_returned(self) -> bool:
-        """The step has returned: from now on nobody can take its transaction back. False if somebody has."""
+        """Note that the step has returned: its transaction cannot be abandoned any more. False if it has been."""
         with self._mutex:
             self._returned = not self._abandoned
         return self._returned
@@ -260,7 +260,7 @@ class SqliteStepTransaction:
         return True
 
     async def keep(self, message: Message, owner: bytes, token: int) -> StepTransactionAnswer:
-        """Record the result and commit, if the process has still that owner and token."""
+        """Record the result and commit, if the process still has that owner and token."""
         guarded = self.connection
         if guarded is None or not guarded.in_transaction:
             raise StoreError(
@@ -275,7 +275,7 @@ class SqliteStepTransaction:
                 now, alive, *_ = self._step_transactions.clock.opened(borrowed, due=False, done=False)
                 transaction = Transaction(borrowed, now, alive)
                 number = send.send(transaction, [message])[0].number
-                # If we die before or in this COMMIT, all of it is there or nothing: whoever is next looks for it.
+                # If we die before or in this COMMIT, all of it is there or nothing: the next worker looks for it.
                 guarded.finish()
         except sqlite3.Error as error:
             if self._looked(message):
@@ -284,7 +284,7 @@ class SqliteStepTransaction:
         return StepTransactionAnswer(StepTransactionVerdict.KEPT, number, transaction.now)
 
     def _looked(self, message: Message) -> bool:
-        """Whether a COMMIT that has failed was done all the same."""
+        """Whether a COMMIT that raised an error was done nevertheless."""
         self._end()
         self.connection = self._connected()
         return bool(CallersConnection(self.connection).one("result_is_known", process=message.process, id=message.id))
@@ -294,7 +294,7 @@ class SqliteStepTransaction:
         self._end()
 
     def _end(self) -> None:
-        with self._mutex:  # whoever takes it back has done so by now
+        with self._mutex:  # an abandon() that is under way is finished first
             guarded, self.connection = self.connection, None
         if guarded is not None:
             guarded.end()

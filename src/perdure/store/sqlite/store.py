@@ -1,4 +1,4 @@
-"""The SQLite store: one file (or memory), one writer thread a store object, several workers on one file."""
+"""The SQLite store: one file (or memory), one writer thread per store object, several workers on one file."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class SqliteStore:
         self._clock = SqliteClock(self._machine)
         self._locks = locks or IncarnationLocks(self._file.locks)
         writing = thread("perdure sqlite writer", self._connect, self._standing.check)
-        # A database in memory has one connection only: what is read waits there behind what is written. In a file the
-        # engine reads on one connection and people on another, so that nobody's long search delays a supervisor.
+        # A database in memory has one connection only: reads wait there behind writes. In a file the engine reads on
+        # one connection and people on another, so that a person's long search delays no supervisor.
         memory = self._file.path is None
         self._reader = writing if memory else thread("perdure sqlite reader", self._connect, self._standing.check)
         self._people = writing if memory else thread("perdure sqlite search", self._connect, self._standing.check)
@@ -87,7 +87,7 @@ class SqliteStore:
         """Connect; create or migrate the schema under the write lock, or raise StoreTooOld if ``migrate`` is false."""
         if sqlite3.sqlite_version_info < _OLDEST:
             raise StoreError(f"this Python has SQLite {sqlite3.sqlite_version}; use one with SQLite 3.38 or newer")
-        migrate = migrate or self._file.path is None  # what is in memory ends with us
+        migrate = migrate or self._file.path is None  # a database in memory ends with this object
         self._file.prepare(create=migrate)
         self._standing.begin()
         self._writer.open()
@@ -102,7 +102,7 @@ class SqliteStore:
             raise
 
     def _prepare(self, connection: Connection, migrate: bool) -> None:
-        """Bring the schema up, and see now rather than later whether the file can be written."""
+        """Bring the schema up to date, and find out now rather than later whether the file can be written."""
         self._writer.patiently(lambda: schema.prepare(connection, self._writer, migrate=migrate))
         stored, lead = self._writer.locked(connection, lambda: connection.one("clock_mark"))
         now = self._clock.saw(stored, lead)
@@ -138,7 +138,7 @@ class SqliteStore:
         self._locks.close()
 
     async def now(self) -> int:
-        """The store's time, which never runs backward, not even over a new opening."""
+        """The store's time, which never runs backward, not even when the store is opened again."""
         stored, lead = await self._read(lambda connection: connection.one("clock_mark"))
         now = self._clock.saw(stored, lead)
         if now - stored > SECOND:
@@ -156,11 +156,11 @@ class SqliteStore:
         ]
 
     async def _look_back(self, found: SetBack) -> None:
-        """The database was set back: see what is lost, have claims wait, then tell everybody and go on."""
+        """The database was set back: find what is lost, let claims wait, then draw a new line for all to see."""
         async with self._looking_back:
             line = self._writer.line
             if line.name != found.known:
-                return  # another piece of work has found it too
+                return  # another piece of work has found it first
             await self.lineage.set_behind(self)
             drawn = self._machine.new_id().hex()
 
@@ -170,7 +170,7 @@ class SqliteStore:
                     connection.run("draw_line", line=drawn, known=name)
                 return connection.one("clock_line")
 
-            # If we die here whoever else was told of what is lost finds it by himself.
+            # If we die here, another store that was answered lost commits finds them missing by itself.
             name, _, ticks = await self._writer.thread.run(
                 lambda connection: self._writer.locked(connection, lambda: draw(connection)), urgent=True
             )
@@ -212,10 +212,10 @@ class SqliteStore:
 
     async def claim(self, claim: Claim) -> ClaimAnswer:
         """Take due processes: new token, owner, lease; then, in later statements, read what they hold."""
-        if not claim.seize:  # a command waits for nobody, and whoever gives one may host no sweep
+        if not claim.seize:  # a command does not wait: the client that gives it may run no sweeps
             await self.lineage.settled()
         if self._writer.turnstile.crowded and claim.limit > CROWDED_CLAIM_ROWS:
-            claim = replace(claim, limit=CROWDED_CLAIM_ROWS)  # what is left is told as due: it is claimed next
+            claim = replace(claim, limit=CROWDED_CLAIM_ROWS)  # the answer tells that more is due: it is claimed next
         if claim.only is None and not claim.among:
             work = await self._read(lambda connection: sqlite_claim.look(connection, self._clock, claim))
             if work.none():
@@ -223,11 +223,11 @@ class SqliteStore:
         [taken] = await self._writer.write_all(
             [claim],
             lambda transaction, claims: [self._take(transaction, one) for one in claims],
-            due=claim.seize,  # whoever had it hears that he has lost it
+            due=claim.seize,  # the worker that held it is notified that it has lost it
             large=claim.limit > SMALL_RECORDS,
             synced=claim.seize,  # a power cut that takes a claim back ends all workers of the file with it
         )
-        # If we die here the rows are ours and nobody has them: their leases lapse, and somebody takes them over.
+        # If we die here the rows are ours and no worker runs them: their leases lapse, and another worker claims them.
         if self._remembers:
             self.lineage.claimed(taken.rows)
         answer = taken.left.answer(sqlite_claim.bare(taken))
@@ -256,7 +256,7 @@ class SqliteStore:
                 done = done or after.opened_at != after.created_at
             elif after.due_at <= soon and not after.reminder:
                 due = True
-            due = due or after.token != commit.token  # whoever had it hears that he has lost it
+            due = due or after.token != commit.token  # the worker that held it is notified that it has lost it
         answers = await self._writer.write_all(
             commits,
             sqlite_commit.commit,
@@ -316,7 +316,7 @@ class SqliteStore:
         return await self._read(lambda connection: sqlite_search.search(connection, search), self._people)
 
     def _overdue(self, search: Search) -> Callable[[Connection], list[Process]]:
-        """A look by the store's time, which nobody is given: so it needs no mark in the database."""
+        """A look at the store's time; no caller is given this time, so it needs no mark in the database."""
 
         def look(connection: Connection) -> list[Process]:
             return upkeep.overdue(connection, search, self._clock.saw(*connection.one("clock_mark")))
@@ -324,7 +324,7 @@ class SqliteStore:
         return look
 
     async def count(self, search: Search) -> list[tuple[str, Status, int]]:
-        """How many processes there are by kind and status; ``before_id`` and ``limit`` are of pages, and left out."""
+        """How many processes there are by kind and status; ``before_id`` and ``limit`` are ignored: no pages."""
         return await self._read(lambda connection: sqlite_search.count(connection, search), self._people)
 
     async def history(
@@ -384,10 +384,10 @@ class SqliteStore:
         return await self._writer.write(lambda transaction: upkeep.prune(transaction, ids, before, keys))
 
     def watch(self, listener: Listener) -> StopListening:
-        """Call ``listener`` with what this store and others leave to be looked at; the answer stops the watch."""
+        """Call ``listener`` with the notifications of this store and of others; the answer stops the watch."""
         return self._watch.add(listener)
 
     def _tell(self) -> None:
-        """Let our own hear what our transactions have left for them."""
+        """Pass the notifications of our own transactions to our own listeners."""
         for notification in self._writer.take_notifications():
             self._watch.notify(notification)

@@ -1,4 +1,4 @@
-"""Text from SQLite, which keeps any bytes as text: what is not UTF-8 is read all the same, and known again as that."""
+"""Text from SQLite, which keeps any bytes as text: texts that are not UTF-8 are read too, and marked as Garbled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Escaped(str):
 
 
 def escaped(raw: bytes) -> str:
-    """What the driver is to make of a text where some of an answer is not UTF-8."""
+    """The driver's text factory for an answer in which some text is not UTF-8."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -24,7 +24,7 @@ def escaped(raw: bytes) -> str:
 
 
 def undecodable(error: sqlite3.OperationalError) -> bool:
-    """Whether the driver could not read a text of an answer: that is its only error which has no code of SQLite's."""
+    """Whether the driver could not read a text of an answer: that is its only error without a code of SQLite's."""
     return getattr(error, "sqlite_errorcode", None) is None
 
 

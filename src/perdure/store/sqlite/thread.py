@@ -1,11 +1,11 @@
-"""A database thread: one thread with one connection, and a queue in which what is urgent goes first.
+"""A database thread: one thread with one connection, and a queue in which urgent work goes first.
 
-While it has work, the interpreter's lock changes hands more quickly. A thread that wants the interpreter's lock waits 5
-ms before it asks the holder to let go, and begins to wait anew whenever the holder lets go for a moment, as an event
-loop does in each of its rounds. A transaction wants the lock about ten times, so that beside a busy event loop it would
-take 50 ms or starve, with the database's write lock in hand, for which other workers wait; and every batch would begin
-5 ms late. So the interval is shorter than a round from when the work is handed over until it is done, and then put
-back.
+While it has work, the interpreter's lock (GIL) changes threads more quickly. A thread that wants this lock waits 5 ms
+before it asks the holder to release it, and begins to wait again whenever the holder releases it for a moment, as an
+event loop does in each of its rounds. A transaction wants the lock about ten times. So beside a busy event loop it
+would take 50 ms or starve, while it has the database's write lock for which other workers wait; and every batch would
+begin 5 ms late. Therefore the switch interval is shorter than a round from when work is handed over until it is done,
+and then restored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SwitchInterval:
         self._usual = 0.0
 
     def begin(self) -> None:
-        """Hurry; as often as this is called, :meth:`end` is to be."""
+        """Shorten the interval; each call needs one of :meth:`end`."""
         with self._lock:
             if self._inside == 0:
                 self._usual = sys.getswitchinterval()
@@ -43,7 +43,7 @@ class SwitchInterval:
             self._inside += 1
 
     def end(self) -> None:
-        """Hurry no more, unless somebody else does."""
+        """Restore the interval, unless another thread still needs it short."""
         with self._lock:
             self._inside -= 1
             if self._inside == 0:
@@ -59,7 +59,7 @@ class SwitchInterval:
 
 
 switch_interval = SwitchInterval()
-"""The one of this program: the interval belongs to the interpreter."""
+"""The only one in this program: the interval belongs to the interpreter."""
 
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ DatabaseWork = Callable[[Connection], T]
 class DatabaseThread:
     """Does work on one connection, one piece at a time; a connection that broke is replaced before the next piece.
 
-    ``check`` is made before each piece, and raises if the database is not to be used now.
+    ``check`` is called before each piece, and raises if the database must not be used now.
     """
 
     def __init__(self, name: str, connect: Callable[[], Connection], check: Callable[[], None]) -> None:
@@ -85,11 +85,11 @@ class DatabaseThread:
         self.is_open = False
 
     def open(self) -> None:
-        """Take work from now on. Thread and connection are made by the first."""
+        """Take work from now on. The first piece of work makes the thread and its connection."""
         self.is_open = True
 
     async def run(self, work: DatabaseWork[T], *, urgent: bool = False) -> T:
-        """Have work done; errors of SQLite come as the store's. Abandoning the wait does not stop the work."""
+        """Do work on the thread; SQLite's errors become the store's. Abandoning the wait does not stop the work."""
         if not self.is_open:
             raise StoreError("the store is closed; open it first")
         if self._thread is None:
@@ -101,14 +101,14 @@ class DatabaseThread:
         return await future
 
     def _started(self) -> threading.Thread:
-        """A thread at work; raises StoreUnavailable where the system refuses one: the next use tries again."""
+        """Start the thread; raise StoreUnavailable if the system refuses it: the next use tries again."""
         thread = threading.Thread(target=self._live, name=self._name, daemon=True)
         try:
             thread.start()
         except (RuntimeError, MemoryError) as error:
             raise StoreUnavailable(
                 f"the system refuses the thread of the store's {self._name!r} ({error or type(error).__name__}); raise "
-                "the limits on threads and memory. It is tried again by itself"
+                "the limits on threads and memory. Perdure tries again by itself"
             ) from error
         return thread
 
@@ -134,7 +134,7 @@ class DatabaseThread:
             except BaseException as error:
                 failure = error
             switch_interval.end()
-            # If we die here the work is done and nobody was told: every door of the store may be asked again.
+            # If we die here the work is done and its caller has no answer: every call of the store may be repeated.
             _tell(future, result, failure)
             del work, future, result, failure
         self._discard()

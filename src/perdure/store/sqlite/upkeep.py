@@ -22,7 +22,7 @@ from perdure.store.sqlite.writer import Transaction
 
 PRUNED_AT_ONCE = 100
 EVENTS_PRUNED_AT_ONCE = PRUNED_EVENTS
-"""Processes, and events of them, that one transaction prunes, so that it stays short (unless one has more alone)."""
+"""The most processes, and events, that one transaction prunes, so that it stays short; one process may have more."""
 
 _FIRST = (-(1 << 63), b"")
 """Before the first row: no time and no id is smaller."""
@@ -79,17 +79,17 @@ def prune(transaction: Transaction, ids: Sequence[bytes], before: int, keys: int
 
 
 def reopened(connection: Connection, before: int, limit: int, behind: bytes | None) -> tuple[list[bytes], bytes | None]:
-    """Of a page of unfinished processes with former runs, those of which some ended by a time; where to go on."""
+    """One page of unfinished processes: those with a former run that ended by a time; where the next page begins."""
     (found,) = connection.one("find_reopened", before=before, most=limit, behind=behind or b"")
     page = [(bytes.fromhex(id), over) for id, over in json.decode(found)]
     return [id for id, over in page if over], page[-1][0] if len(page) == limit else None
 
 
 def prune_runs(transaction: Transaction, process: bytes, before: int, known: int) -> int:
-    """Remove former runs that ended by a time, a portion of them; how many were removed or begun with.
+    """Remove a portion of the former runs that ended by a time; the answer is how many were removed or begun.
 
-    The present run and the one before it stay. So do answers to calls, and messages with keys, that are younger than
-    ``known``, and the messages that the oldest run left has taken over.
+    The present run and the one before it stay. So do answers to calls and messages with keys that are younger than
+    ``known``, and the messages that the oldest remaining run has taken over.
     """
     connection, runs, events = transaction.connection, 0, EVENTS_PRUNED_AT_ONCE
     while runs < PRUNED_AT_ONCE and connection.one("read_first_run", process=process, before=before)[0]:

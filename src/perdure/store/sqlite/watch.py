@@ -1,7 +1,7 @@
-"""Watching on SQLite: what others have committed is known by their notices, and by looking at the file's data version.
+"""Watching on SQLite: the commits of other stores are known from their notices, and from the file's data version.
 
-No thread is needed for it (rule 25). The look is the safety net: a change that nobody rang for is found by it, at
-its own pace where notices can be received, every few milliseconds where not.
+No thread is needed for it (rule 25). A look at the data version is the safety net: it finds a change without a notice.
+Where notices can be received, the looks are rare; where not, one follows every few milliseconds.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ _BUSY_LOOKS = 20
 class Watch:
     """Notifies the listeners of one store object: at once of its own changes and of what notices of others say.
 
-    The look is one PRAGMA on a connection kept for it; only when the file has changed is the clock's row read, in
-    which every transaction counts its hints. What this object has counted itself, or a notice has told, is left out.
+    The look is one PRAGMA on a connection kept for it. Only when the file has changed is the clock's row read, in
+    which every transaction counts its hints. Hints that this object has counted itself, or that a notice named, are
+    left out.
     """
 
     def __init__(self, own: Hints, notifier: Notifier, connect: Callable[[], sqlite3.Connection | None]) -> None:
@@ -41,7 +42,7 @@ class Watch:
         self._listening = False
 
     def add(self, listener: Listener) -> StopListening:
-        """Begin to tell this one; the answer stops it."""
+        """Notify this listener from now on; the answer stops that."""
         begin = not self._listeners
         leave = self._listeners.add(listener)
         if begin:

@@ -1,9 +1,10 @@
-"""A turnstile before the write lock: who has little to write and waits says so, and who writes much lets them by.
+"""A turnstile before the write lock: a small writer that must wait says so, and large writers let it go first.
 
-SQLite's write lock knows no queue: who polls for it must be lucky where others take it again as soon as they let go.
-A small writer that finds it taken holds a shared lock on a file beside the database; a large one that finds that lock
-held waits a few milliseconds before it takes the write lock, and writes less at once for a while. The system frees the
-lock when its holder dies. A holder that is stopped costs each large writer that time a few times a second, and no more.
+SQLite's write lock has no queue: a writer that polls for it needs luck while others take it again as soon as they have
+released it. A small writer that finds it taken holds a shared lock on a file beside the database. A large one that
+finds that file locked waits a few milliseconds before it takes the write lock, and writes less at once for a while. The
+system frees the file's lock when its holder dies. A holder that is stopped costs each large writer this wait a few
+times a second, and no more.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ except ImportError:  # pragma: no cover - a system without flock has no turnstil
     fcntl = None  # type: ignore[assignment]
 
 LONGEST_SECONDS = 0.01
-"""What a large writer waits at most before one transaction."""
+"""The longest wait of a large writer before one transaction."""
 LOOK_SECONDS = 0.0005
 IN_VAIN = 3
-"""So many waits in a row that nobody has used, and small writers are not waited for during ..."""
+"""After so many waits in a row that no small writer has used, large writers do not wait during ..."""
 DEAF_SECONDS = 1.0
 CROWDED_SECONDS = 1.0
 """How long a small writer that had to wait is remembered: transactions are short meanwhile."""
 
 
 class Turnstile:
-    """The file of one store object; without one (in memory, no flock, no folder) everybody goes on at once."""
+    """The file of one store object; without a file (in memory, no flock, no folder) no writer waits."""
 
     def __init__(self, folder: Path | None, machine: Machine, wait: Callable[[float], object]) -> None:
         self._path = None if folder is None or fcntl is None else folder / "turnstile"
@@ -47,11 +48,11 @@ class Turnstile:
         return self._machine.monotonic() < self._crowded_until
 
     def enter(self) -> bool:
-        """Say that a small writer waits here; false if somebody just looks whether one does: say it again soon."""
+        """Say that a small writer waits here; false if a large one is just looking at the file: say it again soon."""
         return self._path is None or self._lock(fcntl.LOCK_SH)
 
     def leave(self) -> None:
-        """It waits no more."""
+        """Say that the small writer waits no more."""
         if self._path is not None:
             self._lock(fcntl.LOCK_UN)
 
@@ -73,13 +74,13 @@ class Turnstile:
             self._deaf_until = self._machine.monotonic() + DEAF_SECONDS
 
     def close(self) -> None:
-        """Let go of the file; who waited here waits no more."""
+        """Let go of the file: a small writer that waited here counts no more."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
 
     def _empty(self) -> bool:
-        """Whether nobody waits; what is taken to find that out is let go of at once."""
+        """Whether no small writer waits; the lock that is taken to find that out is released at once."""
         if self._path is None:
             return True
         if not self._lock(fcntl.LOCK_EX):
@@ -88,7 +89,7 @@ class Turnstile:
         return True
 
     def _lock(self, how: int) -> bool:
-        """Take or let go of our lock without waiting; false if others are in the way."""
+        """Take or release our lock without waiting; false if other locks are in the way."""
         if self._path is None:
             return True
         try:
@@ -98,5 +99,5 @@ class Turnstile:
         except BlockingIOError:
             return False
         except OSError:
-            self.close()  # no folder yet, or it is gone: nobody can be told
+            self.close()  # no folder yet, or it is gone: there is no turnstile
         return True

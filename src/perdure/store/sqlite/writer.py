@@ -33,7 +33,7 @@ WARY_BATCHES = 8
 
 
 class Hints:
-    """How often this store object itself has left a hint in the database, so that a watch can tell others' hints."""
+    """How many hints this store object itself has left in the database, so that a watch can tell the others' hints."""
 
     def __init__(self) -> None:
         self.due = 0
@@ -42,15 +42,15 @@ class Hints:
 
 
 class Collision(Exception):
-    """What was written on the assumption that all is as usual met something else: nothing stays, look first."""
+    """A row was not in the usual state that writing at once assumes: roll back, and look at the rows first."""
 
 
 class Transaction:
-    """What a piece of work sees inside its transaction: the connection, the store's now, and who is alive.
+    """What a piece of work sees inside its transaction: the connection, the store's now, and which workers are alive.
 
-    It leaves word there of what others should look at: ``left_due`` that something became due, ``unheard`` that it is
-    a row let go with a message that nobody had heard, ``letters`` what became of messages sent with commits, ``freed``
-    of which kinds tasks have ended whose queues may have been full. ``void`` says that there was nothing to write.
+    The work notes here what other workers should look at. ``left_due``: something became due. ``unheard``: among that
+    is a row that was released with an unheard message. ``letters``: the answers to messages sent with commits.
+    ``freed``: kinds of ended tasks whose queues may have been full. ``void`` says that there was nothing to write.
     """
 
     def __init__(self, connection: Connection, now: int, alive: str, ticks: int = 0) -> None:
@@ -78,7 +78,7 @@ NotificationOf: TypeAlias = Callable[[Sequence[Any], Sequence[Any], Transaction]
 class _Piece(Struct, frozen=True, gc=False):
     """What one transaction writes: ``at_once`` first if it is given, ``body`` otherwise or after a Collision.
 
-    Where it is not ``synced`` a power cut may take it back.
+    If it is not ``synced``, a power cut may undo it.
     """
 
     body: Callable[[Transaction], Any]
@@ -93,14 +93,14 @@ class _Piece(Struct, frozen=True, gc=False):
 
     @property
     def small(self) -> bool:
-        """Whether it is written in no time; how much a sweep writes is not known before."""
+        """Whether it is written quickly; how much a sweep writes is not known in advance."""
         return 0 < self.records <= SMALL_RECORDS and not self.large
 
 
 class Writer:
     """Runs transactions. Beats and renewals go first in its queue (rule 25).
 
-    ``set_back`` looks at what is lost where a transaction found that the database is behind what is known of it.
+    ``set_back`` is called when a transaction finds that the database was set back; it looks at what is lost.
     """
 
     def __init__(
@@ -145,10 +145,10 @@ class Writer:
     ) -> list[T]:
         """Write a batch, in several transactions if it would hold the lock for too long.
 
-        ``at_once`` does the same as ``body`` in fewer statements where everything is as usual and ``owner`` is alive;
-        it raises Collision where not, and is left out for a while after it did. ``due`` and ``done`` leave hints for
-        the watches of other workers, ``notification`` says more. A single record may be ``large``, as a claim is. What
-        is not ``synced`` a power cut may take back.
+        ``at_once`` does the same as ``body`` in fewer statements if everything is as usual and ``owner`` is alive;
+        otherwise it raises Collision, and is then skipped for a while. ``due`` and ``done`` leave hints for the
+        watches of other workers, ``notification`` says more. A single record may be ``large``, as a claim is. A power
+        cut may undo a batch that is not ``synced``.
         """
         answers: list[T] = []
         while len(answers) < len(records):
@@ -178,7 +178,7 @@ class Writer:
         return self._transact(piece, connection, piece.body, self._opened)
 
     def take_notifications(self) -> Iterator[Notification]:
-        """What the transactions since the last time have left for others to look at, and for us."""
+        """The notifications of the transactions since the last call."""
         while self._notifications:
             yield self._notifications.popleft()
 
@@ -195,7 +195,7 @@ class Writer:
         return answer
 
     def patiently(self, call: Callable[[], T], *, longest: float = LONGEST_WAIT_SECONDS) -> T:
-        """Make a call, again and again with jitter as long as the database is busy, for at most the busy time."""
+        """Make a call; repeat it, with jitter, while the database is busy, for at most SQLITE_BUSY_SECONDS."""
         wait = FIRST_WAIT_SECONDS
         until = self._machine.monotonic() + limits.SQLITE_BUSY_SECONDS
         while True:
@@ -208,7 +208,7 @@ class Writer:
             wait = min(wait * 2, longest)
 
     def _admitted(self, piece: _Piece, call: Callable[[], T]) -> T:
-        """Take the write lock; much work lets small work by that waits, which says so if it cannot go on at once."""
+        """Take the write lock. Large work lets waiting small work go first; small work that must wait says so."""
         if not piece.small:
             self.turnstile.let_by()
             return self.patiently(call)
@@ -264,7 +264,7 @@ class Writer:
         return answer
 
     def _announce(self, piece: _Piece, transaction: Transaction, answer: Any) -> None:
-        """Tell the others, then our own, what there is to look at; if we die here, they look by themselves."""
+        """Notify the other stores, and our listeners later; if we die here, all find the change by polling."""
         due = piece.due or transaction.left_due
         self.hints.due += due - piece.due
         notification = (
@@ -276,15 +276,16 @@ class Writer:
         self.notifier.notify(Notice(notification, int(due), int(piece.done)))
 
     def _opened(self, piece: _Piece, connection: Connection) -> Transaction:
-        """The transaction with the clock raised, and with everybody known who is alive."""
+        """The transaction, with the clock raised and the living workers known."""
         now, alive, line, ticks = self.clock.opened(connection, due=piece.due, done=piece.done)
         self.line.check(line, ticks)
         return Transaction(connection, now, alive, ticks)
 
     def _opened_at_once(self, piece: _Piece, connection: Connection) -> Transaction:
-        """The transaction with the clock raised; raises Collision if it is ahead, or the named worker not alive.
+        """The transaction with the clock raised; raises Collision if the stored mark is ahead of our clock.
 
-        So it does if the clock leads by another time than is known here, or the database is behind what is known.
+        So it does if the named worker is not alive, if the lead is not the one known here, or if the database was set
+        back.
         """
         now = self.clock.now()
         found = connection.one(
@@ -313,7 +314,7 @@ def _onto(body: Batch[T], records: Sequence[Any], transaction: Transaction) -> l
 
 
 def undo(connection: Connection) -> None:
-    """Roll back whatever is open; where that fails the open transaction tells the thread to drop the connection."""
+    """Roll back what is open; if that fails, the thread sees the open transaction and drops the connection."""
     if connection.in_transaction:
         try:
             connection.raw.rollback()
@@ -326,7 +327,7 @@ class BatchPace:
 
     While small writers of other OS processes wait it is 15 ms.
 
-    A part of the time is the same for few records as for many: it is never divided into small pieces.
+    Part of the time does not depend on the number of records: so batches never become very small.
     """
 
     LONG_SECONDS = 0.05

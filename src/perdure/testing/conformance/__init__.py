@@ -1,6 +1,6 @@
 """The conformance suite: the sentences that every store must make true.
 
-Hand it a ground (see :class:`Ground`) and it tries the store on it, with pytest and pytest-asyncio::
+Give it a ground (see :class:`Ground`), and it tests the store there, with pytest and pytest-asyncio::
 
     pytest.register_assert_rewrite("perdure.testing.conformance")
 

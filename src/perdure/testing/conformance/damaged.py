@@ -1,4 +1,4 @@
-"""Damaged rows: whatever stands in one column of one process, nobody else waits for it, and each verb has an answer."""
+"""Damaged rows: whatever one column of one process holds, no other process waits, and each verb has an answer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Damaged:
         worker = await trial.worker()
         bad, good = await trial.owned(worker), await trial.owned(worker)
         assert await trial.ground.damage(trial.store, bad.id, "process", "inbox: -1")
-        # A BadRecord has the batch halved until the guilty commit stands alone.
+        # After a BadRecord the batch is halved until the guilty commit stands alone.
         with suppress(BadRecord):
             await trial.store.commit([going_on(bad), going_on(good)])
         assert (await trial.commit(going_on(good))).verdict is Verdict.APPLIED
@@ -139,7 +139,7 @@ async def _whole_of(trial: Trial, row: Process) -> tuple[Process, tuple[Any, ...
 
 
 async def _answered(asked: Awaitable[Any], what: str) -> Any:
-    """The answer, or None if there is a typed error instead; one that says to try again would be tried for ever."""
+    """The answer, or None for a typed error; an error that says to try again would be tried for ever."""
     try:
         return await asked
     except StoreUnavailable as error:
@@ -181,7 +181,7 @@ async def _asked_of_one(trial: Trial, id: bytes, damage: str) -> None:
 
 
 async def _ended(trial: Trial, id: bytes, damage: str) -> None:
-    """A person ends it: it is ended then, unless it was, or the database refuses by a typed error what stands there."""
+    """A person ends it: then it has ended, unless it had before, or the database refuses its row by a typed error."""
     row = await trial.row(id)
     if row.status in FINAL:
         return

@@ -1,4 +1,4 @@
-"""The ground a store is tried on: where its database lies, how its time is moved, who else may lock a row."""
+"""The ground of a store under test: where its database lies, how its time is moved, who else may lock a row."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Ground(Protocol):
     """One empty database for one test.
 
     ``shared`` says that several stores can be opened on it at once, ``lasting`` that it outlives them,
-    ``locks_rows`` that somebody else can lock a single row (a database with one writer at a time cannot), and
-    ``hints`` that a store hears of work and ends without asking (behind a pooler it does not).
+    ``locks_rows`` that another session can lock a single row (a database with one writer at a time has no such locks),
+    and ``hints`` that a store is notified of work and ends without polling (behind a pooler it is not).
     """
 
     shared: bool
@@ -31,13 +31,13 @@ class Ground(Protocol):
         """Another store on the same database, not yet opened."""
 
     def locked(self, *processes: bytes) -> AbstractAsyncContextManager[None]:
-        """Hold the locks of these process rows from a connection that is nobody's."""
+        """Hold the locks of these process rows from a connection that belongs to no store."""
 
     def damages(self, table: str) -> Sequence[str]:
-        """Bad values for the columns of a table, each by a name; nobody but a hand in the database writes them."""
+        """Bad values for the columns of a table, each by a name; only edits by hand write such values."""
 
     async def damage(self, store: Store, row: bytes, table: str, damage: str) -> bool:
-        """Write one, past the open store, into the last row that a process has there; False if the database refuses.
+        """Write a bad value, past the open store, into the process's last row there; False if the database refuses.
 
         Besides those of ``damages`` there are ``missing: the first`` and ``missing: the last``, of events and messages.
         """

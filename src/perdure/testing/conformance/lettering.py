@@ -1,4 +1,4 @@
-"""What every store does with letters: how many may wait in an inbox, and how those are found that were not received."""
+"""What every store does with letters: how many may wait in an inbox, and how those not received are found."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Lettering:
             return [answer.verdict for answer in await trial.store.send(signals)]
 
         row = await trial.started()
-        assert await answers(row, 3_600) == [DELIVERED]  # whoever waits for nothing else
+        assert await answers(row, 3_600) == [DELIVERED]  # to a process that waits for nothing else
         assert await answers(row, 3_600, 300, 1_800, 1_200) == [FULL] * 4
         row = await trial.started()
         assert await answers(row, 1_500, 1_800, 1_200, 600) == [DELIVERED, FULL, DELIVERED, FULL]
@@ -139,7 +139,7 @@ class Lettering:
         row, other = sorted([await trial.started(), await trial.started()], key=lambda one: one.id)
         letters = [trial.signal(one.id, payload=bulk(900_000)) for one in (row, other) for _ in range(12)]
         letters += [trial.signal(other.id, type=MessageType.TERMINATE)]
-        for letter in letters:  # one by one: kept outside, all together may take longer than a store waits for it
+        for letter in letters:  # one by one: kept outside, all of them may take longer than a store waits
             [answer] = await trial.store.send([letter])
             assert answer.verdict is DELIVERED
         claimed = (await trial.claim(worker)).claimed

@@ -36,7 +36,7 @@ class Listener:
 
 @asynccontextmanager
 async def _listening(trial: Trial) -> AsyncIterator[Listener]:
-    """Somebody who listens at another store on the same database."""
+    """A listener at another store on the same database."""
     store = trial.ground.store()
     await store.open()
     listener = Listener()

@@ -163,7 +163,7 @@ def outward(commit: Commit, starts: list[Process] | None = None, sends: list[Mes
 
 
 def resting_row(row: Process) -> Process:
-    """The row as a release leaves it that waits for a message, looked at again in an hour."""
+    """The row after the release of a process that waits for a message; it is looked at again in an hour."""
     return replace(
         row, version=row.version + 1, owner=None, due_at=row.created_at + 3600 * SECOND, events=row.events + 1
     )

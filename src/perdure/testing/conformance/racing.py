@@ -14,7 +14,7 @@ from perdure.kernel.message import SendVerdict
 from perdure.testing.conformance.trial import Trial, finished, going_on, only, released
 
 PATIENCE = 20.0
-"""Seconds for which a busy row is tried again; whoever has it locked may have to wait for a processor."""
+"""Seconds for which a busy row is tried again; the session that has it locked may have to wait for a processor."""
 
 
 class Crowded:

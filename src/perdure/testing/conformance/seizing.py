@@ -1,4 +1,4 @@
-"""What a command may do that nobody shall outrun: take one running process from whoever has it (rule 22)."""
+"""What a command may do that no commit shall outrun: take one running process from its owner (rule 22)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE = 5.0
 
 
 class Seizing:
-    """Claims that seize: from a live owner, out of a sleep, whatever hosts the process; and who hears of it."""
+    """Claims that seize: from a live owner, out of a sleep, whether it is hosted or not; and who is notified."""
 
     async def test_rule_22_a_seizure_takes_a_process_from_a_live_owner_whatever_its_version(self, trial: Trial) -> None:
         owner, command = await trial.worker(), trial.ids.new_id()
@@ -98,7 +98,7 @@ class Seizing:
         await self._heard(trial, row.id, lambda: trial.commit(held))
 
     async def _heard(self, trial: Trial, process: bytes, take: Callable[[], Awaitable[object]]) -> None:
-        """Another store on this database is told of the process, or that it may be any."""
+        """Another store on this database is notified of the process, or of any process."""
         if not (trial.ground.hints and trial.ground.shared):
             pytest.skip("nobody elsewhere is told anything here")
         elsewhere = trial.ground.store()

@@ -1,4 +1,4 @@
-"""Showing: what a process shows of itself by its commits, attributes and published values, and who finds it."""
+"""Showing: what a process shows by its commits, attributes and published values, and how it is found."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class Sweeping:
         await trial.done(resting(await left(), now + SECOND, Status.HELD, events=()))
         await trial.done(finished(await left()))
         await trial.done(resting(await left(seen=0), now + SECOND, events=()))  # it came only now: the row is due
-        await left()  # in hand
+        await left()  # owned
         timer = await trial.done(resting(await left(), now + SECOND, events=(), reminder=False))
         assert await self._found(trial, Overdue.INBOX) == [rest.id, timer.id]
         assert await self._found(trial, Overdue.INBOX, limit=1) == [rest.id]

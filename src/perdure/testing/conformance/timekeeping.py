@@ -12,7 +12,7 @@ from perdure.testing.conformance.trial import SILENCE, Trial, going_on, only, re
 
 
 class Timekeeping:
-    """``now`` and what hangs on it."""
+    """``now`` and what depends on it."""
 
     async def test_rule_15_the_time_is_the_stores_own(self, trial: Trial) -> None:
         assert await trial.store.now() == await trial.time.now()

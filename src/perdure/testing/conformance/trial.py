@@ -120,7 +120,7 @@ class Trial:
 
 
 def going_on(row: Process, steps: int = 1, **fields: Any) -> Commit:
-    """The commit of an owner who keeps the row: results of ``steps`` steps, and the lease begins anew."""
+    """The commit of an owner that keeps the row: results of ``steps`` steps, and the lease is renewed."""
     fields = {"lease": LEASE} | fields
     return _commit(row, _results(row, steps), fields)
 
@@ -144,7 +144,7 @@ def finished(row: Process, status: Status = Status.COMPLETED, **fields: Any) -> 
 
 
 def forced(row: Process, kind: EventType = EventType.RESUMED, **fields: Any) -> Commit:
-    """A person's command on a row, whoever has it: a new token, no owner, due now unless ``fields`` say else."""
+    """A person's command on a row, even an owned one: a new token, no owner, due now unless ``fields`` differ."""
     event = Event(row.events + 1, 0, kind, at=row.created_at, payload=fields.pop("payload", b'{"who":"ann"}'))
     free = {"token": row.token + 1, "owner": None, "due_at": row.created_at, "reminder": False}
     return _commit(row, (event,), free | fields)

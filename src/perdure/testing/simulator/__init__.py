@@ -27,13 +27,13 @@ What a scenario is handed is a :class:`Cluster`:
   node has ``start()``, ``kill()`` (no ``finally`` runs), ``pause()``, ``resume()``, ``terminate()`` (SIGTERM),
   ``alive``, ``await opened()`` (its engine), ``await ended()``, and ``await call(function)``, which runs
   ``await function(engine)`` as part of that OS process: it dies with it, and then raises :class:`NodeKilled`.
-* ``cluster.restore(copy)``: a backup (``cluster.server.back_up()``) is put back under running nodes, if the swarm says
-  that it may be (``Swarm(backups=True)``).
-* ``cluster.fail_over(lost)``: the server goes on as a standby that has not got its last commits, if the swarm says that
-  it may lag (``Swarm(lag=3)``); every connection is lost, and the engine does what it does on PostgreSQL.
+* ``cluster.restore(copy)``: a backup (``cluster.server.back_up()``) is put back under running nodes, if the swarm
+  allows it (``Swarm(backups=True)``).
+* ``cluster.fail_over(lost)``: the server goes on as a standby that lacks its last commits, if the swarm says that it
+  may lag (``Swarm(lag=3)``); every connection is lost, and the engine does what it does on PostgreSQL.
 * ``await cluster.die()``: called by a step, kills the OS process in which it runs.
 * ``await asyncio.sleep(…)`` and ``asyncio.get_running_loop().time()`` are virtual.
-* ``cluster.heal()`` ends the storm and all faults and starts whoever is dead; ``await cluster.settled()`` waits until
+* ``cluster.heal()`` ends the storm and all faults and starts dead nodes again; ``await cluster.settled()`` waits until
   every process has ended or waits for a person, and raises :class:`Violation` if nothing moves any more. Both are
   done after the scenario anyway.
 * ``cluster.rows()``: every process as it is in the database now; ``cluster.require(law, holds, text)`` raises
@@ -45,7 +45,7 @@ What a scenario is handed is a :class:`Cluster`:
 ``simulate`` answers a :class:`History`: ``violation``, ``choices``, ``log.lines()``, ``digest()``, ``faults``,
 ``probes``, ``seconds``, ``calls``; its ``check()`` raises the violation. ``swarm=Swarm(…)`` sets the weather instead
 of drawing it: ``Swarm()`` is a calm one. A scenario may draw its own: by a function that is its attribute ``weather``
-and is handed the choices. Ordinary steps run in virtual threads. Whatever reaches for the real clock, chance, a
+and is handed the choices. Ordinary steps run in virtual threads. Code that reaches for the real clock, chance, a
 thread or another OS process ends the history with :class:`Escape`.
 """
 

@@ -57,7 +57,7 @@ class Tally:
             self.failed.append(Failed(history.seed, history.violation.law, history.violation.text))
 
     def merge(self, other: Tally) -> None:
-        """Add what others have counted."""
+        """Add another tally."""
         self.histories += other.histories
         self.seconds += other.seconds
         self.calls += other.calls
@@ -90,7 +90,7 @@ def scenario_of(name: str) -> Scenario:
 
 
 def hosted_in(scenario: Scenario) -> Sequence[Hosted]:
-    """What the workers of a scenario apart host: the workflows of its own module."""
+    """What the workers of a scenario host that is run ``apart``: the workflows of its own module."""
     return [sys.modules[scenario.__module__]]
 
 
@@ -102,10 +102,10 @@ def explore(
     told: Callable[[Tally], None] = lambda tally: None,
     apart: bool = False,
 ) -> Tally:
-    """Run a history for each seed; ``scenario`` is ``module:function``. ``told`` hears how far it is.
+    """Run a history for each seed; ``scenario`` is ``module:function``. ``told`` is called with the tally so far.
 
-    ``apart`` says that its workers host the workflows of its own module, and not all that the program has. Whoever
-    interrupts it (Ctrl-C) gets what has been tallied until then.
+    ``apart`` says that its workers host the workflows of its own module, and not all that the program has. After an
+    interrupt (Ctrl-C) the answer is what has been tallied until then.
     """
     tally = Tally()
     began = Machine().monotonic()
@@ -129,7 +129,7 @@ def _parts(explored: Callable[[Sequence[int]], Tally], seeds: Sequence[int], cor
             for future in [pool.submit(explored, portion) for portion in portions]:
                 yield future.result()
         finally:
-            pool.shutdown(cancel_futures=True)  # whoever stops in the middle waits for no more than what is begun
+            pool.shutdown(cancel_futures=True)  # after an interrupt, wait only for the portions that have begun
 
 
 def _explored(scenario: str, apart: bool, seeds: Iterable[int]) -> Tally:
@@ -138,5 +138,5 @@ def _explored(scenario: str, apart: bool, seeds: Iterable[int]) -> Tally:
     tally = Tally()
     for seed in seeds:
         tally.add(simulate(played, seed, workflows=workflows))
-    gc.collect()  # each history looks after what is its own, not after what became of the one before it
+    gc.collect()  # a history collects only its own garbage, and none of the one before it
     return tally

@@ -1,4 +1,4 @@
-"""Charges: what limited queues are to be charged for, counted apart from what their rows say."""
+"""Charges: what queues with a rate must pay for, counted independently of their rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Charges:
         self._paid_at: dict[tuple[str, int], int] = {}
 
     def taken(self, queue: Queue, fresh: Sequence[Process], now: int) -> Iterator[str]:
-        """What is wrong with it that these tasks of a queue begin now."""
+        """What is wrong, if anything, when these tasks of a queue begin now."""
         if queue.rate is None or not fresh:
             return
         weight = sum(queue.weight(task.cost) for task in fresh)

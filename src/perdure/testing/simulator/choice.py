@@ -10,18 +10,18 @@ from typing import TypeAlias, TypeVar
 T = TypeVar("T")
 
 APART = frozenset({"cut", "door"})
-"""Kinds of draws that come from a generator of their own: those that came later move nothing of what was there."""
+"""Kinds of draws that come from a generator of their own: they were added later, and do not shift the older draws."""
 
 Record: TypeAlias = Mapping[str, Sequence[int]]
-"""The draws of a history in their order, apart by what they were for."""
+"""The draws of a history in their order, by what they were for."""
 
 
 class Choices:
     """Draws numbers from a seed and records them in ``made``, or hands recorded ones out again.
 
-    The answer 0 is always the boring one: no fault, the shortest wait, whoever is first. Recorded draws that have
+    The answer 0 is always the boring one: no fault, the shortest wait, the first in line. Recorded draws that have
     been used up are followed by zeros, so that a shortened record still is a history: that is how one is shrunk.
-    Every kind of draw has a record of its own, so that one that is taken back does not move all others.
+    Every kind of draw has a record of its own, so that a draw that is taken back does not shift all others.
     """
 
     def __init__(self, seed: int, recorded: Record | None = None) -> None:

@@ -135,27 +135,27 @@ class Cluster:
         return [node for node in self.nodes if node.life is life]
 
     def fail_over(self, lost: int) -> list[Loss]:
-        """The server fails over to a standby that has not got its last ``lost`` commits: what that set back, who knew.
+        """Fail over to a standby that lacks the last ``lost`` commits; the answer is what that set back, and who knew.
 
-        The swarm says how far the standby may lag: ``Swarm(lag=…)``. From then on it is law that nobody who saw the old
-        server takes up what another worker knows to be set back, before that has held it.
+        The swarm says how far the standby may lag: ``Swarm(lag=…)``. From then on there is a law: a worker that saw the
+        old server claims no process that another worker knows to be set back, before that other worker has held it.
         """
         self.server.fail_over(lost)
         return self.monitor.fell_back(self.server.line)
 
     def restore(self, copy: Connection) -> list[Loss]:
-        """A backup (``server.back_up()``) is put back under running nodes: what that set back, and who knew.
+        """Put a backup (``server.back_up()``) back under running nodes; the answer is what that set back, and who knew.
 
-        The swarm says that this may be: ``Swarm(backups=True)``. The law is that of a fail-over.
+        The swarm must allow it: ``Swarm(backups=True)``. The law is that of a fail-over.
         """
         self.server.restore(copy)
         return self.monitor.fell_back(self.server.restored)
 
     def damage(self, process: bytes, statement: str) -> bool:
-        """Somebody alters what is stored of a process (``?1`` in the statement is its id), whatever the laws say.
+        """Alter what is stored of a process by hand (``?1`` in the statement is its id), whatever the laws say.
 
-        They do not look at its history from then on; it must hurt only itself all the same. The answer is whether the
-        statement has answered a row (``RETURNING``).
+        The laws do not look at its history from then on; nevertheless it must hurt only itself. The answer is whether
+        the statement has answered a row (``RETURNING``).
         """
         self.log.note("world", f"{self.log.called(self.monitor.known[process].process)} is damaged: {statement}")
         found = self.server.edit(statement, (process,))
@@ -163,7 +163,7 @@ class Cluster:
         return bool(found)
 
     def migrate(self) -> None:
-        """A newer Perdure migrates the database: its number rises, and those that know less hear of it as they may."""
+        """Migrate the database as a newer Perdure does: its number rises; older nodes must find that out themselves."""
         number = self.server.edit("PRAGMA user_version", ())[0] + 1
         self.server.edit(f"PRAGMA user_version = {number}", ())
         self.log.note("world", f"the schema has number {number} now")
@@ -176,7 +176,7 @@ class Cluster:
         await self.loop.create_future()
 
     async def hang(self) -> None:
-        """Called by a step: it blocks the event loop in which it runs, until somebody ends that OS process."""
+        """Called by a step: it blocks the event loop in which it runs, until that OS process is ended."""
         attempt_run = getattr(ATTEMPT.get(None), "__self__", None)
         life = self.loop.current()
         for node in self._at(life):
@@ -189,7 +189,7 @@ class Cluster:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """No more faults and blows; whoever is paused goes on, whoever is dead is started again."""
+        """End all faults and blows; resume the nodes that are paused, and start those that are dead."""
         self.storm.end()
         self.server.calm()
         for node in self.nodes:
@@ -258,17 +258,17 @@ def _rests(process: Process) -> bool:
 
 
 def _due(process: Process, now: int) -> bool:
-    """Whether somebody ought to move it: it is in somebody's hands, or due."""
+    """Whether a worker ought to move it: a worker owns it, or it is due."""
     if process.status is not Status.RUNNING or process.reminder:
         return False
     return process.owner is not None or (process.due_at is not None and process.due_at <= now)
 
 
 def _patience(process: Process) -> float:
-    """How long it may stand still: a step in hand may take its hour."""
+    """How long it may stand still: a step under way may take its hour."""
     return STUCK_SECONDS if process.owner is None else STUCK_SECONDS + 2 * STEP_TIMEOUT_SECONDS
 
 
 def _asleep(process: Process, now: int) -> bool:
-    """Whether it waits for a time to come, in nobody's hands."""
+    """Whether no worker owns it, and it waits for a time to come."""
     return process.owner is None and not process.reminder and process.due_at is not None and process.due_at > now

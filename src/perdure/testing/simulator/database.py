@@ -23,7 +23,7 @@ _BEGUN = (
 _NOTED = (("process", "id"), ("event", "process"), ("message", "process"))
 _ALTERED = {
     ("event", "update"): "1",
-    # Only what was before the last run may be pruned of a process that goes on.
+    # Of a process that goes on, only what was before the last run may be pruned.
     ("event", "delete"): "coalesce((SELECT old.run + 1 >= run FROM main.process WHERE id = old.process), 1)",
 }
 _NOTES = (
@@ -64,7 +64,7 @@ def lent(make: Callable[[], Connection]) -> Connection:
 
 
 def given_back(connection: Connection) -> None:
-    """Empty a database, to be lent again; one in which that does not go well is closed."""
+    """Empty a database, to be lent again; if that fails, it is closed."""
     raw = connection.raw
     try:
         raw.rollback()

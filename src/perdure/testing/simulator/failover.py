@@ -1,7 +1,7 @@
-"""Fail-over with loss: the server goes on as a standby that has not got the last commits; the stores find out.
+"""Fail-over with loss: the server goes on as a standby that lacks the last commits; the stores find out.
 
-What they do then is the engine's own (``store/failover.py``), as on PostgreSQL: only the questions are asked here in
-another way. A store remembers by itself what it was told, so that a law can say who must have known what.
+The stores then run the engine's own code (``store/failover.py``), as on PostgreSQL: only its queries are answered here
+in another way. A store also records what it was answered, so that a law can say which worker must have known what.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 CLUSTER = 1
 CLAIMING: ContextVar[bool] = ContextVar("claiming", default=False)
-"""Whether what a store is asked now is a claim that has waited until all was settled."""
+"""Whether the call of a store under way is a claim that has waited until all was settled."""
 _QUERIES = {"lineage": "lineage", "line": "line", "place": "place", "marks": "marks"}
 _SAME: dict[str, tuple[Any, ...]] = {"line": (1, None, 1 << 60), "place": ("here",)}
 
 
 class Unfollowed(KnownLine):
-    """Counts nothing: as on PostgreSQL it is the connection by which another line is met."""
+    """Counts nothing: as on PostgreSQL, a new connection meets another line."""
 
     def check(self, name: str | None, ticks: int) -> None:
-        """See Line."""
+        """See KnownLine."""
 
 
 class Session:
@@ -48,7 +48,7 @@ class Session:
         self._meeting = asyncio.Lock()
 
     async def opened(self) -> None:
-        """Be connected to the server as it is now; raises StoreRegressed once after a fail-over."""
+        """Connect to the server as it is now; raises StoreRegressed once after a fail-over."""
         while self._line != self._server.line:
             async with self._meeting:
                 line = self._server.line
@@ -85,7 +85,7 @@ class Session:
 
 
 class TellingStore(SimStore):
-    """A store that remembers by itself what it was told: ``told`` is how far each process was by its answers."""
+    """A store that records what it was answered: ``told`` is how far each process was by these answers."""
 
     def __init__(self, server: Server, life: Life, machine: Any, *, faulty: bool, holds: bool) -> None:
         super().__init__(server, life, machine, faulty=faulty)
@@ -115,7 +115,7 @@ class TellingStore(SimStore):
 
 
 class Opened:
-    """When a store was opened, by the count of backups that had been put back; it keeps its connection then."""
+    """How many backups had been put back when a store was opened; here a store keeps its connection."""
 
     def __init__(self, server: Server) -> None:
         self.first = server.restored
@@ -151,7 +151,7 @@ class LinealStore(TellingStore):
 
 
 class Knower(Struct):
-    """An engine that was told of what is lost; one that ``holds`` such processes does so if nothing strikes it."""
+    """An engine that knows of a lost commit; if it ``holds`` such processes, it does so unless something strikes it."""
 
     life: Life
     blows: int
@@ -164,16 +164,16 @@ class Knower(Struct):
 
 
 class Loss(Struct):
-    """What a fail-over to this line, or the so many-th backup, has set back: the process as it was, and who knew."""
+    """What a fail-over to this line, or the backup of this number, set back: the process as it was, and who knew."""
 
     line: int
     process: Process
     knowers: list[Knower]
 
     def silent(self, was: Process | None, process: Process, taker: Session | Opened | None) -> bool:
-        """Whether somebody has taken it up although who knew of it had no reason not to hold it.
+        """Whether a worker has taken it up although one that knew of the loss had no reason not to hold it.
 
-        Whoever has seen no other line of this database does not know that there was a fail-over, and waits for nobody.
+        A taker that has seen no other line of this database does not know of the fail-over, and waits for nobody.
         """
         taken = process.owner is not None and (was is None or was.owner != process.owner)
         informed = taker is not None and taker.first < self.line
@@ -189,7 +189,7 @@ class Loss(Struct):
 def losses(
     line: int, known: Sequence[Process], there: dict[bytes, Process], stores: Sequence[SimStore]
 ) -> dict[bytes, Loss]:
-    """What is behind ``known`` in the database now, or gone, and who was told that it was further."""
+    """The processes that are behind ``known`` in the database now, or gone, and which stores knew better."""
     found: dict[bytes, Loss] = {}
     for process in known:
         now = there.get(process.id)
@@ -207,5 +207,5 @@ def losses(
 
 
 def over(process: Process) -> bool:
-    """Whether what was set back is in the hands of people, or ended."""
+    """Whether a process that was set back waits for a person, or has ended."""
     return process.status is not Status.RUNNING

@@ -28,19 +28,19 @@ Scenario: TypeAlias = Callable[[Cluster], Awaitable[object]]
 """What happens in a history: an async function that is handed the cluster."""
 
 FEW_EVENTS = 3
-"""So many make a long history in every other simulated one: a process lingers after a message."""
+"""In every other history so many events count as a long history of a process, which then lingers after a message."""
 FEW_RECORDS = 1
-"""In every third history one commit takes so many children, so many signals and so many wishes to end children."""
+"""In every third history one commit takes at most so many children, signals, and wishes to end children."""
 
 log = logging.getLogger("perdure")
-log.addHandler(logging.NullHandler())  # what dead lives still say when they are collected is for nobody
+log.addHandler(logging.NullHandler())  # nobody reads what dead lives still log when they are collected
 
 
 @dataclass
 class History:
     """What came of it: ``violation`` is the first broken law, or None.
 
-    ``choices`` repeats it: the draws in their order, apart by what they were for. ``seconds`` is the virtual time that
+    ``choices`` repeats it: the draws in their order, by what they were for. ``seconds`` is the virtual time that
     has passed, ``calls`` counts callbacks, ``transactions`` those that were checked, ``faults`` what happened to the
     nodes and their calls, ``probes`` what the scenario counted, ``events`` the facts written by type.
     """
@@ -138,7 +138,7 @@ async def _whole(cluster: Cluster, scenario: Scenario) -> None:
 
 
 class _Ear(logging.Handler):
-    """Hears what the engine logs: whatever must not happen, and is only logged, ends the history."""
+    """Reads what the engine logs: an error that must not happen and is only logged ends the history."""
 
     def __init__(self, loop: SimLoop, cluster: Cluster) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ def _listening(loop: SimLoop, cluster: Cluster) -> Iterator[None]:
 
 @contextmanager
 def _small_limits(seed: int) -> Iterator[None]:
-    """While inside, what only large processes come to happens to small ones: each limit in some of the histories."""
+    """While inside, small processes reach limits that only large ones reach otherwise: each in some histories."""
     before = limits.LONG_HISTORY_EVENTS, limits.OUTBOX_RECORDS
     if seed % 2:
         limits.LONG_HISTORY_EVENTS = FEW_EVENTS
@@ -226,7 +226,7 @@ def _bury(loop: SimLoop, cluster: Cluster) -> None:
         if cluster.server.standby is not None:
             cluster.server.standby.close()
         for held in (cluster.engines, cluster.nodes, cluster.server.stores):
-            held.clear()  # whoever asks for the history's end must not keep its engines
+            held.clear()  # a reader of the history must not keep its engines alive
         vars(cluster).pop("client", None)
     finally:
         sys.unraisablehook = hooks

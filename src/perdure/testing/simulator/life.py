@@ -28,7 +28,7 @@ class Handle:
         self.until = 0.0
 
     def cancel(self) -> None:
-        """Let it not be called."""
+        """Prevent the call."""
         self.gone = True
 
     def cancelled(self) -> bool:

@@ -20,7 +20,7 @@ Change = tuple[str, Process | None, Process | None, Sequence[Event]]
 
 
 class Log:
-    """Entries are kept as they are and put into words only when somebody reads them: most logs nobody reads."""
+    """Entries are kept as they are, and put into words only when a log is read: most logs never are."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop

@@ -24,7 +24,7 @@ CIRCLE_SECONDS = 10.0
 """So many calls for each life in so many virtual seconds, in which no event is written: a circle without end."""
 
 CUT_SHORT = "cut_short"
-"""What is broken by a history that takes longer than it was given: no law."""
+"""The name for the end of a history that takes longer than it may: it is no law."""
 
 
 class SimTask(asyncio.Task[Any]):
@@ -98,7 +98,7 @@ class SimLoop(_Base):
             _set_running_loop(None)
 
     def fail(self, error: BaseException) -> None:
-        """End the history with this error, whoever catches what now."""
+        """End the history with this error, even if some code catches it."""
         if self.failure is None:
             self.failure = error
 
@@ -291,7 +291,7 @@ class SimLoop(_Base):
         return self._closed
 
     def close(self) -> None:
-        """The history is over: nothing is called any more, whoever asks for it."""
+        """End the history: from now on nothing is called, even if code asks for it."""
         self._closed = True
 
     async def shutdown_asyncgens(self) -> None:

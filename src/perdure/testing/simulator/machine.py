@@ -38,7 +38,7 @@ class WallClock:
         return NOON + int(self._loop.now * SECOND) + self._jumped
 
     def latest(self) -> int:
-        """Where somebody who has carried the time on by a clock of his own may be by now."""
+        """The latest time that a worker may have by now if it has carried the time on by its own clock."""
         return NOON + int(self._loop.now * SECOND) + self._farthest
 
     def jump(self, seconds: float) -> None:
@@ -118,7 +118,7 @@ class SimMachine(Machine):
             self.in_virtual_thread(self._for_threads.popleft())
 
     def in_virtual_thread(self, work: Callable[[], None]) -> None:
-        """Do what a thread would do, at once or a little later; or as soon as there is one that does nothing else."""
+        """Do what a thread would do, at once or a little later; or as soon as a virtual thread is free."""
         if self._at_work < self._threads:
             self._at_work += 1
             self._loop.call_in(self._life, self._loop.choices.pick(THREAD_SECONDS, "thread"), self._do, work)

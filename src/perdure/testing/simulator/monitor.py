@@ -47,8 +47,8 @@ class Known(Struct):
 class Monitor:
     """Holds every process as the last transaction left it. A broken law ends the history at that transaction.
 
-    ``leases`` is how long each owner that a process ever had was given it, by the store's clock. ``noted`` is told of
-    every event as it is appended.
+    ``leases`` says until when each owner that a process ever had was given it, by the store's clock. ``noted`` is
+    called with every event as it is appended.
     """
 
     def __init__(self, loop: SimLoop, server: Server, wall: WallClock, log: Log) -> None:
@@ -164,7 +164,7 @@ class Monitor:
                     raise Violation("limits_are_kept", f"queue {queue.name}: {text}")
 
     def answered_starts(self, starts: Sequence[Start], answers: Sequence[StartAnswer]) -> None:
-        """A store was answered: whoever has a key himself is not told that it is somebody else's."""
+        """A store was answered: a start that has the key itself is not told that another start has it."""
         for start, answer in zip(starts, answers, strict=True):
             if answer.id == start.process.id and answer.verdict in (StartVerdict.EXISTS, StartVerdict.CONFLICT):
                 text = f"its own start was answered {answer.verdict}, as if it were another one"
@@ -182,11 +182,11 @@ class Monitor:
                 self.loop.fail(self.violation("answers_are_true", known.process, text))
 
     def violation(self, law: str, process: Process, text: str) -> Violation:
-        """A broken law, told of a process by its name in this history."""
+        """A broken law, with the name that the process has in this history."""
         return Violation(law, f"{self.log.called(process)} ({id_text(process.id)}): {text}")
 
     def damaged(self, id: bytes) -> None:
-        """Somebody has altered this process by hand: no law looks at its history any more, but at whether it moves."""
+        """This process was altered by hand: the laws look no more at its history, but still at whether it moves."""
         connection = self.server.connection
         process = None if connection is None else _row(connection, id)
         if connection is not None and process is not None:
@@ -194,7 +194,7 @@ class Monitor:
             self.known[id] = Known(process, _events(connection, process, 0))
 
     def fell_back(self, line: int) -> list[Loss]:
-        """The server goes on without its last commits: what is known is read anew. What was set back, and who knew."""
+        """The server goes on without its last commits: read all rows again; what was set back, and who knew."""
         connection = self.server.connection
         assert connection is not None
         before = {id: known.process for id, known in self.known.items()}

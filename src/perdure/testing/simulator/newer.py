@@ -1,7 +1,7 @@
 """The store of a node whose Perdure is one release newer: it knows a schema and a type of event that others do not.
 
-That type stands for a timer that has fired, so that whoever does not know it may not go on with the process: to pass
-over it would be another way than the one that was recorded.
+That type stands for a timer that has fired. So a worker that does not know the type may not go on with the process: to
+skip the event would be another way than the one that was recorded.
 """
 
 from __future__ import annotations

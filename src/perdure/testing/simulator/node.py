@@ -146,7 +146,7 @@ class Node:
         for call in calls:
             if not call.done():
                 call.set_exception(NodeKilled(f"{life.name} {how} before the call had ended"))
-                call.exception()  # whoever waits for it is told; nobody has to
+                call.exception()  # retrieved here, since perhaps nobody waits for this call
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(code)
 
@@ -245,7 +245,7 @@ class SimWitness:
         self._life = life
 
     def tell(self, beat: Beat) -> None:
-        """Have it written; who fails is asked again at the next look."""
+        """Have the beat written; if that fails, the watchdog tells it again at its next look."""
         self._cluster.loop.run_in(self._cluster.loop.world, self._told(beat))
 
     def wait(self, seconds: float) -> None:

@@ -1,7 +1,7 @@
 """The simulated database server: one real SQLite database, which every life reaches through drawn delays and faults.
 
 A call takes its time to arrive, is carried out in one piece, and its answer takes its time to come back. A life that
-is killed in between leaves a transaction that was applied, or not, and nobody who knows.
+is killed in between leaves a transaction that was applied or not, and nobody knows which.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Server:
     """Carries out calls. ``on`` says whether there are faults, ``kill`` ends a life; ``faults`` counts what happened.
 
     ``fate`` says which fault a call of a store through a door meets: put another function there to choose it yourself.
-    ``told`` hears of every answer that a life gets through a door, with what it had asked.
+    ``told`` is called with every answer that a life gets through a door, and with what it had asked.
     ``locks`` are the incarnations that hold a lock, with their lives: a dead life's lock is free, and that of one
     whose session was ``lost`` until its next call, as on a server that ties locks to sessions.
     """
@@ -76,7 +76,7 @@ class Server:
         self.on = False
 
     def connect(self, make: Callable[[], Connection]) -> Connection:
-        """The one connection of this history; the first who asks gets it."""
+        """The one connection of this history; the first call makes it."""
         if self.connection is None:
             self.connection = database.lent(make)
             self._changes = self.connection.raw.total_changes
@@ -89,13 +89,13 @@ class Server:
         return self.choices.pick(self.swarm.latencies, "latency") if self.on else SCALES[0][0]
 
     def cut(self, life: Life, seconds: float, *, hangs: bool) -> None:
-        """For so long what a life asks waits until that is over, or fails at once."""
+        """Cut a life off for so long: its calls wait until that is over (``hangs``), or fail at once."""
         self._cuts[life.number] = (self.loop.now + seconds, hangs)
         life.struck(self.loop.now + seconds)
         self.log.note(life.name, f"is cut off from the store for {seconds:g} s: calls {'hang' if hangs else 'fail'}")
 
     def fail_over(self, lost: int) -> int:
-        """Go on as a standby that has not got so many commits; every connection is lost. How many it had not got."""
+        """Go on as a standby that lacks so many commits; every connection is lost. The answer is how many it lacked."""
         if self.standby is None or self.connection is None:
             raise ValueError("this server has no standby; let the swarm say how far it may lag: Swarm(lag=3)")
         lost = self.standby.promote(self.connection, lost)
@@ -113,7 +113,7 @@ class Server:
         return copy
 
     def restore(self, copy: sqlite3.Connection) -> None:
-        """Put a copy back under everybody: no connection is lost, and what is under way arrives at the old database."""
+        """Put a copy back under all stores: no connection is lost, and calls under way arrive at the old database."""
         assert self.connection is not None
         copy.backup(self.connection.raw)
         self.restored += 1
@@ -121,7 +121,7 @@ class Server:
         self.log.note("world", "a backup is put back")
 
     def edit(self, statement: str, given: tuple[object, ...]) -> tuple[int, ...]:
-        """Somebody has a statement carried out by hand, past every law of the schema; the first row of its answer."""
+        """Run a statement by hand, past every law of the schema; the answer is its first row."""
         assert self.connection is not None
         raw = self.connection.raw
         raw.execute("PRAGMA ignore_check_constraints = ON")
@@ -137,14 +137,14 @@ class Server:
         return next((session for store, session in reversed(self.sessions.items()) if store.life is life), None)
 
     async def ask(self, store: SimStore, work: Callable[[], Any]) -> Any:
-        """Have a piece of work carried out for a store's life, over a connection of its own."""
+        """Carry out a piece of work for a store's life, over a connection of its own."""
         session = self.sessions.get(store)
         if session is not None:
             await session.opened()
         return await self.carry(store, work)
 
     async def carry(self, store: SimStore, work: Callable[[], Any]) -> Any:
-        """Have a piece of work carried out; it fails if the server fails over meanwhile."""
+        """Carry out a piece of work; it fails if the server fails over meanwhile."""
         door = DOOR.get()
         fault = self.fate(store, door)
         wait = self.latency()
@@ -168,7 +168,7 @@ class Server:
         return await answer
 
     def _drawn(self, store: SimStore, door: str) -> str:
-        """By chance, which of the faults a call meets; none is no word."""
+        """Draw which of the faults a call meets; an empty text stands for none."""
         if not (self.on and store.faulty):
             return ""
         kind = self.choices.weigh(self._rates, "fault")
@@ -231,7 +231,7 @@ class Server:
             answer.set_exception(error)
 
     def _look(self, store: SimStore, door: str) -> None:
-        """After each piece of work: if it has written, the laws are checked and others hear of it."""
+        """After each piece of work: if it has written, check the laws and send hints to the other stores."""
         connection = self.connection
         if connection is None or connection.raw.total_changes == self._changes:
             return

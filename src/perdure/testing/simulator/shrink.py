@@ -14,15 +14,15 @@ from perdure.testing.simulator.swarm import SCALES
 Repeat: TypeAlias = Callable[[Record, int], History]
 """Runs the history again with these choices, and cuts it short after so many calls."""
 Place: TypeAlias = tuple[str, int]
-"""A decision: what it was for, and the how manieth of these it was."""
+"""A decision: what it was for, and its number among the draws for that."""
 
 SECONDS = 60.0
 FEW = 15
-"""So many decisions can be read by people: no more is tried than taking back each of them."""
+"""People can read so many decisions: then each is tried to be taken back, but no pairs."""
 FIRST = ("next", "latency", "hint", "skew", "sessions")
-"""Kinds of decisions that a failure seldom needs: tried to be taken back altogether before all others."""
+"""Kinds of decisions that a failure seldom needs: before all others, each kind is taken back as a whole."""
 LONGER, MORE_CALLS = 1.5, 3_000
-"""How much longer than the shortest one so far a history may take: what does not fail soon fails of something else."""
+"""How much longer than the shortest one so far a history may take: one that fails later fails of something else."""
 
 
 def shrink(failed: History, repeat: Repeat, *, seconds: float = SECONDS) -> History:

@@ -22,7 +22,7 @@ class Standby:
         self._copies.append(copy)
 
     def promote(self, connection: Connection, lost: int) -> int:
-        """Have the database be as it was so many commits ago, or as far back as it is known; how many those were."""
+        """Set the database back by so many commits, or by as many as are kept; the answer is how many those were."""
         lost = min(lost, len(self._copies) - 1)
         for _ in range(lost):
             self._copies.pop().close()

@@ -1,8 +1,8 @@
 """Step transactions in a history: what such a step writes is kept in one piece with its result, or not at all.
 
-The one connection of a history cannot hold a transaction open while others work. So what the step writes is gathered,
-and carried out when its result is kept, in one transaction with it: between a step and the store lie the same delays,
-lost answers and deaths as for every other call.
+The one connection of a history cannot hold a transaction open while others work. So the step's statements are
+collected, and run when its result is kept, in one transaction with it: between a step and the store lie the same
+delays, lost answers and deaths as for every other call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from perdure.testing.simulator.store import SimStore
 
 AGAIN_SECONDS = 0.5
-"""How long who does not know whether a commit was done waits before asking once more."""
+"""The wait between two looks whether a commit without an answer was done."""
 
 
 class SimStepTransactions:
@@ -43,14 +43,14 @@ class SimStepTransactions:
 
 
 class SimConnection:
-    """What a step writes by: each statement takes the time of a call, and is carried out when the result is kept."""
+    """The connection of a step: each statement takes the time of a call, and runs when the result is kept."""
 
     def __init__(self, store: SimStore) -> None:
         self._store = store
         self.written: list[tuple[str, tuple[Any, ...]]] = []
 
     async def execute(self, statement: str, *given: Any) -> None:
-        """Have a statement of SQLite be part of the transaction; raises StoreUnavailable if it does not arrive."""
+        """Add a statement of SQLite to the transaction; raises StoreUnavailable if it does not arrive."""
         DOOR.set("statement")
         await self._store.read(lambda connection: None)
         self.written.append((statement, given))
@@ -66,22 +66,22 @@ class SimStepTransaction:
         self._abandoned = False
 
     async def begin(self, process: bytes, id: bytes, patience: float) -> bool:
-        """See Pact."""
+        """See StepTransaction."""
         DOOR.set("begin")
         return not await self._store.read(partial(_known, process, id))
 
     def mark_returned(self) -> bool:
-        """See Pact."""
+        """See StepTransaction."""
         self._returned = not self._abandoned
         return self._returned
 
     def abandon(self) -> bool:
-        """See Pact."""
+        """See StepTransaction."""
         self._abandoned = not self._returned
         return self._abandoned
 
     async def keep(self, message: Message, owner: bytes, token: int) -> StepTransactionAnswer:
-        """See Pact."""
+        """See StepTransaction."""
         DOOR.set("keep")
         try:
             return await self._store.write(partial(self._kept, message, owner, token))
@@ -110,7 +110,7 @@ class SimStepTransaction:
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def end(self) -> None:
-        """See Pact: what was gathered is forgotten."""
+        """See StepTransaction: the collected statements are forgotten."""
         self.connection.written.clear()
 
 

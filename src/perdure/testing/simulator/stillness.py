@@ -1,12 +1,13 @@
 """Stillness: the law that nothing stands still for a lease without a death.
 
-A lease that lapses, a due process that nobody takes, a process in hand that waits for nothing: each is mended in the
-end, so that no other law sees it, and each has cost the time of a lease. It is a violation unless something has struck
-the worker that ought to have moved the process: it was killed, stopped or paused, a call of it failed, a clock was set.
+A lease that lapses, a due process that no worker claims, a held process that waits for nothing: the engine repairs each
+in the end, so that no other law sees it, and each has cost the time of a lease. It is a violation unless something has
+struck the worker that ought to have moved the process: the worker was killed, stopped or paused, one of its calls
+failed, or a clock was set.
 
-Of a worker that is too old for what a process holds, less is asked: only a newer one can go on with it. The old one
-need not take it; and if it has, and the process has messages that it has not heard, the lease may lapse: handed back
-the process would be due at once, for the same worker.
+The law asks less of a worker that is too old for what a process holds: only a newer worker can go on with it. The old
+worker need not claim it. If the old worker has it, and the process has unheard messages, the lease may lapse: once
+released, the process would be due at once, for the same worker.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ WAYS = 6
 
 
 class Stillness:
-    """Knows when each process moved last, and whose it was; holds that against when its worker was struck last."""
+    """Knows when each process moved last, and which worker had it; compares that with the last blow to this worker."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -53,7 +54,7 @@ class Stillness:
     def touched(self, life: Life, was: Process | None, now: Process, mark: int, *, worker: bool) -> None:
         """A transaction of a life has changed a row; ``mark`` is the store's time.
 
-        Who takes it and is no ``worker`` is a command, which has it for a moment and comes again if it was too late.
+        A taker that is no ``worker`` is a command: it has the row for a moment, and comes again if it was too late.
         """
         time = self._cluster.loop.now
         if worker and now.owner is not None and (was is None or was.owner != now.owner):
@@ -100,7 +101,7 @@ class Stillness:
                     self._look_at_due(process)
 
     def _look_at_due(self, process: Process) -> None:
-        """It has been due for long: then nobody could take it who was not struck."""
+        """A process has been due for long: then every worker that could have taken it was struck."""
         since = self._cluster.loop.now - self.bound
         for node in self._cluster.workers:
             if node.alone or node.life is None or not _takes(node, process) or not self._calm(node.life, since):
@@ -111,7 +112,7 @@ class Stillness:
                 self._broken(process, f"it has been due for over {self.bound:g} s, and {node.name} does not take it")
 
     def _look_at_owned(self, process: Process, moved: float) -> None:
-        """It is in hand: then it waits for something there."""
+        """A worker holds the process: then it waits for something there."""
         since = self._cluster.loop.now - self.lease - self.bound
         owner = self._lives.get(process.owner or b"")
         if owner is None or moved > since or not self._calm(owner, since):
@@ -119,9 +120,7 @@ class Stillness:
         for node in self._cluster.workers:
             worker = None if node.engine is None or node.life is not owner else node.engine.worker
             if worker is not None and _rests_for_nothing(worker.scheduler, process.id):
-                self._broken(
-                    process, f"{owner.name} has had it in hand for longer than a lease, and it waits for nothing"
-                )
+                self._broken(process, f"{owner.name} has held it for longer than a lease, and it waits for nothing")
 
     def _is_beyond(self, life: Life, process: Process) -> bool:
         """Whether a process holds what a life is too old to know: only a newer one could go on with it."""
@@ -159,7 +158,7 @@ def _takes(node: Node, process: Process) -> bool:
 
 
 def _has_room(node: Node) -> bool:
-    """Whether a worker there may have more in hand than it has: in a shortage it takes less than usual."""
+    """Whether the worker there may hold more processes than it does: in a shortage it takes fewer than usual."""
     worker = None if node.engine is None else node.engine.worker
     if worker is None:
         return True

@@ -37,7 +37,7 @@ class SimDatabaseThread(DatabaseThread):
         self._server = server
 
     async def run(self, work: Callable[[Connection], T], *, urgent: bool = False) -> T:
-        """Have work done; errors of SQLite come as the store's."""
+        """Do work at the server; SQLite's errors become the store's."""
         if not self.is_open:
             raise StoreError("the store is closed; open it first")
         result: T = await self._server.ask(self._owner, partial(self._do, work))
@@ -48,7 +48,7 @@ class SimDatabaseThread(DatabaseThread):
         self.is_open = False
 
     def _discard(self) -> None:
-        """The connection is everybody's: only what was left open in it goes."""
+        """Roll back what was left open: the connection itself is shared by all."""
         if self._connection is not None and self._connection.in_transaction:
             self._connection.raw.rollback()
 
@@ -85,7 +85,7 @@ class SimLocks(IncarnationLocks):
 
 
 class SimBackend(SqliteBackend):
-    """What the simulated server offers beside its rows: steps with a transaction, although it is no file."""
+    """What the simulated server offers besides its rows: step transactions, although it is no file."""
 
     def __init__(self, store: SimStore, machine: SimMachine) -> None:
         super().__init__(store.url, machine, store.lineage)
@@ -99,7 +99,7 @@ class SimBackend(SqliteBackend):
 class SimStore(SqliteStore):
     """The store of one life. ``faulty`` says whether its calls may meet faults.
 
-    ``newer`` says whether it reads what the release behind this one writes.
+    ``newer`` says whether it reads what the next release writes.
     """
 
     newer = False
@@ -124,15 +124,15 @@ class SimStore(SqliteStore):
             self._server.stores.remove(self)
 
     def tell(self, some_due: bool, some_done: bool) -> None:
-        """Somebody else has left a hint, and the simulator lets us hear of it now."""
+        """Another store has left a hint, which the simulator delivers now."""
         self._watch.notify(Notification(some_due=some_due, some_done=some_done))
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        """Have something read, as every call is."""
+        """Read something, with the delays and faults of every call."""
         return await self._read(work)
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
-        """Have something written, in one transaction."""
+        """Write something, in one transaction."""
         return await self._writer.write(work)
 
     async def start(self, starts: Sequence[Start]) -> list[StartAnswer]:
@@ -173,7 +173,7 @@ class SimStore(SqliteStore):
         return told
 
     def _unlocked(self, records: Sequence[Record]) -> tuple[Sequence[Record], set[int]]:
-        """The records whose rows nobody else has locked, and the places of the others."""
+        """The records whose rows no other session has locked, and the places of the others."""
         server = self._server
         rate = server.swarm.conflict if server.on and self.faulty else 0.0
         if not records or not server.choices.chance(rate, "fault"):

@@ -1,4 +1,4 @@
-"""The storm: strikes nodes and the clock by chance, and starts killed nodes again, as whoever runs them does."""
+"""The storm: strikes nodes and the clock by chance, and starts killed nodes again, as a supervisor of services does."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Storm:
         self.killed: dict[bytes, frozenset[bytes]] = {}
 
     def begin(self) -> None:
-        """Let it come. Some time after it the calls are quick again, and meet no faults: nobody is to wait for ever."""
+        """Begin. Some time after the storm, calls are quick again and meet no faults: no history lasts forever."""
         swarm = self._cluster.swarm
         loop = self._cluster.loop
         loop.call_in(loop.world, FAULTS_LAST * swarm.storm_seconds, self._cluster.server.calm)
@@ -53,11 +53,11 @@ class Storm:
             self._refusing = loop.create_task(self._refuse())
 
     def end(self) -> None:
-        """It is over."""
+        """End the storm."""
         self._over = True
 
     def kill(self, node: Node) -> None:
-        """The weather kills a node: whom that hits is noted, and it is started again after a while."""
+        """Kill a node by the weather: note whom that hits, and start the node again after a while."""
         if node.life is not None and node.alive:
             self.hit(node.life)
         node.kill()
@@ -95,7 +95,7 @@ class Storm:
                         self._strike(_KINDS[kind - 1], node)
 
     async def _cut(self) -> None:
-        """Cut nodes off from the store, and only from it: what they ask waits until that is over, or fails."""
+        """Cut nodes off from the store, and only from it: their calls wait until that is over, or fail."""
         cluster, choices = self._cluster, self._cluster.choices
         until = cluster.loop.now + cluster.swarm.storm_seconds
         while cluster.loop.now < until and not self._over:

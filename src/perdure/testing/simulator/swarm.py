@@ -60,10 +60,10 @@ class Swarm:
 
     ``nodes`` is how many workers there are, ``skew`` how far their monotonic clocks may run apart (0.01: one percent),
     ``cut`` how often a node is cut off from the store for a while, ``door`` which door of the store fails most often,
-    ``conflict`` how often a row is locked by somebody else, ``deaf`` how often a hint gets lost, ``late`` how often
-    what a killed node has sent still arrives, ``refusals`` how often the system refuses a node something. Leave the
-    rates out for a history in which nothing goes wrong.
-    The server may fail over (:meth:`Cluster.fail_over`) to a standby that lags so many commits behind as ``lag`` says.
+    ``conflict`` how often another session locks a row, ``deaf`` how often a hint gets lost, ``late`` how often a call
+    of a killed node still arrives, ``refusals`` how often the system refuses a node something. Leave the rates out for
+    a history in which nothing goes wrong.
+    The server may fail over (:meth:`Cluster.fail_over`) to a standby that lags ``lag`` commits behind.
     A backup may be put back under running nodes (:meth:`Cluster.restore`) where ``backups`` is true.
     The storm lasts ``storm_seconds``; calls are slow and fail for four times as long, unless the cluster is healed.
     """
@@ -116,5 +116,5 @@ class Swarm:
 
 
 def _kind(fault: str) -> str:
-    """What came later is drawn apart, so that recorded histories stay what they are."""
+    """Faults that were added later are drawn apart, so that recorded histories stay what they are."""
     return "sessions" if fault == "session lost" else "swarm"

@@ -11,13 +11,13 @@ from perdure.testing.simulator.machine import WallClock
 from perdure.testing.simulator.violation import Violation
 
 SLACK_SECONDS = 1.5
-"""A clock put back by less than a second is waited for, and a lead that shrinks takes half a second at most."""
+"""Time waits for a clock that was put back by less than a second; a lead that shrinks takes half a second at most."""
 SLOWEST = 0.4
 """At least this part of the clock's pace, also while a person has the lead shrink."""
 
 
 class Timekeeper:
-    """Looks at the mark of the store's clock with every beat; after a jump of the clock the first one puts it right."""
+    """Looks at the mark of the store's clock with every beat; the first beat after a jump of the clock corrects it."""
 
     def __init__(self, wall: WallClock) -> None:
         self._wall = wall
@@ -26,7 +26,7 @@ class Timekeeper:
         self._ahead = 0
 
     def latest(self, now: float, mark: int) -> int:
-        """Where a worker may be by now that has carried on the time since it heard of a mark: a turn keeps it."""
+        """The latest time that a worker may have by now, which carries the time on from a mark: a turn keeps it."""
         self._ahead = max(self._ahead, mark - int(now * SECOND))
         return max(self._wall.latest(), self._ahead + int(now * SECOND))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Violation(AssertionError):
-    """A law was broken; ``law`` is its name, the text says by what."""
+    """A law was broken; ``law`` is its name, the text says how."""
 
     def __init__(self, law: str, text: str) -> None:
         super().__init__(f"{law}: {text}")

@@ -1,5 +1,5 @@
--- What is asked in a transaction of the caller's own. Ids travel as text, and every value has its type here, so that
--- no driver needs to be told anything. Whatever search path the connection has: every type says its schema.
+-- Statements in a transaction of the caller's own. Ids travel as text, and every value has its type here, so that no
+-- driver needs settings. Every type says its schema, so that the connection's search path does not matter.
 
 -- name: enqueue
 SELECT e.verdict, CAST(e.holder AS pg_catalog.text), e.now
@@ -15,7 +15,7 @@ FROM perdure.tell_within(
     CAST($7 AS pg_catalog.bytea), CAST($8 AS int), CAST($9 AS bigint)) AS e
 
 -- name: place
--- Which database of which cluster this is, with this schema in it: they were not made in the same microsecond.
+-- Identifies this database and this schema: no two of them were made in the same microsecond.
 SELECT CAST(d.oid AS pg_catalog.text) OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||)
        CAST(pg_catalog.date_part('epoch', m.applied_at) AS pg_catalog.text)
 FROM perdure.migration m, pg_catalog.pg_database d

@@ -1,8 +1,8 @@
--- Who may do what: five roles of the database, named after the schema. What a login without tables of its own may do stands
--- in functions that run as the owner of the schema (SECURITY DEFINER, each with a path of its own).
+-- Who may do what: five roles of the database, named after the schema. A login without rights on the tables works through
+-- functions that run as the owner of the schema (SECURITY DEFINER, each with a path of its own).
 
 -- name: grant_roles
--- After every installation of functions: closed to all, then open to the roles that are there. Needs the owner only.
+-- After every installation of functions: revoke all rights, then grant them to the roles that exist. Needs the owner only.
 DO $$
 DECLARE
     base  text := (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -48,7 +48,7 @@ END
 $$
 
 -- name: create_roles
--- Needs CREATEROLE. Whoever operates looks too.
+-- Needs CREATEROLE. The role operate may do what look may do.
 DO $$
 DECLARE
     base text := (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -67,8 +67,8 @@ END
 $$
 
 -- name: closed_doors
--- Which of these functions the login may not call: a narrower one stands in for each. The names come as texts, an array
--- of which the driver knows: for one of names it would ask the catalogue, for longer than all else here takes.
+-- Which of these functions the login may not call: a narrower one replaces each. The names are passed as text[], which
+-- the driver knows: for name[] it would query the catalogue, which takes longer than all else here.
 SELECT p.proname AS name FROM pg_catalog.pg_proc p
 WHERE p.pronamespace OPERATOR(pg_catalog.=) (
         SELECT c.relnamespace FROM pg_catalog.pg_class c

@@ -1,8 +1,8 @@
--- How the schema itself is made and measured. What is asked outside a transaction of ours says the schema of every name.
+-- How the schema itself is made and measured. Statements outside a transaction of ours say the schema of every name.
 
 -- name: fixed_path
--- Whatever the login's own search path is: no name of ours means what others have put there. In a transaction, so that
--- it holds behind a pooler too. Temporary objects come last, and not first, only if they are named.
+-- No name in our SQL may find what others have put into the login's own search path. In a transaction, so that it holds
+-- behind a pooler too. Temporary objects come last, and not first, only if they are named.
 SET LOCAL search_path = pg_catalog, pg_temp
 
 -- name: types
@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS perdure.migration (
 SET LOCAL idle_in_transaction_session_timeout = '60s'
 
 -- name: limit_lock
--- For the advisory lock alone, which whoever may connect can take and keep.
+-- For the advisory lock alone, which any login that may connect can take and keep.
 SET LOCAL lock_timeout = '60s'
 
 -- name: lock_new_schema
@@ -36,11 +36,11 @@ SELECT pg_catalog.pg_advisory_xact_lock($1)
 SET LOCAL lock_timeout = 0
 
 -- name: lock_schema
--- A table, which strangers cannot lock: whoever migrates waits only for others who do.
+-- A table, which strangers cannot lock: a migration waits only for other migrations.
 LOCK TABLE perdure.migration IN SHARE ROW EXCLUSIVE MODE
 
 -- name: limit_waiting
--- A step that waits for a table makes everybody wait who comes after it: it gives up, and is tried again.
+-- A step that waits for a table makes all later sessions wait behind it: so it gives up, and is tried again.
 SET LOCAL lock_timeout = '1s'
 
 -- name: there_is_a_schema

@@ -1,9 +1,9 @@
--- What a step's own connection asks around its transaction. Ids travel as text: that connection is the step's, and
+-- Statements on a step's own connection, around its transaction. Ids travel as text: that connection is the step's, and
 -- nothing is set on it that the step might not expect, not even a search path: every name says its schema.
 
 -- name: result_is_known
 -- Asked before the transaction begins. A worker that freezes in it would hold its locks for ever: after that much silence
--- the server ends the session. Behind a pooler the setting must not stay, for the session is everybody's.
+-- the server ends the session. Behind a pooler the setting must not stay: other clients use the session too.
 SELECT perdure.result_known(
     CAST(CAST($1 AS pg_catalog.text) AS pg_catalog.uuid), CAST(CAST($2 AS pg_catalog.text) AS pg_catalog.uuid)
 ), pg_catalog.set_config('idle_in_transaction_session_timeout', CAST($3 AS pg_catalog.text), CAST($4 AS boolean))

@@ -1,5 +1,5 @@
 -- The doors of the store, as the client calls them. What they do stands in functions/, a file for each verb. Behind a pooler the
--- search path is the login's own: what is no keyword and not in our schema says its schema (see functions/base.sql).
+-- search path is the login's own: a name outside our schema says its schema too, unless it is a keyword (see functions/base.sql).
 
 -- name: now
 SELECT perdure.micros(perdure.now()) AS now

@@ -1,6 +1,6 @@
 -- name: read_backlogs
--- How many unfinished processes of each kind and version nobody has in hand, each counted up to 1,000: a few seeks for
--- each kind and version, however many processes there are.
+-- How many unfinished processes of each kind and version no worker owns, each counted up to 1,000: a few seeks for each
+-- kind and version, however many processes there are.
 WITH RECURSIVE
 asleep (kind, code) AS (
     SELECT * FROM (

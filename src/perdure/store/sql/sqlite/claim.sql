@@ -78,7 +78,7 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 )
 
 -- name: read_unheard
--- What was not heard, of all rows together as much as is read at once; one message at least, and every order to end (6).
+-- Unheard messages, up to so many bytes for all rows together; one message at least, and every order to end (6).
 WITH common (most) AS (SELECT ?),
 given (process, seen) AS (VALUES /* each */ (?, ?) /* end */),
 sized AS (
@@ -120,7 +120,7 @@ SELECT json_group_array(hex(given.process)) FROM given
 WHERE EXISTS (SELECT 1 FROM message INDEXED BY message_waits WHERE process = given.process AND waits = 1)
 
 -- name: weigh_messages
--- How large the messages are that events refer to: so many are read at once as one answer holds well.
+-- The sizes of the messages that events refer to: as many are read at once as one answer holds well.
 WITH given (process, number) AS (VALUES /* each */ (?, ?) /* end */)
 SELECT json_group_array(json_array(hex(process), number, bytes)) FROM (
     SELECT m.process, m.number, length(m.payload) AS bytes

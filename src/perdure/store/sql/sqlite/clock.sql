@@ -1,12 +1,12 @@
 -- name: tick
 -- First in every write transaction: raises the mark of the clock, counts, leaves hints, and tells who is alive. The lead
--- is the row's own: who writes may not know it yet, and what it writes must not be later than the mark (rule 15).
+-- is the row's own: the writer may not know it yet, and must write nothing that is later than the mark (rule 15).
 UPDATE clock SET at = max(at, :mark, :machine + lead), ticks = ticks + 1, due_hints = due_hints + :due, done_hints = done_hints + :done
 RETURNING at, (SELECT json_group_array(hex(id)) FROM worker WHERE ended_at IS NULL), lead, line, ticks
 
 -- name: tick_at_once
--- The same where all is as usual: the clock is not behind, the database is not set back behind what is known of it, and
--- the one worker that the batch names is alive.
+-- The same where all is as usual: the clock is not behind, the database was not set back, and the one worker that the
+-- batch names is alive.
 UPDATE clock SET at = :now, ticks = ticks + 1, due_hints = due_hints + :due, done_hints = done_hints + :done
 WHERE at <= :now AND ticks >= :ticks AND line IS :line AND lead = :lead
 AND (:owner IS NULL OR EXISTS (SELECT 1 FROM worker WHERE id = :owner AND ended_at IS NULL))
@@ -19,7 +19,7 @@ SELECT at, lead FROM clock
 SELECT line, line_at, ticks FROM clock
 
 -- name: draw_line
--- Say to all others that the database was set back; one who has said so already is left alone.
+-- Tell all other stores that the database was set back; nothing changes if another store has told it already.
 UPDATE clock SET line = :line, line_at = at WHERE line IS :known
 
 -- name: clock_lead

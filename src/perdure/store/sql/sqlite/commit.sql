@@ -16,7 +16,7 @@ FROM packed_event WHERE process = :process AND run = :run AND number = :number
 
 -- name: update_processes
 -- All but kind, key, input, inbox, parent and created_at, which commits never change. The fence (token, version) and the
--- inbox that was reckoned with are compared on the row under the lock (rule 1): the count of changed rows tells.
+-- inbox that is expected are compared on the row under the lock (rule 1): the count of changed rows tells.
 UPDATE process SET
     status = column2, run = column3, version = column4, token = column5, owner = nullif(column6, -0.5),
     due_at = nullif(column7, -0.5), reminder = column8, seen = column9, events = column10,

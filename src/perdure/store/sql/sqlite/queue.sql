@@ -24,7 +24,7 @@ ON CONFLICT (name) DO UPDATE SET
 WHERE excluded.version = queue.version + 1
 
 -- name: keep_queue
--- What a claim keeps in the row; its version is of what people set.
+-- What a claim keeps in the row; the version counts only what people set.
 UPDATE queue SET next_at = :next_at, turn = :turn WHERE name = :name
 
 -- name: running_of_queue

@@ -1,5 +1,5 @@
 -- The ways to be overdue, each a query on its own index, the longest overdue first. :now, :most rows, an :owner; a page
--- begins after the time :since and the id :behind, which ended the one before.
+-- begins after the time :since and the id :behind, those of the last row of the page before.
 
 -- name: overdue_orphaned
 WITH RECURSIVE
@@ -45,8 +45,8 @@ SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '
 )
 
 -- name: overdue_unhosted
--- Fair to all: of the kinds and codes behind :kind and :code that wait, :most at a time, each has an equal part of the rows.
--- A few seeks for each; suspects stand apart.
+-- Fair to all: of the waiting kinds and codes after :kind and :code, :most at a time, each has an equal part of the rows.
+-- A few seeks for each; suspects are read apart.
 WITH
 longest (due_at) AS (SELECT :now - 60000000),
 priorities (priority) AS (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
@@ -168,7 +168,7 @@ SELECT json_group_array(json_array(hex(id), over)) FROM (
 )
 
 -- name: read_first_run
--- Whether the oldest run of an unfinished process is over for so long that it may go.
+-- Whether the oldest run of an unfinished process ended so long ago that it may be removed.
 SELECT count(*) FROM process JOIN event ON event.process = process.id
     AND event.run = coalesce(process.first_run, 1) + 1 AND event.number = 1 AND event.at <= :before
 WHERE process.id = :process AND process.status <= 3 AND coalesce(process.first_run, 1) + 1 < process.run
@@ -185,7 +185,7 @@ AND number IN (
 UPDATE process SET first_run = coalesce(first_run, 1) + 1 WHERE id = :process
 
 -- name: prune_heard
--- Messages that were received in runs that are gone, unless the oldest one left has taken them over, or its sender's key counts.
+-- Messages that were received in removed runs, unless the oldest remaining run has taken them over, or a sender's key counts.
 DELETE FROM message
 WHERE process = :process AND consumed_run < (SELECT coalesce(first_run, 1) FROM process WHERE id = :process)
 AND at <= :before AND (key IS NULL OR at <= :known)

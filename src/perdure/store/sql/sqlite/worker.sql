@@ -10,7 +10,8 @@ UPDATE worker SET beats = beats + 1, due_at = :due_at, hang = NULL WHERE id = :i
 UPDATE worker SET hang = :hang WHERE id = :id
 
 -- name: renew_leases
--- Each row says whose it must be. The rows handed over are gone through, one seek each (the plus keeps it so).
+-- Each given row names the owner that its process must have. SQLite goes through these rows, one seek each: the plus
+-- makes it do so.
 UPDATE process SET due_at = max(process.due_at, ?), progress = coalesce(nullif(given.progress, -0.5), process.progress)
 FROM (
     SELECT column1 AS id, column2 AS token, column3 AS owner, column4 AS progress
@@ -42,5 +43,5 @@ SELECT json_group_array(json_array(
 DELETE FROM worker WHERE ended_at <= :before AND NOT EXISTS (SELECT 1 FROM process WHERE process.owner = worker.id)
 
 -- name: read_schema
--- The number of the schema, and the lowest one of which a Perdure may work beside it.
+-- The number of the schema, and the lowest number whose Perdure may use the database.
 SELECT (SELECT user_version FROM pragma_user_version), (SELECT oldest FROM schema_reader)

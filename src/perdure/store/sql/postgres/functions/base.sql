@@ -1,4 +1,4 @@
--- What all the others read and answer by: the store's time, and the records as the client reads them.
+-- What all other functions use: the store's time, and the records as the client reads them.
 
 -- The present: the server's clock or a test's with its lead, never behind its own high-water mark. One row, for
 -- statements to read.
@@ -13,8 +13,8 @@ BEGIN
 END
 $$;
 
--- Microseconds since 1970 as a time; the lowest and the highest number are the infinite times that micros tells so. Inlined,
--- and so every name in it says its schema (see micros).
+-- Microseconds since 1970 as a time; the lowest and the highest number stand for infinite times, as in micros. Inlined, and
+-- so every name in it says its schema (see micros).
 CREATE OR REPLACE FUNCTION perdure.instant(bigint) RETURNS timestamptz LANGUAGE sql STABLE AS $$
     SELECT CASE
         WHEN $1 OPERATOR(pg_catalog.=) BIGINT '9223372036854775807' THEN TIMESTAMP WITH TIME ZONE 'infinity'
@@ -23,9 +23,9 @@ CREATE OR REPLACE FUNCTION perdure.instant(bigint) RETURNS timestamptz LANGUAGE 
             OPERATOR(pg_catalog.+) ($1 OPERATOR(pg_catalog.*) INTERVAL '1 microsecond') END
 $$;
 
--- A time as microseconds since 1970. Without a path of its own, so that it is put in where it stands (inlined): every name in it
--- says its schema instead. A time that is infinite, or that no calendar of the client has, is told as the lowest or highest
--- number, and is no error: what stands in one row must not end the claims of all.
+-- A time as microseconds since 1970. Without a search path of its own, so that PostgreSQL can inline it: every name in it says
+-- its schema instead. A time that is infinite, or that the client's calendar does not have, becomes the lowest or highest
+-- number, and is no error: one row must not fail the claims of all.
 CREATE OR REPLACE FUNCTION perdure.micros(timestamptz) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT CASE
         WHEN $1 OPERATOR(pg_catalog.>=) TIMESTAMP WITH TIME ZONE '9999-12-31 00:00:00+00' THEN BIGINT '9223372036854775807'

@@ -1,9 +1,9 @@
 -- Signs of life of workers.
 
--- A sign of life: count it, raise the clock's high-water mark, prolong the leases asked for (rules 6, 11, 15). Where the
--- clock was put back, time goes on from the mark at its pace: the lead is kept here (see kernel/clock.py). The answer
--- says how often the worker has beaten and on which line the database is, so that it can tell whether it was set back.
--- A row that somebody holds at this moment is passed by: its lease is prolonged by the next beat, it is not lost.
+-- A sign of life: count it, raise the clock's high-water mark, prolong the leases asked for (rules 6, 11, 15). If the
+-- server's clock was set back, time goes on from the mark at the clock's pace, by the lead (see kernel/clock.py). The
+-- answer says how often the worker has beaten and on which line the database is: so the worker can tell whether the
+-- database was set back. A row that is locked at this moment is skipped: the next beat prolongs its lease.
 CREATE OR REPLACE FUNCTION perdure.heartbeat(
     worker uuid, lease bigint, silence bigint, r_process uuid[], r_token int[], r_progress bytea[],
     OUT now bigint, OUT alive boolean, OUT lost uuid[], OUT beats bigint, OUT line uuid, OUT lead bigint
@@ -33,7 +33,7 @@ BEGIN
             WHEN o.high_water > m + o.lead + interval '1 second' THEN o.lead + (o.high_water - (m + o.lead))
             ELSE greatest(o.lead - least(greatest(m - coalesce(o.slewed_at, m), interval '0')
                 / CASE WHEN o.mending THEN 2 ELSE 100 END, interval '0.5 seconds'), interval '0') END AS lead
-        FROM perdure.clock o WHERE o.one FOR NO KEY UPDATE SKIP LOCKED  -- passed by if another beat raises it just now
+        FROM perdure.clock o WHERE o.one FOR NO KEY UPDATE SKIP LOCKED  -- skipped if another beat raises it just now
     ) AS k
     WHERE c.one RETURNING c.lead INTO ahead;
     lead := (extract(epoch FROM ahead) * 1000000)::bigint;

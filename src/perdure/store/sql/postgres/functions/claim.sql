@@ -1,6 +1,6 @@
 -- Claims of processes that are due, where no queue has limits.
 
--- Whether a person has paused automatic recovery. Said to be costly, so that a claim asks only where a lease has lapsed.
+-- Whether a person has paused automatic recovery. Declared costly, so that a claim calls it only where a lease has lapsed.
 CREATE OR REPLACE FUNCTION perdure.recovery_paused() RETURNS boolean LANGUAGE plpgsql STABLE COST 100000 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
@@ -9,7 +9,7 @@ END
 $$;
 
 -- Lock due processes for a claim: first see (unlocked) how many each kind and priority may give in due order, then
--- take as many from each, passing by what others hold. Candidates are MATERIALIZED: no join can re-run a limit (rule 8).
+-- take as many from each, skipping locked rows. Candidates are MATERIALIZED: no join can re-run a limit (rule 8).
 CREATE OR REPLACE FUNCTION perdure.claim_due(kinds text[], codes text[], most int, t timestamptz)
 RETURNS SETOF uuid LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
@@ -157,7 +157,7 @@ END
 $$;
 
 -- Take those of the named processes that are due, hosted and free, without looking for others (rules 8 to 11). Tasks of
--- a queue that has a row, and with it limits, are left to perdure.claim: then left_due_at is now. One row at least.
+-- a queue that has a row, and so limits, are left to perdure.claim: then left_due_at is now. One row at least.
 CREATE OR REPLACE FUNCTION perdure.claim_among(
     worker uuid, kinds text[], codes text[], most int, lease bigint, ids uuid[]
 ) RETURNS TABLE (now bigint, left_due_at bigint, alive boolean, taken perdure.process_out)

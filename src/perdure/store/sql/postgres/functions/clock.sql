@@ -1,6 +1,6 @@
 -- The clock of the database and its line, which are one row; and how far processes are, for a store that was set back.
 
--- The clock as people see it (kernel/clock.py), after a change whose version is the next one; only "mending" is theirs.
+-- The clock as people see it (kernel/clock.py), after a change whose version is the next one; people set only "mending".
 CREATE OR REPLACE FUNCTION perdure.clocks(changes perdure.clock_in[]) RETURNS TABLE (
     name text, version int, at bigint, machine_at bigint, lead bigint, lead_since bigint, mending boolean,
     changed_at bigint, who text, why text, origin text
@@ -45,7 +45,7 @@ BEGIN
 END
 $$;
 
--- Say to all others that the database was set back; one who has said so already is left alone.
+-- Tell all other stores that the database was set back; nothing changes if another store has told it already.
 CREATE OR REPLACE FUNCTION perdure.draw_line(known uuid, drawn uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -53,7 +53,7 @@ BEGIN
 END
 $$;
 
--- How far these processes are: what a store object compares with what it was told (see store/failover.py).
+-- How far these processes are: a store object compares this with the answers it got (see store/failover.py).
 CREATE OR REPLACE FUNCTION perdure.marks(ids uuid[]) RETURNS TABLE (id uuid, token int, version int, owner uuid)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_column

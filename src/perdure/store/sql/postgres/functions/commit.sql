@@ -1,9 +1,9 @@
 -- Commits in a batch, and what they send out.
 
--- What becomes of each commit of a batch in which not all fit: read after the lock, in statements of its own (rule 3).
+-- The verdict on each commit of a batch in which not all fit: read after the lock, in statements of its own (rule 3).
 -- A resend is known by the first event it wrote, compared whole: two supervisors may well make two different commands
--- with one token and version (rule 5). A commit without events is known by the row's token and version. It stands among the
--- odd ones too: what it sent out was sent then, and a child that has been pruned since must not come back.
+-- with one token and version (rule 5). A commit without events is known by the row's token and version. A resend is listed
+-- in odd too: its children and messages were sent the first time, and a child that was pruned since must not come back.
 CREATE OR REPLACE FUNCTION perdure.commit_verdicts(
     records perdure.commit_in[], new_events perdure.event_in[], held int[], now bigint,
     OUT fits boolean[], OUT places tid[], OUT odd int[], OUT verdicts text[]
@@ -94,7 +94,7 @@ END
 $$;
 
 -- A new run is offered messages again, from a number on, and the letters that the run before it has received, which may
--- have lower numbers. Those that it keeps are consumed again, by its own events. Rare: every row is counted anew.
+-- have lower numbers. Those that it keeps are consumed again, by its own events. Rare: the whole inbox is counted again.
 CREATE OR REPLACE FUNCTION perdure.offer_messages(
     records perdure.commit_in[], rare perdure.commit_rare[], new_events perdure.event_in[], fits boolean[]
 ) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -126,7 +126,7 @@ END
 $$;
 
 -- Write commits, each accepted or refused by itself (rules 1 to 6). Those that are not written now are listed in odd.
--- 1. Lock the rows in id order (the client sorts), passing by those that somebody holds, and compare the fence on the
+-- 1. Lock the rows in id order (the client sorts), skipping those that are locked already, and compare the fence on the
 --    locked row, whose place (ctid) cannot change any more.
 -- 2. In later statements update the rows that fit, at their place, and write what belongs to them by its number in the
 --    batch: nothing below looks for a process, so no older snapshot can let a late answer through.
@@ -231,7 +231,7 @@ BEGIN
         IF published IS NOT NULL THEN
             PERFORM perdure.tell_published(published);
         END IF;
-        IF told IS NOT NULL THEN  -- whoever had these rows hears that he has lost them
+        IF told IS NOT NULL THEN  -- the workers that held these rows are told that they have lost them
             PERFORM pg_notify('perdure_told', CASE WHEN length(told) < 7900 THEN told ELSE '' END);
         END IF;
     END IF;
@@ -244,7 +244,7 @@ END
 $$;
 
 -- Write commits that also start children or send messages: all of it, or nothing of a commit that is not applied (law 3).
--- 1. Lock the rows that messages go to. A commit whose target somebody else holds is "blocked": then nothing at all is
+-- 1. Lock the rows that messages go to. A commit whose target is locked already is "blocked": then nothing at all is
 --    written, and the client sends the batch again without it. Nothing waits for a lock, so no order of locks matters.
 -- 2. Write the commits, then start the children and send the messages of those that were written now: a batch that is
 --    sent again after an unknown outcome adds nothing (rule 5). Messages come after the commits: a parent and its child
@@ -291,7 +291,7 @@ BEGIN
         FROM unnest(letters) WITH ORDINALITY AS m(record, id, process, type, name, payload, key, sender, n)
         WHERE (m.record = ANY (odd)) IS NOT TRUE
         HAVING count(*) > 0;
-        PERFORM perdure.tell_freed(m.name)  -- the answer of a task bears the name of its kind
+        PERFORM perdure.tell_freed(m.name)  -- the answer of a task is named after its kind
         FROM (SELECT DISTINCT l.name FROM unnest(letters) AS l WHERE starts_with(l.name, '@')) AS m;
     END IF;
 END

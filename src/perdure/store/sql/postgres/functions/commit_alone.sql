@@ -1,7 +1,7 @@
 -- One commit alone, where all is as usual.
 
--- Write one commit: what an idle system does most, at half the cost of a batch of one. Whatever is not as usual (the
--- fence does not fit, the row is locked, a timer is early, a message unheard) is left to perdure.commit, which judges.
+-- Write one commit: what an idle system does most, at half the cost of a batch of one. Any unusual case (the fence does
+-- not fit, the row is locked, a timer is early, a message unheard) is left to perdure.commit.
 CREATE OR REPLACE FUNCTION perdure.commit_alone(
     one perdure.commit_in, rare perdure.commit_rare, new_events perdure.event_in[], consumed perdure.consumed_in[],
     published uuid[],
@@ -70,7 +70,7 @@ BEGIN
     IF elsewhere AND one.status <> 'running' THEN
         PERFORM pg_notify('perdure_done', encode(substr(uuid_send(one.id), 12), 'base64'));
     END IF;
-    IF lost THEN  -- whoever had it hears that he has lost it
+    IF lost THEN  -- the worker that held it is told that it has lost it
         PERFORM pg_notify('perdure_told', one.id::text);
     END IF;
     IF published IS NOT NULL THEN
@@ -83,7 +83,7 @@ END
 $$;
 
 -- Write one commit that also starts children or sends messages, at half the cost of a batch of one: the fence and all
--- that the process writes for itself are perdure.commit_alone's. What is not as usual is left to perdure.commit_outward.
+-- that the process writes for itself are perdure.commit_alone's. Unusual cases are left to perdure.commit_outward.
 CREATE OR REPLACE FUNCTION perdure.commit_outward_alone(
     one perdure.commit_in, rare perdure.commit_rare, new_events perdure.event_in[], consumed perdure.consumed_in[],
     children perdure.start_in[], children_rare perdure.start_rare[], letters perdure.letter_in[], published uuid[],
@@ -108,7 +108,7 @@ BEGIN
     SELECT c.now, c.inboxes, c.odd, c.verdicts INTO now, inboxes, odd, verdicts
     FROM perdure.commit_alone(one, rare, new_events, consumed, published) AS c;
     IF odd IS NOT NULL THEN
-        RETURN;  -- not written now, and what was sent out with it was sent when it was
+        RETURN;  -- not written now; if it was written before, its children and messages were sent then
     END IF;
     IF children IS NOT NULL THEN
         PERFORM perdure.start(children, children_rare, NULL, NULL, false, true);
@@ -116,7 +116,7 @@ BEGIN
     IF letters IS NOT NULL THEN
         PERFORM perdure.send_alone(sent.id, sent.process, sent.type, sent.name, sent.payload, sent.key, sent.sender);
         IF starts_with(sent.name, '@') THEN
-            PERFORM perdure.tell_freed(sent.name);  -- the answer of a task bears the name of its kind
+            PERFORM perdure.tell_freed(sent.name);  -- the answer of a task is named after its kind
         END IF;
     END IF;
 END

@@ -48,7 +48,7 @@ BEGIN
 END
 $$;
 
--- For each process and number: its messages with higher numbers, of all together as much as is read at once; and every order to end (6).
+-- For each process and number: its messages with higher numbers, up to so many bytes in all; and every order to end (6).
 CREATE OR REPLACE FUNCTION perdure.next_messages(processes uuid[], numbers int[], most bigint)
 RETURNS SETOF perdure.message_out LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
@@ -68,8 +68,8 @@ BEGIN
 END
 $$;
 
--- The messages of claimed processes: what the events of their runs refer to, and what they have not heard, of that as much
--- as is read at once. In front of them a row without an id for each process that has letters waiting in its inbox.
+-- The messages of claimed processes: those to which the events of their runs refer, and unheard ones, of these up to so
+-- many bytes in all. Before them comes a row without an id for each process whose inbox holds waiting letters.
 CREATE OR REPLACE FUNCTION perdure.held_letters(processes uuid[], runs int[], seens int[], most bigint)
 RETURNS SETOF perdure.message_out LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
@@ -94,7 +94,7 @@ END
 $$;
 
 -- Letters that a process has heard and not received, of one name each: those that are marked, and those above the row's
--- number that only its owner has heard. So many of each, and as much as is read at once.
+-- number that only its owner has heard. At most so many of each, and so many bytes in all.
 CREATE OR REPLACE FUNCTION perdure.waiting_letters(
     processes uuid[], names text[], afters int[], seens int[], uptos int[], mosts int[], bytes bigint
 ) RETURNS SETOF perdure.message_out LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -122,8 +122,8 @@ END
 $$;
 
 -- Events of one run after a number, or before it and newest first (0: from the end); types and names narrow if given.
--- Published values of one name have an index of their own, which the form of their condition alone can use; so have the
--- answers to calls, of which each name's first is told, in that run or a later one.
+-- Published values of one name have an index of their own, which only this form of the condition can use. So have answers
+-- to calls: the first of each name is found, in that run or a later one.
 CREATE OR REPLACE FUNCTION perdure.history(
     wanted uuid, of_run int, beyond int, most int, backward boolean, types int[], names text[]
 ) RETURNS SETOF perdure.event_out LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp

@@ -1,6 +1,6 @@
 -- Claims of tasks whose queue has limits.
 
--- How much of a queue's limits the tasks of one share take that are in somebody's hands; a null share is one too.
+-- How much of a queue's limits the owned tasks of one share take; null is a share too.
 CREATE OR REPLACE FUNCTION perdure.share_load(q perdure.queue, queued text, wanted text) RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -16,13 +16,13 @@ BEGIN
 END
 $$;
 
--- Choose, without locks, what may be taken of a queue's due tasks: by priority; of one priority the shares take turns,
--- the one of which least runs first, then the next one behind the share whose turn it was last (no share at all comes behind
--- the last of them); as far as there is room, and no share beyond its own limit.
--- Of each share, of 50 shares a look, only so many tasks are read as could be taken: a skip scan over an index, one seek
+-- Choose, without locks, what may be taken of a queue's due tasks, by priority. Within one priority the shares take turns:
+-- first the share of which least runs, then the next one after the share that had the last turn (tasks without a share come
+-- after the last share). Tasks are chosen as far as there is room, and no share goes beyond its own limit.
+-- A look reads at most 50 shares, and of each only as many tasks as could be taken: a skip scan over an index, one seek
 -- for a share, however many tasks wait ("deaths + 0" keeps the planner from an index by which it would read them all).
 -- "refused" is the weight of the first task for which there was no room, "more" says that the look ended before the
--- tasks did, "turn" is the share whose turn it was last (or that ended a look in vain which did not see them all).
+-- tasks did, "turn" is the share that had the last turn (or that ended a look in vain which did not see all shares).
 CREATE OR REPLACE FUNCTION perdure.queue_choice(
     q perdure.queue, queued text, codes text[], most int, room bigint, alone boolean, only_id uuid, t timestamptz,
     OUT ids uuid[], OUT weights bigint[], OUT refused bigint, OUT more boolean, OUT turn text
@@ -166,10 +166,10 @@ $$;
 
 -- Lock the tasks that a claim may take of one queue that has limits; see kernel/queue.py, which says the same in Python.
 -- The row of the queue is locked first, so that no two claims count what runs at once; the count is read in a later
--- statement (rule 3), and a claim that finds the row locked goes on without this queue and comes again soon. Whatever
--- needs no lock to be known (blocked, full, nothing due) is looked at before it: a poll in vain writes nothing.
--- A lapsed task keeps its place: whoever takes it over takes the place over, and only pays the rate. "suspects" says that
--- some are due; it is null if the queue has no place for them, which workers of the release before take for false.
+-- statement (rule 3), and a claim that finds the row locked goes on without this queue and comes again soon. What can be
+-- known without the lock (blocked, full, nothing due) is checked before it: a poll in vain writes nothing.
+-- A lapsed task keeps its place: the worker that takes it over gets the place too, and pays only the rate. "suspects" says
+-- that some are due; it is null if the queue has no room for them, which workers of the release before take for false.
 CREATE OR REPLACE FUNCTION perdure.claim_limited(
     wanted text, codes text[], most int, alone boolean, only_id uuid, t timestamptz,
     OUT taken uuid[], OUT owned uuid[], OUT next_t timestamptz, OUT suspects boolean
@@ -199,7 +199,7 @@ BEGIN
         ELSE
             SELECT k.* INTO q FROM perdure.queue k WHERE k.name = wanted FOR NO KEY UPDATE SKIP LOCKED;
             IF q.name IS NULL THEN
-                next_t := t;  -- somebody else claims of it
+                next_t := t;  -- another claim has locked the queue
                 RETURN;
             END IF;
         END IF;
@@ -281,7 +281,7 @@ BEGIN
           AND p.status = 'running' AND p.owner IS NULL AND NOT p.reminder AND p.deaths >= 2 AND p.id <> ALL (taken));
     IF slots < greatest(coalesce(chosen.refused, 1), 1) THEN
         suspects := nullif(suspects, true);
-        RETURN;  -- it is full: who ends a task tells
+        RETURN;  -- the queue is full: the end of a task notifies the workers
     END IF;
     IF more THEN
         next_t := t;

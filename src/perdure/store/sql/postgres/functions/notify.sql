@@ -1,7 +1,7 @@
 -- What workers are told: that something is due, that values are published, that a queue has room.
 
 -- Tell the workers which kinds of processes have become due, and which processes if they are few; "ids" is null if it
--- is not known. What is too much to be named is told of by an empty payload: look for all that is due.
+-- is not known. If there are too many to name, the payload is empty: look for all that is due.
 CREATE OR REPLACE FUNCTION perdure.tell_due(kinds text[], ids uuid[]) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     named text[] := CASE WHEN cardinality(kinds) = 1 THEN kinds ELSE ARRAY(SELECT DISTINCT k FROM unnest(kinds) AS k) END;
@@ -14,12 +14,12 @@ BEGIN
 END
 $$;
 
--- Tell those who follow published values which processes have some now; too many to be named: that any may have.
+-- Tell the followers of published values which processes have new ones; an empty payload says that any may have.
 CREATE OR REPLACE FUNCTION perdure.tell_published(processes uuid[]) RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_notify('perdure_published', CASE WHEN cardinality(processes) < 200 THEN array_to_string(processes, ' ') ELSE '' END)
 $$;
 
--- Tell the workers that tasks of this kind have ended, if their queue has room for others now that it had not before.
+-- Tell the workers that tasks of this kind have ended, if their queue may have been full and has room now.
 CREATE OR REPLACE FUNCTION perdure.tell_freed(queued text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF EXISTS (

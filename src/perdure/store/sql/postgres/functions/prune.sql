@@ -36,10 +36,10 @@ BEGIN
 END
 $$;
 
--- Remove former runs that ended long ago, of a page of unfinished processes behind a given one, and at most so many events.
+-- Remove former runs that ended long ago, of a page of unfinished processes after a given one, and at most so many events.
 -- The present run and the one before it always stay. Answers to calls, and messages with a key of their sender, stay for
--- as long as keys do; messages that the oldest run kept has taken over stay with it. A process that somebody else has
--- locked is left for the next time round. The answer is how many runs were removed or begun with, and where to go on.
+-- as long as keys do; messages that the oldest remaining run has taken over stay with it. A process that is locked is left
+-- to the next round. The answer is how many runs were removed or begun, and after which process the next page begins.
 CREATE OR REPLACE FUNCTION perdure.prune_runs(
     finished bigint, keys bigint, behind uuid, most int, events int, OUT runs int, OUT place uuid
 ) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp

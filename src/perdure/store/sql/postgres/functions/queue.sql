@@ -46,7 +46,7 @@ BEGIN
 END
 $$;
 
--- How many tasks of each queue, share and cost are in somebody's hands. Nobody writes it: nothing can be handed in.
+-- How many tasks of each queue, share and cost workers own. Nobody writes these rows: the argument is always empty.
 CREATE OR REPLACE FUNCTION perdure.loads(nothing int[]) RETURNS TABLE (name text, share text, cost int, tasks int)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
@@ -61,8 +61,8 @@ BEGIN
 END
 $$;
 
--- How many unfinished processes of each kind and version nobody has in hand, each counted up to 1,000: a few seeks for
--- each kind and version, however many processes there are. Nobody writes it: nothing can be handed in.
+-- How many unfinished processes of each kind and version no worker owns, each counted up to 1,000: a few seeks for each
+-- kind and version, however many processes there are. Nobody writes these rows: the argument is always empty.
 CREATE OR REPLACE FUNCTION perdure.backlogs(nothing int[]) RETURNS TABLE (kind text, code text, processes int)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off

@@ -34,8 +34,8 @@ SET enable_material = off SET jit = off AS $$
     SELECT due.id FROM due ORDER BY due.due_at, due.id LIMIT most
 $$;
 
--- Running, unowned rows that have been due since before a given time, of the kinds and codes behind a given pair: as many
--- pairs as rows are asked for, and each has an equal part of the rows. A few seeks for each; suspects stand apart.
+-- Running, unowned rows that have been due since before a given time, of the kinds and codes after a given pair: as many
+-- pairs as rows are asked for, each with an equal part of the rows. A few seeks for each; suspects are read apart.
 CREATE OR REPLACE FUNCTION perdure.waiting_fairly(since timestamptz, most int, of_kind text, of_code text)
 RETURNS SETOF uuid LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
@@ -128,9 +128,10 @@ BEGIN
 END
 $$;
 
--- A page of the rows that a sweep must look at, the longest overdue first, behind a time and an id: those of the row that
--- ended the page before, or null. Each way of being overdue has an index of its own. What nobody hosts goes by kind and
--- code instead, so that each has an equal part of the page, and inboxes by the ids of their processes. (The function overdue, of older workers, knows no pages.)
+-- A page of the rows that a sweep must look at, the longest overdue first, after a time and an id: those of the last row of
+-- the page before, or null. Each way of being overdue has an index of its own. Unhosted rows are paged by kind and code
+-- instead, so that each has an equal part of the page, and inboxes by the ids of their processes. (The function overdue,
+-- of older workers, knows no pages.)
 CREATE OR REPLACE FUNCTION perdure.overdue_page(
     what text, most int, wanted uuid, since bigint, behind uuid, of_kind text, of_code text
 ) RETURNS SETOF perdure.process_out
@@ -207,8 +208,8 @@ END
 $$;
 
 -- Processes, newest first; a null narrows nothing. Planned anew for the values given, so that it finds its index.
--- Unfinished rows stand in the indexes of those that wait, are owned, remind or rest, which the planner can only use if
--- it is told: else a search for the last few of them reads through all that ever finished. Roots are
+-- Unfinished rows stand in the indexes of those that wait, are owned, remind or rest. The planner uses these only if the
+-- conditions name them: otherwise a search for the last few of them reads all rows that ever finished. Roots are
 -- processes that no other one has started. (The function search, of older workers, knows no roots.)
 CREATE OR REPLACE FUNCTION perdure.search_page(
     ids uuid[], of_kind text, of_key text, prefix text, statuses text[], created_from bigint, created_to bigint,

@@ -1,8 +1,8 @@
 -- The claim of a command.
 
--- Take one running process from whoever has it, for a command that nobody may outrun (rule 22). The answer's row is null
--- if it does not run, or if somebody held its lock all the while. Unlike a claim it waits for that lock, a moment: a
--- process that commits without pause is locked whenever one looks.
+-- Take one running process from its owner, for a command that no commit may outrun (rule 22). The answer's row is null if
+-- the process does not run, or if its row stayed locked. Unlike a claim this waits a moment for the row's lock: a process
+-- that commits without pause is locked at every look.
 CREATE OR REPLACE FUNCTION perdure.seize(
     worker uuid, wanted uuid, lease bigint, OUT now bigint, OUT was_owned_by uuid, OUT taken perdure.process_out
 ) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp

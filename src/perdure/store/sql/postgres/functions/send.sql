@@ -1,7 +1,7 @@
 -- Messages into inboxes: a batch, one alone, and those of a login that may send nothing else.
 
--- Which of these messages their inboxes have no room for; null if there is room for all, as nearly always. Their rows are
--- locked. What is known already is not refused: it is answered as the first time. One letter has room in every empty inbox.
+-- Which of these messages find their inbox full; null if none does, as nearly always. The rows of the targets are locked. A
+-- message that is known already is not refused: it is answered as the first time. An empty inbox has room for any letter.
 CREATE OR REPLACE FUNCTION perdure.inbox_full(
     m_id uuid[], m_process uuid[], m_type int[], m_payload bytea[], m_key text[], locked boolean[], most int,
     most_bytes bigint
@@ -65,7 +65,7 @@ $$;
 -- Put messages into inboxes (rules 2, 3, 4): lock the targets, leave out what is known, number by inbox, wake, answer.
 -- Rows are looked for in subqueries that the planner cannot turn into joins, in a form that only one index can answer: a
 -- plan made while the tables were tiny must stay right when they are not (rule 8).
--- A signal or a call for which its inbox has no room is refused: "full". Null limits refuse nothing.
+-- A signal or a call that finds the inbox full is refused: "full". Null limits refuse nothing.
 CREATE OR REPLACE FUNCTION perdure.send_within(
     m_id uuid[], m_process uuid[], m_type int[], m_name text[], m_payload bytea[], m_key text[], m_sender bytea[],
     most int, most_bytes bigint,
@@ -89,7 +89,7 @@ BEGIN
     END IF;
     SELECT k.t INTO t FROM perdure.present k;
     now := perdure.micros(t);
-    -- Once for each target: were it let go between two messages, the second would arrive and the first would not.
+    -- Lock each target once: if another session freed it between two messages, the second would arrive without the first.
     SELECT array_agg(one.n) INTO held
     FROM (
         SELECT u.places FROM (
@@ -176,8 +176,8 @@ BEGIN
 END
 $$;
 
--- Put messages into inboxes that the engine sends by itself (answers, wishes to cancel, signals of processes), and those of
--- workers of the release before: nothing is refused. See perdure.send_within.
+-- Put the engine's own messages into inboxes (answers, wishes to cancel, signals of processes), and all messages of workers
+-- of the release before: nothing is refused. See perdure.send_within.
 CREATE OR REPLACE FUNCTION perdure.send(
     m_id uuid[], m_process uuid[], m_type int[], m_name text[], m_payload bytea[], m_key text[], m_sender bytea[],
     OUT now bigint, OUT verdicts text[], OUT numbers int[], OUT owners uuid[]
@@ -189,9 +189,8 @@ END
 $$;
 
 -- Put one message into the inbox of a running process: what an idle system does most, at half the cost of a batch of
--- one. Whatever is not as usual (the row is locked or does not run, the message is known or has a key) is left to
--- perdure.send_within.
--- A letter for which the inbox has no room is left to it too. Null limits refuse nothing.
+-- one. Any unusual case (the row is locked or does not run, the message is known or has a key, the inbox has no room) is
+-- left to perdure.send_within. Null limits refuse nothing.
 CREATE OR REPLACE FUNCTION perdure.send_alone_within(
     new_id uuid, target uuid, new_type int, new_name text, new_payload bytea, new_key text, new_sender bytea,
     most int, most_bytes bigint,
@@ -253,8 +252,8 @@ BEGIN
 END
 $$;
 
--- Put one message that the engine sends by itself into an inbox, or that of a worker of the release before: nothing is
--- refused. See perdure.send_alone_within.
+-- Put one of the engine's own messages into an inbox, or any message of a worker of the release before: nothing is refused.
+-- See perdure.send_alone_within.
 CREATE OR REPLACE FUNCTION perdure.send_alone(
     new_id uuid, target uuid, new_type int, new_name text, new_payload bytea, new_key text, new_sender bytea,
     OUT now bigint, OUT verdicts text[], OUT numbers int[], OUT owners uuid[]

@@ -1,6 +1,6 @@
 -- New processes: a batch, with first messages, and those of a login that may start and do nothing else.
 
--- Why starts were not created: the incarnation has ended, it was the same start, or who has the key (rules 3 and 24).
+-- Why starts were not created: the incarnation has ended, the start was sent again, or its key is taken (rules 3 and 24).
 -- Runs in a statement of its own after the insert, so that the row behind a conflict is seen.
 CREATE OR REPLACE FUNCTION perdure.start_existing(
     records perdure.start_in[], gone uuid[], fresh boolean[], t timestamptz
@@ -42,10 +42,10 @@ BEGIN
 END
 $$;
 
--- Which starts have the key of a guest whose transaction is open: to insert them would mean to wait for its end, and
--- everything else that is written would wait with them (rule 6). A guest holds the gate, which is closed to strangers, and
--- for each of its keys an advisory lock: the upper half is chance, so that nobody can take it first, the lower the hash of
--- that and the key. Advisory locks of sessions that do not hold the gate mean nothing.
+-- Which starts have a key that a guest (a start in a caller's open transaction) has taken: to insert them would mean to
+-- wait for the end of that transaction, and all other writes would wait with them (rule 6). A guest locks the table gate,
+-- which strangers cannot lock, and for each of its keys an advisory lock: the upper half is random, so that nobody can take
+-- it first, the lower half is the hash of that and the key. Advisory locks of sessions without the gate mean nothing.
 CREATE OR REPLACE FUNCTION perdure.start_guarded(records perdure.start_in[]) RETURNS int[]
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     WITH guest AS MATERIALIZED (
@@ -90,7 +90,7 @@ BEGIN
     now := perdure.micros(t);
     IF keyed THEN
         BEGIN
-            LOCK TABLE perdure.gate IN ROW EXCLUSIVE MODE NOWAIT;  -- guests wait for this batch, or it is not had
+            LOCK TABLE perdure.gate IN ROW EXCLUSIVE MODE NOWAIT;  -- guests wait for this batch; fails if one has the gate
         EXCEPTION WHEN lock_not_available THEN
             held := perdure.start_guarded(records);
         END;
@@ -161,7 +161,7 @@ BEGIN
 END
 $$;
 
--- Start all but those whose keys guests hold, which are answered "busy": whoever asked tries again.
+-- Start all but those whose keys guests hold; these are answered "busy", and the client tries again.
 CREATE OR REPLACE FUNCTION perdure.start_unguarded(
     records perdure.start_in[], rare perdure.start_rare[], workers uuid[], new_events perdure.event_in[],
     unowned boolean, held int[],
@@ -218,8 +218,8 @@ BEGIN
 END
 $$;
 
--- Start processes for a login that may start and do nothing else: what nobody has in hand, has no history and no parent, is
--- no task, and brings no message but signals. Everything else is for workers.
+-- Start processes for a login that may start and do nothing else: they have no owner, no history and no parent, are no
+-- tasks, and bring no messages but signals. Everything else is for workers.
 CREATE OR REPLACE FUNCTION perdure.start_by_client(
     records perdure.start_in[], rare perdure.start_rare[], workers uuid[], new_events perdure.event_in[], keyed boolean,
     unowned boolean, letters perdure.letter_in[],
@@ -240,7 +240,7 @@ BEGIN
         SELECT FROM unnest(letters) AS m
         WHERE m.type IS DISTINCT FROM 1 OR (m.process = (records[m.record]).id) IS NOT TRUE
     ) THEN
-        RAISE insufficient_privilege USING MESSAGE = 'this login may only start new processes, which nobody has in hand';
+        RAISE insufficient_privilege USING MESSAGE = 'this login may only start new processes, which no worker owns';
     END IF;
     IF letters IS NULL THEN
         SELECT * INTO now, odd, verdicts, ids, inboxes FROM perdure.start(records, rare, NULL, NULL, keyed, true);

@@ -1,8 +1,8 @@
 -- Inside a transaction that is not the store's: the caller's own, or that of a step.
 
 -- Start one process inside a transaction of the caller's own: single values, so that any driver can call it.
--- A kept key is looked for before the start and after it, not only by it: it tells its own rows by the id of the whole
--- transaction, which rows that were written behind a savepoint do not bear.
+-- A kept key is looked for before the start and after it, not only by perdure.start: that knows its own rows by the id of
+-- the whole transaction, which rows written after a savepoint do not have.
 CREATE OR REPLACE FUNCTION perdure.enqueue(
     new_id uuid, new_kind text, new_key text, new_input bytea, new_code text, lasting bigint, new_attributes text,
     OUT verdict text, OUT holder uuid, OUT now bigint
@@ -18,7 +18,7 @@ DECLARE
     answer record;
 BEGIN
     IF new_key IS NOT NULL THEN
-        -- Tells the batches of others what they must not wait for (see start_guarded).
+        -- Shows the batches of other sessions what they must not wait for (see start_guarded).
         LOCK TABLE perdure.gate IN SHARE MODE;
         LOOP
             chance := floor(random() * 4294967296)::bigint;
@@ -49,7 +49,7 @@ END
 $$;
 
 -- Send one message inside a transaction of the caller's own: single values, so that any driver can call it.
--- Unlike a batch, which sets a locked target aside, it waits for whoever holds the row: nobody would try again for it.
+-- Unlike a batch, which sets a locked target aside, this waits for the row's lock: nobody would send the message again.
 CREATE OR REPLACE FUNCTION perdure.tell_within(
     new_id uuid, target uuid, new_type int, new_name text, new_payload bytea, new_key text, new_sender bytea,
     most int, most_bytes bigint,
@@ -71,7 +71,7 @@ BEGIN
 END
 $$;
 
--- The same with the limits that are usual, for guests of the release before.
+-- The same with the usual limits, for clients of the release before.
 CREATE OR REPLACE FUNCTION perdure.tell(
     new_id uuid, target uuid, new_type int, new_name text, new_payload bytea, new_key text, new_sender bytea,
     OUT verdict text, OUT number int, OUT now bigint
@@ -82,9 +82,9 @@ BEGIN
 END
 $$;
 
--- Record the result of a step in the transaction of its effect, if its process is still in the same hands: the row is
--- locked until the COMMIT that must follow at once, so that whoever takes it over sees the result or a rollback.
--- Nobody is notified: the owner is who asks.
+-- Record the result of a step in the transaction of its effect, if the same worker still holds its process. The row is
+-- locked until the COMMIT, which must follow at once, so that the next owner sees the result or a rollback.
+-- Nobody is notified: the owner itself calls this.
 CREATE OR REPLACE FUNCTION perdure.keep_result(
     new_id uuid, target uuid, holder uuid, fence int, new_name text, new_payload bytea, new_sender bytea,
     OUT verdict text, OUT number int, OUT at bigint
