@@ -74,7 +74,7 @@ class Claimer:
         self.wake()
 
     def soon(self) -> None:
-        """Look for all that is due after a moment: most likely other workers hold it, and get the hint too."""
+        """Look for all that is due after a moment: most likely other workers got the hint too, and take what is due."""
         if self._later is None:
             self._later = asyncio.get_running_loop().call_later(SOON_SECONDS, self._soon)
 

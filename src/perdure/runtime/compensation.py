@@ -1,4 +1,4 @@
-"""Compensation in a running process: what the history must know of it, and undos that gave up."""
+"""Compensation in a process in memory: what the history must know of it, and undos that gave up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PART_BYTES = limits.ERROR_TEXT_BYTES // 4
 
 
 def note_owed(instance: Instance, history: Iterable[Event] = ()) -> None:
-    """Record the undos that are newly owed together with the steps they take back, so that a command can list them."""
+    """Record newly owed undos in the turn that asks for their steps, so that a command can list them."""
     saga = instance.loop.saga
     if saga is None or not saga.fresh:
         return

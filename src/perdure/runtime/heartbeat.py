@@ -35,7 +35,7 @@ log = logger("worker")
 class Heartbeat:
     """Beats every few seconds; renews the rows that will lapse soon, so that short processes never pay for it.
 
-    Until ``sure_until`` (monotonic) nobody may take this incarnation for silent.
+    Until ``sure_until`` (monotonic) no sweep may take this incarnation for silent.
     ``lead`` is how many microseconds the store's time was ahead of its machine's clock at the last beat.
     """
 
@@ -168,7 +168,7 @@ class LeaseCheck:
         self._since: float | None = None
 
     def doubt(self, processes: Sequence[bytes] = ()) -> None:
-        """A command elsewhere may have taken these processes, or any if none is named: look soon."""
+        """A command or a worker may have taken these processes from us, or any if none is named: look soon."""
         if processes:
             self._named.update(processes)
         else:

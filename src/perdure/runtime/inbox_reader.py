@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 TOLD_SECONDS = 0.25
-"""A process whose last commit was answered this recently has been told of its messages by that answer.
+"""A process whose last commit was answered this recently knows of its messages by that answer.
 
 This does not hold for a process that waits for children: their answers come at any time.
 """

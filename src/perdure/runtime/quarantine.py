@@ -57,7 +57,7 @@ class Quarantine:
         self._full = False
 
     def wanted(self, due: bool, waiting: bool = False) -> None:
-        """Note whether suspects are due: run them in quarantine. A few workers also start for ``waiting`` suspects.
+        """Note whether suspects are due, to run them in quarantine. A few workers also start for ``waiting`` suspects.
 
         Those are due too, but their queue is full: only a worker that is there when a place is free can take it.
         """

@@ -92,7 +92,7 @@ def _parked(scheduler: Holder, commit: Commit, error: BaseException, answer: Any
 
 
 def passed(instance: Instance, now: int) -> bool:
-    """Whether the deadline of a process in hand has passed."""
+    """Whether the deadline of a process has passed."""
     deadline = instance.process.deadline
     return deadline is not None and deadline <= now
 

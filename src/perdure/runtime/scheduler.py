@@ -71,7 +71,7 @@ class Scheduler:
         self.ready = Ready(self._turn, parts.time)
         self.feed = self.ready.put
 
-    # -- taking processes in hand ------------------------------------------------------------------------------
+    # -- holding processes -------------------------------------------------------------------------------------
 
     def adopt(self, claimed: Claimed, sent: float) -> None:
         """Hold a claimed process: replay its history, deliver its unheard messages, go on."""

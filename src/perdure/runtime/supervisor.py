@@ -55,8 +55,8 @@ class Supervisor:
     def start(self, *, alone: bool = False) -> None:
         """Begin all sweeps; in a worker that runs ``alone`` only the first two, without which it knows too little.
 
-        One holds the processes that only this worker knows as set back; the other reads which workers live, of which
-        some may be newer.
+        One holds the processes that only this worker knows as set back. The other reads which workers live, since one
+        of them may be newer than this one.
         """
         for loop in self.loops[:2] if alone else self.loops:
             loop.start()

@@ -132,7 +132,7 @@ def _of_a_child(instance: Instance, message: Message) -> Ask[Any] | None:
 
 
 def _deliver_answer(instance: Instance, ask: Ask[Any] | None, message: Message) -> None:
-    """Deliver an answer, whose payload stays in the inbox; or note that nobody waits for it."""
+    """Deliver an answer, whose payload stays in the inbox; or note that the code does not wait for it."""
     if ask is None:
         instance.note(EventType.ANSWER_IGNORED, instance.at, None, name=message.name, message=message.number)
     else:

@@ -120,7 +120,7 @@ class Worker:
 
     @property
     def busy(self) -> int:
-        """How many processes are in hand, or about to be."""
+        """How many processes this worker holds, or is about to hold."""
         return len(self.scheduler.instances) + len(self.scheduler.starting)
 
     def takes(self, kind: str) -> bool:
@@ -135,7 +135,7 @@ class Worker:
         return held < shortages.room(self.options.in_flight) and shortages.serves(kind)
 
     async def until_idle(self, seconds: float) -> None:
-        """Work until nothing has been claimed for so many seconds, and nothing is in hand or waits for a place."""
+        """Work until nothing has been claimed for so many seconds, and no process is held or waits for a place."""
         claimed, emptied = self.claimer.claimed_any, self.scheduler.emptied
         while True:
             try:
@@ -157,7 +157,7 @@ class Worker:
         self.scheduler.drain()
         if self.scheduler.instances:
             log.info(
-                "stopping: %d in hand, whose steps have up to %g s to finish", len(self.scheduler.instances), seconds
+                "stopping: the steps of %d processes have up to %g s to finish", len(self.scheduler.instances), seconds
             )
         await self.claimer.loop.stop()
         if self.scheduler.instances:

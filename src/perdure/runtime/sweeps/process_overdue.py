@@ -1,4 +1,4 @@
-"""Sweep: processes past their deadline. They end as failed, without a turn, whoever holds them.
+"""Sweep: processes past their deadline. They end as failed, without a turn, whichever worker holds them.
 
 Those that were asked to cancel by then, and have not ended, are terminated in the name of the sender who asked.
 """

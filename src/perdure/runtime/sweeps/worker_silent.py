@@ -21,7 +21,7 @@ COUNTER = "workers_silent"
 async def sweep(context: SweepContext) -> int:
     """End silent incarnations, by compare-and-set on their beats, and free what they held."""
     if not context.events.steady():
-        return 0  # the store was away: nobody could beat
+        return 0  # the store was away: no worker could beat
     # What the probe has read a moment ago will do: a worker that has beaten since has other beats, and is not ended.
     workers = [one for one in await context.workers(PROBE_SECONDS * 2) if one.id != context.incarnation.id]
     silent = _overdue(workers, context.time.now())
