@@ -99,7 +99,7 @@ class Instance:
         return inputs
 
     def void_turn(self) -> None:
-        """Take a turn back that brought only letters that the code does not await: a replay has no such turn."""
+        """Take back a turn that brought only letters that the code does not await: a replay has no such turn."""
         self.turns -= 1
 
     def reach(self, at: int, turn: int | None = None) -> None:

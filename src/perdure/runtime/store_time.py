@@ -45,7 +45,7 @@ class StoreTime:
         return self.last
 
     def idle_at(self, seconds: float | None = None) -> int:
-        """The store's time about ``seconds`` (default a day) from now, spread so that reminders come one by one."""
+        """The store's time about ``seconds`` (default a day) from now, spread so that reminders do not pile up."""
         spread = 1 + limits.IDLE_CHECK_JITTER * (2 * self._machine.random() - 1)
         return self.now() + microseconds((seconds or limits.IDLE_CHECK_SECONDS) * spread)
 

@@ -88,7 +88,7 @@ class SweepContext:
             self.events.found(Finding("row_undecided", row.id, text))
 
     async def may_recover(self, found: str) -> bool:
-        """Whether a sweep may recover what it found; while a person has paused recovery, that is reported once."""
+        """Whether a sweep may recover what it found; while a person has paused recovery, it is only reported, once."""
         row = await switch(self.store)
         if row.blocked_at is None:
             self._left.clear()

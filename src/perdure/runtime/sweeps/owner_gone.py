@@ -27,7 +27,7 @@ async def sweep(context: SweepContext) -> int:
 
 
 async def free_all(context: SweepContext) -> None:
-    """Free what workers held that were just ended, up to PAGES_AT_ONCE; this sweep frees the rest, if there is more."""
+    """Free what just ended workers held, PAGES_AT_ONCE pages at most; later rounds of this sweep free the rest."""
     pages = Pages(context.store, OVERDUE)
     held: Counter[bytes] = Counter()
     for _ in range(PAGES_AT_ONCE):

@@ -1,6 +1,6 @@
 """Sweep: processes that a fail-over or a restored backup has set back behind what this worker was told: they are held.
 
-Their steps may have had effects that the database does not know, and would run again if they went on by themselves.
+Their steps may have had effects that the database does not know, and would run again if the processes just went on.
 This worker claims nothing until they are held. A process that was lost altogether can only be reported; the sweep looks
 for it until claims go on, since a start whose answer was lost is sent again, and its steps may have run already.
 """

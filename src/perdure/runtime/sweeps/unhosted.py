@@ -44,7 +44,7 @@ class Known:
 
 
 async def sweep(context: SweepContext, known: Known) -> int:
-    """Report the kinds and versions that wait for a worker, whenever more of their processes do; count each once."""
+    """Report kinds and versions that wait for a worker, when more of their processes do; count each process once."""
     if not known.begun:
         await _begin(context.store)
         known.begun = True
