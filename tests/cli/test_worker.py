@@ -105,7 +105,7 @@ def test_a_first_signal_lets_steps_finish_and_nothing_new_begin(
     worker.line_with(" hosts ")
     hold_in(sqlite_terminal, tmp_path)
     worker.signal(signal.SIGINT)
-    worker.line_with("stopping: 1 in hand")  # it has heard the signal, and begins nothing from now on
+    worker.line_with("stopping: the steps of 1 processes")  # it has heard the signal, and begins nothing from now on
     sqlite_terminal("start", f"{TILL}:sale", "A-1", "--key", "A-1")
     (tmp_path / "go").touch()
     assert worker.wait() == 0

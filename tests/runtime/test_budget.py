@@ -82,7 +82,7 @@ async def test_while_nothing_succeeds_retries_wait_and_no_process_fails(
         assert row.awaiting == "step patient"
     assert [record.message for record in caplog.records if "budget" in record.message] == [
         "<step patient> fails much more often than it succeeds: its budget of 3 retries is spent, and further ones "
-        "wait until it succeeds; look after what it depends on (Retry(budget=…) sets another size)"
+        "wait until it succeeds; check what it depends on (Retry(budget=…) sets another size)"
     ]
     assert len(handles) == MANY
 
@@ -102,7 +102,7 @@ async def test_when_the_dependency_is_back_each_success_pays_for_a_retry(
             assert await handles[-1].result(LIMIT) == number
         assert [await handle.result(LIMIT) for handle in handles] == list(range(MANY + 2))
     assert calls.total() == MANY + BUDGET + MANY + 2
-    assert "<step patient> succeeds again: its retries wait no more" in caplog.messages
+    assert "<step patient> succeeds again: its retries no longer wait" in caplog.messages
 
 
 async def test_the_total_of_a_policy_ends_the_wait_with_a_last_attempt(opened: Open) -> None:

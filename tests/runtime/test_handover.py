@@ -201,7 +201,7 @@ async def test_a_worker_that_may_not_live_beside_the_newer_schema_hands_everythi
     with caplog.at_level(logging.WARNING, "perdure"):
         number = await newer_schema(store_url, oldest=99)
         try:
-            await until(lambda: any("takes nothing more" in one for one in caplog.messages))
+            await until(lambda: any("claims no more" in one for one in caplog.messages))
             await client.process(handle.id).signal("go", "on")
             assert engine.worker is not None and engine.worker.scheduler.draining
             assert (await client.process(handle.id).status()).status is Status.RUNNING

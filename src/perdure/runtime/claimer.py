@@ -1,6 +1,6 @@
 """The claimer: claims due processes while there is room, and looks again exactly when the next one is due.
 
-Where a claim has failed over what it would have read, a portion says how many processes the next one asks for.
+After a claim has failed because of the rows that it read, a portion says for how many processes the next one asks.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from perdure.runtime.turn_commit import rests
 BREATH_SECONDS = 0.02
 """Histories are replayed for this long before the event loop gets its turn."""
 SOON_SECONDS = 0.02
-"""What is most likely no work for us is looked for after so long."""
+"""The delay of a look that most likely finds no work for this worker."""
 RESTING_TIMES = 4
-"""No worker has more than so many times its capacity in hand, however many wait for children."""
+"""A worker holds at most this many times its capacity, however many of its processes wait for children."""
 
 
 class Claimer:
     """One loop: claim, adopt, then wait for a hint, the next due time, or a second (the safety net).
 
-    A hint may name who is due: then those are claimed without looking for others, until the next look is due.
+    A hint may name the due processes: the claimer claims these alone, and looks for others when the next look is due.
     ``suspects_waiting`` says that some suspects wait for a place in their queue.
-    ``unsure`` says that a claim may have been applied whose rows were not taken in hand: they are freed.
+    ``unsure`` says that a claim may have been applied although this worker does not hold its rows: they are freed.
     """
 
     def __init__(self, parts: WorkerParts, scheduler: Scheduler, events: WorkerEvents) -> None:
@@ -58,10 +58,10 @@ class Claimer:
         self._all = True
         self._look_at = 0.0
         self._portion = Portion()
-        self._not_before = 0.0  # after a claim of one alone has failed: no look at all that is due until then
+        self._not_before = 0.0  # after a claim of a single process has failed: no look at all that is due until then
         self._suspects_at = 0.0
         self._later: asyncio.TimerHandle | None = None
-        self._gives_way = False  # to suspects that wait for a place, which are told of it at the same time
+        self._gives_way = False  # to suspects that wait for a place: their workers get the same hint as this one
 
     def wake(self) -> None:
         """Something may be due: look for all that is."""
@@ -69,12 +69,12 @@ class Claimer:
         self.loop.wake()
 
     def strayed(self) -> None:
-        """A row is ours that we do not hold: free it at the next look, which is now."""
+        """In the store this worker owns a row that it does not hold: free it at the next look, which is now."""
         self._strayed = True
         self.wake()
 
     def soon(self) -> None:
-        """The same, but after a moment: most likely others have it, and are told of it."""
+        """Look for all that is due after a moment: most likely other workers got the hint too, and take what is due."""
         if self._later is None:
             self._later = asyncio.get_running_loop().call_later(SOON_SECONDS, self._soon)
 
@@ -108,7 +108,7 @@ class Claimer:
             self.loop.wake()
 
     def waiting(self, due_at: int) -> None:
-        """A row was let go here that is due at ``due_at``: look again by then."""
+        """This worker has released a row that is due at ``due_at``: look again by then."""
         if self._next is None or due_at < self._next:
             self._next = due_at
             self.loop.wake()
@@ -137,14 +137,14 @@ class Claimer:
         return await self._look(room)
 
     async def look(self) -> int | None:
-        """Claim of all that is due, now; the answer is when something is due next."""
+        """Claim from all that is due, now, and return when something is due next."""
         if not self.registry.hosted:
             return None
         await self._look(max(0, self._room()))
         return self._next
 
     async def _look(self, room: int) -> float:
-        """Claim of all that is due, and say when to look again."""
+        """Claim from all that is due, and return the seconds until the next look."""
         self._named.clear()
         self._all = False
         answers: list[ClaimAnswer] = []
@@ -167,7 +167,7 @@ class Claimer:
         return wait
 
     def _failed(self, asked: int, error: Exception) -> float:
-        """Seconds until fewer are asked for, if that may help; what was taken and not read is freed before."""
+        """Seconds until a smaller claim, if one may help, else raise; rows claimed but not read are freed before it."""
         self._all = True
         if isinstance(error, StoreError):
             self.scheduler.telemetry.count("store_errors")
@@ -187,14 +187,14 @@ class Claimer:
         return 0.01
 
     def _tell(self, answers: Sequence[ClaimAnswer]) -> None:
-        """Say whether suspects are due. Once something of ours has begun, the next free place is theirs to try for."""
+        """Report whether suspects are due. Once this worker has claimed something, suspects try for the next place."""
         self.suspects_waiting = any(answer.suspects_waiting for answer in answers)
         self._gives_way = self.suspects_waiting and not self.alone and any(answer.claimed for answer in answers)
         if not self.alone:
             self.events.suspects(any(answer.suspects for answer in answers), self.suspects_waiting)
 
     async def _claim_named(self, room: int) -> float:
-        """Claim those that hints have named; others may have been quicker, which the answer does not tell."""
+        """Claim those that hints have named; the answer does not tell which of them other workers took first."""
         self._asking = asked = tuple(islice(self._named, min(room, self._portion.rows)))
         for id in self._asking:
             del self._named[id]
@@ -209,7 +209,7 @@ class Claimer:
         return 0.0 if self._all else max(0.0, self._look_at - self.scheduler.time.monotonic())
 
     async def _claim_undue(self, room: int) -> float:
-        """Claim one after the other of those that are not due."""
+        """Claim the processes that are not due, one after the other."""
         try:
             for id in list(islice(self._undue, room)):
                 await self.claim(self._unlimited(), 1, only=id)
@@ -220,9 +220,9 @@ class Claimer:
         return 0.0
 
     def _room(self) -> int:
-        """How many more processes may be taken in hand: those that only wait for children leave room to these.
+        """How many more processes to claim: those that only wait for children leave room for their children.
 
-        Suspects come in one group, and nobody joins them.
+        Suspects are claimed as one group, which no other process joins.
         """
         instances = self.scheduler.instances
         if self.alone and instances:
@@ -245,14 +245,14 @@ class Claimer:
                 yield tuple(pair for pair in hosted if pair[0] == kind), min(room, most - held)
 
     def _unlimited(self) -> tuple[tuple[str, str], ...]:
-        """What is hosted here without a limit of this worker's own."""
+        """The kinds and versions hosted here to which no limit of this worker applies."""
         hosted, queues = self._hosted(), self.registry.queues
         if not self.registry.limited:
             return hosted
         return tuple(pair for pair in hosted if pair[0] not in queues or queues[pair[0]].at_most is None)
 
     def _hosted(self) -> tuple[tuple[str, str], ...]:
-        """What is hosted here, but for what this worker cannot serve now."""
+        """The kinds and versions hosted here, without those that this worker cannot serve now."""
         hosted, shortages = self.registry.hosted, self.scheduler.shortages
         handover = self.scheduler.unreadable.handover
         if handover.lets_any_by:
@@ -267,9 +267,9 @@ class Claimer:
             self.loop.wake()
 
     def _until(self, answers: Sequence[ClaimAnswer]) -> float:
-        """Seconds until the next look. What is due and was not given to us is locked by somebody: ask ever less.
+        """Seconds until the next look: ever more of them while a due row is locked by another transaction.
 
-        So do we where the time has come by our clock, and not by the store's: that one was set back, and stands still.
+        The same where a row is due by our clock and not by the store's, which was set back and stands still.
         """
         awaited = self._awaited if self.scheduler.time.monotonic() >= self._look_at else None
         self._next = min((one.next_due_at for one in answers if one.next_due_at is not None), default=None)
@@ -290,9 +290,9 @@ class Claimer:
         among: tuple[bytes, ...] = (),
         only: bytes | None = None,
     ) -> ClaimAnswer:
-        """Claim up to ``limit`` processes of these kinds and versions, and take them in hand.
+        """Claim up to ``limit`` processes of these kinds and versions, and hold them.
 
-        ``among`` some that are named, or ``only`` one, due or not.
+        ``among`` restricts the claim to some processes, ``only`` to a single one, due or not.
         """
         sent = self.scheduler.time.monotonic()
         claim = Claim(
@@ -306,7 +306,7 @@ class Claimer:
         if not answer.alive:
             self.events.retired(claim.worker)
         if claim.worker != self.incarnation.id or self.incarnation.lost:
-            return answer  # others have ended it since: what it was given they free
+            return answer  # this incarnation has ended meanwhile, and the rows that it was given are freed with it
         if answer.claimed:
             self.claimed_any.set()
         breath = self.scheduler.time.monotonic() + BREATH_SECONDS
@@ -325,14 +325,14 @@ LONGEST_WAIT_SECONDS = 5.0
 
 
 def is_of_what_was_read(error: Exception) -> bool:
-    """Whether a claim may succeed with fewer rows: the store is there, and did not hand over what was asked for."""
+    """Whether a claim of fewer rows may succeed: the store is there, but the rows asked for did not arrive."""
     return isinstance(error, MemoryError) or (isinstance(error, StoreError) and not isinstance(error, StoreUnavailable))
 
 
 class Portion:
-    """Half as many after each claim that failed, at last one; twice as many after each that did not.
+    """How many rows a claim asks for: half as many after each failure, down to one, and twice as many after a success.
 
-    If one alone fails, the time until the next try grows: nothing is gained by haste.
+    While a claim of a single row fails, the time until the next try grows.
     """
 
     def __init__(self) -> None:
@@ -347,20 +347,20 @@ class Portion:
         self.rows = min(limits.CLAIM_ROWS, 2 * self.rows)
 
     def failed(self, asked: int, error: Exception) -> float:
-        """A claim of so many has failed; how many seconds to wait until all that is due is looked at again."""
+        """A claim of ``asked`` rows has failed: return the seconds until the next look at all that is due."""
         whole = self.rows == limits.CLAIM_ROWS
         self.rows = max(1, asked // 2)
         if asked > 1:
             if whole:
-                log.warning("a claim of %d processes has failed, and fewer are asked for: %.500s", asked, error)
+                log.warning("a claim of %d processes has failed; the next one asks for fewer: %.500s", asked, error)
             return 0.0
         self._in_vain += 1
         if not self._said:
             self._said = True
             log.error(
-                "a claim of a single process fails (%s: %.500s); it is tried again, ever less often, and what "
-                "is due behind it waits. `perdure ps` shows what is due: terminate what cannot be read, or raise "
-                "what the database or this worker may use",
+                "a claim of a single process fails (%s: %.500s); the worker tries again, ever less often, and the "
+                "processes due behind it wait. `perdure ps` shows what is due: terminate the process that cannot be "
+                "read, or raise the memory limits of the database or of this worker",
                 type(error).__name__,
                 error,
             )

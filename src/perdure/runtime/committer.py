@@ -1,11 +1,11 @@
-"""The committer: one per engine; while a transaction is in flight, what arrives meanwhile goes into the next.
+"""The committer: one per engine; records that arrive while a transaction is in flight go into the next one.
 
 There is no timer and no window: when nothing is in flight, a record is written at once (group commit).
 A batch whose outcome is unknown is sent again, the same records in the same order: every door of the store applies
 a record at most once (rule 5). A batch that the database refuses is halved until the guilty record stands alone
 (rule 6). A record whose row was locked is set aside and tried again; messages to the same process line up behind
 it, so that they arrive in the order of sending. Starts and sends are refused while too many of them wait; commits are
-not: there are no more of them than processes in hand.
+not: each process that is held has at most one.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ log = logger("store")
 
 RecordT = TypeVar("RecordT", Start, Commit, Message)
 WaitingRecord = tuple[RecordT, OnAnswer, int]
-"""A record that waits to be written, who is to be answered, and how many bytes it has."""
+"""A record that waits to be written, the callback for its answer, and its size in bytes."""
 
 
 class Committer:
     """Batches starts, commits and sends into as few transactions as there is time for.
 
-    Each answer tells the store's ``time``. ``sent`` is the monotonic time just before the batch that is being answered
-    went out: no lease in it begins earlier.
+    Each answer corrects the store's ``time``. ``sent`` is the monotonic time just before the batch that is being
+    answered went out: no lease in it begins earlier.
     """
 
     def __init__(self, store: Store, time: StoreTime, machine: Machine, telemetry: Telemetry) -> None:
@@ -90,7 +90,7 @@ class Committer:
         self._give_up()
 
     def _give_up(self) -> None:
-        """Nobody waits for ever: what could not be written any more is answered so."""
+        """Answer all that could not be written any more, so that no caller waits for ever."""
         for put_back in list(self._aside.values()):
             put_back()
         for queue in (self._starts, self._commits, self._sends):
@@ -128,7 +128,7 @@ class Committer:
             self._wake()
 
     def _has_room(self, size: int, answered: OnAnswer) -> bool:
-        """Whether one more start or send of so many bytes may wait; it is told Overloaded, or why else, if not."""
+        """Whether one more start or send of so many bytes may wait; if not, it is answered with the error."""
         if self._task is None:
             _tell(answered, _not_open())
             return False
@@ -138,7 +138,7 @@ class Committer:
             self._held = held
             return True
         self.telemetry.count("overloaded")
-        _tell(answered, Overloaded("more waits for the store than this engine keeps; slow down and try again later"))
+        _tell(answered, Overloaded("too many starts and sends wait for the store; slow down and try again later"))
         return False
 
     def _wake(self) -> None:
@@ -203,7 +203,7 @@ class Committer:
     async def _resolved(
         self, records: list[RecordT], door: Callable[[Sequence[RecordT]], Awaitable[list[Any]]]
     ) -> list[Any]:
-        """The answers to a batch, however long the store is away; guilty records get their BadRecord alone."""
+        """The answers to a batch, however long the store is away; only the guilty records get BadRecord."""
         wait = limits.RECONNECT_FIRST_SECONDS
         while True:
             sent = self.machine.monotonic()
@@ -234,7 +234,7 @@ class Committer:
             return answers
 
     def _as_of(self, sent: float, answered: OnAnswer, answer: Any) -> None:
-        """Give an answer as that of an earlier sending, which may be what was applied: its lease runs from then."""
+        """Pass on the answer as that of an earlier sending, which may be the one applied: its lease runs from then."""
         last, self.sent = self.sent, min(self.sent, sent)
         try:
             answered(answer)
@@ -248,7 +248,7 @@ class Committer:
     def _later(
         self, queue: deque[WaitingRecord[RecordT]], again: list[WaitingRecord[RecordT]], seconds: float = 0.0
     ) -> None:
-        """Put records back after a moment: their rows are locked by somebody, or their timers are not due yet."""
+        """Put records back after a moment: other transactions lock their rows, or their timers are not due yet."""
 
         def put_back() -> None:
             queue.extend(again)
@@ -300,15 +300,15 @@ def _closed() -> StoreUnavailable:
 
 
 def _tell(answered: OnAnswer, answer: Any) -> None:
-    """Give one record's answer to whoever waits for it; what they make of it is no matter for the others."""
+    """Give one record's answer to its caller; an error that the caller raises does not concern the other records."""
     try:
         answered(answer)
     except Exception:
-        log.exception("an answer could not be taken; please report it")
+        log.exception("the receiver of a store's answer raised an error; please report it")
 
 
 _SET_ASIDE = frozenset({StartVerdict.BUSY, Verdict.BUSY, Verdict.EARLY, SendVerdict.BUSY})
-"""What is tried again. A text of one enum equals the same text of another."""
+"""The verdicts after which a record is tried again. They are texts: those of different enums compare as equal."""
 
 
 def _take(queue: deque[WaitingRecord[RecordT]]) -> tuple[list[WaitingRecord[RecordT]], int]:
@@ -334,7 +334,7 @@ def _take(queue: deque[WaitingRecord[RecordT]]) -> tuple[list[WaitingRecord[Reco
 
 
 def _bytes(record: Start | Commit) -> int:
-    """How much there is of what may be long. Every step comes by here: what is mostly empty is not added up."""
+    """The bytes of the parts that may be long. Every step comes by here, so mostly empty parts are not added up."""
     size = 0
     if isinstance(record, Start):
         size = len(record.process.input)

@@ -1,4 +1,4 @@
-"""Undoing in hand: what the history must know of it, and undos that gave up."""
+"""Compensation in a process in memory: what the history must know of it, and undos that gave up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PART_BYTES = limits.ERROR_TEXT_BYTES // 4
 
 
 def note_owed(instance: Instance, history: Iterable[Event] = ()) -> None:
-    """Write down the undos that are newly owed, with the asking for their steps, so that a command can list them."""
+    """Record newly owed undos in the turn that asks for their steps, so that a command can list them."""
     saga = instance.loop.saga
     if saga is None or not saga.fresh:
         return
@@ -39,7 +39,7 @@ def note_owed(instance: Instance, history: Iterable[Event] = ()) -> None:
 
 
 def check(loop: TurnLoop, history: Iterable[Event]) -> None:
-    """Raise HistoryMisfit if an undo is owed by the history and not by the code: nobody would make it (rule 19)."""
+    """Raise HistoryMisfit if the history owes an undo and the code does not: it would never run (rule 19)."""
     owed = set() if loop.saga is None else {one.slot for one in loop.saga.fresh}
     for event in history:
         if event.type is EventType.UNDO_OWED and (event.name, event.place) not in owed:
@@ -63,7 +63,7 @@ def cancelled(loop: TurnLoop) -> bytes | None:
 
 
 def key_undone(instance: Instance, ask: Ask[Any]) -> str | None:
-    """The idempotency key of the step that an undo takes back; None for what is no undo."""
+    """The idempotency key of the step that an undo takes back; None for a step that is no undo."""
     if isinstance(instance.workflow, QueueWork):
         return task_of(instance.process.input).undoes
     return instance.idempotency_key(ask.owed.ask) if type(ask) is UndoAsk else None
@@ -76,7 +76,7 @@ def gave_up(instance: Instance, undo: UndoAsk, failure: Failure, now: int) -> No
 
 
 def broken(instance: Instance) -> Outcome | None:
-    """The process as broken, with all that is known, if an undo gave up; whatever ran beside it has ended by now."""
+    """The process as broken, with all that is known, if an undo gave up; all that ran beside it has ended by now."""
     loop = instance.loop
     spent = next((ask for ask in loop.open.values() if type(ask) is UndoAsk and ask.spent is not None), None)
     if spent is None or spent.spent is None or loop.saga is None:

@@ -26,14 +26,14 @@ log = logger("worker")
 
 
 Answered: TypeAlias = Callable[[Any], None]
-"""What gets the StartAnswer, or the error."""
+"""The callback that gets the StartAnswer, or the error."""
 
 
 class EagerStart:
     """Starts processes as owned by this worker: no claim, no wake-up.
 
-    ``starting`` are those whose insert is not answered yet, by id: who is to be answered, and the messages that come
-    with the start.
+    ``starting`` are those whose insert is not answered yet, by id: the callback for the answer, and the messages that
+    come with the start.
     """
 
     def __init__(self, scheduler: Holder) -> None:
@@ -47,10 +47,10 @@ class EagerStart:
         answered: Answered,
         messages: tuple[Message, ...] = (),
     ) -> None:
-        """Have the first turn run, and both stored in one insert. ``answered`` gets the StartAnswer.
+        """Have the first turn run, and the process stored with it in one insert. ``answered`` gets the StartAnswer.
 
         What the turn asked for is released when the insert has been committed, and messages that came with it have
-        been heard. A process whose first turn ends it hears them before: it is started the plain way.
+        been heard. A process whose first turn would end it must hear them before: it is started the plain way.
         """
         scheduler = self.scheduler
         now = scheduler.parts.time.now()
@@ -69,7 +69,7 @@ class EagerStart:
             wait = outbox is not None and outbox.pending  # an insert carries no children: the next commit does
             outcome = STILL_BUSY if wait else turn_commit.outcome(instance, scheduler.parts.time, scheduler.hold)
             commit = drafted(scheduler.parts, instance, outcome, inward=wait)
-        except Exception as error:  # it is accepted all the same: whoever claims it parks it as broken
+        except Exception as error:  # it is accepted all the same: the worker that claims it parks it as broken
             log.warning("the first turn of a process of kind %r cannot be run: %s", instance.process.kind, error)
             self._start_plain(instance, messages)
             return
@@ -80,7 +80,7 @@ class EagerStart:
         scheduler.parts.committer.start(start, partial(self._stored, instance, commit))
 
     def _start_plain(self, instance: Instance, messages: tuple[Message, ...]) -> None:
-        """Start it as owned by nobody, as if no turn of it had been run."""
+        """Start the process without an owner, as if no turn of it had been run."""
         instance.drop()
         unowned = replace(instance.process, owner=None, token=0, created_at=0, opened_at=None)
         self.scheduler.parts.committer.start(Start(unowned, messages=messages), partial(self._tell, instance))
@@ -97,12 +97,12 @@ class EagerStart:
             if commit.after.owner is None or not release.lapsed(scheduler, instance):
                 scheduler.applied(instance, commit, answer.inbox)
         else:
-            # Somebody else has the key, or nothing could be stored: what the turn did in memory is void.
+            # Another process has the key, or nothing could be stored: what the turn did in memory is void.
             instance.drop()
             if isinstance(answer, StartAnswer):
                 counters["starts_existing"] += 1
 
     def _tell(self, instance: Instance, answer: Any) -> None:
-        """Answer whoever started the process."""
+        """Answer the caller that started the process."""
         answered, _ = self.starting.pop(instance.process.id)
         answered(answer)

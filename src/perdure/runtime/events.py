@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Ends(Protocol):
-    """Who waits for the ends of processes."""
+    """Gets the ends of processes, for the callers that wait for them."""
 
     def ended(self, process: Process, sent: float) -> None:
         """A process has ended or was parked, by a commit that went out at that monotonic time."""
@@ -29,28 +29,28 @@ class WorkerEvents(Ends, Protocol):
         """A process has messages that are to be read before it goes on."""
 
     def in_doubt(self, processes: Sequence[bytes]) -> None:
-        """Something was to have come for these processes, and nothing had."""
+        """Messages were announced for these processes, and there were none: their leases may be lost."""
 
     def posted(self, commit: Commit) -> None:
         """A commit has started children or sent messages."""
 
     def sent(self, process: bytes, owner: bytes | None) -> None:
-        """A message was sent to a process, which that worker owns."""
+        """A message was sent to a process; ``owner`` is the worker that owns it, if one does."""
 
     def due(self, at: int) -> None:
-        """A row was let go here that is due at that time of the store."""
+        """This worker has released a row that is due at that time of the store."""
 
     def strayed(self) -> None:
-        """By the store a row may still be ours that was let go here without writing."""
+        """A row that was let go here without writing may still be ours in the store."""
 
     def taken(self, process: bytes, token: int | None) -> None:
-        """What was written here took a row from its owner; ``token`` is the one that it has now, if that is known."""
+        """A commit from here took a row from its owner; ``token`` is the one that the row has now, if that is known."""
 
     def undue(self, processes: Iterable[bytes]) -> None:
         """These rest and are not due, and must go on here."""
 
     def retired(self, incarnation: bytes) -> None:
-        """The store says that this incarnation was ended by others."""
+        """The store says that another worker has ended this incarnation."""
 
     def suspects(self, due: bool, waiting: bool) -> None:
         """Whether suspects are due, and whether some of them wait for a place in their queue."""
@@ -65,7 +65,7 @@ class WorkerEvents(Ends, Protocol):
         """Whether our own beats have come through long enough to judge those of other workers."""
 
     def offers(self) -> Sequence[bytes]:
-        """What the other living workers say of themselves."""
+        """The offers of the other living workers: what they host."""
 
     async def reconcile(self) -> int:
-        """Free the rows that are ours by the store and not held here (rule 5); answers how many."""
+        """Free the rows that are ours in the store and not held here (rule 5); return how many."""

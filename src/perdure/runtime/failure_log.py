@@ -1,4 +1,4 @@
-"""The end of a process or a step that went wrong, in the log: once, with its stack, and with whose it is as fields."""
+"""The failure log: each process or step that went wrong is logged once, with its stack, and its process as fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ steps = logger("step")
 
 
 def fields(process: Process, **more: Any) -> dict[str, Any]:
-    """What a record about a process bears as attributes, for filters and structured formats."""
+    """The attributes of a log record about a process, for filters and structured formats."""
     return {"process_id": id_text(process.id), "process_kind": process.kind, "process_key": process.key, **more}
 
 
@@ -28,7 +28,7 @@ def name(process: Process) -> str:
 
 
 def ended(process: Process) -> None:
-    """Tell that a process has failed or is broken, once that is stored. A task fails as its step does, told as that."""
+    """Log that a process has failed or is broken, once that is stored. A failed task is logged as its step only."""
     if process.status is Status.FAILED and not is_task(process.kind):
         _tell(process, "process %s has failed: %s%s\n%s")
     elif process.status is Status.BROKEN:

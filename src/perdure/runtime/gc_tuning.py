@@ -1,4 +1,4 @@
-"""The collector: Python's garbage collector, kept from walking over every process in hand again and again.
+"""The collector: Python's garbage collector, kept from walking over every process in memory again and again.
 
 A worker holds thousands of processes, each of some dozens of objects that end without help. With its default of
 700 objects the collector looks at them so often that it takes a third of a busy worker's time. While a worker runs,

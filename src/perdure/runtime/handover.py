@@ -1,9 +1,9 @@
-"""A handover: an old worker has claimed what only a newer one can go on with, and leaves it to that one.
+"""A handover: an old worker has claimed a process that only a newer one can go on with, and leaves it to that one.
 
-While a deployment is under way old and new workers claim the same processes. What newer code has written may be more
-than the older code knows: a patch that it does not ask for, an event of a type that it has never heard of. That is no
-defect and no person's business, so such a process is put off, ever longer, and not parked. If nobody takes it for long,
-there is no newer worker: then a person must see it.
+While a deployment is under way old and new workers claim the same processes. Newer code may have written what the older
+code does not know: a patch that it does not ask for, an event of an unknown type. That is no defect and needs no
+person, so the process is not parked but put off, ever longer. If no worker takes it for long, there is no newer one:
+then a person must see it.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 log = logger("worker")
 
 KNOWN = 10_000
-"""So many processes are remembered; the one that was left to others longest ago is forgotten first."""
+"""How many processes are remembered; the one that was left to others longest ago is forgotten first."""
 
 
 TIMES_IN_VAIN = 3
-"""If a process has come back so often, not only this worker takes it again and again."""
+"""If a process has come back this often, other old workers take it again and again too."""
 TIMES_LONGER = 7
-"""So often the time doubles for which a worker keeps away from a kind: to some minutes."""
+"""How often the time doubles for which a worker keeps away from a kind: up to some minutes."""
 
 
 class Handover:
-    """Remembers since when which process is left to others, and how often it came back.
+    """Remembers which processes are left to other workers, since when, and how often each came back.
 
-    ``offer`` is what this worker says of itself. ``schema_ahead`` is the
+    ``offer`` is what this worker hosts and knows. ``schema_ahead`` is the
     number of the database's schema where that is newer than what this Perdure knows, else 0.
     """
 
@@ -49,12 +49,12 @@ class Handover:
         self._aside: dict[Pair, list[tuple[float, float]]] = {}
 
     def saw(self, schema: int, *, outgrown: bool = False) -> None:
-        """A newer Perdure has migrated the database: say so once, and go on with what is understood, if that may be."""
+        """A newer Perdure has migrated the database: log it once, and go on unless the schema has ``outgrown`` us."""
         known = self.offer.schema
         if outgrown and not self._scheduler.draining:
             log.error(
-                "the database is at schema version %d, beside which this worker (it knows %d) cannot go on: it hands "
-                "back what it has and takes nothing more; start it again with the newer Perdure",
+                "the database is at schema version %d, with which this worker (it knows %d) cannot work: it hands its "
+                "processes back and claims no more; start it again with the newer Perdure",
                 schema,
                 known,
             )
@@ -69,7 +69,7 @@ class Handover:
         self.schema_ahead = schema
 
     def wait(self, process: Process) -> float | None:
-        """Seconds for which a process is to be left to others; None if nobody has taken it for long enough."""
+        """Seconds for which to leave a process to other workers; None if none has taken it for long enough."""
         now = self._scheduler.parts.time.monotonic()
         since, times = self._since.pop(process.id, (now, 0))
         if now - since >= self._patience(process):
@@ -82,10 +82,10 @@ class Handover:
         return seconds
 
     def _step_aside(self, process: Process, now: float, seconds: float, times: int) -> None:
-        """Whoever lets it go knows best when it is due, and would be the first to take it again: others look first.
+        """Let other workers look first: the one that releases a process knows when it is due, and would be the first.
 
         If it comes back all the same, other old workers take it in turn: then all keep away from its kind, ever longer.
-        That is no loss, since one lives that serves this kind.
+        That is no loss, since a living worker with newer code serves this kind.
         """
         pair = (process.kind, process.code)
         if not any(
@@ -99,7 +99,7 @@ class Handover:
         self._aside.setdefault(pair, []).append((start, until))
 
     def lets_by(self, pair: Pair) -> bool:
-        """Whether nothing of this kind and version is claimed here just now, so that others have the first look."""
+        """Whether this worker claims nothing of this kind and version just now, so that others look first."""
         if pair not in self._aside:
             return False
         now = self._scheduler.parts.time.monotonic()
@@ -114,21 +114,21 @@ class Handover:
         return bool(self._aside)
 
     def _patience(self, process: Process) -> float:
-        """How long it is left to others: longer while one lives that has other code for it, or a newer Perdure."""
+        """Seconds to leave a process to others: more while a live worker has other code for it, or a newer Perdure."""
         pair = (process.kind, process.code)
         if any(self._goes_on(Offer.decode(hosts), pair) for hosts in self._scheduler.events.offers()):
             return limits.HANDOVER_SECONDS
         return limits.HANDOVER_ALONE_SECONDS
 
     def _goes_on(self, offer: Offer, pair: Pair) -> bool:
-        """Whether whoever offers that may be able to go on with what we are not."""
+        """Whether a worker with that offer may be able to go on with a process where this one is not."""
         return offer.schema > self.offer.schema or offer.differs(self.offer, *pair)
 
 
 def took_what_is_unknown(instance: Instance, history: Sequence[Event]) -> bool:
-    """Whether a process has taken a patch that the code here has not asked for: newer code has had it in hand.
+    """Whether a process has taken a patch that the code here has not asked for: newer code has run it.
 
-    The code may also have come to its misfit before it would have asked: then a person sees it a little later.
+    The code may also have reached its misfit before it would have asked: then a person sees that a little later.
     """
     patches = instance.loop.patches
     asked = {} if patches is None else patches.ways

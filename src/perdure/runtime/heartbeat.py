@@ -1,8 +1,8 @@
 """The heartbeat: a worker's beats, the leases they prolong, and letting go before a lease ends.
 
 The beat runs on the worker's event loop: a blocked loop falls silent, as it should. When a command elsewhere may have
-taken a process, the worker checks at once which of those it holds are still its own: the fence keeps a worker that has
-lost a process from writing, this keeps its steps from running on meanwhile. All of it is done in the name of one
+taken a process, the worker checks at once which of its processes it still owns: the fence keeps a worker that has lost
+a process from writing, this check keeps the steps of that process from running on. All of it is done in the name of one
 incarnation.
 """
 
@@ -35,7 +35,7 @@ log = logger("worker")
 class Heartbeat:
     """Beats every few seconds; renews the rows that will lapse soon, so that short processes never pay for it.
 
-    Until ``sure_until`` (monotonic) nobody may take this incarnation for silent.
+    Until ``sure_until`` (monotonic) no sweep may take this incarnation for silent.
     ``lead`` is how many microseconds the store's time was ahead of its machine's clock at the last beat.
     """
 
@@ -66,7 +66,7 @@ class Heartbeat:
             self.scheduler.telemetry.count("store_errors")
             for renewal in renewals:
                 instance = self.scheduler.instances.get(renewal.process)
-                if instance is not None and renewal.progress is not None:  # the next beat tells it again
+                if instance is not None and renewal.progress is not None:  # the next beat writes it again
                     instance.show(None)
             raise
         self.scheduler.committer.outage.ended()
@@ -86,7 +86,7 @@ class Heartbeat:
         for renewal in renewals:
             instance = self.scheduler.instances.get(renewal.process)
             if instance is None and renewal.process not in lost:
-                self.events.strayed()  # let go while this beat was under way, which has given it another lease
+                self.events.strayed()  # let go while this beat was under way, which has renewed its lease
             if instance is None or instance.process.token != renewal.token:
                 continue
             if renewal.process in lost:
@@ -96,22 +96,22 @@ class Heartbeat:
         return self.beat_seconds
 
     def _keep_in_step(self, lead: int) -> None:
-        """Say it loudly when the clock of the store's machine was put back: its time goes on ahead of it."""
+        """Warn if the clock of the store's machine was put back: the store's time then runs ahead of that clock."""
         if lead > self.lead + STEP:
             self.scheduler.telemetry.count("clocks_put_back")
             log.warning(
                 "the clock of the store's machine was put back: the store's time goes on %.1f s ahead of it, and what "
-                "was due meanwhile has been done. `perdure clock` shows it, and mends it",
+                "was due meanwhile has been done. `perdure clock` shows both, and `perdure clock mend` corrects it",
                 lead / SECOND,
             )
         self.lead = lead
 
     def steady(self) -> bool:
-        """Whether no beat has failed for a while: when the store comes back, nobody has been able to beat."""
+        """Whether no beat has failed for a while: while the store was away, no worker could beat."""
         return not self._failing and self.scheduler.time.monotonic() >= self._steady_from
 
     def _lapsing(self) -> list[Instance]:
-        """Those in hand whose lease has less than two thirds left; nobody past its deadline is renewed (rule 14)."""
+        """The processes whose lease has less than two thirds left; none past its deadline is renewed (rule 14)."""
         soon = self.scheduler.time.monotonic() + self.scheduler.lease_seconds * 2 / 3
         now = self.scheduler.time.now()
         return [
@@ -125,12 +125,12 @@ class Heartbeat:
         progress = instance.steps.progress()
         if progress == instance.process.progress:
             progress = None
-        else:  # at once: a commit that is made while the beat is under way must not take it back
+        else:  # at once: a commit that is made while the beat is under way must not write the old progress
             instance.show(progress)
         return LeaseRenewal(instance.process.id, instance.process.token, progress)
 
     async def _guard(self) -> float:
-        """Stop the steps of rows whose lease is about to end: nobody acts on a lease it may have lost."""
+        """Stop the steps of rows whose lease is about to end: no worker acts on a lease that it may have lost."""
         instances = self.scheduler.instances
         margin = min(limits.LEASE_MARGIN_SECONDS, self.scheduler.lease_seconds / 4)
         edge = self.scheduler.time.monotonic() + margin
@@ -150,13 +150,13 @@ class Heartbeat:
 GAP_SECONDS = 0.05
 """Looks at named processes follow each other no faster than this."""
 BLIND_GAP_SECONDS = 0.5
-"""Looks at all that has steps in flight, where nobody says whose process was taken, follow no faster than this."""
+"""Looks at all with steps in flight, after a hint that names no process, follow each other no faster than this."""
 CALM_SECONDS = 0.25
-"""Where nobody is named, who has just written is asked later: he may be about to write again, which tells too."""
+"""After such a hint, a process that has just committed is checked this much later: its next commit may tell as well."""
 
 
 class LeaseCheck:
-    """Renews the leases of those in doubt, by a beat between the beats: its answer tells which were lost."""
+    """Renews the leases of processes in doubt, by a beat between the beats: its answer tells which were lost."""
 
     def __init__(self, parts: WorkerParts, scheduler: Scheduler, events: WorkerEvents) -> None:
         self.incarnation = parts.incarnation
@@ -168,7 +168,7 @@ class LeaseCheck:
         self._since: float | None = None
 
     def doubt(self, processes: Sequence[bytes] = ()) -> None:
-        """Somebody may have taken these from us, or any if none is named: look soon."""
+        """A command or a worker may have taken these processes from us, or any if none is named: look soon."""
         if processes:
             self._named.update(processes)
         else:
@@ -194,7 +194,7 @@ class LeaseCheck:
         return 0.0
 
     def _unconfirmed(self, since: float) -> tuple[list[Instance], bool]:
-        """Those with steps in flight that were not known to be ours at that time; whether others follow later."""
+        """Processes with steps in flight whose leases were not renewed since then; and whether more follow later."""
         lease = self.scheduler.lease_seconds
         calm = self.scheduler.time.monotonic() + lease - CALM_SECONDS
         doubtful = [
@@ -212,11 +212,11 @@ class LeaseCheck:
         answer = await self.store.beat(Beat(self.incarnation.id, renewals, scheduler.lease, scheduler.lease))
         scheduler.time.heard(answer.now, sent)
         if not answer.alive:
-            return  # the next beat hears it too, and acts
+            return  # the next beat gets the same answer, and acts on it
         lost = set(answer.lost)
         for instance, renewal in zip(doubtful, renewals, strict=True):
             if renewal.process not in scheduler.instances and renewal.process not in lost:
-                self.events.strayed()  # let go while this was under way, which has given it another lease
+                self.events.strayed()  # let go while this beat was under way, which has renewed its lease
             if instance.gone or instance.process.token != renewal.token:
                 continue
             if renewal.process in lost:

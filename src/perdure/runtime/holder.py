@@ -1,4 +1,4 @@
-"""The holder of processes, as those see it who let processes go: the scheduler of a worker."""
+"""The holder of processes, as the modules see it that let processes go: the scheduler of a worker."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The inbox of one process in memory: which messages it has heard, received and left, and which it still has to read.
 
 A letter, which is a signal or a call, stays in the inbox until the code of its process receives it; it becomes an event
-in the turn in which the code takes it. What nobody awaits is only marked in the store, by the next commit; it is read
-again, some of one name at a time, when the code waits for that name.
+in the turn in which the code takes it. A letter that the code does not await is only marked in the store, by the next
+commit; it is read again, some of one name at a time, when the code waits for that name.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ NONE: FoundLetters = ((), ())
 
 
 class Inbox:
-    """``heard`` is the highest number of a message that was read, ``seen`` of one that a turn has heard.
+    """``heard`` is the highest number of a message that was read, ``seen`` the highest that a turn has heard.
 
-    ``unheard`` messages, by a commit's answer, are to be read before the process goes on. ``consumed`` says of each
-    message which event has received it; 0 is a letter that nobody has received. ``fetching``: somebody waits for
-    letters that are to be read from the store. Orders up to ``void`` were meant for an earlier run, and ``until`` is
+    ``unheard`` messages, by a commit's answer, must be read before the process goes on. ``consumed`` says of each
+    message which event has received it; 0 marks a letter that the code has not received. ``fetching``: the code waits
+    for letters that must be read from the store. Orders up to ``void`` were meant for an earlier run, and ``until`` is
     the earliest time by which a person wants the process to have ended. ``patience`` is the store's time until which
     the process stays in memory after a message.
     """
@@ -56,24 +56,24 @@ class Inbox:
     def hear(self, process: Process, messages: Iterable[Message]) -> Iterator[Message]:
         """Those of the messages that are new, each once, in the order of their numbers.
 
-        Raises DamagedRecord if one that was sent before another is not there.
+        Raises DamagedRecord if one is missing in front of a later one.
         """
         for message in messages:
-            if message.number > self.heard:  # whoever was asked for twice is read twice
+            if message.number > self.heard:  # a process that is asked for twice is read twice
                 if message.number != self.heard + 1:
-                    if message.type is MessageType.TERMINATE:  # it is told before what stands in front of it
+                    if message.type is MessageType.TERMINATE:  # it is read before the messages in front of it
                         continue
                     raise integrity.gap(process, self.heard, message)
                 self.heard = message.number
                 yield message
 
     def read(self) -> int:
-        """What was to be read before the process goes on has been read; answers how many that were."""
+        """The messages for which the process waited have been read; return how many were expected."""
         counted, self.unheard = self.unheard, 0
         return counted
 
     def consume(self, number: int, event: int) -> None:
-        """A turn has heard a message, or the code has received a letter, which that event records."""
+        """A turn has heard a message, or the code has received a letter; the event of that number records it."""
         if not self.consumed:
             self.consumed = {}
         self.consumed[number] = event
@@ -87,14 +87,14 @@ class Inbox:
             self.patience = at + microseconds(limits.LONG_HISTORY_HOLD_SECONDS)
 
     def see(self, number: int) -> bool:
-        """A turn hears a letter; false if it has heard it before, and it was read again."""
+        """Note that a turn hears a letter; false if an earlier turn has heard it, and it was only read again."""
         if number <= self.seen:
             return False
         self.seen = number
         return True
 
     def leave(self, number: int, process: Process) -> None:
-        """A letter stays in the store: the next commit marks it, unless one has."""
+        """A letter stays in the store: the next commit marks it, unless an earlier one has."""
         if number > process.seen:
             if not self.consumed:
                 self.consumed = {}
@@ -118,7 +118,7 @@ class Inbox:
         self.consumed = dict(consumed)
 
     def wanted(self, process: Process, boxes: Iterable[Mailbox]) -> list[LettersWanted]:
-        """The letters that are to be read before the next turn, since somebody waits for them."""
+        """The letters to read before the next turn, since the code waits for them."""
         return [
             LettersWanted(
                 process.id,
@@ -133,6 +133,6 @@ class Inbox:
         ]
 
     def fetch(self, wanted: Sequence[LettersWanted]) -> bool:
-        """Whether letters are to be read from the store: then nothing goes on before they were."""
+        """Note whether letters must be read from the store: the process goes on only after that."""
         self.fetching = bool(wanted)
         return self.fetching

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 TOLD_SECONDS = 0.25
-"""A process whose last commit was answered this recently has been told of its messages by that answer.
+"""A process whose last commit was answered this recently knows of its messages by that answer.
 
-Not so one that waits for children: their answers come at any time.
+This does not hold for a process that waits for children: their answers come at any time.
 """
 OPENED_BYTES = 256
-"""By so much a payload may be larger in the store than it is here."""
+"""A payload may be this much larger in the store than it is here."""
 GAP_SECONDS = 0.001
 """Looks on a hint follow each other no faster than this, nor faster than they take."""
 
 
 class InboxReader:
-    """Reads for those whose commit told of unheard messages; on a hint, and once a second, for all in hand."""
+    """Reads for processes whose commit told of unheard messages; on a hint, and once a second, for all held here."""
 
     def __init__(self, store: Store, scheduler: Scheduler, events: WorkerEvents) -> None:
         self.store = store
@@ -48,12 +48,12 @@ class InboxReader:
         self.loop.wake()
 
     def hint(self) -> None:
-        """Something was sent to somebody: look whether it was for a process in hand."""
+        """A message was sent to some process: look whether this worker holds that process."""
         self._hinted = True
         self.loop.wake()
 
     def look(self, process: bytes) -> None:
-        """Something was sent to this process: if it is in hand, read for it now."""
+        """A message was sent to this process: if this worker holds it, read its messages now."""
         self._named.add(process)
         self.loop.wake()
 
@@ -80,20 +80,20 @@ class InboxReader:
             self.events.in_doubt(quiet)
         if self._wanted or self._named:
             return 0.0
-        if self._hinted:  # there may be many hints: looking must not become all that is done
+        if self._hinted:  # there may be many hints: reading must leave time for other work
             await asyncio.sleep(max(GAP_SECONDS, self.scheduler.time.monotonic() - began))
             return 0.0
         # The hint may have been for one of those left out, and newer than its last commit: look a moment later.
         return TOLD_SECONDS if (hinted or named) and len(heard) < len(others) else limits.POLL_SECONDS
 
     async def _read(self, instances: Sequence[Instance], waiting: set[int]) -> set[bytes]:
-        """Read, and hand over; answers who had something new. ``waiting`` are the numbers of those who wait for it."""
+        """Read and hand over messages; return the processes that had any. ``waiting``: ``id()`` of those that wait."""
         news: set[bytes] = set()
         left = sorted(instances, key=lambda instance: instance.process.id)
         while left:
             some, left = left[: limits.BATCH_RECORDS], left[limits.BATCH_RECORDS :]
             messages = await self.store.messages([(a.process.id, a.inbox.heard) for a in some], most=limits.BATCH_BYTES)
-            if _may_be_cut(messages):  # those behind the last one that was told of are read for again
+            if _may_be_cut(messages):  # the processes behind the last one in the answer are read for again
                 last = max(message.process for message in messages if message.type is not MessageType.TERMINATE)
                 read = [a for a in some if a.process.id <= last]
                 some, left = read, some[len(read) :] + left
@@ -111,15 +111,15 @@ class InboxReader:
         return news
 
     async def _fetch(self, instance: Instance, messages: Sequence[Message]) -> None:
-        """Read the letters that somebody waits for, and hand them over with what is unheard."""
+        """Read the letters that the code waits for, and hand them over with the unheard messages."""
         asked = turn.wanted(instance)
         letters = await self.store.messages(waiting=asked) if asked else []
-        # While they were read, others may have told it to stop waiting; whatever it is, it goes on.
+        # Whatever has happened to the process while they were read, it does not wait for letters any more.
         instance.inbox.fetch(())
         self.scheduler.heard(instance, messages, wanted=True, letters=(asked, letters))
 
 
 def _may_be_cut(messages: Sequence[Message]) -> bool:
-    """Whether the store may have told less than there is; what it counts is not opened yet, and may be smaller."""
-    told = (message for message in messages if message.type is not MessageType.TERMINATE)  # those are told in any case
+    """Whether the answer may be cut at its limit; the store counts sealed payloads, which may be smaller than these."""
+    told = (message for message in messages if message.type is not MessageType.TERMINATE)  # these are never cut off
     return sum(len(message.payload) + OPENED_BYTES for message in told) >= limits.BATCH_BYTES // 2

@@ -28,11 +28,11 @@ Input: TypeAlias = tuple[EventType, Any, bytes | None]
 class Instance:
     """One process in memory. ``process`` is the row as last committed; everything else is what came since.
 
-    Its verbs alone change it, and those of its ``steps``, its ``inbox`` and its ``outbox``, which is made when it is
+    Only its own verbs change it, and those of its ``steps``, its ``inbox`` and its ``outbox``, which is made when it is
     needed. ``events`` are not written yet, ``inputs`` wait for the next turn, and ``commit`` is under way. ``at`` is
     the time of the last turn, ``turns`` their number, ``not_before`` the latest timer that has fired since the last
     commit. It is ``gone`` once it was let go; ``leaving``, or with ``trouble``, it is let go when the commit under way
-    has been answered. ``lease_end`` is on the monotonic clock, ``resumed`` the event by which a person let it go on.
+    has been answered. ``lease_end`` is on the monotonic clock, ``resumed`` the event by which a person resumed it.
     """
 
     __slots__ = (
@@ -64,14 +64,14 @@ class Instance:
     # -- what comes in ---------------------------------------------------------------------------------------------
 
     def deliver(self, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
-        """A step is over, well or badly: its answer opens the next turn."""
+        """A step has completed or failed: its answer opens the next turn."""
         self.steps.in_flight.pop(ask.slot, None)
         self.inputs.append((type, ask, payload))
 
     def hear(self, messages: Sequence[Message]) -> int:
-        """Put messages into the next turn, each once, in the order of their numbers; answers how many were new.
+        """Put messages into the next turn, each once, in the order of their numbers; return how many were new.
 
-        Raises DamagedRecord if one that was sent before another is not there.
+        Raises DamagedRecord if one is missing in front of a later one.
         """
         new = 0
         for message in self.inbox.hear(self.process, messages):
@@ -80,15 +80,15 @@ class Instance:
         return new
 
     def fetched(self, letters: Iterable[Message]) -> None:
-        """Letters were read that waited in the store: they come before all that was heard since."""
+        """Letters that waited in the store were read: they come before all that was heard since."""
         self.inbox.fetch(())
-        self.at += 1  # the timer of whoever had no time to wait fires in the turn that hears of it, whatever comes
+        self.at += 1  # the timer of a receive with timeout 0 fires in the turn that hears the letters, if any came
         self.inputs[:0] = [(EventType.MESSAGE_RECEIVED, letter, None) for letter in letters]
 
     # -- turns -----------------------------------------------------------------------------------------------------
 
     def begin_turn(self, now: int, due: Sequence[tuple[int, str]]) -> list[Input]:
-        """A turn begins; the timers ``due`` fire in it. Answers what has come in for it."""
+        """Begin a turn, in which the timers ``due`` fire; return its inputs."""
         self.at = now
         self.turns += 1
         if due:
@@ -99,17 +99,17 @@ class Instance:
         return inputs
 
     def void_turn(self) -> None:
-        """Letters came that nobody awaits: for the code there was no turn, nor will there be at replay."""
+        """Take back a turn that brought only letters that the code does not await: a replay has no such turn."""
         self.turns -= 1
 
     def reach(self, at: int, turn: int | None = None) -> None:
-        """What happens now happens at that time, in a replay in that turn."""
+        """Set the time of what happens now, and in a replay its turn."""
         self.at = at
         if turn is not None:
             self.turns = turn
 
     def resume(self, number: int) -> None:
-        """A person has let it go on, by the event of that number."""
+        """A person has resumed the process, by the event of that number."""
         self.resumed = number
         self.steps.resume()
 
@@ -142,20 +142,20 @@ class Instance:
         self.events.append(Event(self.number, 0, type, now, place, name, payload, digest, message))
 
     def outward(self) -> Outbox:
-        """What goes out with the commits; made when there is something."""
+        """The outbox, made when it is first needed."""
         if self.outbox is None:
             self.outbox = Outbox()
         return self.outbox
 
     def warn_once(self) -> bool:
-        """Whether people are to be warned of its long history: the first time that this is asked."""
+        """Whether to warn people of its long history: true only for the first call."""
         warned, self.warned = self.warned, True
         return not warned
 
     # -- commits ---------------------------------------------------------------------------------------------------
 
     def handed_over(self, commit: Commit, *, cleared: bool = False) -> None:
-        """All that had happened has gone into a commit, which is under way; what was asked for waits for its answer."""
+        """All that had happened is in a commit that is under way; the steps asked for wait for its answer."""
         if cleared:
             self.steps.forget_deaths(written=True)
         if self.steps.asked:
@@ -168,7 +168,7 @@ class Instance:
         self.commit = commit
 
     def committed(self, after: Process, lease_end: float) -> None:
-        """The commit under way was applied: so the row stands now."""
+        """The commit under way was applied: ``after`` is the row now."""
         self.commit = None
         self.process = after
         if lease_end > self.lease_end:  # it may have been long under way, and a beat has renewed the lease since
@@ -191,7 +191,7 @@ class Instance:
         self.commit = None
 
     def renewed(self, lease_end: float) -> None:
-        """A beat has renewed the lease; what is answered late takes nothing back."""
+        """A beat has renewed the lease; a late answer does not shorten it."""
         self.lease_end = max(self.lease_end, lease_end)
 
     def show(self, progress: bytes | None) -> None:
@@ -211,7 +211,7 @@ class Instance:
         return f"{id_text(self.process.id)}/{run}/{ask.name}:{ask.place}"
 
     def leave(self, trouble: BaseException | None = None) -> None:
-        """Let it go once the commit under way has been answered: handed back, or parked with its trouble."""
+        """Hand the process back once the commit under way has been answered, or park it with its trouble."""
         if trouble is None:
             self.leaving = True
         else:

@@ -32,11 +32,11 @@ class Running(Protocol):
         """What the row shows of it."""
 
     def held_up(self) -> Callable[[], bool] | None:
-        """What tells whether it still cannot begin, if it waits for a shortage to end."""
+        """A function that tells whether it still cannot begin; None unless it waits for a shortage to end."""
 
 
 class OpenSteps:
-    """``asked`` wait for the commit of the turn that asked for them; that of those ``releasing`` is written, or nearly.
+    """``asked`` wait for the commit of the turn that asked for them; that of those ``releasing`` is under way or done.
 
     ``in_flight`` are the attempts under way. ``attempts`` are the last failed ones, ``retries`` the timers of the next
     ones, ``reported`` is what earlier attempts of open steps have reported. ``origins`` are the runs in which steps
@@ -72,7 +72,7 @@ class OpenSteps:
         self.asked += asks
 
     def expect(self) -> None:
-        """What was asked for waits for the commit that is being written, with what could not be released before."""
+        """The steps asked for wait for the commit under way, with those that could not be released before."""
         if self.releasing:
             self.releasing += self.asked
         else:
@@ -80,7 +80,7 @@ class OpenSteps:
         self.asked = []
 
     def release(self) -> list[Ask[Any]]:
-        """Take what may begin now."""
+        """Take the steps that may begin now."""
         released, self.releasing = self.releasing, []
         return released
 
@@ -93,7 +93,7 @@ class OpenSteps:
         self.in_flight.pop(slot, None)
 
     def take_back(self, dropped: Iterable[Ask[Any]], open: Container[Slot]) -> None:
-        """The code wants these no more: what is under way is stopped."""
+        """The code no longer wants these steps: stop their attempts under way."""
         for ask in dropped:
             attempt = self.in_flight.pop(ask.slot, None)
             if attempt is not None:
@@ -131,7 +131,7 @@ class OpenSteps:
         self.remembers = True
 
     def waited(self, slot: Slot) -> None:
-        """That timer has rung."""
+        """The timer of a step's next attempt has fired."""
         self.retries.pop(slot, None)
 
     def keep(self, ask: Ask[Any], attempt: Running) -> None:
@@ -156,7 +156,7 @@ class OpenSteps:
             self.reported.pop(f"{ask.name}:{ask.place}", None)
 
     def last_progress(self, ask: Ask[Any]) -> Any:
-        """What an earlier attempt of the step reported, here or in the hands of another worker."""
+        """What an earlier attempt of the step reported, here or on another worker."""
         return self.reported.get(f"{ask.name}:{ask.place}", NOTHING).get("reported")
 
     def progress(self) -> bytes | None:
@@ -180,7 +180,7 @@ class OpenSteps:
         self.origins = known
 
     def resume(self) -> None:
-        """A person has let the process go on: undos have all their attempts again."""
+        """A person has resumed the process: undos have all their attempts again."""
         self.attempts = {slot: tried for slot, tried in self.attempts.items() if undoes(slot[1]) is None}
 
     def replayed(self, asks: list[Ask[Any]], open: Container[Slot], reported: Mapping[str, Any]) -> None:
@@ -196,7 +196,7 @@ class OpenSteps:
         return self.inherited is not None and not self.inherited
 
     def inherit(self) -> None:
-        """Workers have died with the process: what waits to be run was open then."""
+        """Workers have died with the process: the steps that wait to be run were open then."""
         self.inherited = {ask.slot for ask in self.asked}
         self.remembers = True
 

@@ -1,4 +1,4 @@
-"""Worker options: how long leases last, how often it beats, how much it holds, how long things are kept."""
+"""Worker options: how long leases last, how often a worker beats, how much it holds, how long things are kept."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from perdure.errors import DefinitionError
 class WorkerOptions:
     """What may be set for one worker; the defaults are those of ``limits``. Raises DefinitionError on nonsense.
 
-    ``exit_when_hung`` lets it end its OS process when code has blocked its event loop until its lease is lost, as
-    `perdure worker` does; else it drops all that it held as soon as the loop turns again.
+    ``exit_when_hung`` lets a worker end its OS process when code has blocked its event loop until its lease is lost, as
+    `perdure worker` does; else the worker drops all that it held as soon as the loop runs again.
     """
 
     lease_seconds: float = limits.LEASE_SECONDS

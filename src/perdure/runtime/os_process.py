@@ -1,9 +1,9 @@
 """The OS process of a worker: its main task runs to its end, and it dies with its parent.
 
-Code in some task may want to end the program; the main task goes on all the same. The lifeline is a socket to the
+Code in some task may try to end the program; the main task goes on all the same. The lifeline is a socket to the
 parent. The system closes the parent's end when the parent dies, however it dies. The child's watchdog writes a byte at
-every look: where even that thread does not run, somebody's C code keeps the interpreter's lock, and no Python inside
-can help. A worker without a parent has a timer of C instead, which the watchdog sets anew.
+every look: if even that thread does not run, C code keeps the interpreter's lock, and no Python code in the child can
+help. A worker without a parent has a timer in C instead, which the watchdog restarts.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ EXIT_HUNG = 70
 def run(main: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
     """Run ``main`` on an event loop of its own until it has ended; Ctrl-C is for its own signal handlers.
 
-    A task of a step that raises SystemExit or KeyboardInterrupt stops the event loop, as asyncio has it. The task has
-    failed with it, so whoever awaits it is told; the worker goes on.
+    A task of a step that raises SystemExit or KeyboardInterrupt makes asyncio stop the event loop. The task has failed
+    with that error, so the code that awaits it gets the error; the worker goes on.
     """
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         loop = runner.get_loop()
@@ -51,24 +51,24 @@ def run(main: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.Abstrac
 
 
 AT_ONCE = 130
-"""The exit code of who was told to end at once, or did not end in time."""
+"""The exit code of an OS process that was told to end at once, or did not end in time."""
 
 
 def watch_parent(line: int, stop: Callable[[], None], seconds: float) -> None:
-    """Have ``stop`` called on the event loop that runs here when the parent dies; who has not ended then is ended.
+    """Call ``stop`` on the running event loop when the parent dies, and end this OS process so many seconds later.
 
-    A thread looks, so that a blocked event loop does not keep an orphan alive.
+    A thread waits for that, so that a blocked event loop does not keep an orphan alive.
     """
     loop = asyncio.get_running_loop()
 
     def watch() -> None:
-        with suppress(OSError):  # a reset: it died before it had read all that we wrote
+        with suppress(OSError):  # a reset: the parent died before it had read all that we wrote
             while os.read(line, 64):
                 pass
         try:
             loop.call_soon_threadsafe(stop)
         except RuntimeError:
-            return  # the event loop is closed: it is ending
+            return  # the event loop is closed: this OS process is ending
         last_resort(seconds)
 
     threading.Thread(target=watch, name="perdure lifeline", daemon=True).start()
@@ -81,7 +81,7 @@ def last_resort(seconds: float) -> None:
 
 
 def signs(line: int) -> Callable[[], None]:
-    """What tells the parent that the interpreter runs; a parent that does not read is not waited for."""
+    """A function that tells the parent that the interpreter runs; it does not wait for a parent that does not read."""
     end = socket.fromfd(line, socket.AF_UNIX, socket.SOCK_STREAM)
 
     def sign() -> None:
@@ -92,10 +92,11 @@ def signs(line: int) -> Callable[[], None]:
 
 
 class Fuse:
-    """Ends this OS process, with the stacks of all threads, when it was not put off for so many seconds.
+    """Ends this OS process, and prints the stacks of all threads, when it was not put off for so many seconds.
 
-    Its timer is a thread of C that needs no lock of the interpreter. An OS process has but one of its kind, so
-    only a program of ours has one, never a library in somebody else's. Time in which the OS process was stopped counts.
+    Its timer is a C thread that does not need the interpreter's lock. An OS process can have only one such timer, so
+    our own programs use it, and the library inside an application never does. Time in which the OS process was stopped
+    counts.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -103,17 +104,17 @@ class Fuse:
         self._out = 2 if sys.__stderr__ is not None else os.open(os.devnull, os.O_WRONLY)
 
     def put_off(self) -> None:
-        """Begin the time anew: the interpreter runs."""
+        """Restart the timer: the interpreter runs."""
         with suppress(RuntimeError):  # the system refuses the thread just now: the next look tries again
             faulthandler.dump_traceback_later(self.seconds, exit=True, file=self._out)
 
     def take_away(self) -> None:
-        """End nothing any more."""
+        """Stop the timer."""
         faulthandler.cancel_dump_traceback_later()
 
 
 def hearing(end: socket.socket) -> Callable[[], bytes]:
-    """What gives all that has been said at the other end since the last call."""
+    """A function that returns what the other end has written since the last call, without waiting for more."""
     end.setblocking(False)
 
     def heard() -> bytes:
@@ -126,12 +127,12 @@ def hearing(end: socket.socket) -> Callable[[], bytes]:
 
 
 def patience(lease: float, beat: float) -> float:
-    """Seconds of silence after which a child is stuck: before others take it for silent: its death is evidence."""
+    """Seconds of silence after which a child is killed: before a sweep finds it silent, since a death is evidence."""
     return lease - beat - min(limits.LEASE_MARGIN_SECONDS, lease / 4)
 
 
 async def minded(child: ChildProcess, seconds: float) -> int:
-    """Wait for the end of a child that has a lifeline; it is killed when its interpreter runs no more."""
+    """Wait for the end of a child; one with a lifeline is killed when its interpreter no longer runs."""
     if not isinstance(child, Linked):
         return await child.wait()
     with child.line:
@@ -150,9 +151,9 @@ async def _mind(child: Linked, seconds: float) -> None:
 
 
 async def mind(pid: int, heard: Callable[[], bytes], kill: Callable[[], None], seconds: float) -> None:
-    """Kill a child that has begun to talk, and is silent for so many seconds; ``heard`` gives what it has said.
+    """Kill a child that has given a sign of life and is then silent for so many seconds; ``heard`` reads the signs.
 
-    What was not looked at does not count: a parent that was stopped, or a machine that was paused, has heard nothing.
+    Time in which the parent did not look does not count: it may have been stopped, or its machine paused.
     """
     pause = min(1.0, seconds / 8)
     silent = 0.0
@@ -165,7 +166,7 @@ async def mind(pid: int, heard: Callable[[], bytes], kill: Callable[[], None], s
         if silent > seconds:
             log.error(
                 "worker %d is stuck: not even its watchdog has run for %.0f s, so C code keeps the interpreter's lock. "
-                "It is killed, and what it held goes on elsewhere. Make such a call a hard step",
+                "It is killed, and other workers go on with its processes. Make such a call a hard step",
                 pid, silent,
             )  # fmt: skip
             kill()
@@ -173,7 +174,7 @@ async def mind(pid: int, heard: Callable[[], bytes], kill: Callable[[], None], s
 
 
 def stopped(pid: int) -> bool:
-    """Whether somebody has stopped it on purpose: a debugger, or SIGSTOP (Linux; elsewhere nobody can tell)."""
+    """Whether an OS process was stopped on purpose, by a debugger or SIGSTOP (known on Linux only; else false)."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] in "Tt"
@@ -182,7 +183,7 @@ def stopped(pid: int) -> bool:
 
 
 def inherited_environment() -> dict[str, str]:
-    """What a child OS process of ours gets: our environment, with our import path, Python's own parts first.
+    """The environment of a child OS process: that of this one, with its import path, Python's own parts first.
 
     A ``queue.py`` where the worker was started must not stand in for Python's.
     """

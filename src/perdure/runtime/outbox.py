@@ -1,4 +1,4 @@
-"""An outbox: what a process sends out with its commits, children and queued steps first of all, and what comes back."""
+"""An outbox: the children, queued steps and signals that a process sends with its commits, and the answers to them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HOLD = microseconds(limits.CHILD_HOLD_SECONDS)
 Stray: TypeAlias = tuple[bytes, bytes | None]
 """A child by its id, with the digest of its arguments."""
 StopOrder: TypeAlias = Callable[[bytes, bytes], Message]
-"""What tells a child, by its id and its parent's, that it is to end."""
+"""Makes the message that orders a child to end, from the child's id and its parent's."""
 
 
 class OutboxOwner(Protocol):
@@ -62,10 +62,10 @@ class OutboxOwner(Protocol):
 
 
 class Outbox:
-    """The children of one process in hand. ``out`` holds those started and not yet answered: slot by the child's id.
+    """The children of one process in memory. ``out`` holds those started and not yet answered: slot by the child's id.
 
-    ``patience`` is the store's time until which the row is kept in hand while nothing but children are awaited.
-    ``started`` counts the children of this run, those that it kept of the run before included.
+    ``patience`` is the store's time until which the process stays in memory while it waits for nothing but children.
+    ``started`` counts the children of this run, including those kept from the run before.
     """
 
     __slots__ = (
@@ -79,8 +79,8 @@ class Outbox:
         self.started = 0
         self._digests: dict[Slot, bytes | None] = {}  # of the children of this run, as the history has them
         self._doomed: set[bytes] = set()  # children of the run before: when it ended they were asked to end
-        self._strays: dict[Slot, Stray] = {}  # others of that run, which live on: the code has not come to their places
-        self._early: dict[bytes, Slot | bytes] = {}  # by their ids: the place, and once it is known what came of them
+        self._strays: dict[Slot, Stray] = {}  # others of that run, which live on: the code has not reached their places
+        self._early: dict[bytes, Slot | bytes] = {}  # of these, by their ids: the place, and once known the result
         self._ids: dict[Slot, bytes] = {}
         self._new: list[Ask[Any]] = []
         self._stops: list[tuple[Slot, StopOrder]] = []
@@ -120,7 +120,7 @@ class Outbox:
         self._new.append(undo)
 
     def _found(self, parent: OutboxOwner, ask: Ask[Any]) -> bool:
-        """Whether a child of the run before, which has gone its own way, is what the code asks for now."""
+        """Whether the code asks for a child of the run before that has lived on: then that child is taken."""
         slot = ask.slot
         id, digest = self._strays.pop(slot, (b"", None))
         if not id or digest not in (None, ask.digest):
@@ -134,14 +134,14 @@ class Outbox:
         return True
 
     def _part(self, loop: TurnLoop) -> None:
-        """The parent has ended: its children are to end too, but for those that go their own way."""
+        """The parent has ended: order its children to end too, except those that it abandons."""
         asks = loop.open
         self._new = [ask for ask in self._new if _goes_on(ask)]
         bound = [(slot, _stop(asks[slot])) for slot in self.out.values() if slot in asks and not _goes_on(asks[slot])]
         self._stops = list(dict.fromkeys((*self._stops, *bound)))
 
     def dropped(self, ask: Ask[Any]) -> None:
-        """The code wants a queued step no more: it is cancelled, and its answer will not count."""
+        """The code no longer wants a queued step: cancel it; its answer will not count."""
         slot = ask.slot
         if slot in self._ids:
             self._stops.append((slot, child.cancel))
@@ -149,7 +149,7 @@ class Outbox:
             self._new = [new for new in self._new if new is not ask]
 
     def dispatch(self, parent: OutboxOwner, machine: Machine) -> tuple[tuple[Start, ...], tuple[Message, ...]]:
-        """What goes out with the next commit; each child is noted in the history: no replay asks for it anew."""
+        """Take what goes out with the next commit; each child is noted in the history, so no replay starts it again."""
         open = parent.loop.open
         deeper = child.depth(parent.process.id) + 1
         children, signals = self._portions()
@@ -185,9 +185,9 @@ class Outbox:
         return starts, letters
 
     def _due_stops(self) -> tuple[list[tuple[Slot, StopOrder]], list[tuple[Slot, StopOrder]]]:
-        """The wishes to be written now and later.
+        """The orders to end that are written now, and those that are written later.
 
-        A child that still waits to be started is started first; one that has answered meanwhile needs no wish.
+        A child that still waits to be started is started first; one that has answered meanwhile needs no order.
         """
         if not self._stops:
             return [], []
@@ -197,14 +197,14 @@ class Outbox:
         return begun[: limits.OUTBOX_RECORDS], begun[limits.OUTBOX_RECORDS :] + later
 
     def restore(self, commit: Commit) -> None:
-        """A commit was not applied and will be made anew: what it carried out waits again."""
+        """A commit was not applied and will be made again: the starts and messages that it carried wait again."""
         self._starts += commit.starts
         self._letters += (letter for letter in commit.sends if letter.id != commit.after.id)
 
     def take(self, message: Message, loop: TurnLoop, at: int) -> Ask[Any] | None:
-        """A child has answered: the ask that is answered by this, or None if it comes too late.
+        """A child has answered: return the ask that it answers, or None if the answer comes too late.
 
-        One that has ended with the run before, as it was asked to, is asked for anew.
+        A child that was cancelled because the run before had ended is asked for again.
         """
         slot = self.out.pop(message.id, None)
         ask = None if slot is None else loop.open.get(slot)
@@ -221,9 +221,9 @@ class Outbox:
         return ask
 
     def _keep(self, message: Message) -> None:
-        """The answer of a child that lives on from the run before, should the code come to its place.
+        """Keep the answer of a child that lives on from the run before, in case the code reaches its place.
 
-        Only a result is kept: in the place of one that has failed, or was cancelled, a fresh one is asked for.
+        Only a result is kept: for a child that has failed or was cancelled, the code gets a fresh one.
         """
         slot = self._early.get(message.id)
         if isinstance(slot, tuple) and message.type is MessageType.RESULT:
@@ -232,14 +232,14 @@ class Outbox:
             self._strays.pop(slot, None)
 
     def ignored(self, message: Message) -> None:
-        """A replay has come by an answer that counted for nothing: nobody waits for that child any more."""
+        """A replay has reached an answer that was ignored: the code does not wait for that child any more."""
         slot = self.out.pop(message.id, None)
         if slot is not None:
             self._ids.pop(slot, None)
         self._keep(message)
 
     def recall(self, event: Event, kept: bool) -> None:
-        """A replay has come by the start of a child, in this run or ``kept`` of the one before, or by a signal sent."""
+        """A replay has reached the start of a child, of this run or ``kept`` from the one before, or a signal sent."""
         if event.type is EventType.SIGNAL_SENT:
             self._sent.add(event.place)
             return
@@ -262,14 +262,13 @@ class Outbox:
     def replayed(
         self, parent: OutboxOwner, awaited: list[Ask[Any]], asked: Container[Slot], outgoing: Sequence[OutgoingSignal]
     ) -> None:
-        """Of the children still awaited after a replay, ask for those that were never started, as for what is new.
+        """A replay has ended: start the ``awaited`` children that were never started, and send what was never sent.
 
-        The same with the signals that the code has sent.
+        ``asked`` are all children that the code has asked for. A child under way that is none of them would be
+        forgotten: it is a misfit (rule 19). An undo is exempt, since the history asks for it.
 
-        ``asked`` are all that the code has asked for: a child under way that is none of them would be forgotten, and is
-        a misfit (rule 19). Undos are asked for by what the history owes.
-
-        What the code wanted to end is asked for once more: nobody knows whether it was said, and once is enough.
+        The orders to end are sent once more: the history does not say whether they were sent, and a child hears each
+        of them only once.
         """
         loop = parent.loop
         for slot in self.out.values():
@@ -287,7 +286,7 @@ class Outbox:
         self._stops = [(slot, child.cancel) for slot in loop.stopping]
         self.patience = parent.at + HOLD
         self._outgoing = [signal for signal in outgoing if signal.place not in self._sent]
-        if loop.finished:  # its last turn was written without its end; nobody knows which children were told of that
+        if loop.finished:  # its last turn was written without its end: which children were told is not in the history
             self._part(loop)
 
 
@@ -303,7 +302,7 @@ def _portion(sizes: Iterable[int]) -> int:
 
 
 def _signal(parent: OutboxOwner, signal: OutgoingSignal) -> Message:
-    """A signal under an id that its place gives it: sent again after a replay, it is known."""
+    """The message of a signal, whose id follows from its place: the receiver knows it if it is sent again."""
     sender = Sender(who=f"process {id_text(parent.process.id)}", origin="workflow")
     run = parent.steps.first_run((" tell", signal.place))
     key = f"{run}/{signal.place}".encode()
@@ -316,7 +315,7 @@ def _to(signal: OutgoingSignal) -> bytes:
 
 
 def _stop(ask: Ask[Any]) -> StopOrder:
-    """What a child is told when its parent has ended."""
+    """The order that a child gets when its parent has ended."""
     return child.terminate if ask.asked.on_parent_end == "terminate" else child.cancel
 
 

@@ -14,10 +14,10 @@ from perdure.telemetry import Telemetry
 
 
 class Incarnation:
-    """Shared by all roles of a worker: when it was ended by others, a new ``id`` takes its place.
+    """Shared by all roles of a worker: when another worker has ended it, it goes on under a new ``id``.
 
-    Once it is ``lost`` nothing more is claimed and nobody beats in its name.
-    ``hang`` is the evidence of what has blocked its event loop until its lease was lost, until it is written.
+    Once it is ``lost``, the worker claims nothing more and sends no beat in its name.
+    ``hang`` is the evidence, until it is written, of what blocked the event loop until the lease was lost.
     """
 
     def __init__(self, id: bytes) -> None:

@@ -40,7 +40,7 @@ def note(instance: Instance) -> None:
         known = merged(instance.process.attributes, publications.told)
         news = missing(known, publications.take_untold())
         if news:
-            merged(known, news)  # too many for the row: a person must see it before anything is written
+            merged(known, news)  # raises if they are too many for the row: before anything is written
             instance.note(EventType.ATTRIBUTES_SET, instance.at, json.encode(news))
 
 
@@ -55,6 +55,6 @@ def shown(instance: Instance, process: Process) -> Process:
 
 
 def told(commit: Commit, before: Process) -> Commit:
-    """The commit, marked with what of it others wait for."""
+    """The commit, marked if it changes attributes or publishes values: others may wait for these."""
     published = any(event.type in SHOWN for event in commit.events)
     return replace(commit, attributes_set=commit.after.attributes != before.attributes, published=published)

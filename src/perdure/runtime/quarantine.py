@@ -1,7 +1,7 @@
-"""The quarantine: suspects run in an OS process for nothing else, so that a death hurts no others.
+"""The quarantine: suspects run in OS processes of their own, so that a death hurts no other process.
 
-A process is a suspect when it has died twice with its worker. It runs in the company of other suspects, which each
-death halves; only a death while it ran alone counts towards the limit at which it is parked as broken (rule 13).
+A process is a suspect when two workers have died while they held it. It runs in a group of suspects, which each death
+halves; only a death while it ran alone counts towards the limit at which it is parked as broken (rule 13).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from perdure.telemetry import Telemetry
 log = logger("quarantine")
 
 GRACE_SECONDS = 5.0
-"""What a quarantine worker gets to stop, beyond the time for the step in its hands."""
+"""How long a quarantine worker may take to stop, beyond the time for its running steps."""
 AGAIN_SECONDS = 60.0
 """The longest wait before another try, when quarantine workers cannot even start."""
 
 
 class Quarantine:
-    """Spawns quarantine workers while suspects are due: a few at once, and another beside those that have lasted.
+    """Spawns quarantine workers while suspects are due: a few at once, and more beside those that have lasted.
 
-    One that has lasted for some seconds frees its place, so that a suspect of an hour does not hold up the rest; how
-    many there may be in all is bounded too.
+    A worker that has lasted for some seconds frees its place, so that a suspect that runs for an hour does not hold up
+    the rest; the number of all of them is bounded too.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class Quarantine:
         self._full = False
 
     def wanted(self, due: bool, waiting: bool = False) -> None:
-        """Suspects are due, or no more: have some run in quarantine. A few wait with those that are ``waiting``.
+        """Note whether suspects are due, to run them in quarantine. A few workers also start for ``waiting`` suspects.
 
-        They are due too, but their queue is full of others: only who is there when a place is free can take it.
+        Those are due too, but their queue is full: only a worker that is there when a place is free can take it.
         """
         due = due or (waiting and len(self._children) < limits.QUARANTINE_TRIAL_WORKERS)
         if due and not self._wanted:
@@ -100,7 +100,7 @@ class Quarantine:
             return wait
         self._wanted = False
         self.telemetry.count("suspects_alone")
-        # If we die here the child runs on or dies by itself; the suspects' rows are leased by whoever claimed them.
+        # If we die here the child runs on or dies by itself; the suspects' rows are leased by the worker that has them.
         try:
             child = await self.machine.spawn(self.command(), self.environment())
         except (OSError, RuntimeError, MemoryError):
@@ -115,11 +115,11 @@ class Quarantine:
         return limits.QUARANTINE_SPACING_SECONDS
 
     def _until_a_place(self) -> float:
-        """Seconds until another quarantine worker may be started; an end of one wakes the loop earlier."""
+        """Seconds until another quarantine worker may be started; the end of one wakes the loop earlier."""
         now = self.machine.monotonic()
         full = len(self._children) >= limits.QUARANTINE_WORKERS
         if full and not self._full:
-            log.warning("%d quarantine workers run, which is the most: other suspects wait", len(self._children))
+            log.warning("%d quarantine workers run, which is the limit: other suspects wait", len(self._children))
         self._full = full
         if full:
             return 60.0
@@ -140,7 +140,7 @@ class Quarantine:
             self._not_before = self.machine.monotonic() + wait
             log.error("a quarantine worker cannot run (exit code %d, see its output); again in %g s", code, wait)
         elif code < 0:
-            log.warning("a quarantine worker was killed by signal %d: one of those that it ran is the suspect", -code)
+            log.warning("a quarantine worker was killed by signal %d, likely because of a suspect that it ran", -code)
         self._failures = self._failures if code > 0 and code != EXIT_HUNG else 0
         self.loop.wake()
 
@@ -164,7 +164,7 @@ class Quarantine:
 
 
 def report(before: Sequence[Process], freed: Sequence[Commit], telemetry: Telemetry) -> None:
-    """Say which of those that were freed of a dead worker are suspects now, and how many of them run together."""
+    """Log how many of the processes freed from dead workers are suspects now, and how many of these run together."""
     known = {row.id: row for row in before}
     divided: Counter[tuple[bool, int]] = Counter()
     for commit in freed:
@@ -174,9 +174,11 @@ def report(before: Sequence[Process], freed: Sequence[Commit], telemetry: Teleme
     for (again, most), many in divided.items():
         how = "each alone" if most == 1 else f"at most {most} together"
         if again:
-            log.warning("%d suspects were in hand when a quarantine worker died: they run again, %s", many, how)
+            log.warning("a quarantine worker died with %d suspects: they run again, %s", many, how)
         else:
             telemetry.count("suspects", many)
             log.warning(
-                "%d processes were in hand at two deaths: they are suspects, and run in quarantine, %s", many, how
+                "%d processes were held at two deaths of workers: they are suspects and run in quarantine, %s",
+                many,
+                how,
             )

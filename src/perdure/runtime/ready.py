@@ -1,4 +1,4 @@
-"""The ready queue: processes whose next turn can run, a bounded number between two breaths of the event loop.
+"""The ready queue: processes whose next turn can run; a bounded number of turns run in one pass of the event loop.
 
 Alarms put a process there when its next timer is due by the store's clock, never before.
 """
@@ -21,7 +21,7 @@ TURNS_PER_PASS = 200
 class Ready:
     """First in, first out; a process waits in it once, whatever arrives for it meanwhile.
 
-    Turns between two breaths have one time: that of their beginning, which is no earlier than what came in for them.
+    All turns of a pass have one time: that of its beginning, which is no earlier than what came in for them.
     """
 
     def __init__(self, turn: Callable[[Instance, int], None], time: StoreTime) -> None:
@@ -53,7 +53,7 @@ class Ready:
                     del queue[instance]
                     if not instance.gone:
                         self._turn(instance, now)
-        finally:  # also when somebody interrupts the worker in a turn: it still has to stop gracefully
+        finally:  # also when Ctrl-C interrupts a turn: the worker still has to stop gracefully
             self._scheduled = bool(queue)
             if queue:
                 self._loop.call_soon(self._pass)
@@ -64,9 +64,9 @@ LATE_SECONDS = 0.0005
 
 
 class Alarms(dict[Instance, tuple[int, asyncio.TimerHandle]]):
-    """One alarm per process in hand, for its earliest timer; a timer that was cancelled meanwhile never fires.
+    """One alarm per process in memory, for its earliest timer; a timer that was cancelled meanwhile never fires.
 
-    A process that waits for nothing but children or messages gets one too: it is not kept in hand for ever.
+    A process that waits for nothing but children or messages gets one too: it does not stay in memory for ever.
     """
 
     def __init__(self, time: StoreTime, ring: Callable[[Instance], None]) -> None:
@@ -108,7 +108,7 @@ class Alarms(dict[Instance, tuple[int, asyncio.TimerHandle]]):
 
 
 def _next(instance: Instance, now: int) -> int | None:
-    """When to look again though nothing comes in: at the earliest timer, or when it lingers no longer."""
+    """When to look again if nothing comes in: at the earliest timer, or at the end of the process's stay in memory."""
     timer = instance.loop.next_timer()
     due = None if timer is None else timer[0]
     until = turn_commit.until(instance)

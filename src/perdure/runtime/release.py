@@ -1,14 +1,14 @@
 """A process leaves this worker without a turn: it is parked as broken, out of time, ended by its parent, or unreadable.
 
-A process over its deadline is let go, and a sweep ends it as failed: nothing of it counts any more, but for a task with
-``total_force=False``, whose attempt that is at work may still end. A parent's order that its child ends with it is
-carried out without the child's code. A process of which something cannot be opened, is missing or unknown here is
-parked with the reason, put off while what it needs cannot be reached, or left to a newer worker, see
+A process over its deadline is let go, and a sweep ends it as failed: nothing of it counts any more, except for a task
+with ``total_force=False``, whose running attempt may still end. A parent's order that its child ends with it is carried
+out without the child's code. A process with a record that cannot be opened, is missing or unknown here is parked with
+the reason, put off while what it needs cannot be reached, or left to a newer worker, see
 :mod:`perdure.runtime.handover`.
 
-A lapsed lease that is claimed before any sweep has seen that its owner died is a death too. Else a process that kills
-its worker would go uncounted wherever the next worker comes only after the lease: one worker that is started again a
-little later each time would never be rid of it (rule 13).
+A lapsed lease may be claimed before any sweep has seen that its owner died: that is a death too. Else no death would
+count where the next worker comes only after the lease, and a single worker, started again a little later each time,
+would never be rid of a process that kills it (rule 13).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ log = logger("process")
 
 
 def park(scheduler: Holder, instance: Instance, error: BaseException) -> None:
-    """Park a process of which no commit is in flight; what it did not write is void."""
+    """Park a process that has no commit in flight; what it did not write is void."""
     scheduler.drop(instance)
     time = scheduler.parts.time
     commit = transition.broken(instance.process, Failure.of(error), now=time.now(), idle_at=time.idle_at())
@@ -69,7 +69,7 @@ def park(scheduler: Holder, instance: Instance, error: BaseException) -> None:
 
 
 def unwritten(scheduler: Holder, instance: Instance, error: StoreError) -> None:
-    """Let a process go whose commit was not written: parked, if that is because of what it would write."""
+    """Let a process go whose commit was not written; park it if the database refused what it would write."""
     log.error("process %s: its commit was not written: %s", id_text(instance.process.id), error)
     if isinstance(error, BadRecord):
         scheduler.park(instance, error)
@@ -78,7 +78,7 @@ def unwritten(scheduler: Holder, instance: Instance, error: StoreError) -> None:
 
 
 def _parked(scheduler: Holder, commit: Commit, error: BaseException, answer: Any) -> None:
-    """Hear what became of it. Where it was refused somebody else has the process, and nothing is to be said."""
+    """Act on the answer to a parking commit. If it was refused, another worker has the process: nothing to report."""
     process = commit.after
     if isinstance(answer, CommitAnswer) and answer.verdict is Verdict.APPLIED:
         failure_log.ended(process)
@@ -87,25 +87,25 @@ def _parked(scheduler: Holder, commit: Commit, error: BaseException, answer: Any
     elif isinstance(answer, BadRecord) and commit.events:
         bare = transition.unrecorded(commit)
         scheduler.parts.committer.commit(bare, partial(_parked, scheduler, bare, error))
-    elif isinstance(answer, StoreError):  # its lease lapses, and whoever takes it over parks it
+    elif isinstance(answer, StoreError):  # its lease lapses, and the worker that takes it over parks it
         log.error("process %s could not be parked as broken: %s", id_text(process.id), answer)
 
 
 def passed(instance: Instance, now: int) -> bool:
-    """Whether the deadline of a process in hand has passed."""
+    """Whether the deadline of a process has passed."""
     deadline = instance.process.deadline
     return deadline is not None and deadline <= now
 
 
 def spared(instance: Instance) -> bool:
-    """Whether it may go on nevertheless: its attempt at work may end, and nobody has asked it to end by that time."""
+    """Whether a process may go on past its deadline: its running attempt may end, and it was not asked to end then."""
     return bool(instance.steps.in_flight) and instance.inbox.until is None and may_end_late(instance.process)
 
 
 def lapsed(scheduler: Holder, instance: Instance) -> bool:
-    """Let go of a process if we hear so late that it is ours that its lease is over: nobody acts on that.
+    """Drop a process if the answer that makes it ours came after the end of its lease: no worker acts on such a lease.
 
-    By the store it may last: what we asked for was carried out long after it had been sent.
+    In the store the lease may still last: the store carried the request out long after it was sent.
     """
     if instance.lease_end > scheduler.parts.time.monotonic():
         return False
@@ -121,7 +121,7 @@ def too_late(scheduler: Holder, instance: Instance) -> bool:
         return True
     if not passed(instance, scheduler.parts.time.now()):
         return False
-    if instance.process.inbox > instance.process.seen:  # handed back it would be due now: claimed again, for ever
+    if instance.process.inbox > instance.process.seen:  # if handed back, it would be due now: claimed again, for ever
         scheduler.drop(instance)
     else:
         scheduler.release(instance, SECOND)  # the sweep that ends it comes sooner
@@ -129,7 +129,7 @@ def too_late(scheduler: Holder, instance: Instance) -> bool:
 
 
 def let_go(scheduler: Holder) -> None:
-    """Let go of all that is over its deadline: at work or not, nothing of it counts any more."""
+    """Let go of all processes over their deadlines: at work or not, nothing of them counts any more."""
     now = scheduler.parts.time.now()
     for instance in [one for one in scheduler.instances.values() if passed(one, now) and not spared(one)]:
         if may_end_late(instance.process):
@@ -139,7 +139,7 @@ def let_go(scheduler: Holder) -> None:
 
 
 def ordered(messages: Sequence[Message], since: int) -> Message | None:
-    """The order among the messages with higher numbers than ``since``, if there is one."""
+    """The order to terminate among the messages with higher numbers than ``since``, if there is one."""
     for message in messages:
         if message.type is MessageType.TERMINATE and message.number > since:
             return message
@@ -147,9 +147,9 @@ def ordered(messages: Sequence[Message], since: int) -> Message | None:
 
 
 def carried_out(scheduler: Holder, instance: Instance, claimed: Claimed) -> bool:
-    """Whether a claimed process was to end: then it is ended before its code has run, and its own children hear of it.
+    """Whether a claimed process was ordered to end: then it is ended before its code runs, and its children are told.
 
-    An order that was meant for an earlier run counts no more.
+    An order that was meant for an earlier run does not count.
     """
     order = ordered(claimed.messages, max(claimed.process.seen, opening_of(claimed.events).void))
     if order is None:
@@ -159,7 +159,7 @@ def carried_out(scheduler: Holder, instance: Instance, claimed: Claimed) -> bool
     commit = transition.terminated(claimed.process, sender, claimed.events, now=scheduler.parts.time.now())
 
     def answered(answer: CommitAnswer | StoreError) -> None:
-        # If we die here it is ended, or its lease lapses and whoever takes it next finds the order again.
+        # If we die here it is ended, or its lease lapses and the worker that takes it next finds the order again.
         if isinstance(answer, StoreError):
             log.error("process %s could not be ended with its parent: %s", id_text(order.process), answer)
         elif answer.verdict is Verdict.APPLIED:
@@ -179,7 +179,7 @@ class Unreadable:
         self.handover = Handover(scheduler)
 
     def let_go(self, instance: Instance, trouble: PerdureError) -> None:
-        """Let a process go of which something cannot be read."""
+        """Let a process go that has something unreadable."""
         if isinstance(trouble, StoreUnavailable):
             log.warning("a process is put off for %g s: %s", limits.PUT_OFF_SECONDS, trouble)
             self._put_off(instance, limits.PUT_OFF_SECONDS)
@@ -229,8 +229,8 @@ class Unreadable:
 
     def _put_off(self, instance: Instance, seconds: float) -> None:
         process = instance.process
-        if process.inbox > process.seen:  # handed back it would be due now: claimed again, for ever
-            self._scheduler.drop(instance)  # its lease ends, and whoever claims it then sees further
+        if process.inbox > process.seen:  # if handed back, it would be due now: claimed again, for ever
+            self._scheduler.drop(instance)  # its lease ends, and the worker that claims it then decides again
         else:
             self._scheduler.release(instance, microseconds(seconds))
 
@@ -250,7 +250,7 @@ def let_go_what_waits(scheduler: Holder) -> None:
 
 
 def short(scheduler: Holder, instance: Instance, error: BaseException) -> bool:
-    """Hand a process back if the error is a shortage of this worker; for a while, then it counts as its own."""
+    """Hand a process back if the error is a shortage of this worker; after a while it counts as the process's own."""
     what, shortages = exhausted(error), scheduler.agent.shortages
     if what is None or not shortages.patient(instance.process.id):
         return False
@@ -266,7 +266,7 @@ def put_off(scheduler: Holder, instance: Instance) -> None:
 
 
 def _waits(instance: Instance) -> Callable[[], bool] | None:
-    """What tells that the steps of a process still cannot begin here, if all that it does is to wait for that."""
+    """A function that tells whether a process's steps still cannot begin; None unless it waits for nothing else."""
     still = None
     for attempt_run in instance.steps.in_flight.values():
         if attempt_run.started:
@@ -276,9 +276,9 @@ def _waits(instance: Instance) -> Callable[[], bool] | None:
 
 
 async def without_the_dead(scheduler: Holder, claimed: Sequence[Claimed]) -> Sequence[Claimed]:
-    """Free again what was claimed from workers that died, each death counted; the answer is what may go on at once.
+    """Free the processes claimed from workers that died, count each death, and return those that may go on at once.
 
-    So it is with the one process that has hung its worker, whether that lives or not.
+    The one process that has hung its worker is freed too, whether that worker lives or not.
     """
     if not any(one.was_owned_by for one in claimed):
         return claimed
@@ -307,7 +307,7 @@ def _hung(claimed: Claimed, worker: WorkerRow) -> bool:
 
 
 def died(worker: WorkerRow) -> bool:
-    """Whether there is evidence that a worker which renews no lease has died: it was found so, or its lock is free."""
+    """Whether there is evidence that a worker whose leases lapse has died: it was found dead, or its lock is free."""
     return worker.died or (worker.ended_at is None and worker.locked and worker.lock_free)
 
 

@@ -28,7 +28,7 @@ def replay(instance: Instance, events: Sequence[Event], messages: Sequence[Messa
 class Replay:
     """One replay. ``asked`` are the children that the code has asked for, ``outgoing`` the signals that it has sent.
 
-    ``kept`` are the results that the run before has left for the steps that are open where this run begins.
+    ``kept`` are the results that the run before has left for steps that are open when this run begins.
     """
 
     def __init__(self, instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> None:
@@ -107,7 +107,7 @@ class Replay:
             loop.timer_fired(event.place)
 
     def _recall(self, event: Event) -> None:
-        """Take note of what belongs to no turn."""
+        """Note an event that belongs to no turn."""
         instance = self.instance
         if event.type is EventType.ATTEMPT_FAILED and event.payload is not None:
             instance.steps.tried((event.name, event.place), decode_attempt(event.payload))
@@ -148,7 +148,7 @@ class Replay:
             instance.steps.inherit()
 
     def _answered(self, ask: Ask[Any]) -> bool:
-        """Whether a result of the run before counts for a step that is open where this run begins: it ran beside."""
+        """Whether a step that is open when this run begins has a result kept from the run before: it is delivered."""
         event = self.kept.get(ask.slot)
         if event is None or event.digest not in (None, ask.digest):
             return False

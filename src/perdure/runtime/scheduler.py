@@ -44,7 +44,7 @@ log = logger("process")
 
 
 class Scheduler:
-    """Holds the processes in hand, and the ids of those ``starting``: their insert is under way."""
+    """Holds this worker's processes, and the ids of those ``starting``, whose insert is under way."""
 
     def __init__(self, parts: WorkerParts, events: WorkerEvents) -> None:
         self.parts = parts
@@ -71,13 +71,13 @@ class Scheduler:
         self.ready = Ready(self._turn, parts.time)
         self.feed = self.ready.put
 
-    # -- taking processes in hand ------------------------------------------------------------------------------
+    # -- holding processes -------------------------------------------------------------------------------------
 
     def adopt(self, claimed: Claimed, sent: float) -> None:
-        """Take a claimed process in hand: replay what happened, deliver what is unheard, go on."""
+        """Hold a claimed process: replay its history, deliver its unheard messages, go on."""
         process = claimed.process
         if (late := self.instances.get(process.id)) is not None:
-            self.drop(late)  # a command of somebody elsewhere has taken it from us, and it is ours again
+            self.drop(late)  # a command elsewhere has taken it from us, and we have claimed it again
         code = self.registry.code_of(process.kind, process.code)
         loop = TurnLoop(process.id, process.id, process.seen if claimed.backlog else 0)
         instance = Instance(process, code, loop, sent + self.lease_seconds)
@@ -128,7 +128,7 @@ class Scheduler:
                 self.release(instance)
 
     def release(self, instance: Instance, later: int = 0) -> None:
-        """Release a process that is stopped in the middle, once its commit in flight is answered: others go on."""
+        """Release a process in the middle of its work, once its commit in flight is answered: others go on with it."""
         if instance.gone:
             return
         if instance.commit is not None:
@@ -151,13 +151,13 @@ class Scheduler:
         try:
             turn.run(instance, now)
             turn.gather(instance)
-        except Exception as error:  # a misfit, or code that runs in a circle: a person must see it
+        except Exception as error:  # a misfit, or code that loops without end: a person must see it
             if not release.short(self, instance, error):
                 self.park(instance, error)
         else:
             if loop.mailboxes and turn.must_fetch(instance):
                 self.await_messages(instance)
-            elif instance.inputs:  # what it has asked for is known already
+            elif instance.inputs:  # what it has asked for is already answered
                 self.feed(instance)
             self._settle(instance)
 
@@ -167,7 +167,7 @@ class Scheduler:
             return
         try:
             self._go_on(instance)
-        except Exception as error:  # a defect of ours must not leave a process in hand that nobody moves
+        except Exception as error:  # a defect of ours must not leave a process held here and stuck
             if release.short(self, instance, error):
                 return
             log.exception("process %s cannot go on; please report it", id_text(instance.process.id))
@@ -219,7 +219,7 @@ class Scheduler:
                     instance.committed(commit.after, self.committer.sent + self.lease_seconds)
                     self.applied(instance, commit, answer.inbox)
                 elif commit.lease and commit.after.id not in self.instances:
-                    self.events.strayed()  # let go while this was under way, which has given it another lease
+                    self.events.strayed()  # let go while this commit was under way, which has renewed its lease
                 return
             if answer.verdict is Verdict.READ_FIRST and not instance.gone:
                 self.telemetry.counters["commits_read_first"] += 1
@@ -265,7 +265,7 @@ class Scheduler:
                 self._settle(instance)
 
     def await_messages(self, instance: Instance, count: int = 0) -> None:
-        """Have its messages read before it goes on: ``count`` are in the inbox, as far as is known."""
+        """Have a process's messages read before it goes on: ``count`` are in its inbox, as far as is known."""
         instance.inbox.await_messages(count)
         self.events.unheard(instance)
 
@@ -277,12 +277,12 @@ class Scheduler:
         wanted: bool = False,
         letters: inbox.FoundLetters = inbox.NONE,
     ) -> None:
-        """What it had not heard was read, and ``letters``: its next turn begins, which waits for them if ``wanted``."""
+        """Its unheard messages were read, and ``letters``: begin its next turn, which waited for them if ``wanted``."""
         counted = instance.inbox.read() if wanted else 0
         if instance.gone or self.unreadable.among(instance, (*letters[1], *messages), counted):
             return
         if release.ordered(messages, instance.inbox.void) is not None:
-            self.release(instance)  # whoever claims it, with its history, ends it
+            self.release(instance)  # the next worker to claim it, with its history, ends it
             return
         if not self.unreadable.hear(instance, messages):
             return
@@ -296,7 +296,7 @@ class Scheduler:
     # -- steps and timers --------------------------------------------------------------------------------------
 
     def _begin_asked(self, instance: Instance) -> None:
-        """Let what was asked for begin: only after the commit that holds the reason for it."""
+        """Begin the steps that were asked for: only after the commit that holds the reason for them."""
         if self.draining:
             return
         for ask in instance.steps.release():
@@ -304,7 +304,7 @@ class Scheduler:
                 self.agent.begin(instance, ask)
 
     def step_failed(self, instance: Instance, ask: Ask[Any], failure: Failure) -> None:
-        """See StepListener. Of an undo the code hears nothing: it gives up."""
+        """See StepListener. The failure of an undo is not delivered to the code: the undo gives up."""
         if isinstance(ask, UndoAsk):
             self.telemetry.counters["undos_spent"] += 1
             compensation.gave_up(instance, ask, failure, self.time.now())
@@ -323,7 +323,7 @@ class Scheduler:
     def step_due(self, instance: Instance, ask: Ask[Any]) -> None:
         """See StepListener: at once if nothing is to be written first."""
         if release.passed(instance, self.time.now()):
-            return  # the pulse lets go of it
+            return  # the lease guard lets go of it
         instance.steps.ask([ask])
         self._settle(instance)
 
@@ -341,7 +341,7 @@ class Scheduler:
             self.drop(instance)
 
     def step_kept(self, instance: Instance, message: Message | None) -> None:
-        """See StepListener: it is heard at once, if it is the next message that is to be heard."""
+        """See StepListener: the process hears the result at once, if it is the next unheard message."""
         inbox = instance.inbox
         if inbox.unheard or message is None or message.number > inbox.heard + 1:
             self.await_messages(instance)
@@ -356,7 +356,7 @@ class Scheduler:
             self._settle(instance)
 
     def step_shown(self, attempt_run: AttemptRun, name: str, raw: bytes) -> None:
-        """See StepListener: it is written when the step lets us."""
+        """See StepListener: the value is written when the event loop comes to it."""
         instance, ask = attempt_run.instance, attempt_run.ask
         if attempt_run.over or instance.gone:
             return
@@ -366,14 +366,14 @@ class Scheduler:
         self.agent.loop.call_soon(self._settle, instance)
 
     def _ring(self, instance: Instance) -> None:
-        """The earliest timer of a process in hand is due by the store's clock."""
+        """The earliest timer of a process is due by the store's clock."""
         if instance.gone:
             return
         if instance.loop.due_timers(self.time.now()):
             self.telemetry.counters["timers"] += 1
             self.feed(instance)
         else:
-            self._settle(instance)  # children were awaited in hand for long enough
+            self._settle(instance)  # it was held for long enough while it waited for children or messages
 
     # -- processes that cannot go on -----------------------------------------------------------------------------
 
@@ -382,7 +382,7 @@ class Scheduler:
         if instance.gone:
             return
         if instance.commit is not None:
-            instance.leave(error)  # its own version must be known first
+            instance.leave(error)  # the version of its row must be known first
             return
         park(self, instance, error)
 

@@ -1,7 +1,7 @@
 """A shortage of the worker: the system refuses it threads, descriptors, memory or child OS processes.
 
-That is never a fault of a process: what waits is begun again or handed back, and no attempt is used up. Meanwhile the
-worker takes less in hand, and says so once; if it does not recover by itself, it is to be restarted.
+That is never a fault of a process: steps begin again or processes are handed back, and no attempt is used up. Meanwhile
+the worker holds fewer processes, and logs that once; if it does not recover by itself, it must be restarted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from perdure.telemetry import Telemetry
 log = logger("worker")
 
 STEADY_SECONDS = 1.0
-"""What a worker may have in hand is halved and doubled no more often than this."""
+"""The number of processes that a worker may hold is halved and doubled no more often than this."""
 LEAST_SHARE = 1 / 4096
 
 HUNG_STEPS = "threads for sync steps"
@@ -24,7 +24,7 @@ HUNG_STEPS = "threads for sync steps"
 _ADVICE = {
     THREADS: "Raise the limits on threads (ulimit -u, TasksMax of systemd, pids.max of a container)",
     DESCRIPTORS: "Raise the limit on open files (ulimit -n), and see what keeps files or connections open",
-    MEMORY: "Give this machine more memory, or take less in hand (--in-flight)",
+    MEMORY: "Give this machine more memory, or let the worker hold fewer processes (--in-flight)",
     CHILDREN: "Raise the limits on OS processes (ulimit -u, pids.max of a container), or give fewer --cells",
     HUNG_STEPS: "Give the calls in these steps time limits of their own",
 }
@@ -46,11 +46,11 @@ class Spell:
 
 
 class Shortages:
-    """What this worker is short of, and what it takes in hand meanwhile.
+    """What this worker is short of, and how many processes it may hold meanwhile.
 
-    ``active`` says that it is, or was just now. ``unserved`` are the kinds of process that it cannot serve now, each
-    with what tells whether that still holds.
-    ``worn_out`` is told of what, once, when it does not recover by itself.
+    ``active`` says that something is short, or was just now. ``unserved`` are the kinds of process that the worker
+    cannot serve now, each with a function that tells whether that still holds.
+    ``worn_out`` is called once, with what is short, when the worker does not recover by itself.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Shortages:
         self._halved = 0.0
 
     def refused(self, what: str, why: object) -> None:
-        """The system has refused something: take less in hand."""
+        """The system has refused something: hold fewer processes."""
         self.telemetry.count("shortages")
         now = self._monotonic()
         if now - self._halved >= STEADY_SECONDS or self._share == 1.0:
@@ -79,7 +79,7 @@ class Shortages:
         self.lasts(what, why)
 
     def lasts(self, what: str, why: object, *, restart: float | None = None) -> None:
-        """Something is short, as is said once; if it does not get better for ``restart`` seconds, so is that."""
+        """Log once that something is short, and once more if it does not get better for ``restart`` seconds."""
         self.active = True
         restart = limits.SHORTAGE_RESTART_SECONDS if restart is None else restart
         now = self._monotonic()
@@ -87,8 +87,8 @@ class Shortages:
         if spell is None:
             spell = self._spells[what] = Spell(now)
             log.error(
-                "this worker is short of %s (%s). No process is at fault and no attempt is used up: they wait or are "
-                "handed back, and it takes less in hand. %s",
+                "this worker is short of %s (%s). No process is at fault and no attempt is used up: processes wait or "
+                "are handed back, and the worker holds fewer of them. %s",
                 what, why, _ADVICE[what],
             )  # fmt: skip
         spell.last = now
@@ -98,13 +98,13 @@ class Shortages:
             self._worn_out(what)
 
     def progressed(self, what: str) -> None:
-        """There is too little of something, but what there is serves: no restart would make it more."""
+        """Something is short, but what there is still serves: a restart would not help."""
         spell = self._spells.get(what)
         if spell is not None:
             spell.stuck = self._monotonic()
 
     def room(self, capacity: int) -> int:
-        """How many processes the worker may have in hand now, of as many as usual."""
+        """How many processes the worker may hold now, of its usual ``capacity``."""
         return capacity if self._share == 1.0 else max(1, int(capacity * self._share))
 
     def serves(self, kind: str) -> bool:
@@ -112,7 +112,7 @@ class Shortages:
         return kind not in self.unserved
 
     def patient(self, what: Hashable) -> bool:
-        """Whether something may be put off once more: for a minute in all, then it must count."""
+        """Whether something may be put off once more: for a minute in all, then its failure must count."""
         now = self._monotonic()
         if len(self._patience) > limits.CLAIM_ROWS:
             old = now - 2 * limits.SHORTAGE_ATTEMPT_SECONDS
@@ -128,7 +128,7 @@ class Shortages:
         return self._monotonic() - self._patience[what][0] if what in self._patience else 0.0
 
     def look(self) -> None:
-        """Take more in hand again, a second after the last refusal twice as much; say when a shortage is over."""
+        """Allow twice as many processes again, a second after the last refusal; log when a shortage is over."""
         if not self.active:
             return
         for kind in [kind for kind, still in self.unserved.items() if not still()]:

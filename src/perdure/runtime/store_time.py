@@ -11,9 +11,9 @@ from perdure.clock import SECOND, Machine, microseconds
 
 
 class StoreTime:
-    """An estimate of the store's clock that never runs ahead of it, and backward only where the store's was put back.
+    """An estimate of the store's clock that never runs ahead of it, and goes backward only if that clock was put back.
 
-    ``last`` is the time that was last heard or asked for: of an answer that is being taken, it is the time.
+    ``last`` is the time that was last heard or asked for: while an answer is being taken, it is that of the answer.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -22,15 +22,15 @@ class StoreTime:
         self.last = 0
 
     def forget(self) -> None:
-        """Know nothing of the store's time any more, until it answers again."""
+        """Forget the store's time until the store answers again."""
         self._offset = None
         self.last = 0
 
     def heard(self, now: int, sent: float) -> None:
-        """Take the store's time from an answer that has just arrived, to a request of the monotonic time ``sent``.
+        """Take the store's time from an answer that has just arrived, to a request sent at the monotonic time ``sent``.
 
-        The store said it between the two: an estimate that has fallen behind or drifted ahead is put right. It is far
-        ahead where the clock of the store's machine was put back: the store's time goes on from what it last gave out.
+        The store read its clock between the two: an estimate that has fallen behind or run ahead is corrected. It is
+        far ahead if the clock of the store's machine was put back: the store's time goes on from what it last gave out.
         """
         monotonic = self._machine.monotonic()
         at_least = now - monotonic * SECOND
@@ -45,7 +45,7 @@ class StoreTime:
         return self.last
 
     def idle_at(self, seconds: float | None = None) -> int:
-        """The store's time about ``seconds`` (default a day) from now, spread so that reminders come in no heap."""
+        """The store's time about ``seconds`` (default a day) from now, spread so that reminders do not pile up."""
         spread = 1 + limits.IDLE_CHECK_JITTER * (2 * self._machine.random() - 1)
         return self.now() + microseconds((seconds or limits.IDLE_CHECK_SECONDS) * spread)
 

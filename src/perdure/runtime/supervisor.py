@@ -29,8 +29,8 @@ from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Overdue
 
 EMPTYING: tuple[ModuleType, ...] = (owner_gone, lease_lapsed, process_overdue, process_idle, finished_long_ago)
-"""The sweeps after whose round there is less to find: as long as one finds something, the next round follows at once,
-whether other supervisors were quicker with a part of it or not."""
+"""The sweeps that leave less to find after each round: while one finds something, its next round follows at once,
+whether or not other supervisors were quicker with a part of it."""
 
 
 class Supervisor:
@@ -53,9 +53,10 @@ class Supervisor:
         ]
 
     def start(self, *, alone: bool = False) -> None:
-        """Begin all sweeps; of a worker that runs ``alone`` only those without which it knows too little.
+        """Begin all sweeps; in a worker that runs ``alone`` only the first two, without which it knows too little.
 
-        One is for what nobody else knows; from the other it hears who else lives, and may be newer than itself.
+        One holds the processes that only this worker knows as set back. The other reads which workers live, since one
+        of them may be newer than this one.
         """
         for loop in self.loops[:2] if alone else self.loops:
             loop.start()
@@ -75,7 +76,7 @@ class Supervisor:
                 found = await round()
             except StoreUnavailable:
                 self.context.telemetry.count("store_errors")
-                raise  # the loop tells of it and goes on: nothing is lost, since the next round finds it again
+                raise  # the loop logs it and goes on: nothing is lost, since the next round finds the rows again
             self.context.telemetry.took("sweep", self.context.time.monotonic() - started)
             if found:
                 self.context.telemetry.count(counter, found)
@@ -87,7 +88,7 @@ class Supervisor:
         return Loop(f"sweep {name.replace('_', ' ')}", tick, self.context.committer.outage)
 
     def _pace(self, sweep: ModuleType, seconds: float) -> float:
-        """After which time a sweep looks again: sooner if there is a page behind its last one, or a look is owed."""
+        """Seconds until a sweep looks again: fewer if a page follows its last one, or a second look is owed."""
         if sweep is worker_dead and self._looks.free:
             return worker_dead.AGAIN_SECONDS
         what: Overdue | None = getattr(sweep, "OVERDUE", None)
@@ -99,7 +100,7 @@ class Supervisor:
         return min(seconds, limits.SWEEP_PAGE_SECONDS) if more else seconds
 
     async def probe(self) -> int:
-        """Look for the dead, after a grace: sessions must have had time to come back (rule 12)."""
+        """Look for dead workers, after a grace: sessions must have had time to come back (rule 12)."""
         since = self.context.store.backend.standing_since
         if since is not None and self.context.time.monotonic() - since < limits.PROBE_GRACE_SECONDS:
             self._looks.free.clear()

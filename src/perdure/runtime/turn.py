@@ -22,7 +22,7 @@ _COMPLETED, _MESSAGE = EventType.STEP_COMPLETED, EventType.MESSAGE_RECEIVED
 
 
 def begin(instance: Instance, input: bytes = b"") -> None:
-    """Run the first turn at the opening time of the run; ``input`` is its own, if the process opened it itself."""
+    """Run the first turn at the opening time of the run; ``input`` is that of a run which the process itself opened."""
     args, kwargs = instance.workflow.shape.decode(input or instance.process.input)
     instance.loop.begin(instance.workflow.function, args, kwargs, instance.workflow.shape)
     instance.loop.run(instance.at)
@@ -106,9 +106,9 @@ def _receive(instance: Instance, message: Message) -> None:
 
 
 def _awaited(instance: Instance, message: Message) -> Ask[Any] | None:
-    """The transactional step whose result this message is, if the code still waits for it; raises HistoryMisfit.
+    """The transactional step whose result this message is, if the code still waits for it.
 
-    It does if the code has changed meanwhile, and waits for that step with other arguments.
+    Raises HistoryMisfit if the code has changed meanwhile, and waits for that step with other arguments.
     """
     origin = messages.origin_of(message)
     ask = None if origin is None else instance.loop.open.get((message.name, origin.place))
@@ -122,7 +122,7 @@ def _awaited(instance: Instance, message: Message) -> Ask[Any] | None:
 def _of_a_child(instance: Instance, message: Message) -> Ask[Any] | None:
     """The child or queued step that a message answers, if the code still waits for it.
 
-    Of an undo that has failed the code hears nothing: it has given up.
+    The failure of an undo is not delivered to the code: the undo has given up.
     """
     ask = instance.outward().take(message, instance.loop, instance.at)
     if isinstance(ask, UndoAsk) and message.type is not MessageType.RESULT:
@@ -132,7 +132,7 @@ def _of_a_child(instance: Instance, message: Message) -> Ask[Any] | None:
 
 
 def _deliver_answer(instance: Instance, ask: Ask[Any] | None, message: Message) -> None:
-    """Deliver an answer, whose payload stays in the inbox; or note that nobody waits for it."""
+    """Deliver an answer, whose payload stays in the inbox; or note that the code does not wait for it."""
     if ask is None:
         instance.note(EventType.ANSWER_IGNORED, instance.at, None, name=message.name, message=message.number)
     else:
@@ -170,17 +170,17 @@ def _record_letter(instance: Instance, number: int, name: str) -> None:
 
 
 def wanted(instance: Instance) -> list[LettersWanted]:
-    """The letters that are to be read before the next turn, since somebody waits for them."""
+    """The letters to read before the next turn, since the code waits for them."""
     return instance.inbox.wanted(instance.process, instance.loop.mailboxes.values())
 
 
 def must_fetch(instance: Instance) -> bool:
-    """Whether somebody waits for letters that are in the store: then nothing goes on before they were read."""
+    """Whether the code waits for letters that are in the store: the process goes on only after they were read."""
     return instance.inbox.fetch(wanted(instance))
 
 
 def fetched(instance: Instance, found: FoundLetters) -> None:
-    """Letters were read that waited in the store: the next turn hears them first."""
+    """Letters that waited in the store were read: the next turn hears them first."""
     asked, letters = found
     for one in asked:
         mine = [letter for letter in letters if letter.name == one.name]

@@ -1,9 +1,9 @@
 """A turn becomes a commit: what the turns of a process have left behind, judged, and written as one record.
 
-``drafted`` makes the commit. ``outcome`` says how the process stands, and until when it stays in memory though it only
-waits for others: parents do for a moment, since children answer soon, and so do processes with a long history that have
-just heard a message, for claiming one again means reading and replaying all of it, while the others of that worker
-wait. ``limited`` tells people of a history that grows long, and holds the process at the limit.
+``drafted`` makes the commit. ``outcome`` says how the process stands, and whether it stays in memory though it only
+waits. A parent does for a moment, since children answer soon. So does a process with a long history that has just heard
+a message: to claim it again means to read and replay all of it, while the worker's other processes wait. ``limited``
+warns people of a history that grows long, and holds the process at the limit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def drafted(parts: WorkerParts, instance: Instance, outcome: Outcome, *, inward: bool = False) -> Commit:
-    """The commit that leaves this outcome; ``inward`` leaves out what goes to others."""
+    """The commit with this outcome; ``inward`` leaves out the starts and messages that go to other processes."""
     steps = instance.steps
     cleared = steps.inherited is not None and steps.cleared
     process = instance.process
@@ -71,11 +71,11 @@ def drafted(parts: WorkerParts, instance: Instance, outcome: Outcome, *, inward:
 
 
 FARTHEST = microseconds(limits.FARTHEST_SECONDS)
-"""A row whose timer is further away is looked at once before: no database and no calendar can hold every number."""
+"""A row whose timer is further away becomes due once before: no database and no calendar can hold every number."""
 
 
 def outcome(instance: Instance, time: StoreTime, hold: int) -> Outcome:
-    """What is left behind; a process that goes on within ``hold`` microseconds stays in hand."""
+    """How the process stands now; one that goes on within ``hold`` microseconds stays in memory."""
     loop = instance.loop
     outbox = instance.outbox
     if loop.finished and (outbox is None or not outbox.overfull):
@@ -89,14 +89,14 @@ def outcome(instance: Instance, time: StoreTime, hold: int) -> Outcome:
     if timer is not None:
         times.append(timer[0])
     away = 0 if outbox is None else len(outbox.out)
-    if len(loop.open) > len(steps.retries) + away:  # a step is open and nobody runs it: whoever comes next will
+    if len(loop.open) > len(steps.retries) + away:  # a step is open and not running: the next worker runs it
         broken = compensation.broken(instance)
         return broken or Outcome(Status.RUNNING, False, time.now(), loop.awaiting(), loop.state)
     wake_at = min(times, default=None)
     if wake_at is not None:
         wake_at = min(wake_at, time.now() + FARTHEST)
     busy = (wake_at is not None and wake_at - time.now() <= hold) or until(instance) > time.now()
-    # What it waits for is said also where it stays in hand, unless it is a timer: then no death counts against it.
+    # What it waits for is written even if it stays in memory, unless it is a timer: then no death counts against it.
     awaiting = None if busy and wake_at is not None else loop.awaiting()
     return Outcome(Status.RUNNING, busy, wake_at, awaiting, loop.state)
 
@@ -120,7 +120,7 @@ def _ending(instance: Instance) -> Outcome:
 
 
 def until(instance: Instance) -> int:
-    """The store's time until which it stays in hand though it waits for nothing but children or messages."""
+    """The store's time until which a process stays in memory though it waits for nothing but children or messages."""
     outbox = instance.outbox
     if outbox is not None and outbox.out and outbox.patience > instance.inbox.patience:
         return outbox.patience
@@ -128,7 +128,7 @@ def until(instance: Instance) -> int:
 
 
 def rests(instance: Instance) -> bool:
-    """Whether a process is in hand for no other reason than what may come soon."""
+    """Whether a process stays in memory only because an answer or a message may come soon."""
     outbox = instance.outbox
     waits = instance.inbox.patience > 0 or (outbox is not None and len(outbox.out) > 0)
     return waits and not (instance.steps.in_flight or instance.inputs)
@@ -153,7 +153,7 @@ def limited(instance: Instance, outcome: Outcome) -> Outcome:
     if instance.warn_once():
         log.warning(
             "process %s (%s) has a history of %d events and will be held at %d: every revival replays all of it. "
-            "Have it continue as new with what it has come to",
+            "Have it continue as new with what it has reached",
             id_text(instance.process.id),
             instance.process.kind,
             instance.number,

@@ -1,6 +1,6 @@
 """The watchdog: a thread that finds what blocks the event loop and whose code it is, and ends a worker that hangs.
 
-Whose code has the loop is read from its thread's stack, so that running a step costs nothing. The evidence is written
+The stack of the loop's thread tells whose code blocks it, so that running a step costs nothing. The evidence is written
 into the store by a witness, from a thread of its own, while the loop is blocked.
 """
 
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 log = logger("worker")
 
 SHARE = 0.25
-"""After this share of a lease what blocks the loop is written into the store: before the first lease lapses."""
+"""After this share of a lease the evidence is written into the store: before the first lease lapses."""
 
 
 class Watchdog:
-    """Looks again and again whether the loop has ticked; a blocked one is reported once with its stack.
+    """Checks again and again whether the loop has ticked; a blocked one is reported once with its stack.
 
-    When it has been blocked for a part of the lease by the same code, the evidence is written where the next worker
-    finds it. When the lease is lost by our own reckoning and it is still blocked, the watchdog ends this OS process
-    (``exits``), or has ``fence`` called as soon as the loop turns again, with the incarnation and the evidence.
+    When the same code has blocked the loop for a part of the lease, the evidence is written where the next worker
+    finds it. When the lease is lost by our own reckoning and the loop is still blocked, the watchdog ends this OS
+    process (``exits``), or calls ``fence`` with the incarnation and the evidence as soon as the loop runs again.
     Time in which the watchdog did not look either (a stopped OS process, a machine that was paused) is no evidence.
     """
 
@@ -85,12 +85,12 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="perdure watchdog", daemon=True)
 
     def sign_by(self, sign: Callable[[], None], sign_off: Callable[[], None] = lambda: None) -> None:
-        """Give a sign of life by ``sign``, now and at every look, and ``sign_off`` at the end."""
+        """Call ``sign`` as a sign of life, now and at every look, and ``sign_off`` at the end."""
         self._sign, self._sign_off = sign, sign_off
         sign()
 
     def begin(self) -> None:
-        """Note the event loop of the calling thread, which is to be watched, and let it tick."""
+        """Take the event loop of the calling thread as the one to watch, and let it tick."""
         self._watched = threading.get_ident()
         self._loop = asyncio.get_running_loop()
         self._looked = self.machine.monotonic()
@@ -128,7 +128,7 @@ class Watchdog:
         self._sign_off()
 
     def look(self) -> None:
-        """Look once: whether the loop has ticked, who has it, and whether the lease is still ours."""
+        """Check once whether the loop has ticked, which code blocks it, and whether the lease is still ours."""
         now = self.machine.monotonic()
         since, self._looked = min(now - self._looked, 2 * self.pause), now
         if self._ticked != self._seen:
@@ -158,7 +158,7 @@ class Watchdog:
         return found(self._watched, self._loop)
 
     def _evidence(self, by: Blocker) -> Hang | None:
-        """Whom the hang counts against: one process has had the loop at every look for long enough."""
+        """The evidence against the process that has blocked the loop at every look for long enough, if one has."""
         if by.process is None or self._steady < self.lease * SHARE:
             return None
         return Hang(by.process, by.step, self._steady, by.stack)
@@ -178,14 +178,14 @@ class Watchdog:
         )
 
     def _end(self, by: Blocker, evidence: Hang | None) -> None:
-        """The lease is lost: nothing that it still does counts, and what it holds must go on elsewhere."""
+        """End a worker whose lease is lost: nothing that it does counts now, and its processes must go on elsewhere."""
         self.telemetry.count("loops_hung")
         worker, blocked = self.heartbeat.incarnation.id, self._blocked
         over = by.step and self._loop is not None and self._loop.time() > by.deadline
         late = f" Its timeout of {by.timeout:g} s is over." if over else ""
         how = f"this OS process ends itself with exit code {EXIT_HUNG}"
         if not self.exits:
-            how = "this worker drops all that it holds as soon as the loop turns again (WorkerOptions: exit_when_hung)"
+            how = "this worker drops all that it holds as soon as the loop runs again (WorkerOptions: exit_when_hung)"
         self._say(
             lambda: log.critical(
                 "worker %s is hung: its event loop has been blocked %sfor %.1f s and its lease is lost; %s.%s "
@@ -207,7 +207,7 @@ class Watchdog:
         if self.machine.simulated:
             words()
             return
-        self._sign()  # the words may take their time
+        self._sign()  # logging may take a while
         said = aside(words, "perdure last words")
         if said is not None:
             said.join(limits.LAST_WORDS_SECONDS)
@@ -225,7 +225,7 @@ _HANDLE = asyncio.Handle._run.__code__
 
 
 class Blocker(Struct, frozen=True):
-    """What has the loop: code of a ``process`` or (None) somebody else's; ``step`` with its place, if it is in one.
+    """What blocks the loop: code of a ``process``, or (None) other code; ``step`` with its place, if it is a step's.
 
     ``deadline`` is that of the step's attempt by the loop's clock, ``timeout`` the seconds that it was given.
     """
@@ -238,7 +238,7 @@ class Blocker(Struct, frozen=True):
 
 
 def found(thread: int, loop: asyncio.AbstractEventLoop) -> Blocker:
-    """Who has the loop that runs in this thread; called from another one."""
+    """What blocks the loop that runs in ``thread``; called from another one."""
     frame = sys._current_frames().get(thread)
     stack = "unknown" if frame is None else "".join(traceback.format_stack(frame))
     stack = safe_text(stack, limits.STACK_TEXT_BYTES, keep_end=True)
@@ -270,7 +270,7 @@ def _attempt_run(frame: FrameType | None) -> AttemptRun | None:
 
 
 def _of_task(loop: asyncio.AbstractEventLoop) -> AttemptRun | None:
-    """The same where the event loop is not written in Python, and shows no frames of its own."""
+    """The same for an event loop that is not written in Python and has no frames of its own."""
     task: Any = asyncio.current_task(loop)
     return _of_context(task.get_context()) if task is not None and hasattr(task, "get_context") else None
 
@@ -282,7 +282,7 @@ def _of_context(context: Context) -> AttemptRun | None:
 
 
 class Witness:
-    """Tells the store at ``url`` one thing at a time; ``told`` is what it has told last."""
+    """Writes evidence into the store at ``url``, one beat at a time; ``told`` is the last one written."""
 
     def __init__(self, url: str, machine: Machine) -> None:
         self.url = url
@@ -291,12 +291,12 @@ class Witness:
         self._telling: threading.Thread | None = None
 
     def tell(self, beat: Beat) -> None:
-        """Have it written, unless the one before is still on its way: ask again at the next look."""
+        """Have a beat written, unless the one before is still under way: then the next look asks again."""
         if self._telling is None or not self._telling.is_alive():
             self._telling = aside(lambda: self._tell(beat), "perdure witness")
 
     def wait(self, seconds: float) -> None:
-        """Give what is on its way so many seconds."""
+        """Wait up to so many seconds for the beat under way."""
         if self._telling is not None:
             self._telling.join(seconds)
 
@@ -319,7 +319,7 @@ class Witness:
 
 
 def aside(function: Callable[[], object], name: str) -> threading.Thread | None:
-    """Run it in a thread of its own that keeps nobody from ending; None if the system refuses one just now."""
+    """Run a function in a daemon thread of its own; None if the system refuses the thread just now."""
     thread = threading.Thread(target=function, name=name, daemon=True)
     try:
         thread.start()

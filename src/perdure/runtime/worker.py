@@ -37,7 +37,7 @@ class Worker:
     """Everything that one worker runs, started and stopped together.
 
     ``ends`` is told of every process that ended, was parked or was let go here. ``worn_out`` is set when the worker is
-    short of something and does not recover: then it should be stopped, and another take its place.
+    short of a resource and does not recover: then it should be stopped and replaced.
     """
 
     def __init__(self, parts: WorkerParts, ends: Ends) -> None:
@@ -94,14 +94,14 @@ class Worker:
         self.inbox.hint()
 
     def sent(self, process: bytes, owner: bytes | None) -> None:
-        """A message was sent from here: if we have the process in hand it hears at once, if nobody has it it is due."""
+        """A message was sent from here: read it at once if this worker holds the process, claim if no worker does."""
         if owner is None:
             self.claimer.wake()
         elif owner == self.incarnation.id:
             self.inbox.look(process)
 
     def look_at(self, processes: Sequence[bytes]) -> None:
-        """Messages were sent to these processes, or they were taken: those in hand hear at once. None named: any."""
+        """Messages were sent to these processes, or commands took them: look at those held here. None named: at any."""
         if not processes:
             self.lease_check.doubt()
         for process in processes:
@@ -109,10 +109,10 @@ class Worker:
                 self.inbox.look(process)
 
     def taken(self, process: bytes, token: int | None) -> None:
-        """What we wrote took a row from whoever held it: if that was us, let go at once, without the fence.
+        """A commit from here took a row from its owner: if this worker was the owner, drop the process at once.
 
-        Not if we have claimed it since, before we heard of what we wrote: then our token is later than the ``token`` of
-        that. None means any.
+        Keep it if this worker has claimed the row again before the commit was answered: its token is then not below
+        ``token``, which the commit has drawn. None drops it in any case.
         """
         instance = self.scheduler.instances.get(process)
         if instance is not None and (token is None or instance.process.token < token):
@@ -120,7 +120,7 @@ class Worker:
 
     @property
     def busy(self) -> int:
-        """How many processes are in hand, or about to be."""
+        """How many processes this worker holds, or is about to hold."""
         return len(self.scheduler.instances) + len(self.scheduler.starting)
 
     def takes(self, kind: str) -> bool:
@@ -135,7 +135,7 @@ class Worker:
         return held < shortages.room(self.options.in_flight) and shortages.serves(kind)
 
     async def until_idle(self, seconds: float) -> None:
-        """Work until nothing has been claimed for so many seconds, and nothing is in hand or waits for a place."""
+        """Work until nothing has been claimed for so many seconds, and no process is held or waits for a place."""
         claimed, emptied = self.claimer.claimed_any, self.scheduler.emptied
         while True:
             try:
@@ -143,7 +143,7 @@ class Worker:
             except TimeoutError:
                 if self.claimer.suspects_waiting:
                     continue
-                if not self.scheduler.instances:  # it is told of a claim before that has looked who died
+                if not self.scheduler.instances:  # ``claimed`` is set before the claim has looked for dead owners
                     return
             claimed.clear()
             emptied.clear()
@@ -157,7 +157,7 @@ class Worker:
         self.scheduler.drain()
         if self.scheduler.instances:
             log.info(
-                "stopping: %d in hand, whose steps have up to %g s to finish", len(self.scheduler.instances), seconds
+                "stopping: the steps of %d processes have up to %g s to finish", len(self.scheduler.instances), seconds
             )
         await self.claimer.loop.stop()
         if self.scheduler.instances:
@@ -171,7 +171,7 @@ class Worker:
             try:
                 await self.reconcile()
             except PerdureError:
-                pass  # the store is away: when our incarnation is retired or found silent, they are freed
+                pass  # the store is away: the rows are freed when this incarnation is retired or found silent
 
     async def stop(self, seconds: float) -> None:
         """Drain, end all loops, and retire the incarnation."""
@@ -189,7 +189,7 @@ class Worker:
         self.watchdog.stop()
 
     async def retire(self) -> None:
-        """Say goodbye to the store: whatever this incarnation still owned is free at once."""
+        """Retire this incarnation in the store: every row that it still owned is free at once."""
         await self.store.retire(self.incarnation.id, None, died=False)
 
     async def _enlist(self, incarnation: bytes) -> None:
@@ -202,7 +202,7 @@ class Worker:
         self.time.heard(await self.store.now(), sent)
 
     def _fence(self, incarnation: bytes, hang: bytes | None) -> None:
-        """The event loop turns again after it was blocked until the lease was lost: nothing in hand is ours now."""
+        """Drop all: the event loop runs again after it was blocked until the lease was lost, so nothing is ours."""
         if incarnation != self.incarnation.id:
             return
         for instance in list(self.scheduler.instances.values()):
@@ -212,9 +212,9 @@ class Worker:
         self.retired(incarnation)
 
     def retired(self, incarnation: bytes) -> None:
-        """Others have ended this incarnation: drop everything in hand and go on under a new id (rule 11).
+        """Another worker has ended this incarnation: drop everything held and go on under a new id (rule 11).
 
-        What was asked in the name of one before says nothing of the present one.
+        The answer to a request of an earlier incarnation says nothing about the present one.
         """
         if incarnation == self.incarnation.id and (self._ending is None or self._ending.done()):
             self._ending = asyncio.create_task(self._renew(), name="perdure new incarnation")
@@ -227,14 +227,14 @@ class Worker:
         incarnation = self.machine.new_id()
         try:
             await self._enlist_at_last(incarnation)
-        finally:  # not before: what asks in its name until then would be told that it has ended
+        finally:  # not before: the store would answer a request in its name that it has ended
             self.incarnation.id, self.incarnation.lost = incarnation, False
         self.claimer.wake()
 
     async def _enlist_at_last(self, incarnation: bytes) -> None:
         while True:
             try:
-                if self.incarnation.hang is not None:  # whoever frees what we held needs it
+                if self.incarnation.hang is not None:  # the worker that frees our rows needs this evidence
                     await self.store.beat(Beat(self.incarnation.id, (), 0, 0, self.incarnation.hang))
                     await self.store.retire(self.incarnation.id, None, died=False)
                     self.incarnation.hang = None
@@ -246,7 +246,7 @@ class Worker:
     async def reconcile(self) -> int:
         """Free rows that this worker owns but does not hold: a claim whose answer never came (rule 5)."""
         pages, seen, freed = Pages(self.store, Overdue.OWNED, self.incarnation.id), set[bytes](), 0
-        # Renewals move rows in hand behind all others: a page of nothing but those that were seen ends it.
+        # A renewal moves a held row behind all others: a page of rows that were all seen before ends the loop.
         while not (owned := {row.id: row for row in await pages.next()}).keys() <= seen:
             seen |= owned.keys()
             held = self.scheduler.instances.keys() | self.scheduler.starting
@@ -258,7 +258,7 @@ class Worker:
 
 
 class Dispatch:
-    """What the roles of a worker tell goes to that role, or whoever waits, which acts on it: see WorkerEvents."""
+    """Passes each event of a worker's roles on to the role, or the waiter, that acts on it: see WorkerEvents."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -270,7 +270,7 @@ class Dispatch:
         self._worker.claimer.parted()
 
     def unheard(self, instance: Instance) -> None:
-        """Its messages are read."""
+        """The inbox reader reads its messages."""
         self._worker.inbox.want(instance)
 
     def in_doubt(self, processes: Sequence[bytes]) -> None:
@@ -278,7 +278,7 @@ class Dispatch:
         self._worker.lease_check.doubt(processes)
 
     def posted(self, commit: Commit) -> None:
-        """Those of them that are held here hear at once."""
+        """Receivers that are held here hear at once, and children are claimed."""
         worker = self._worker
         if commit.sends:
             worker.look_at([message.process for message in commit.sends])
@@ -320,7 +320,7 @@ class Dispatch:
         logger("recovery").warning("%s: %s", finding.law, finding.text)
 
     def worn_out(self, what: str) -> None:
-        """Whoever has started this worker is to restart it."""
+        """The program that started this worker should restart it."""
         self._worker.worn_out.set()
 
     def steady(self) -> bool:
@@ -328,7 +328,7 @@ class Dispatch:
         return self._worker.heartbeat.steady()
 
     def offers(self) -> Sequence[bytes]:
-        """What the others said when they were last looked for."""
+        """The offers of the other workers, as last read."""
         return self._worker.context.offers()
 
     async def reconcile(self) -> int:

@@ -1,4 +1,4 @@
-"""The agent: runs steps, each attempt until its answer or its deadline, and never says a word after that."""
+"""The agent: runs steps, each attempt until its answer or its deadline, and reports nothing of it after that."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _COMPLETED = EventType.STEP_COMPLETED
 
 PATROLLED_SECONDS = 30.0
-"""Deadlines from this length on are looked after by a patrol, shorter ones by a timer of their own."""
+"""Timeouts from this length on are checked by a patrol, shorter ones by a timer of their own."""
 PATROL_SECONDS = 0.5
 
 
@@ -90,7 +90,7 @@ class Agent:
             self._call(attempt_run)
 
     def _delay(self, instance: Instance, ask: Ask[Any], tried: FailedAttempt) -> float:
-        """Seconds until the next attempt may begin, by what its failure has planned and by the step's budget."""
+        """Seconds until the next attempt may begin, as planned at the last failure and by the step's budget."""
         now = self.time.now()
         if tried.retry_at > now:
             return (tried.retry_at - now) / SECOND
@@ -117,7 +117,7 @@ class Agent:
             self._call_in_cell(attempt_run)
 
     def _waits(self, attempt_run: AttemptRun, undo: UndoAsk) -> bool:
-        """Whether an undo is not to be called now: it cannot be, or an attempt of its process has yet to end."""
+        """Whether an undo must not be called now: it is unfit, or an attempt of its process has not ended yet."""
         if undo.unfit is not None:
             self.loop.call_soon(self.failed, attempt_run, undo.unfit)
             return True
@@ -140,7 +140,7 @@ class Agent:
             self._patrol = self.loop.call_later(PATROL_SECONDS, self._look)
 
     def silence(self, attempt_run: AttemptRun) -> None:
-        """Cancel an attempt that counts no more, and keep hold of it until it has ended."""
+        """Cancel an attempt that no longer counts, and keep track of it until it has ended."""
         self._let_go(attempt_run)
         under_way = attempt_run.started and (
             attempt_run.task or attempt_run.call or attempt_run.hard_call or attempt_run.transaction
@@ -166,7 +166,7 @@ class Agent:
             self.listener.step_due(instance, ask)
 
     def retry_now(self, instance: Instance) -> None:
-        """Begin the retries that are due of a process: the store's time was put forward."""
+        """Begin the due retries of a process: the store's time was put forward."""
         now = self.time.now()
         steps = instance.steps
         for slot, retry in list(steps.retries.items()):
@@ -202,7 +202,7 @@ class Agent:
             )
 
     def _put_off(self, attempt_run: AttemptRun, error: BaseException) -> bool:
-        """Try an attempt again, uncounted, that failed for a shortage of this worker; for a while, then it counts."""
+        """Try an attempt again, uncounted, if it failed for a shortage of this worker; after a while it counts."""
         what = exhausted_in_step(error)
         if what is None:
             return False
@@ -231,7 +231,7 @@ class Agent:
         return self.pool.held_up()
 
     def held_up_by(self, attempt_run: AttemptRun) -> Callable[[], bool] | None:
-        """What tells whether an attempt still cannot begin, if it waits for a shortage to end."""
+        """A function that tells whether an attempt still cannot begin; None unless it waits for a shortage to end."""
         if attempt_run in self.put_off:
             ask = attempt_run.ask
             since = self.shortages.put_off_for((attempt_run.instance.process.id, ask.name, ask.place))
@@ -299,7 +299,7 @@ class Agent:
         self.threads.call(attempt_run.call)
 
     def late_for(self, attempt_run: AttemptRun) -> bool:
-        """Whether the lease of an attempt is over, from whichever thread; what runs there cannot be stopped."""
+        """Whether the lease of an attempt is over; asked in any thread, where a running function cannot be stopped."""
         return attempt_run.instance.lease_end <= self._ticks()
 
     def _in_time(self, attempt_run: AttemptRun, function: Callable[[], Any]) -> Any:
@@ -308,13 +308,13 @@ class Agent:
         return function()
 
     def _lapse(self, attempt_run: AttemptRun) -> None:
-        """Nobody acts on a lease that is over: this worker froze, and the guard has not looked yet."""
+        """No attempt acts on a lease that is over: this worker froze, and the lease guard has not looked yet."""
         if not attempt_run.instance.gone:
             self.listener.lease_lapsed(attempt_run.instance)
 
     def _call_in_cell(self, attempt_run: AttemptRun) -> None:
         def ended(answer: StepEnded | StepCrashed) -> None:
-            if isinstance(answer, StepCrashed):  # when it was told to stop its cell was killed: that is no late answer
+            if isinstance(answer, StepCrashed):  # the cell of a stopped attempt was killed: that is no late answer
                 self.failed(attempt_run, asyncio.CancelledError() if attempt_run.over else answer)
             elif not self.silenced(attempt_run):
                 if isinstance(answer, StepRaised):
@@ -339,20 +339,20 @@ class Agent:
             self._ended(attempt_run, result, None)
 
     def failed(self, attempt_run: AttemptRun, error: BaseException) -> None:
-        """An attempt has raised, or could not be made."""
+        """An attempt has raised, or could not begin."""
         if isinstance(error, LeaseLapsed):
             self._lingering.ended(attempt_run)
             self._lapse(attempt_run)
             return
         if attempt_run.over and isinstance(error, asyncio.CancelledError):
             self._lingering.ended(attempt_run)
-            return  # it was told to stop and did
+            return  # it was cancelled, and has ended
         if self.silenced(attempt_run):
             return
         self._ended(attempt_run, None, answered(error))
 
     def silenced(self, attempt_run: AttemptRun) -> bool:
-        """Whether what an attempt says now is late; if not, it is the last thing that it says."""
+        """Whether the answer of an attempt comes too late; if not, no other answer of it counts."""
         if attempt_run.over:
             self.telemetry.counters["late_results"] += 1
             self._lingering.ended(attempt_run)
@@ -363,7 +363,7 @@ class Agent:
         return False
 
     def _let_go(self, attempt_run: AttemptRun) -> None:
-        """Look after an attempt no more: a timer would keep the whole process in memory until it rings."""
+        """Stop tracking an attempt: its timer would keep the whole process in memory until it fires."""
         self._running.pop(attempt_run, None)
         if self.put_off:
             self.put_off.pop(attempt_run, None)
@@ -372,7 +372,7 @@ class Agent:
             attempt_run.timer = None
 
     def _look(self) -> None:
-        """Look after the attempts with long deadlines, all at once: a timer for each would cost every step."""
+        """Check the attempts with long deadlines, all at once: a timer for each would cost every step."""
         now = self.loop.time()
         for attempt_run in [attempt_run for attempt_run in self._running if attempt_run.deadline <= now]:
             self._deadline(attempt_run)
@@ -386,7 +386,7 @@ class Agent:
             attempt_run.timer = self.loop.call_at(attempt_run.deadline, self._deadline, attempt_run)
             return
         if attempt_run.transaction is not None and not attempt_run.transaction.abandon():
-            return  # it is being committed: what becomes of that counts
+            return  # it is being committed: the outcome of that counts
         self.telemetry.counters["step_timeouts"] += 1
         seconds = self.loop.time() - attempt_run.started
         attempt_run.stop()

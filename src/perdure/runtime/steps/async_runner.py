@@ -1,7 +1,7 @@
-"""The relay: async steps run one after another in one task, until one of them waits: it keeps that task for itself.
+"""The async runner: async steps run one after another in one task; a step that waits keeps that task for itself.
 
-A task of its own for every attempt costs more than a step that only computes. Nobody sees a difference: every attempt
-has a context of its own, and the task that it finds itself in is cancelled for its sake alone.
+A task for each attempt would cost more than a step that only computes. A step sees no difference: its attempt has a
+context of its own, and a task is only cancelled for the attempt that runs in it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class AsyncRunner:
     """Runs attempts in the order in which they are put; ``completed`` gets a step's value, ``failed`` its error.
 
-    ``lapse`` is told of an attempt whose lease is over by ``ticks`` when it would begin or go on: it does not.
+    ``lapse`` gets an attempt whose lease is over by ``ticks`` when it would begin or go on: it does neither.
     A step that does not wait cannot be stopped.
     """
 
@@ -75,7 +75,7 @@ class AsyncRunner:
                 return
         finally:
             self._runners -= 1
-            if waiting:  # the others need not wait: if one of them does, most of them may
+            if waiting:  # start the others now, each in a task: if one of them waits, most of them may
                 self._man(len(waiting) - self._runners)
         try:
             value = await rest
@@ -87,7 +87,7 @@ class AsyncRunner:
             self._completed(attempt_run, value)
 
     def _begin(self, attempt_run: AttemptRun) -> _Rest | None:
-        """Run a step until it ends, or waits for the first time: the answer is what is left of it."""
+        """Run a step until it ends, or waits for the first time: return the rest of it, if any."""
         ask = attempt_run.ask
         context = self._context.copy()
         context.run(ATTEMPT.set, attempt_run.current)
@@ -135,7 +135,7 @@ class _Rest:
                     sent = yield awaits
                     if attempt_run.instance.lease_end <= ticks() and not attempt_run.over:
                         self._async_runner._lapse(attempt_run)
-                        yield  # it has cancelled the task that we are in: that arrives here
+                        yield  # ``lapse`` has cancelled the task that we are in: that arrives here
                 except BaseException as error:
                     awaits = run(code.throw, error)
                 else:

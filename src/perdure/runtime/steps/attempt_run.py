@@ -32,7 +32,7 @@ class LeaseLapsed(Exception):
 
 
 class StepListener(Protocol):
-    """What becomes of the steps of the processes that are held here; all of it is told on the event loop."""
+    """Gets what becomes of the steps of the processes held here; it is called on the event loop only."""
 
     def feed(self, instance: Instance, /) -> None:
         """A step has an answer, which was delivered: the next turn hears it."""
@@ -53,16 +53,16 @@ class StepListener(Protocol):
         """An attempt has published a value."""
 
     def came_late(self, attempt: AttemptRun, value: Any) -> None:
-        """An attempt that was given up has come to this value."""
+        """An attempt that was given up has returned this value."""
 
     def lease_lapsed(self, instance: Instance) -> object:
         """The lease of a process was over before a step of it could begin or go on."""
 
     def step_refused(self, instance: Instance) -> None:
-        """A transactional step was refused with its effect: the process is another worker's."""
+        """The result of a transactional step was refused, with its effect: the process is another worker's."""
 
     def step_kept(self, instance: Instance, message: Message | None) -> None:
-        """The result of a transactional step lies in the inbox, as this message or one that an earlier attempt left."""
+        """The result of a transactional step is in the inbox, as this message or (None) that of an earlier attempt."""
 
 
 class Runner(Protocol):
@@ -81,22 +81,22 @@ class Runner(Protocol):
         """An attempt begins, and its time with it."""
 
     def failed(self, attempt_run: AttemptRun, error: BaseException) -> None:
-        """An attempt has raised, or could not be made."""
+        """An attempt has raised, or could not begin."""
 
     def silence(self, attempt_run: AttemptRun) -> None:
-        """Cancel an attempt that counts no more."""
+        """Cancel an attempt that no longer counts."""
 
     def silenced(self, attempt_run: AttemptRun) -> bool:
-        """Whether what an attempt says now is late; if not, it is the last thing that it says."""
+        """Whether the answer of an attempt comes too late; if not, no other answer of it counts."""
 
     def succeeded(self, ask: Ask[Any]) -> None:
         """An attempt has brought a result."""
 
     def late_for(self, attempt_run: AttemptRun) -> bool:
-        """Whether the lease of an attempt is over, from whichever thread."""
+        """Whether the lease of an attempt is over; asked in any thread."""
 
     def held_up_by(self, attempt_run: AttemptRun) -> Callable[[], bool] | None:
-        """What tells whether an attempt still cannot begin, if it waits for a shortage to end."""
+        """A function that tells whether an attempt still cannot begin; None unless it waits for a shortage to end."""
 
 
 class AttemptRun:
@@ -157,7 +157,7 @@ class AttemptRun:
         return self.attempt
 
     def stop(self) -> None:
-        """Silence this attempt and cancel it: its process was dropped, or its code wants it no more."""
+        """Cancel this attempt and ignore its answer: its process was dropped, or its code no longer wants it."""
         self.over = True
         self.agent.silence(self)
 
@@ -173,7 +173,7 @@ class AttemptRun:
         return {"attempt": self.number, "since": self.since, "timeout": timeout, "reported": reported}
 
     def extend(self) -> None:
-        """A heartbeat, from whichever thread: the step's time starts again."""
+        """A heartbeat, from any thread: the step's time starts again."""
         if get_ident() == self.agent.thread:
             self.deadline = self.agent.loop.time() + self.ask.step.timeout
         elif not self.extending:
@@ -185,10 +185,10 @@ class AttemptRun:
         self.extend()
 
     def publish(self, name: str, raw: bytes) -> None:
-        """Publish a value, from whichever thread; raises DefinitionError if nobody could read it."""
+        """Publish a value, from any thread; raises DefinitionError if no reader could find it."""
         if isinstance(self.instance.workflow, QueueWork):
             raise DefinitionError(
-                "a queued step is a process of its own, whose values nobody would look for. Return the value, and "
+                "a queued step is a process of its own, and no reader would find values there. Return the value, and "
                 "publish it in the workflow."
             )
         if len(self.instance.events) >= limits.PUBLISHED_RECORDS:
@@ -203,7 +203,7 @@ class AttemptRun:
             agent.loop.call_soon_threadsafe(agent.listener.step_shown, self, name, raw)
 
     def held_up(self) -> Callable[[], bool] | None:
-        """What tells whether it still cannot begin, if it waits for a shortage of this worker to end."""
+        """A function that tells whether this attempt still cannot begin; None unless it waits for a shortage to end."""
         return self.agent.held_up_by(self)
 
     def heard(self, progress: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A budget of retries: a worker makes only so many of one step that no success has paid for; the others wait.
+"""A budget of retries: a worker makes only so many of one step beyond those that successes pay for; others wait.
 
 Kept in memory: each worker has budgets of its own, full again when it starts.
 """
@@ -40,7 +40,7 @@ class Budget:
         return True
 
     def earn(self, retries: float = 1.0) -> None:
-        """So many are paid for: one by each success."""
+        """Pay for so many retries: one by each success."""
         self.spent = max(0.0, self.spent - retries)
 
 
@@ -52,8 +52,8 @@ class Budgets(dict[tuple[str, int], Budget]):
     ) -> float:
         """Seconds by which a retry that is due is put off, 0.0 if it may begin. ``now`` is the store's time.
 
-        Put off is it for about as long as the step is being tried already, at most the policy's ``cap``; and not past
-        the policy's ``total``: the attempt that this allows is made on credit.
+        The wait is about as long as the step has been tried already, at most the policy's ``cap``. It does not pass
+        the policy's ``total``: the attempt at that time is made on credit.
         """
         policy = step.retry
         if policy.budget is None:
@@ -72,7 +72,7 @@ class Budgets(dict[tuple[str, int], Budget]):
             budget.empty = True
             log.warning(
                 "%s fails much more often than it succeeds: its budget of %d retries is spent, and further ones wait "
-                "until it succeeds; look after what it depends on (Retry(budget=…) sets another size)",
+                "until it succeeds; check what it depends on (Retry(budget=…) sets another size)",
                 step,
                 budget.size,
             )
@@ -86,4 +86,4 @@ class Budgets(dict[tuple[str, int], Budget]):
         budget.earn()
         if budget.empty and budget.spent <= budget.size / 2:
             budget.empty = False
-            log.info("%s succeeds again: its retries wait no more", step)
+            log.info("%s succeeds again: its retries no longer wait", step)

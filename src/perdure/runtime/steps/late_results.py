@@ -1,7 +1,7 @@
-"""Late results: of an attempt of a task that answers although its process was lost to it, or its time was over.
+"""Late results: an attempt of a task answers although its worker has lost the process, or its time is over.
 
-By default such an answer is refused. A step with ``accept="first"`` has it sent to its task instead, as a message: the
-first answer counts, and the attempt that is at work meanwhile is told to stop.
+By default such an answer is refused. For a step with ``accept="first"`` it is sent to the task instead, as a message:
+the first answer counts, and the attempt that runs meanwhile is cancelled.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ log = logger("step")
 
 
 class LateResults:
-    """Sends late answers; ``sent`` is told to whom and who has it in hand."""
+    """Sends late answers; ``sent`` is called with the receiving process and the worker that owns it."""
 
     def __init__(self, committer: Committer, sent: Callable[[bytes, bytes | None], None]) -> None:
         self._committer = committer
         self._sent = sent
 
     def refused(self, after: Process) -> None:
-        """A commit was refused that would have left the process so."""
+        """A commit was refused that would have left the process as ``after`` shows it."""
         if after.status is Status.COMPLETED and after.result is not None and accepts_first(after):
             self._send(after, after.result)
 
     def late(self, attempt_run: AttemptRun, value: Any) -> None:
-        """An attempt has come to something of which nobody wants to hear, unless its step accepts the first answer."""
+        """An attempt that was given up has returned a value, which counts only if its step accepts the first answer."""
         process = attempt_run.instance.process
         if accepts_first(process):
             with contextlib.suppress(ValueError):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Lingering:
     """Attempts that were told to stop and have not ended: no undo of their process begins before that (rule 23).
 
-    Not for ever: a thread that hangs is waited for until its deadline, or a moment if that has passed.
+    The undo does not wait for ever: for a thread that hangs until its deadline, or a moment if that has passed.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,4 +1,4 @@
-"""Threads: where sync steps run. One that outlives its time is left behind, and another takes its place.
+"""Threads: where sync steps run. A thread whose call outlives its time is left behind, and another takes its place.
 
 The threads are daemons: a step that hangs keeps no worker from ending.
 """
@@ -18,9 +18,9 @@ from perdure.runtime.shortage import HUNG_STEPS, Shortages
 
 
 class ThreadCall:
-    """One call for a thread; ``begun`` is told on the event loop when it begins, ``ended`` of its result or error.
+    """One call for a thread; on the event loop ``begun`` is called first, and ``ended`` with its result or error.
 
-    ``key`` is that of the step: the calls of one step that hang keep no other step from its threads.
+    ``key`` is that of the step: hanging calls of one step keep no other step from its threads.
     """
 
     __slots__ = ("begun", "ended", "function", "given_up", "key", "under_way")
@@ -43,7 +43,7 @@ class ThreadCall:
 class Threads:
     """At most ``limits.STEP_THREADS`` calls at once, not counting those left behind; the others wait in order.
 
-    No call of a step begins while too many of that step are left behind, and none at all while too many of all are.
+    No call of a step begins while too many of its calls are left behind, and no call at all while too many in all are.
     Where the system refuses a thread, the calls wait for one that is there, or for a later try.
     """
 
@@ -66,7 +66,7 @@ class Threads:
         self._next()
 
     def give_up(self, call: ThreadCall) -> None:
-        """The call counts no more: it is not made, or its thread is left behind."""
+        """The call no longer counts: it is not made, or its thread is left behind."""
         if call.given_up:
             return
         call.given_up = True
@@ -134,10 +134,10 @@ class Threads:
             self._again = self._loop.call_later(limits.SHORTAGE_AGAIN_SECONDS, self._try_again)
 
     def _try_again(self) -> None:
-        """Begin what waits; and look, now and then, whether what has held it up still does."""
+        """Begin what waits, and check whether what has held it up still does."""
         self._again = None
         if not self._waiting:
-            self._refused = None  # whoever comes next finds out
+            self._refused = None  # the next call finds out
         self._next()
         self._look()
 
@@ -147,12 +147,12 @@ class Threads:
         return self._left_behind.total() >= limits.LEFT_BEHIND_THREADS
 
     def _full(self, key: Hashable) -> bool:
-        """Whether no call of a step may begin, since too many of its calls hang, or of all."""
+        """Whether no call of a step may begin, since too many calls hang: of that step, or in all."""
         most = min(limits.STEP_LEFT_BEHIND_THREADS, limits.LEFT_BEHIND_THREADS)
         return self._hung() or self._left_behind[key] >= most
 
     def _look(self) -> None:
-        """Say what hangs while it keeps others from beginning."""
+        """Report the calls that hang while they keep others from beginning."""
         if self._hung():
             count = self._left_behind.total()
             self._shortages.lasts(HUNG_STEPS, f"{count} calls have outlived their time, no sync step can begin")
@@ -199,7 +199,7 @@ class Threads:
                 del self._left_behind[call.key]
         else:
             self._busy -= 1
-        if self._refused is not None:  # what there is of threads serves, if slowly
+        if self._refused is not None:  # the threads that exist still serve, if slowly
             self._refused = self._loop.time()
             self._shortages.progressed(THREADS)
         self._next()

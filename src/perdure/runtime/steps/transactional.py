@@ -1,7 +1,7 @@
-"""Transactional steps: their effect and result are one transaction; their processes are told of the results.
+"""Transactional steps: the effect and the result of each are one transaction; its process then gets the result.
 
-A step that is run here is committed with its result, or leaves nothing. What it has come to reaches its process as a
-message, so it is known to whoever has the process in hand then.
+A step that is run here is committed with its result, or leaves nothing. The result reaches the process as a message, so
+any worker that holds the process by then knows it.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Kept(Struct, frozen=True, gc=False):
 
 
 class NotBegun(Exception):
-    """The database could not be reached to begin with: that was no attempt."""
+    """The database could not be reached before the step began: that was no attempt."""
 
 
 class TransactionalSteps:
-    """Has each step call its function inside a transaction. On SQLite one at a time, for there is one writer."""
+    """Runs the function of each step inside a transaction. On SQLite one at a time, for there is one writer."""
 
     def __init__(self, store: Store, machine: Machine, agent: Runner) -> None:
         self._store = store
@@ -97,7 +97,7 @@ class TransactionalSteps:
         try:
             kept = await self._performed(transaction, attempt_run, partial(self._began, attempt_run))
         except BaseException as error:
-            await transaction.end()  # before the next attempt, which may want what this one holds
+            await transaction.end()  # before the next attempt, which may need the locks that this one holds
             self._ended(attempt_run, None, error)
         else:
             self._ended(attempt_run, kept, None)
@@ -116,7 +116,7 @@ class TransactionalSteps:
                 self._agent.threads.call(attempt_run.call)
 
     def _write(self, attempt_run: AttemptRun) -> Kept:
-        """All of it, in a thread: nothing that it awaits ever waits."""
+        """Run the whole attempt in a thread, where nothing that it awaits ever suspends it."""
         assert self._step_transactions is not None
         if attempt_run.over:
             raise asyncio.CancelledError
@@ -148,7 +148,7 @@ class TransactionalSteps:
         key = instance.idempotency_key(ask)
         try:
             if not await transaction.begin(process.id, kernel_message.result_id(key), ask.step.timeout):
-                return Kept(StepTransactionVerdict.KNOWN)  # an earlier attempt has committed, and nobody heard of it
+                return Kept(StepTransactionVerdict.KNOWN)  # an earlier attempt has committed, and its answer was lost
         except StoreUnavailable as error:
             raise NotBegun(str(error)) from error
         if self._agent.late_for(attempt_run):
@@ -189,7 +189,7 @@ class TransactionalSteps:
                 self._tell(instance, kept.message if kept.verdict is StepTransactionVerdict.KEPT else None)
 
     def _put_off(self, attempt_run: AttemptRun, why: NotBegun) -> None:
-        """Try again soon, until the process is taken from us: while the database is away it will be."""
+        """Try again soon, until this worker loses the process, as it will while the database is away."""
         if attempt_run.over:
             self._agent.failed(attempt_run, asyncio.CancelledError())
             return
@@ -203,11 +203,11 @@ class TransactionalSteps:
             self.begin(attempt_run)
 
     def _tell(self, instance: Instance, message: Message | None) -> None:
-        """Let the process hear its result, which lies in its inbox."""
+        """Let the process hear the result, which is in its inbox."""
         self._agent.listener.step_kept(instance, message)
 
     def give_up(self, attempt_run: AttemptRun) -> None:
-        """An attempt counts no more: unless it is being committed just now, it is rolled back."""
+        """An attempt no longer counts: unless it is being committed just now, it is rolled back."""
         if attempt_run.transaction is None or attempt_run.transaction.abandon():
             self._leave(attempt_run)
 

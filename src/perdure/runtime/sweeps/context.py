@@ -29,9 +29,9 @@ log = logger("recovery")
 class SweepContext:
     """The store, the committer, the clock and the counters. Sweeps decide by the kernel and write by commits.
 
-    ``events`` go to the worker: what a sweep has found, and what it took from its owner. ``pages`` are the rows that
-    are overdue, for each way of being so, and where its sweep is among them; ``pruned`` is what was removed last, and
-    where to go on.
+    ``events`` go to the worker: what a sweep has found, and which rows it took from their owners. ``pages`` are the
+    overdue rows, for each way of being so, with the place that the sweep has reached; ``pruned`` is what was removed
+    last, and where to go on.
     """
 
     def __init__(self, parts: WorkerParts, events: WorkerEvents) -> None:
@@ -61,14 +61,14 @@ class SweepContext:
         return self._workers
 
     def offers(self) -> list[bytes]:
-        """What the incarnations that have not ended say of themselves, as they were when they were last looked for."""
+        """The offers of the other incarnations that have not ended, as last read."""
         return [worker.hosts for worker in self._workers if worker.id != self.incarnation.id]
 
     @contextmanager
     def each(self, row: Process, *through: type[Exception]) -> Iterator[None]:
-        """What fails in here fails for this row alone: that is told, once, and keeps no other row waiting.
+        """Report an error inside the block once, as one of this row, so that it keeps no other row waiting.
 
-        ``through`` are errors that are not the row's own, such as StoreUnavailable where the store is asked.
+        Errors in ``through`` are raised: they are not the row's own, such as StoreUnavailable where the store is asked.
         """
         try:
             yield
@@ -88,22 +88,22 @@ class SweepContext:
             self.events.found(Finding("row_undecided", row.id, text))
 
     async def may_recover(self, found: str) -> bool:
-        """Whether what was found may be recovered; while a person has paused that, it is reported and left alone."""
+        """Whether a sweep may recover what it found; while a person has paused recovery, it is only reported, once."""
         row = await switch(self.store)
         if row.blocked_at is None:
             self._left.clear()
             return True
         if found not in self._left:
             self._left.add(found)
-            why = row.blocked_why or "(nobody has said why)"
+            why = row.blocked_why or "(no reason given)"
             by = f"automatic recovery is paused by {row.blocked_by or 'somebody'} because: {why}"
             log.warning("%s: left alone, since %s. `perdure recovery resume` ends it", found, by)
         return False
 
     async def _written(self, commit: Commit) -> CommitAnswer:
         letters = beforehand(commit.sends)
-        # If we die here some of a large family have heard of an end that their parent has still to come to: it is held,
-        # over its deadline, and the next round ends it.
+        # If we die here some of many children have heard of their parent's end before it: the parent is held, over its
+        # deadline, and the next round ends it.
         for first in range(0, len(letters), limits.OUTBOX_RECORDS):
             portion = letters[first : first + limits.OUTBOX_RECORDS]
             await asyncio.gather(*(asked(self.committer.send, letter) for letter in portion))
@@ -113,7 +113,7 @@ class SweepContext:
         return answer
 
     async def write(self, commits: Sequence[Commit]) -> list[Commit]:
-        """Have commits written; the answer is those that applied. A lost race is nobody's fault and not counted."""
+        """Write commits, and return those that were applied. A lost race is no error and is not counted."""
         given = await asyncio.gather(*(self._written(commit) for commit in commits), return_exceptions=True)
         applied = []
         for commit, answer in zip(commits, given, strict=True):
@@ -125,10 +125,10 @@ class SweepContext:
 
 
 class Pages:
-    """Where a sweep is among the rows that are overdue in one way.
+    """How far a sweep has come among the rows that are overdue in one way.
 
     The next round goes on behind the last row of a full page, whatever became of the rows before it: those that cannot
-    be freed now, or need not be, hide nobody. After the last page comes the first.
+    be freed now, or need not be, hide no others. After the last page comes the first.
     """
 
     def __init__(self, store: Store, what: Overdue, owner: bytes | None = None) -> None:

@@ -1,6 +1,6 @@
 """Sweep: processes that finished longer ago than the retention. They are removed; their keys are kept a while.
 
-So are former runs of processes that go on for ever: the present run and the one before it stay.
+Former runs of processes that go on for ever are removed too: the present run and the one before it stay.
 """
 
 from __future__ import annotations

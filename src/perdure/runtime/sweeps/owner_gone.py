@@ -18,7 +18,7 @@ SECONDS = 5.0
 COUNTER = "orphans_freed"
 OVERDUE = Overdue.ORPHANED
 PAGES_AT_ONCE = 20
-"""What one round of a sweep that has ended workers frees at most."""
+"""The most pages that one round frees, of a sweep that has just ended workers."""
 
 
 async def sweep(context: SweepContext) -> int:
@@ -27,7 +27,7 @@ async def sweep(context: SweepContext) -> int:
 
 
 async def free_all(context: SweepContext) -> None:
-    """Free what workers that have just been ended held, page after page; of very much, the sweep frees the rest."""
+    """Free what just ended workers held, PAGES_AT_ONCE pages at most; later rounds of this sweep free the rest."""
     pages = Pages(context.store, OVERDUE)
     held: Counter[bytes] = Counter()
     for _ in range(PAGES_AT_ONCE):
@@ -38,7 +38,7 @@ async def free_all(context: SweepContext) -> None:
 
 
 async def _freed(context: SweepContext, pages: Pages, held: Counter[bytes]) -> int:
-    """Free a page of orphans; ``held`` is how many suspects the pages before had of each worker."""
+    """Free a page of orphans; ``held`` counts the suspects that each worker had on the pages before."""
     rows = await pages.next()
     if not rows or not await context.may_recover("processes of ended workers"):
         pages.rewind()
@@ -64,6 +64,6 @@ async def _freed(context: SweepContext, pages: Pages, held: Counter[bytes]) -> i
 
 
 def _suspects(rows: Sequence[Process], *, more: bool) -> Counter[bytes]:
-    """How many suspects the workers had in hand, as far as one page tells; behind it there may be more."""
+    """How many suspects each worker held, as far as one page tells; behind it there may be ``more``."""
     held = quarantine.held_by(rows)
     return Counter({owner: max(many, 2 * QUARANTINE_PROCESSES) for owner, many in held.items()}) if more else held

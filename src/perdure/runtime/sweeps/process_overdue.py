@@ -1,6 +1,6 @@
-"""Sweep: processes past their deadline. They end as failed, without a turn, whoever holds them.
+"""Sweep: processes past their deadline. They end as failed, without a turn, whichever worker holds them.
 
-Those that were asked to cancel by then, and have not ended, are terminated in the name of whoever asked.
+Those that were asked to cancel by then, and have not ended, are terminated in the name of the sender who asked.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def _decided(
     commit = _ended(row, letters, history, context.time.now())
     if row.status is not Status.RUNNING or not (orders := beforehand(commit.sends)):
         return (commit,)
-    # What its children answer to that would let it go on, and come to another end, while they are still told.
+    # Else the answers of the first children to be told would let it go on to another end, while the rest are told.
     why = f"it is over its deadline: its {len(orders):,} children are told first"
     pause = held(row, Sender("perdure", why, "supervisor"), now=context.time.now(), idle_at=context.time.idle_at())
     # If we die here or later it is held and over its deadline: the next round ends it.
@@ -63,9 +63,9 @@ async def _decided(
 
 
 async def _without_those_at_work(context: SweepContext, rows: Sequence[Process]) -> list[Process]:
-    """Leave out tasks that are at work and may end late: whoever has them in hand begins no other attempt.
+    """Leave out tasks with a running attempt that may end late: the worker that holds them begins no other attempt.
 
-    A message is a wish that they may end, by a time that is perhaps this one: then they do.
+    A task with a message is not left out: it may be asked to end by this very deadline.
     """
     now = context.time.now()
     tasks = [row for row in rows if is_task(row.kind) and not row.inbox]

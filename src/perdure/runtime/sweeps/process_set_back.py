@@ -1,8 +1,8 @@
 """Sweep: processes that a fail-over or a restored backup has set back behind what this worker was told: they are held.
 
-Their steps may have had effects that the database knows nothing of: to go on by itself would be to do them again. No
-claim is made here until they are held. What was lost altogether can only be told; it is looked for until claims go on,
-since a start whose answer was lost is sent again, and steps of that process may have been taken already.
+Their steps may have had effects that the database does not know, and would run again if the processes just went on.
+This worker claims nothing until they are held. A process that was lost altogether can only be reported; the sweep looks
+for it until claims go on, since a start whose answer was lost is sent again, and its steps may have run already.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def sweep(context: SweepContext) -> int:
 
 
 async def _held(context: SweepContext, lineage: Lineage, ids: Sequence[bytes]) -> int:
-    # What we have in hand of them goes first: its next commit could carry the very token that the hold will draw.
+    # Those that this worker holds are dropped first: their next commit could carry the very token that the hold draws.
     for id in ids:
         context.events.taken(id, None)
     texts = {id: lineage.set_back[id] for id in ids}

@@ -1,4 +1,4 @@
-"""Sweep: records that break a law. The constraints should make this impossible; this looks whether they did.
+"""Sweep: records that break a law. The constraints should make this impossible; this checks whether they do.
 
 A few unfinished processes per round are read with their histories, in the order of their ids, round and round.
 """
@@ -43,7 +43,7 @@ async def _looked_at(context: SweepContext, row: Process) -> int:
     if not fresh or fresh[0].version != row.version or fresh[0].inbox != row.inbox:
         return 0  # it moved while we read: the next round will see it
     if first_trouble(event.payload for event in events):
-        return 0  # who claims it finds that too, and parks it
+        return 0  # the worker that claims it finds that too, and parks it
     findings = unsound(row, events, messages, context.time.now())
     for finding in findings:
         context.events.found(finding)

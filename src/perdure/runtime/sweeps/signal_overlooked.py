@@ -1,9 +1,9 @@
 """Sweep: processes at rest that wait for a signal which lies in their inbox. This worker takes them.
 
 A worker of the first release does not read letters that a newer one has heard and left (``message.waits``), and lets
-such a process rest. Made due, it would most likely be taken by that worker again: so each newer one claims those that
-it hosts before they are due. All inboxes are looked through while a worker of the first release lives, once more after
-the last of them has gone, and once by every new supervisor. Otherwise this costs nothing.
+such a process rest. If the process were made due, that worker would most likely take it again: so each newer worker
+claims those that it hosts before they are due. The sweep reads all inboxes while a worker of the first release lives,
+once more after the last of them has gone, and once in every new supervisor. Otherwise it costs nothing.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ OVERDUE = Overdue.INBOX
 
 
 class Look:
-    """Whether all inboxes are still to be looked through once more."""
+    """Whether the sweep must read all inboxes once more."""
 
     def __init__(self) -> None:
         self.owed = True
 
 
 async def sweep(context: SweepContext, look: Look) -> int:
-    """Look through one page of inboxes; what is claimed hears what lies there."""
+    """Read one page of inboxes; a process that is claimed then hears the letters in its inbox."""
     older = any(not Offer.decode(worker.hosts).schema for worker in await context.workers(SECONDS))
     look.owed |= older
     if not context.pages[OVERDUE].more:

@@ -1,6 +1,6 @@
-"""Sweep: processes due for a minute that no live worker takes. Reported, never started: there is nobody to do it.
+"""Sweep: processes due for a minute that no live worker takes. They are only reported: no worker could start them.
 
-The first round says at once how many processes there are, due or not, for whose code no live worker exists.
+The first round reports at once how many processes there are, due or not, for whose code no live worker exists.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ OVERDUE = Overdue.UNHOSTED
 
 
 class Known:
-    """The processes found by all pages of the last time: they were reported. And those of this time.
+    """The processes found in the last pass over all pages, which were reported, and those found in this pass.
 
-    ``begun`` says that the first round has told of all that is left without a worker.
+    ``begun`` says that the first round has reported all that is left without a worker.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Known:
 
 
 async def sweep(context: SweepContext, known: Known) -> int:
-    """Report the kinds and versions that wait for a worker, whenever more of their processes do; count these once."""
+    """Report kinds and versions that wait for a worker, when more of their processes do; count each process once."""
     if not known.begun:
         await _begin(context.store)
         known.begun = True
@@ -57,7 +57,7 @@ async def sweep(context: SweepContext, known: Known) -> int:
         waiting.setdefault((row.kind, row.code), row.id)
     for row in rows:
         counts[row.kind, row.code] = counts.get((row.kind, row.code), 0) + 1
-    part = max(limits.SWEEP_ROWS // max(len(counts), 1), 1)  # of each kind and version a page has no more than that
+    part = max(limits.SWEEP_ROWS // max(len(counts), 1), 1)  # a page has no more than that of each kind and version
     for (kind, code), first in waiting.items():
         number = counts[kind, code]
         some = f"at least {number}" if number >= part else str(number)
@@ -66,7 +66,7 @@ async def sweep(context: SweepContext, known: Known) -> int:
 
 
 async def _kept(context: SweepContext, rows: Sequence[Process]) -> dict[str, str]:
-    """Which of the queues keep their tasks themselves, and why: they are blocked, or full."""
+    """The queues that keep their tasks from being taken, each with the reason: it is blocked, or full."""
     if not any(is_task(row.kind) for row in rows):
         return {}
     queues = QueueLoads(tuple(await context.store.records(Queue)), tuple(await context.store.records(Load)))
@@ -75,7 +75,7 @@ async def _kept(context: SweepContext, rows: Sequence[Process]) -> dict[str, str
 
 
 def _told(kind: str, code: str, count: str, kept: str | None) -> str:
-    """What waits for whom, and what to do."""
+    """What is due, which worker it waits for, and what to do."""
     if kept is not None:
         return f"{count} steps have been due for over a minute: {kept}; `perdure queue ls` shows its limits"
     if is_task(kind):
@@ -93,7 +93,7 @@ log = logger("recovery")
 
 
 async def _begin(store: Store) -> None:
-    """Log a line for each kind and version that no live worker offers, and for each name of several workflows."""
+    """Log a line for each kind and version that no live worker offers, and for each name that workflows share."""
     try:
         backlogs = await store.records(Backlog)
         workers = await store.workers()
@@ -108,12 +108,12 @@ async def _begin(store: Store) -> None:
             )
     except StoreUnavailable:
         raise
-    except PerdureError as error:  # what cannot be read there is no reason not to look for what is due
-        log.warning("whether processes wait for code that nobody offers is not known: %s", error)
+    except PerdureError as error:  # an unreadable record there must not keep the sweep from what is due
+        log.warning("it is not known whether processes wait for code that no live worker offers: %s", error)
 
 
 def told(backlog: Backlog) -> str:
-    """What waits for whom, and what to do."""
+    """What is left, which worker it waits for, and what to do."""
     number = f"at least {COUNTED:,}" if backlog.processes >= COUNTED else str(backlog.processes)
     if is_task(backlog.kind):
         queue = backlog.kind.removeprefix(QUEUE_MARK)

@@ -12,7 +12,7 @@ log = logger("recovery")
 
 SECONDS = PROBE_SECONDS
 AGAIN_SECONDS = PROBE_AGAIN_SECONDS
-"""What lies between the two looks: only whoever was found once is worth a second one so soon."""
+"""The time between the two looks: only a worker that was found once is looked at again so soon."""
 COUNTER = "workers_dead"
 
 

@@ -21,11 +21,11 @@ COUNTER = "workers_silent"
 async def sweep(context: SweepContext) -> int:
     """End silent incarnations, by compare-and-set on their beats, and free what they held."""
     if not context.events.steady():
-        return 0  # the store was away: nobody could beat
-    # What the probe has read a moment ago will do: whoever has beaten since has other beats, and is not ended.
+        return 0  # the store was away: no worker could beat
+    # What the probe has read a moment ago will do: a worker that has beaten since has other beats, and is not ended.
     workers = [one for one in await context.workers(PROBE_SECONDS * 2) if one.id != context.incarnation.id]
     silent = _overdue(workers, context.time.now())
-    if silent:  # after a clock was set back, the time carried here is ahead of the one by which they beat
+    if silent:  # after a clock was set back, our estimate of the store's time is ahead of the one by which they beat
         silent = _overdue(silent, await context.store.now())
     if silent and not await context.may_recover(f"silent workers: {', '.join(worker.name for worker in silent)}"):
         return 0

@@ -1,8 +1,8 @@
 """A cell: a child OS process in which hard steps run, one at a time, as its worker sees it.
 
 It is started from a clean interpreter, as the leader of a session and process group of its own; it inherits
-nothing but its end of the channel, and a pipe by which the kernel ends it when the worker dies. What kills it kills the
-whole group: what the step has started dies with it.
+nothing but its end of the channel, and a pipe by which the kernel ends it when the worker dies. A kill hits the whole
+group: what the step has started dies with it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from perdure.runtime.steps.isolated.protocol import Frames, Said, read_said
 RECEIVED_BYTES = 64 * 1024
 LAST_WORDS_BYTES = 1024
 WITHHELD = frozenset({"PERDURE_URL", "PERDURE_SEAL"})
-"""What a step has no need of: where the store is, with its password, and what opens the payloads."""
+"""Withheld from steps, which do not need it: the store's URL with its password, and what opens the payloads."""
 DYING_SECONDS = 1.0
 
 
 class IsolatedChild:
-    """One child OS process: its channel, its stderr, its end. Except for ``stop`` and ``kill``, of one thread only."""
+    """One child OS process: its channel, its stderr, its end. Other threads may call only ``stop`` and ``kill``."""
 
     def __init__(self, sources: Sequence[str]) -> None:
         self.calls = 0
@@ -80,13 +80,13 @@ class IsolatedChild:
         return False
 
     def order(self, frame: bytes) -> None:
-        """Send an order; nothing happens if nobody is there to read it."""
+        """Send an order; nothing happens if the cell is not there to read it."""
         self.calls += 1
-        with suppress(OSError):  # its death is told by hear()
+        with suppress(OSError):  # hear() reports its death
             self._channel.sendall(frame)
 
     def hear(self) -> Said | None:
-        """Wait for what it says next; None when it has died, and everything it said is heard."""
+        """Wait for its next message; None when it has died and all its messages were read."""
         over = False
         while (body := self._frames.take()) is None:
             if over:
@@ -112,11 +112,11 @@ class IsolatedChild:
         self._signal(lambda: os.killpg(self._process.pid, signal.SIGKILL))
 
     def end(self) -> int:
-        """Make sure that it is dead and nothing of it is left; its exit code, negative for a signal."""
+        """Make sure that it is dead and nothing of it is left; return its exit code, negative for a signal."""
         if not self.killed:
             self._await_death()
         with self._lock:
-            self._ended = True  # from here on its number may soon be another's
+            self._ended = True  # from here on its pid may be reused
             with suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         while self._overhear():
@@ -132,7 +132,7 @@ class IsolatedChild:
         return code
 
     def _watch_for_death(self) -> int | None:
-        """What becomes readable when it dies; where there is no such thing, the end of the channel must do."""
+        """A descriptor that becomes readable when it dies; where there is none, the end of the channel must do."""
         with suppress(AttributeError, OSError):
             return os.pidfd_open(self._process.pid)
         return None
@@ -145,7 +145,7 @@ class IsolatedChild:
                     send()
 
     def _await_death(self) -> None:
-        """It has hung up, or is told to: give it the moment that it needs, so that its own exit code is known."""
+        """Hang up, and give it the moment that it needs to exit, so that its own exit code is known."""
         with suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
         if self._death is None:

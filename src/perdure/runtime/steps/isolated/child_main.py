@@ -51,7 +51,7 @@ from perdure.runtime.steps.isolated.protocol import (
 
 RECEIVED_BYTES = 64 * 1024
 SCORE = 500
-"""Of a thousand: so much more likely the kernel takes a cell than its worker when there is no memory left."""
+"""Added to a cell's OOM score, of 1,000: out of memory, the kernel kills the cell rather than its worker."""
 
 
 class ChildMain:
@@ -80,12 +80,12 @@ class ChildMain:
             self.say(answer)
 
     def say(self, message: Said) -> None:
-        """Tell the worker, from whichever thread."""
+        """Send the worker a message, from any thread."""
         with self._speaking:
             self.channel.sendall(framed(message))
 
     def stop(self, number: int, frame: Any) -> None:
-        """The signal to stop: the step's own code hears of it as of a cancellation, and may clean up."""
+        """Handle the signal to stop: the step's own code gets it as a cancellation, and may clean up."""
         self._stopped = True
         if not self._busy:
             sys.exit()
@@ -117,7 +117,7 @@ class ChildMain:
 
     @contextmanager
     def _confined(self, memory: int | None) -> Iterator[None]:
-        """While the step runs it may be stopped, and this OS process has so many bytes of its own at most."""
+        """While the step runs, let a signal stop it, and limit this OS process to so many bytes of its own."""
         soft, hard = self._allowed
         if memory is not None:
             resource.setrlimit(resource.RLIMIT_DATA, (memory if hard < 0 else min(memory, hard), hard))
@@ -206,7 +206,7 @@ def enter(source: str) -> None:
 
 
 def failed(step: Step[Any, Any], order: Order, error: BaseException) -> StepRaised:
-    """What is told of a step that raised; whether its policy retries is decided here, where the error itself is."""
+    """The answer for a step that raised; whether its policy retries is decided here, where the error itself is."""
     spent = isinstance(error, MemoryError)
     if spent and order.memory is not None:
         told = MemoryError(
@@ -220,13 +220,13 @@ def failed(step: Step[Any, Any], order: Order, error: BaseException) -> StepRais
 
 
 def die_with(lifeline: int) -> None:
-    """When the other end of that pipe is closed the worker has died: end this OS process, and all that it started.
+    """End this OS process, and all that it started, when the pipe's other end is closed: the worker has died.
 
     On Linux the kernel does it, even while this OS process is busy in C; elsewhere a thread does.
     """
     group = os.getpgrp()
     if sys.platform == "linux":
-        with suppress(OSError):  # a sandbox may not know it: then the thread must do
+        with suppress(OSError):  # a sandbox may not support it: then the thread must do
             fcntl.fcntl(lifeline, fcntl.F_SETOWN, -group)
             fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
             fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
@@ -239,7 +239,7 @@ def die_with(lifeline: int) -> None:
 
 
 def be_first_to_go() -> None:
-    """When the machine runs out of memory, have the kernel take this OS process and not its worker."""
+    """When the machine runs out of memory, have the kernel kill this OS process and not its worker."""
     score = Path("/proc/self/oom_score_adj")
     with suppress(OSError, ValueError):
         score.write_text(str(min(int(score.read_text()) + SCORE, 1000)))
@@ -257,7 +257,7 @@ def main() -> NoReturn:
         try:
             enter(source)
         except DefinitionError as error:  # perhaps nobody needs it here; a step that does will fail
-            sys.stderr.write(f"perdure: a cell goes on without all of {source}: {error}\n")
+            sys.stderr.write(f"perdure: a cell could not import all of {source} and goes on without: {error}\n")
     ChildMain(socket.socket(fileno=channel), Machine()).live()
     sys.exit()
 

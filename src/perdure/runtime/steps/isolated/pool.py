@@ -1,7 +1,7 @@
 """The child OS processes in which hard steps run: a bounded pool, filled as there is need, with a thread for each.
 
-A cell is killed with the attempt in it: at its deadline, when its process is not in hand any more, and, after a moment
-for its clean-up, when the code takes the step back. The next call has a fresh one, of the same thread.
+A cell is killed with the attempt in it: at its deadline, when the worker no longer holds its process, and, after a
+moment for its clean-up, when the code drops the step. The same thread starts a fresh cell for the next call.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from perdure.telemetry import Telemetry
 
 
 class HardCall:
-    """One attempt for a cell; on the event loop ``begun``, ``heard`` (of progress) and ``ended`` are told of it.
+    """One attempt for a cell; ``begun``, ``heard`` (with progress) and ``ended`` are called on the event loop.
 
-    ``late`` says, in the pool's thread, that it must not begin any more: its lease is over.
+    ``late``, called in the pool's thread, says that its lease is over: it must not begin any more.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class HardCall:
 
 
 class NoChild:
-    """The system refused a cell: that was no attempt, and the call is to be made later."""
+    """The system refused a cell: that was no attempt, and the call is made later."""
 
     __slots__ = ("error", "resource")
 
@@ -76,9 +76,9 @@ class NoChild:
 
 
 class PoolThread:
-    """Makes calls in its cell, which is started when there is none, and ended after whatever may have harmed it.
+    """Makes calls in its cell, which it starts when there is none, and ends after a call that may have harmed it.
 
-    The pool is told on its event loop: ``started`` of a cell, ``begun`` and ``heard`` of a call, ``ended`` with its
+    It calls the pool on the event loop: ``started`` for a cell, ``begun`` and ``heard`` for a call, ``ended`` with its
     answer, ``left`` when the thread ends.
     """
 
@@ -115,17 +115,17 @@ class PoolThread:
                 call.ordered = True
                 if call.given_up or call.late():
                     return None
-                again = child.calls > 0  # it may have died while nobody listened: then another one is asked
+                again = child.calls > 0  # it may have died while nobody listened: then another cell is asked
                 answer = self._talk(child, call, again=again)
         except Exception as error:  # whatever goes wrong here, the call is answered
             self._end()
             if not call.ordered and (resource := exhausted(error, spawning=True)) is not None:
                 return NoChild(resource, error)
-            return StepCrashed(f"no cell can be had: {type(error).__name__}: {error}. See to this machine.")
+            return StepCrashed(f"no cell can be started: {type(error).__name__}: {error}. Check this machine.")
         return answer
 
     def _open(self) -> IsolatedChild | None:
-        """The cell, ready to be asked; None if it died before it was."""
+        """The cell, ready for an order; None if it died before it was ready."""
         if self.child is not None and self.child.dead:
             self._end()
         if self.child is None:
@@ -158,7 +158,7 @@ class PoolThread:
                     return answer
 
     def _tell(self, call: HardCall, progress: bytes) -> None:
-        """Pass a heartbeat on: one word at a time, however often a step beats."""
+        """Pass a heartbeat on: one callback at a time, however often a step beats."""
         told, call.progress = call.progress, progress
         if told is None:
             self._post(self._pool.heard, call)
@@ -181,9 +181,9 @@ class PoolThread:
         text = f"the child OS process of the step {how}" + (f" before it {before}" if before else "")
         words = "" if child is None else child.last_words.decode(errors="replace").strip()
         if words:
-            return StepCrashed(f"{text}. The last that it wrote to stderr:\n{words}")
+            return StepCrashed(f"{text}. Its last output on stderr:\n{words}")
         if code == -signal.SIGKILL:
-            return StepCrashed(f"{text}: by somebody, or by the system for want of memory. Look into its log.")
+            return StepCrashed(f"{text}: by a person, or by the system when memory ran out. See the system's log.")
         return StepCrashed(f"{text} and wrote nothing to stderr. Run the step's function by hand.")
 
 
@@ -205,7 +205,7 @@ def _signal(number: int) -> str:
 log = logger("step")
 
 CLOSE_SECONDS = 5.0
-"""What killed cells get to be gone when a worker stops; they need milliseconds."""
+"""How long killed cells may take to end when a worker stops; they need milliseconds."""
 
 
 class ChildPool:
@@ -236,7 +236,7 @@ class ChildPool:
         self._next()
 
     def give_up(self, call: HardCall, *, gently: bool) -> None:
-        """The call counts no more: it is not made, or its cell is killed; ``gently``, after a moment to clean up."""
+        """The call no longer counts: it is not made, or its cell is killed; ``gently``, after a moment to clean up."""
         if call.given_up:
             return
         call.given_up = True
@@ -301,7 +301,7 @@ class ChildPool:
     def _try_again(self) -> None:
         self._again = None
         if not self._waiting:
-            self._refused = None  # whoever comes next finds out
+            self._refused = None  # the next call finds out
         self._next()
 
     def _take(self) -> PoolThread | None:
@@ -346,7 +346,7 @@ class ChildPool:
             call.begun()
 
     def heard(self, call: HardCall) -> None:
-        """The step is alive, and has perhaps come further."""
+        """The step has sent a heartbeat, perhaps with new progress."""
         progress, call.progress = call.progress, None
         if progress is not None and not call.given_up:
             call.heard(progress)

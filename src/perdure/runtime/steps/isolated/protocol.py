@@ -1,4 +1,4 @@
-"""What a worker and its cells say to each other: messages as JSON, each after its length in four bytes.
+"""The protocol between a worker and its cells: messages as JSON, each after its length in four bytes.
 
 Arguments, results and progress travel as the payloads that they are: no pickle, and nothing is encoded twice.
 """
@@ -19,7 +19,7 @@ from perdure.turns.ask import AskedStep
 
 T = TypeVar("T")
 FRAME_BYTES = 32 * 1024 * 1024
-"""More than any message can have, unless payloads may be larger: a longer one is no message."""
+"""More than any message has, unless the limit of payloads was raised: a longer frame is no message."""
 
 
 class Order(Struct, omit_defaults=True):
@@ -61,7 +61,7 @@ class StepDone(Struct, tag=True):
 
 
 class StepRaised(Struct, tag=True):
-    """The step has raised. ``retries``: its policy allows another attempt; ``spent``: so that this cell must go."""
+    """The step has raised. ``retries``: its policy allows another attempt; ``spent``: out of memory, the cell ends."""
 
     failure: Failure
     retries: bool
@@ -112,7 +112,7 @@ def read_order(body: bytes) -> Order:
 
 
 def read_said(body: bytes) -> Said:
-    """What a cell says in a frame; raises ValueError if it is none of ours: something else has written there."""
+    """A cell's message in a frame; raises ValueError if it is none of ours: other code has written there."""
     return _read(_said, body)
 
 
@@ -124,7 +124,7 @@ def _read(decode: Callable[[bytes], T], body: bytes) -> T:
 
 
 class Frames:
-    """Bytes that come in as they like, taken out message by message."""
+    """A buffer of received bytes, from which whole messages are taken."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
