@@ -16,6 +16,7 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, workflow
 from perdure.engine import Engine
 from perdure.errors import ProcessBroken, StoreError
+from perdure.kernel.event import EventType
 from perdure.kernel.names import id_bytes
 from perdure.kernel.process import FINAL, Status
 from perdure.store.base import Search
@@ -41,6 +42,12 @@ async def bill(name: str) -> str:
     first = await charge(f"{name}/1")
     await receive("go", str)
     return first + await charge(f"{name}/2")
+
+
+@workflow(name="hears both")
+async def hears_both() -> list[str]:
+    await receive("begin")
+    return [await receive("go", str), await receive("go", str)]
 
 
 async def damage(url: str, id: str, table: str, damage: str) -> bool:
@@ -115,6 +122,27 @@ async def seen_and_ended(client: Engine, id: str, name: str) -> None:
         with suppress(StoreError):
             await client.process(id).terminate(who="ann", why="it is damaged")
             assert (await client.process(id).status()).status in FINAL, name
+
+
+async def test_a_signal_that_has_gone_from_an_inbox_is_noticed_before_another_is_received_in_its_place(
+    opened: Open, store_url: str
+) -> None:
+    engine, _ = await opened(work=True, workflows=[hears_both])
+    handle, whole = [await engine.start(hears_both) for _ in range(2)]
+    for one in (handle, whole):
+        await one.signal("go", "first")
+        await one.signal("go", "second")
+        await until_row(engine, one.id, lambda row: row.seen == 2 and row.owner is None)
+    await engine.close()
+    assert await damage(store_url, handle.id, "message", "missing: the first")
+    engine, _ = await opened(work=True, workflows=[hears_both])
+    for one in (handle, whole):
+        await engine.process(one.id).signal("go", "third")
+        await engine.process(one.id).signal("begin")
+    assert await engine.process(whole.id).result(LIMIT) == ["first", "second"]
+    with pytest.raises(ProcessBroken, match=r"\d signals and calls wait in its inbox, as its row counts, and \d of"):
+        await engine.process(handle.id).result(LIMIT)
+    assert [event.type for event in await engine.process(handle.id).history()].count(EventType.MESSAGE_RECEIVED) < 2
 
 
 @pytest.mark.parametrize("table", ["event", "message"])

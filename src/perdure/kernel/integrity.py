@@ -72,6 +72,17 @@ def lost(process: Process, heard: int, inbox: int) -> StoreError:
     return _damaged(process, f"{inbox} messages were sent to it, and those after number {heard} are not there")
 
 
+def lacking(process: bytes, counted: int, there: int) -> DamagedRecord:
+    """The error for an inbox in which fewer letters wait than its row counts.
+
+    The code would receive one that came later in the place of the one that is missing.
+    """
+    return DamagedRecord(
+        f"process {id_text(process)} is not whole: {counted} signals and calls wait in its inbox, as its row counts, "
+        f"and {there} of them are there. {_ADVICE}"
+    )
+
+
 def unreadable(process: Process, record: str, texts: Sequence[object]) -> StoreError | None:
     """Why a record with these texts cannot be read; None if it can. ``record`` names it: ``event 7``."""
     return next((_garbled(process, record, text) for text in texts if isinstance(text, Garbled)), None)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perdure import limits
+from perdure.errors import DamagedRecord
 from perdure.kernel.message import Message, MessageType
 from perdure.loop import Loop
 from perdure.runtime import turn
@@ -113,7 +114,12 @@ class InboxReader:
     async def _fetch(self, instance: Instance, messages: Sequence[Message]) -> None:
         """Read the letters that the code waits for, and hand them over with the unheard messages."""
         asked = turn.wanted(instance)
-        letters = await self.store.messages(waiting=asked) if asked else []
+        try:
+            letters = await self.store.messages(waiting=asked) if asked else []
+        except DamagedRecord as missing:
+            if not instance.gone:
+                self.scheduler.unreadable.let_go(instance, missing)
+            return
         # Whatever has happened to the process while they were read, it does not wait for letters any more.
         instance.inbox.fetch(())
         self.scheduler.heard(instance, messages, wanted=True, letters=(asked, letters))

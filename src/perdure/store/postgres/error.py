@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import asyncpg
 from asyncpg.exceptions import ClientConfigurationError
+from msgspec import json
 
 from perdure.errors import BadRecord, StoreError, StoreFull, StoreReadOnly, StoreTooOld, StoreUnavailable
+from perdure.kernel.integrity import lacking
 
 RETRY_NOW = frozenset({"40001", "40P01"})
 """A clash with another transaction: nothing was applied, the same statement is sent again at once."""
@@ -18,6 +20,9 @@ RECONNECT = frozenset({"25006"})
 STALE = frozenset({"0A000", "3F000", "42703", "42704", "42804", "42846", "42883", "42P01", "42P13", "42P18", "XX000"})
 """Errors of a connection that remembers a schema from before it was dropped and made again, or from before its types
 changed: the same statement is sent again, once, on a fresh connection."""
+
+LACKING = "PD001"
+"""Perdure's own: fewer letters wait in an inbox than its row counts. The detail says of which process, and how many."""
 
 _AGAIN = "Perdure tries again by itself"
 
@@ -85,6 +90,8 @@ def translated(error: BaseException, where: str, query: str = "") -> StoreError:
         return error
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
+        if state == LACKING:
+            return lacking(*json.decode(error.detail or "", type=tuple[bytes, int, int]))
         kind, advice = MEANINGS.get(state) or MEANINGS.get(state[:2]) or (StoreError, "look at PostgreSQL's log")
         if state == "42501" and query:
             advice = (

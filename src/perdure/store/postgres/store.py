@@ -21,6 +21,7 @@ from perdure.kernel.child import is_task
 from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, Verdict
 from perdure.kernel.event import Event, EventType
+from perdure.kernel.integrity import lacking
 from perdure.kernel.message import LettersWanted, Message, SendAnswer
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import Types
@@ -202,13 +203,18 @@ class PostgresStore:
         if queued:
             taken.sort(key=lambda pair: pair[1].priority)  # they come in several parts
         met = Types.met
-        events, messages, backlog = await self._held([process for _, process in taken])
+        events, messages, backlog, holes = await self._held([process for _, process in taken])
         if Types.met != met and not self._ahead:  # perhaps a newer Perdure has migrated since we looked
             await self._look_ahead(now=True)
         claimed = tuple(
             Claimed(
-                process, tuple(events[process.id]), tuple(messages[process.id]), before, backlog=process.id in backlog
-            )
+                process,
+                tuple(events[process.id]),
+                tuple(messages[process.id]),
+                before,
+                holes.get(process.id),
+                process.id in backlog,
+            )  # fmt: skip
             for before, process in taken
         )
         self.lineage.claimed(process for _, process in taken)
@@ -216,12 +222,13 @@ class PostgresStore:
 
     async def _held(
         self, claimed: Sequence[Process]
-    ) -> tuple[defaultdict[bytes, list[Event]], defaultdict[bytes, list[Message]], set[bytes]]:
-        """The histories and inboxes of claimed rows, and the ids of rows whose letters wait.
+    ) -> tuple[defaultdict[bytes, list[Event]], defaultdict[bytes, list[Message]], set[bytes], dict[bytes, StoreError]]:
+        """The histories and inboxes of claimed rows, the ids of rows whose letters wait, and where letters are missing.
 
         Events written after the claim are fenced off; messages that came after it are read later.
         """
         backlog: set[bytes] = set()
+        holes: dict[bytes, StoreError] = {}
         events: defaultdict[bytes, list[Event]] = defaultdict(list)
         messages: defaultdict[bytes, list[Message]] = defaultdict(list)
         lived = [process for process in claimed if process.events]
@@ -234,13 +241,16 @@ class PostgresStore:
             inboxes = {process.id: process.inbox for process in asked}
             wants = [one.id for one in asked], [one.run for one in asked], [one.seen for one in asked]
             for found in await self._writes.rows("claimed_messages", *wants, limits.BATCH_BYTES):
+                if found[0] is None and found[9] is not None:
+                    holes[found[1]] = lacking(found[1], found[9], found[10])
+                    continue
                 if found[0] is None:
                     backlog.add(found[1])
                     continue
                 message = row.message_of(found)
                 if message.number <= inboxes[message.process]:
                     messages[message.process].append(message)
-        return events, messages, backlog
+        return events, messages, backlog, holes
 
     async def enlist(self, worker: WorkerRow, silence: int) -> WorkerRow:
         """Register a new incarnation and take its lock; the answer says whether the lock counts."""

@@ -9,10 +9,11 @@ from typing import Any
 from msgspec import Struct, json
 from msgspec.structs import replace
 
+from perdure.errors import DamagedRecord
 from perdure.kernel.child import QUEUE_MARK
 from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
 from perdure.kernel.event import Event
-from perdure.kernel.integrity import unreadable_claim
+from perdure.kernel.integrity import lacking, unreadable_claim
 from perdure.kernel.message import LettersWanted, Message
 from perdure.kernel.process import Process, Status
 from perdure.kernel.quarantine import together
@@ -189,12 +190,13 @@ def read(connection: Connection, taken: TakenRows) -> ClaimAnswer:
     packed += (inboxes := _packed_messages(connection, taken.rows, events))
     messages = _messages(inboxes, taken.rows)
     backlog = _backlogged(connection, taken.rows)
+    holes = _lacking(connection, [row.id for row in taken.rows if row.inbox])
     odd = any(map(sqlite_row.garbled, packed)) or taken.garbled
     answer = taken.left.answer(
         tuple(
             Claimed(
                 row, held := tuple(events[row.id]), inbox := tuple(messages[row.id]), owner,
-                unreadable_claim(row, held, inbox) if odd else None, row.id in backlog,
+                (unreadable_claim(row, held, inbox) if odd else None) or holes.get(row.id), row.id in backlog,
             )
             for row, owner in zip(taken.rows, taken.owners, strict=True)
         )
@@ -351,8 +353,18 @@ def _backlogged(connection: Connection, rows: Sequence[Process]) -> set[bytes]:
     return {bytes.fromhex(id) for (found,) in connection.ask("find_waiting", 1, ids) for id in json.decode(found)}
 
 
+def _lacking(connection: Connection, processes: Sequence[bytes]) -> dict[bytes, DamagedRecord]:
+    """Of these inboxes, why those cannot be read from which a letter is missing."""
+    if not processes:
+        return {}
+    every = [one for (found,) in connection.ask("find_lacking", 1, [*processes]) for one in json.decode(found)]
+    return {(id := bytes.fromhex(text)): lacking(id, counted, there) for text, counted, there in every}
+
+
 def waiting(connection: Connection, asked: Sequence[LettersWanted]) -> list[Message]:
-    """The letters that were asked for, as many of each as are read at once."""
+    """The letters that were asked for, as many of each as are read at once; raises DamagedRecord if any is missing."""
+    for trouble in _lacking(connection, sorted({one.process for one in asked})).values():
+        raise trouble
     found: list[Message] = []
     for one in asked:
         packed = connection.one(

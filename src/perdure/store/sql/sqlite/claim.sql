@@ -119,6 +119,19 @@ WITH given (process) AS (VALUES /* each */ (?) /* end */)
 SELECT json_group_array(hex(given.process)) FROM given
 WHERE EXISTS (SELECT 1 FROM message INDEXED BY message_waits WHERE process = given.process AND waits = 1)
 
+-- name: find_lacking
+-- In which of these inboxes fewer letters wait than the row counts, with both numbers; where very many wait nobody counts.
+WITH given (process) AS (VALUES /* each */ (?) /* end */)
+SELECT json_group_array(json_array(hex(id), waiting, there)) FROM (
+    SELECT p.id, p.waiting, (
+        SELECT count(*) FROM message INDEXED BY message_waits WHERE process = p.id AND waits = 1
+    ) + (
+        SELECT count(*) FROM message
+        WHERE process = p.id AND number > p.seen AND (type = 1 OR type = 7) AND consumed_by IS NULL AND waits IS NULL
+    ) AS there
+    FROM given CROSS JOIN process AS p ON p.id = given.process WHERE p.waiting BETWEEN 1 AND 1000
+) WHERE there < waiting
+
 -- name: weigh_messages
 -- The sizes of the messages that events refer to: as many are read at once as one answer holds well.
 WITH given (process, number) AS (VALUES /* each */ (?, ?) /* end */)
