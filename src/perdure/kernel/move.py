@@ -101,8 +101,8 @@ def finished_is_final(move: Move) -> Iterator[str]:
 def over_limit(queue: Queue, running: Sequence[Process], now: int, *, lapsed: bool = False) -> Iterator[str]:
     """What breaks a queue's limits after a transaction in which a task of it was taken.
 
-    ``running`` are its tasks that have an owner. Nothing is taken above a limit that was lowered meanwhile; but where
-    only ``lapsed`` ones were taken over they have kept their places, and may be charged before their time.
+    ``running`` are its tasks that have an owner. Nothing is taken above a limit that was lowered meanwhile. But a
+    takeover of ``lapsed`` tasks alone breaks no limit: they kept their places, and may be charged before their time.
     """
     if queue.blocked_at is not None:
         yield "a task was taken although the queue is blocked"
