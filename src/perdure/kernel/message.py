@@ -55,7 +55,7 @@ class Message(Struct, frozen=True, gc=False):
 
 
 class LettersWanted(Struct, frozen=True, gc=False):
-    """A question for the letters of one name that a process has heard, and its code not received.
+    """A query for the letters of one name that a process has heard and its code has not received.
 
     Their numbers are above ``after`` and at most ``upto``; at most ``most`` of them are wanted. ``seen`` is the row's:
     the store has not marked letters above it yet, only the owner knows that it has heard them.
