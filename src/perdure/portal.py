@@ -265,7 +265,9 @@ class BlockingEngine:
                 future = self._ask(function(self._opened(), *args, **kwargs))
             return future.result()
         except CancelledError:
-            raise PerdureError("the engine was closed during the call; whether it took effect is unknown") from None
+            raise PerdureError(
+                "the engine was closed during the call; whether the call took effect is unknown: ask again"
+            ) from None
         finally:
             future.cancel()
             del future  # it may hold an error, whose traceback holds this frame
@@ -312,7 +314,9 @@ class BlockingEngine:
         if self._pid not in (0, os.getpid()):
             raise PerdureError("this engine was open at a fork, which no engine survives; open it only after the fork")
         if asyncio._get_running_loop() is not None:
-            raise PerdureError("this would block an event loop; await an Engine there (in a workflow: inside a step)")
+            raise PerdureError(
+                "this would block an event loop; use Engine there and await it (in a workflow: inside a step)"
+            )
 
     def _opened(self) -> Engine:
         if self._ended is not None:

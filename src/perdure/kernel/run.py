@@ -237,7 +237,7 @@ def last_good(history: Sequence[Event]) -> list[Event]:
 
 
 def kept_before(history: Sequence[Event], failed: Event) -> list[Event]:
-    """The events worth keeping before a failure, and children started after it, which live on; but not a failed child."""
+    """The events worth keeping before a failure, and children started after it, which live on; no failed child."""
     again = {(failed.name, failed.place)}
     return [
         event
