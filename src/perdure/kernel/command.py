@@ -119,7 +119,7 @@ def until_of(message: Message) -> int | None:
 
 
 def sooner(deadline: int | None, until: int) -> int:
-    """The earlier of a process's deadline, if it has one, and ``until``."""
+    """The earlier of a process's deadline (if any) and ``until``."""
     return until if deadline is None else min(deadline, until)
 
 

@@ -36,7 +36,7 @@ def unsound_move(before: Process | None, after: Process, fresh: Sequence[Event],
 
 
 def one_owner(move: Move) -> Iterator[str]:
-    """Law 2: tokens never fall, whoever takes a row gets a new one, and only its holder has written."""
+    """Law 2: tokens never fall, every new owner of a row gets a new one, and only the latest token has written."""
     before, after = move.before, move.after
     if after.token < before.token:
         yield f"its token fell from {before.token} to {after.token}"
@@ -74,7 +74,7 @@ def history_is_gapless(move: Move) -> Iterator[str]:
 
 
 def accepted_is_kept(move: Move) -> Iterator[str]:
-    """Law 8: the count of what was sent never falls, nor within a run that of what was seen."""
+    """Law 8: the count of messages sent never falls, nor, within a run, the number of the last one seen."""
     before, after = move.before, move.after
     if after.inbox < before.inbox:
         yield f"its inbox fell from {before.inbox} to {after.inbox}"

@@ -1,4 +1,4 @@
-"""Patches of a workflow's code: processes that have passed such a place keep the old way, later ones take the new."""
+"""Patches of a workflow's code: processes that passed the place before the change keep the old way, others do not."""
 
 from __future__ import annotations
 
