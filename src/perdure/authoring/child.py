@@ -1,4 +1,4 @@
-"""A child: a workflow that another workflow starts, and whose result that one may await like a step's."""
+"""A child: a workflow that another one, its parent, starts; the parent may await its result like a step's."""
 
 from __future__ import annotations
 

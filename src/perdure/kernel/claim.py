@@ -13,7 +13,7 @@ from perdure.kernel.process import Process
 class Claim(Struct, frozen=True, gc=False):
     """A request for due processes of hosted (kind, code version) pairs, at most ``limit`` of them.
 
-    ``alone`` asks for suspects only (held at two deaths of their worker); otherwise suspects are left out.
+    ``alone`` asks for suspects only (processes held at two deaths of their worker); otherwise suspects are left out.
     ``only`` narrows the claim to one process, due or not. The claim is refused as a whole if the incarnation was ended.
     ``among`` narrows it to processes that a hint names as due and free: the store looks for no others.
     ``seize`` takes the ``only`` process, if it is running, from its owner, hosted here or not: for a command whose

@@ -43,7 +43,7 @@ class Clock(Struct, frozen=True, gc=False):
 
 
 def kept_lead(at: int, machine_at: int, lead: int, slewed_at: int, mending: bool) -> int:
-    """The lead after a beat; ``at`` is the stored mark of the store's time, ``slewed_at`` when the lead last changed.
+    """The lead after a beat; ``at`` is the stored mark of the store's time, ``slewed_at`` when the lead was last set.
 
     PostgreSQL does the same in SQL (functions/beat.sql), and the conformance suite compares.
     """

@@ -58,7 +58,7 @@ async def _close_all(loop: TurnLoop, generators: list[Any]) -> None:
 
 def _finish(loop: TurnLoop) -> None:
     loop.finished = True
-    root, loop.root = loop.root, None  # the root refers to its loop: else only the collector could free both
+    root, loop.root = loop.root, None  # break the cycle with the loop: else only the collector could free both
     if root is None or root.cancelled():
         loop.cancelled = True
     elif (error := root.exception()) is not None:

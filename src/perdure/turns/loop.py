@@ -89,7 +89,7 @@ class TurnLoop(AskingLoop):
             return
         self.dead = True
         if self.finished:
-            self.saga = None  # it refers to this loop: else only the collector could free both
+            self.saga = None  # break the cycle with this loop: else only the collector could free both
             return
         before = current.enter(self)
         try:
@@ -170,7 +170,7 @@ class TurnLoop(AskingLoop):
     def message(self, type: MessageType, name: str, payload: bytes, number: int = 0, *, recorded: bool = True) -> None:
         """Deliver a message: a signal or a call goes to its mailbox, a cancel to what the workflow awaits.
 
-        A letter that no receiver awaits is not ``recorded`` yet: ``received`` lists it once the code has received it.
+        A letter that no receiver awaits is not ``recorded`` yet: ``received`` gets it once the code has received it.
         """
         if type is not MessageType.CANCEL:
             self.mailbox(name).put((payload, number, type is MessageType.CALL, recorded))

@@ -1,4 +1,4 @@
-"""Patches of a workflow's code: processes that passed the place before the change keep the old way, others do not."""
+"""Patches of a workflow's code: a process that passed there before the change keeps the old way, others go the new."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Publications:
             self._turn, self._count, self._bytes = turn, 0, 0
         count, size = self._count + 1, self._bytes + len(publication.payload)
         too_many = count > limits.PUBLISHED_RECORDS or (count > 1 and size > limits.BATCH_BYTES)
-        if too_many and publication.type is EventType.PUBLISHED:  # the code cannot help how many calls come
+        if too_many and publication.type is EventType.PUBLISHED:  # the code does not decide how many calls come
             raise PayloadTooLarge(
                 f"a turn publishes at most {limits.PUBLISHED_RECORDS:,} values of {limits.BATCH_BYTES:,} bytes in all, "
                 "since one commit writes them. Put several into one, or await a step in between."
@@ -74,7 +74,7 @@ class Publications:
         return fresh
 
     def recall(self, name: str, place: str) -> None:
-        """Note a published value or an answer of the history: the code will publish it again, but it is written."""
+        """Note a published value or an answer of the history: the code gives it again, and it is not written again."""
         self.recorded.add((name, place))
 
     def take_untold(self) -> dict[str, Any]:

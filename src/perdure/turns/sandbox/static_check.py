@@ -19,7 +19,7 @@ READERS = frozenset({"now", "today", "utcnow"})
 
 
 def check(function: FunctionType, what: str) -> list[FunctionType]:
-    """Raise DefinitionError if the function, or one of the user's own that it names, can be no workflow code.
+    """Raise DefinitionError if the function, or one of the user's own that it names, cannot be workflow code.
 
     That is so if it reads the clock, or names a resource that is open already. Returns all functions that were read.
     """
