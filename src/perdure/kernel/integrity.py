@@ -120,7 +120,7 @@ def _without(process: Process, events: Sequence[Event], messages: Sequence[Messa
 
 def _unheard(process: Process, new: Sequence[int]) -> DamagedRecord:
     told = f"{len(new)} of them are there: {_listed(new)}" if new else "none of them is there"
-    return _damaged(process, f"messages {process.seen + 1} to {process.inbox} are to be heard, and {told}")
+    return _damaged(process, f"messages {process.seen + 1} to {process.inbox} were not heard yet, and {told}")
 
 
 def _numbers(events: Sequence[Event]) -> str:
