@@ -12,7 +12,7 @@ from perdure import Search
 async def recoveries(play: Play) -> list[tuple[str, str]]:
     """What happened and how often, from the histories, the worker table and the workers' own counters."""
     rows = await play.engine.list(Search(key_prefix=play.prefix, limit=len(play.orders)))
-    histories = await asyncio.gather(*(play.engine.history(row.id) for row in rows))
+    histories = await asyncio.gather(*(play.engine.process(row.id).history() for row in rows))
     revivals = [sum(event.type.name == "REVIVED" for event in history) for history in histories]
     failures = sum(event.type.name == "ATTEMPT_FAILED" for history in histories for event in history)
     names = {str(hand.process.pid) for hand in play.staff.hands}

@@ -21,6 +21,7 @@ from perdure.client.handle import Handle, ResultT
 from perdure.client.in_transaction import Blocking, BlockingInTransaction, blocking_in_transaction
 from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
+from perdure.client.validation import ProcessId
 from perdure.client.values import Stream
 from perdure.clock import Duration
 from perdure.engine import Engine
@@ -115,7 +116,7 @@ class BlockingHandle(Generic[ResultT]):
 
     @wraps(Handle.values)
     def values(self, *args: Any, **kwargs: Any) -> BlockingStream[Any]:
-        """The values that the process publishes, as they come, until it has ended: see :meth:`Client.values`."""
+        """The values that the process publishes, as they come, until it has ended: see :meth:`Handle.values`."""
         return BlockingStream(self._engine, self._handle.values(*args, **kwargs))
 
     signal = _verb(Handle.signal)
@@ -225,32 +226,20 @@ class BlockingEngine:
         """The handle of the process with that key: see :meth:`Client.handle`."""
         return BlockingHandle(self, self.run(lambda engine: engine.handle(workflow, key)))
 
-    result = _verb(Client.result)
-    status = _verb(Client.status)
-    list = _verb(Client.list)
-    count = _verb(Client.count)
-    history = _verb(Client.history)
-    value = _verb(Client.value)
-    signal = _verb(Client.signal)
-    call = _verb(Client.call)
-    cancel = _verb(Client.cancel)
-    terminate = _verb(Client.terminate)
-    hold = _verb(Client.hold)
-    resume = _verb(Client.resume)
-    retry = _verb(Client.retry)
-    restart = _verb(Client.restart)
-    restart_from = _verb(Client.restart_from)
-    set_result = _verb(Client.set_result)
-    skip = _verb(Client.skip)
-    metrics = _verb(_metrics)
-
-    @wraps(Client.values)
-    def values(self, *args: Any, **kwargs: Any) -> BlockingStream[Any]:
-        """The values that a process publishes, as they come, until it has ended: see :meth:`Client.values`."""
+    @overload
+    def process(self, process: ProcessId, type: type[R]) -> BlockingHandle[R]: ...
+    @overload
+    def process(self, process: ProcessId, type: Any = Any) -> BlockingHandle[Any]: ...
+    def process(self, process: ProcessId, type: Any = Any) -> BlockingHandle[Any]:
+        """The handle of the process with that id: see :meth:`Client.process`."""
         self._refuse_where_it_cannot_work()
         with self._lock:
             engine = self._opened()
-        return BlockingStream(self, engine.values(*args, **kwargs))
+        return BlockingHandle(self, engine.process(process, type))
+
+    list = _verb(Client.list)
+    count = _verb(Client.count)
+    metrics = _verb(_metrics)
 
     def run(self, function: AsyncVerb[Engine, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run ``function(engine, …)``, a coroutine function, on the engine's event loop and give its result.

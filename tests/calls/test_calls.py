@@ -60,7 +60,9 @@ async def test_the_same_key_runs_the_code_once_waits_while_it_runs_and_gets_what
     first = asyncio.create_task(quoted(handle, 5, "k"))
     await until(lambda: bank.ran)
     second = asyncio.create_task(quoted(handle, 5, "k"))
-    await until(lambda: engine.answers.waiting == 2 and len(engine.followers._waiting[handle.id_bytes]) == 2)
+    await until(
+        lambda: engine.parts.answers.waiting == 2 and len(engine.parts.followers._waiting[handle.id_bytes]) == 2
+    )
     assert not first.done() and not second.done()
     bank.gates[5].set()
     assert await first == await second == Quoted(10, 1)
@@ -69,14 +71,14 @@ async def test_the_same_key_runs_the_code_once_waits_while_it_runs_and_gets_what
     assert await quoted(handle, 5, "other") == Quoted(10, 2)
     assert await quoted(handle, 5) == Quoted(10, 3)
     assert (await engine.row(handle.id)).inbox == 3
-    assert engine.answers.waiting == 0 and not engine.followers._waiting
+    assert engine.parts.answers.waiting == 0 and not engine.parts.followers._waiting
 
 
 async def test_an_answer_is_as_it_was_given_or_of_the_type_that_is_asked_for(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=HOSTED)
     handle = await engine.start(desk)
     assert await handle.call("quote", Asked(5), key="k", timeout=LIMIT) == {"cents": 10, "number": 1}
-    assert await engine.call(handle.id, "quote", {"cents": 5}, Quoted, key="k", who="Ann") == Quoted(10, 1)
+    assert await engine.process(handle.id).call("quote", {"cents": 5}, Quoted, key="k", who="Ann") == Quoted(10, 1)
     with pytest.raises(PayloadError):
         await handle.call("quote", Asked(5), int, key="k")
 
@@ -130,7 +132,7 @@ async def test_whoever_asks_what_has_ended_or_ends_without_an_answer_is_told(ope
     with pytest.raises(CallUnanswered, match="has failed"):
         await quoted(failing, 7)
     with pytest.raises(ProcessNotFound):
-        await engine.call(b"x" * 16, "quote")
+        await engine.process(b"x" * 16).call("quote")
 
 
 @pytest.mark.parametrize(("verb", "told"), [("terminate", "was cancelled"), ("cancel", "was cancelled")])
@@ -159,11 +161,11 @@ async def test_a_broken_process_says_so_and_answers_once_it_is_repaired(opened: 
     broken = transition.broken(row, Failure("Sunk", ""), now=await client.store.now(), idle_at=row.created_at + 10**12)
     await client.store.commit([broken])
     with pytest.raises(CallUnanswered, match=r"is broken and has not answered 'quote'\. Once it is repaired"):
-        await client.call(row.id, "quote", key="k", timeout=LIMIT)
-    await client.retry(row.id, who="Ann")
+        await client.process(row.id).call("quote", key="k", timeout=LIMIT)
+    await client.process(row.id).retry(who="Ann")
     await client.close(0)
     worker, _ = await opened(work=True, workflows=[two_faced])
-    assert await worker.call(row.id, "quote", key="k", timeout=LIMIT) == 1
+    assert await worker.process(row.id).call("quote", key="k", timeout=LIMIT) == 1
 
 
 async def test_a_question_that_nobody_heard_in_time_is_still_there_and_its_key_gets_the_answer(opened: Open) -> None:
@@ -175,7 +177,7 @@ async def test_a_question_that_nobody_heard_in_time_is_still_there_and_its_key_g
         await handle.call("quote", Asked(5), key="k", timeout=0)
     await client.close(0)
     engine, _ = await opened(work=True, workflows=HOSTED)
-    assert await engine.call(handle.id, "quote", Asked(5), Quoted, key="k", timeout=LIMIT) == Quoted(10, 1)
+    assert await engine.process(handle.id).call("quote", Asked(5), Quoted, key="k", timeout=LIMIT) == Quoted(10, 1)
     assert (await engine.row(handle.id)).inbox == 1
 
 
@@ -203,7 +205,7 @@ async def test_a_restart_answers_what_nobody_had_answered_and_changes_no_answer(
     with pytest.raises(CallUnanswered):
         await quoted(handle, 7, "late")
     await handle.restart_from("price", who="Ann")  # its answer is given anew, and the first one counts
-    await engine.result(handle.id, timeout=LIMIT)
+    await engine.process(handle.id).result(timeout=LIMIT)
     assert await quoted(handle, 6, "first") == Quoted(12, 1)
     assert [e.name for e in await handle.history() if e.type is EventType.CALL_ANSWERED] == ["quote:1"]
 
@@ -279,7 +281,7 @@ async def test_however_many_ask_at_once_no_commit_holds_more_answers_than_it_can
     answers = await asyncio.wait_for(gathered, LIMIT)
     assert [len(answer) for answer in answers] == [size + n % 7 for n in range(callers)]
     turns: dict[int, int] = {}
-    events = await engine.history(handle.id, limit=10_000)
+    events = await engine.process(handle.id).history(limit=10_000)
     for event in events:
         if event.type in ANSWERS:
             turns[event.at] = turns.get(event.at, 0) + 1
@@ -294,7 +296,7 @@ async def test_a_replay_answers_nothing_again(opened: Open) -> None:
         await quoted(handle, cents, f"k{cents}")
     await engine.close(0)
     other, _ = await opened(work=True, workflows=HOSTED)
-    assert await other.call(handle.id, "quote", Asked(4), Quoted, timeout=LIMIT) == Quoted(8, 4)
-    events = await other.history(handle.id)
+    assert await other.process(handle.id).call("quote", Asked(4), Quoted, timeout=LIMIT) == Quoted(8, 4)
+    events = await other.process(handle.id).history()
     assert [event.name for event in events if event.type in ANSWERS] == [f"quote:{n}" for n in (1, 2, 3, 4)]
     assert bank.ran == [1, 2, 3, 4]

@@ -27,7 +27,7 @@ async def test_an_answer_is_sealed_for_its_call_and_read_by_those_who_have_the_k
     assert len(raw) == 1 and b"xx" not in raw[0]
     client, _ = await opened()
     with pytest.raises(UnreadablePayload):
-        await client.call(handle.id, "quote", size, key="k", timeout=LIMIT)
+        await client.process(handle.id).call("quote", size, key="k", timeout=LIMIT)
 
 
 async def test_an_answer_of_a_later_run_is_opened_as_well(opened: Open) -> None:

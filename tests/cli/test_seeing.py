@@ -64,7 +64,7 @@ def test_ps_counts_nothing_as_ended_that_it_lists_as_running(
         async def one_ends_behind(engine: Engine, search: Search) -> object:
             found = await read(engine, search)
             for view in await store_list(engine, Search(kind="approval", statuses=(Status.RUNNING,))):
-                await engine.terminate(view.id)
+                await engine.process(view.id).terminate()
             return found
 
         return one_ends_behind
@@ -170,7 +170,7 @@ def test_show_tells_of_messages_that_nobody_has_heard(terminal: Terminal) -> Non
 def test_history_tells_every_event_in_words(terminal: Terminal, working: Working) -> None:
     async def approve(engine: Engine) -> None:
         handle = await engine.start(till.approval.options(key="A-4"), "A-4")
-        await engine.signal(handle.id, "yes", "go on", who="Ann", why="it is right")
+        await engine.process(handle.id).signal("yes", "go on", who="Ann", why="it is right")
         assert await handle.result(10) == "go on"
 
     working(approve)

@@ -47,7 +47,7 @@ def test_start_reads_what_was_typed_as_the_workflow_annotates_it(
     id = sqlite_terminal("start", SALE, *typed, "--json").json["id"]
 
     async def result(engine: Engine) -> object:
-        return await engine.result(id, timeout=10)
+        return await engine.process(id).result(timeout=10)
 
     assert working(result) == read
 
@@ -146,7 +146,7 @@ def test_cancel_asks_and_terminate_ends_and_both_record_who_and_why(terminal: Te
     async def settle(engine: Engine) -> None:
         for view in await engine.list():
             with pytest.raises(Exception, match="cancelled"):
-                await engine.result(view.id, timeout=10)
+                await engine.process(view.id).result(timeout=10)
 
     working(settle)
     assert terminal("history", "A-1").has("message received: cancel", "by Ann because: changed my mind")

@@ -42,7 +42,7 @@ def sent(working: Working, ids: Iterable[str]) -> None:
 
     async def send(engine: Engine) -> None:
         for id in ids:
-            await engine.signal(id, "no", "x")
+            await engine.process(id).signal("no", "x")
 
     working(send)
 

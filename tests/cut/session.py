@@ -143,8 +143,8 @@ async def _trading(engines: Sequence[Engine], tally: Tally, wanted: int, told: C
             n = tally.trades
             starter, teller, asker = (engines[(place + n + turn) % len(engines)] for turn in range(3))
             handle = await starter.start(trade.trade.options(key=f"trade/{n}"), n)
-            await teller.signal(handle.id, "paid", n, key="once")
-            assert await asker.result(handle.id) == 5 * n
+            await teller.process(handle.id).signal("paid", n, key="once")
+            assert await asker.process(handle.id).result() == 5 * n
             if n % 500 == 0:
                 told(f"{tally.cuts.total():,} of {wanted:,} cuts, {n:,} trades")
 

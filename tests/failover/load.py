@@ -117,7 +117,7 @@ class LossyLoad(Load):
             await asyncio.sleep(0.05)
             try:
                 for row in await self.engine.store.search(Search(statuses=(Status.HELD,), limit=1000)):
-                    await self.engine.terminate(id_text(row.id), who="ann", why="a fail-over has set it back")
+                    await self.engine.process(id_text(row.id)).terminate(who="ann", why="a fail-over has set it back")
             except (StoreUnavailable, ProcessNotFound):
                 continue
 

@@ -46,10 +46,14 @@ async def test_a_standby_can_be_read_and_says_clearly_that_it_only_reads(pair: P
             await soon(reader, handle.id)
             assert [view.key for view in await reader.list()] == ["A-1"]
             assert await reader.count() == await engine.count()
-            assert [one.type for one in await reader.history(handle.id)] == [
-                one.type for one in await engine.history(handle.id)
+            assert [one.type for one in await reader.process(handle.id).history()] == [
+                one.type for one in await engine.process(handle.id).history()
             ]
-            for ask in (reader.start(parcel, "a pen"), reader.signal(handle.id, "postman"), reader.hold(handle.id)):
+            for ask in (
+                reader.start(parcel, "a pen"),
+                reader.process(handle.id).signal("postman"),
+                reader.process(handle.id).hold(),
+            ):
                 with pytest.raises(StoreReadOnly, match="point the URL at the primary"):
                     await asyncio.wait_for(ask, LIMIT)
         with pytest.raises(StoreReadOnly, match="point the URL at the primary"):

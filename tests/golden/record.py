@@ -92,7 +92,7 @@ async def _until(engine: Engine, id: str, true: Callable[[Process], bool]) -> No
 async def _lived(name: str, engine: Engine) -> list[Page]:
     id = await SCENES[name](engine)
     try:
-        await engine.result(id, timeout=LIMIT)
+        await engine.process(id).result(timeout=LIMIT)
     except ProcessError:
         pass
     row = await engine.row(id)

@@ -97,7 +97,7 @@ def test_a_journey_that_leads_nowhere_is_found() -> None:
     for right, wrong in (("`runtime/heartbeat.py`", "`runtime/grasp.py`"), ("`Claimer.claim`", "`Claimer.clam`")):
         assert right in text
         assert list(astray(text.replace(right, wrong)))
-    assert list(astray(re.sub(r"^\| `client/handle.py` .*\n", "", text, flags=re.MULTILINE)))
+    assert list(astray(re.sub(r"^\| `client/commands.py` .*\n", "", text, flags=re.MULTILINE)))
 
 
 def test_every_room_of_the_package_is_in_the_architecture() -> None:

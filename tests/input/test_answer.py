@@ -133,7 +133,7 @@ async def test_a_step_result_that_cannot_be_stored_fails_that_step(engine: Engin
             text = await handle.result(LIMIT)
             assert text.startswith(f"{name} {kind} 1: ")
             assert advice in text
-            types = [event.type.name for event in await engine.history(handle.id)]
+            types = [event.type.name for event in await engine.process(handle.id).history()]
             assert types == ["STEP_FAILED", "COMPLETED"]
 
 
@@ -196,7 +196,7 @@ async def test_a_step_asked_for_with_bad_arguments_fails_the_process_and_never_r
             await handle.result(LIMIT)
         assert failed.value.type == kind
         assert advice in str(failed.value)
-        assert [event.type for event in await engine.history(handle.id)] == [EventType.FAILED]
+        assert [event.type for event in await engine.process(handle.id).history()] == [EventType.FAILED]
 
 
 @step(retry=Retry.NONE)
@@ -221,7 +221,7 @@ async def test_an_error_text_of_100_kb_is_cut_to_4_kib(engine: Engine, letter: i
         with pytest.raises(ProcessFailed) as failed:
             await handle.result(LIMIT)
         assert ERROR_TEXT_BYTES - 16 < len(failed.value.detail.encode()) <= ERROR_TEXT_BYTES
-        for event in await engine.history(handle.id):
+        for event in await engine.process(handle.id).history():
             said = Failure.decode(event.payload or b"").message
             assert len(said.encode()) <= ERROR_TEXT_BYTES
             assert "\0" not in said

@@ -172,18 +172,18 @@ async def test_code_that_does_not_know_the_recorded_step_or_input_breaks_and_kee
         async with asyncio.timeout(LIMIT):
             while (await handle.status()).mover != "message":
                 await asyncio.sleep(0)
-        kept = (await first.row(handle.id)).input, await first.history(handle.id)
+        kept = (await first.row(handle.id)).input, await first.process(handle.id).history()
     async with Engine(store_url, work=True, workflows=[code, drink]) as second:
-        await second.signal(handle.id, "go", "went")
+        await second.process(handle.id).signal("go", "went")
         with pytest.raises(ProcessBroken, match=said) as broken:
-            await second.result(handle.id, timeout=LIMIT)
+            await second.process(handle.id).result(timeout=LIMIT)
         assert "ring back code that fits" in str(broken.value)
-        history = await second.history(handle.id)
+        history = await second.process(handle.id).history()
         assert ((await second.row(handle.id)).input, history[:1]) == (kept[0], list(kept[1]))
         assert await (await second.start(drink, 5)).result(LIMIT) == 5
     async with Engine(store_url, work=True, workflows=[before]) as third:
-        await third.retry(handle.id, who="anna")
-        assert await third.result(handle.id, timeout=LIMIT) == "went"
+        await third.process(handle.id).retry(who="anna")
+        assert await third.process(handle.id).result(timeout=LIMIT) == "went"
 
 
 async def _ended(engine: Engine, count: int) -> list[tuple[Process, Commit]]:

@@ -15,6 +15,7 @@ from msgspec import json
 from perdure import Search
 from perdure.authoring.registry import Registry
 from perdure.client import validation
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import DefinitionError, InvalidInput, PerdureError, ProcessFailed
 from perdure.kernel.child import queue_kind
@@ -109,7 +110,7 @@ async def test_every_field_of_workflow_code_gives_the_same_verdict_on_both_store
 
 async def _check_from_outside(engine: Engine, id: str, number: int, text: str, said: Said) -> None:
     """What the code's fields say that they kept is read back by a client, and found by a search."""
-    view = await engine.status(id)
+    view = await engine.process(id).status()
     if said["state"] == KEPT:
         assert view.state == text
     if said["attribute value"] == KEPT:
@@ -120,10 +121,10 @@ async def _check_from_outside(engine: Engine, id: str, number: int, text: str, s
     if said["attribute name"] == KEPT:
         assert text == "value" or view.attributes[text] == number
     if said["published name"] == KEPT and text not in ("value", "beaten"):
-        assert await engine.value(id, text) == number
+        assert await engine.process(id).value(text) == number
     if said["published value"] == KEPT:
-        assert await engine.value(id, "value") == text
-    names = {event.name for event in await engine.history(id)}
+        assert await engine.process(id).value("value") == text
+    names = {event.name for event in await engine.process(id).history()}
     for field in ("step name", "patch name", "signal told"):
         assert said[field] != KEPT or text in names
     if said["queue, label and share"] == KEPT:
@@ -134,7 +135,10 @@ async def _check_from_outside(engine: Engine, id: str, number: int, text: str, s
 async def test_keys_signals_inputs_and_attributes_come_back_or_are_refused_alike(engines: list[Engine]) -> None:
     async def ask(engine: Engine, number: int, text: str) -> str:
         handle = await engine.start(hear.options(key=text, attributes={text: text}, signal=(text, text, text)), text)
-        assert await engine.signal(handle.id, text, "again", key=text, who=text, why=text) in ("duplicate", "finished")
+        assert await engine.process(handle.id).signal(text, "again", key=text, who=text, why=text) in (
+            "duplicate",
+            "finished",
+        )
         assert await handle.result(LIMIT * 3) == [text, text]
         again = await engine.start(hear.options(key=text), text)
         assert (again.id, again.created, (await engine.handle(hear, text)).id) == (handle.id, False, handle.id)
@@ -182,9 +186,9 @@ async def test_results_and_errors_of_processes_come_back_or_fail_them_alike(engi
 async def test_who_and_why_are_recorded_with_what_steers_a_terminal_escaped(sqlite_url: str, postgres_url: str) -> None:
     async def ask(engine: Engine, number: int, text: str) -> str:
         handle = await engine.start(hear, "")
-        command = (engine.hold, engine.terminate)[number % 2]
-        await command(handle.id, who=text, why=text, origin=text)
-        [event] = await engine.history(handle.id)
+        command = (handle.hold, handle.terminate)[number % 2]
+        await command(who=text, why=text, origin=text)
+        [event] = await engine.process(handle.id).history()
         expected = Sender(*(safe_text(text, limit) for limit in (NAME_BYTES, ERROR_TEXT_BYTES, NAME_BYTES)))
         assert event.payload == expected.encode()
         return expected.encode().decode()
@@ -206,11 +210,11 @@ async def test_whatever_is_asked_for_by_a_hostile_name_is_answered_alike(engines
             lambda: engine.handle(text, "known"),
             lambda: engine.handle("hostile/fail", text),
             lambda: engine.start(text),
-            lambda: engine.status(text),
-            lambda: engine.value(known, text, default=None),
-            lambda: _ordered(engine, engine.set_result, text, 1),
-            lambda: _ordered(engine, engine.restart_from, text),
-            lambda: _ordered(engine, engine.skip, text),
+            lambda: engine.process(text).status(),
+            lambda: engine.process(known).value(text, default=None),
+            lambda: _ordered(engine, Handle.set_result, text, 1),
+            lambda: _ordered(engine, Handle.restart_from, text),
+            lambda: _ordered(engine, Handle.skip, text),
         )
         said = []
         for way in ways[number % ASKED :: ASKED]:
@@ -233,7 +237,7 @@ async def _ordered(engine: Engine, verb: Callable[..., Awaitable[None]], step: s
     with pytest.raises(ProcessFailed):
         await handle.result(LIMIT * 3)
     try:
-        await verb(handle.id, step, *value)
+        await verb(handle, step, *value)
     except PerdureError as error:
         return told(error).replace(handle.id, "ID")
     return "ordered"

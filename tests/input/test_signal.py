@@ -96,16 +96,15 @@ async def test_a_sender_that_is_no_text_is_refused_and_a_strange_one_is_made_saf
     engine: Engine, handle: Handle[Any]
 ) -> None:
     await unsent(engine, handle, handle.cancel(who=5), InvalidInput, "Give a text.")  # type: ignore[arg-type]
-    await unsent(engine, handle, engine.signal(handle.id, "word", who=b"anna"), InvalidInput, "Give a text.")  # type: ignore[arg-type]
-    await engine.signal(handle.id, "word", 1, who="an\0na \ud800", why="w" * 100_000)
+    await unsent(engine, handle, engine.process(handle.id).signal("word", who=b"anna"), InvalidInput, "Give a text.")  # type: ignore[arg-type]
+    await engine.process(handle.id).signal("word", 1, who="an\0na \ud800", why="w" * 100_000)
     assert await handle.result(LIMIT) == 1
 
 
 @pytest.mark.parametrize("id", ["", "17", b"short", "\0", None, 5], ids=repr)
 async def test_a_process_named_by_what_is_no_id_is_refused(engine: Engine, handle: Handle[Any], id: Any) -> None:
-    for call in (engine.signal(id, "word"), engine.status(id), engine.cancel(id), engine.retry(id), engine.result(id)):
-        with pytest.raises(InvalidKey, match=r"Copy it from|Take it from"):
-            await call
+    with pytest.raises(InvalidKey, match=r"Copy it from|Take it from"):
+        engine.process(id)
     assert (await engine.row(handle.id)).inbox == 0
 
 

@@ -26,7 +26,7 @@ def die(row: Process, history: Sequence[Event], now: int) -> Commit:
 async def main(url: str, kind: str, key: str) -> None:
     """Seize the process as a terminate does that has been outrun."""
     async with Engine(url, migrate=True) as engine:
-        await engine._seized((await engine.handle(kind, key)).id_bytes, die)
+        await (await engine.handle(kind, key))._seized(die)
 
 
 if __name__ == "__main__":

@@ -73,10 +73,10 @@ async def stopped_once(harness: Harness, survivor: Engine, call: int) -> None:
     kill_point = {"door": "commit", "call": call, "side": "before", "signal": signal.SIGSTOP}
     child = await harness.start_worker(start="three_steps", options=QUICK, kill_point=kill_point, timeout=LIMIT)
     id = await said(child, "started")
-    assert await survivor.result(id, timeout=LIMIT) == 6
-    before = (await survivor.row(id), await survivor.history(id))
+    assert await survivor.process(id).result(timeout=LIMIT) == 6
+    before = (await survivor.row(id), await survivor.process(id).history())
     child.send_signal(signal.SIGCONT)
     assert await said(child, "result") == "6"
     assert json.loads(await said(child, "metrics"))["commits_refused"] == 1, "the late answer was refused"
-    assert (await survivor.row(id), await survivor.history(id)) == before
+    assert (await survivor.row(id), await survivor.process(id).history()) == before
     await child.wait()

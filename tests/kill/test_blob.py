@@ -47,7 +47,7 @@ async def test_a_worker_killed_between_blob_and_commit_loses_nothing_and_leaves_
         monkeypatch.setattr(outside.offload, "grace", 0.0)
         await survivor.store.prune(10**15, 0, 100)
         assert door == "commit" or not left & places(blobs), "what was put for the process that never was"
-        events = await survivor.history(handle.id)
+        events = await survivor.process(handle.id).history()
         assert not any(isinstance(event.payload, Undecodable) for event in events)
         assert len(places(blobs)) == sum(event.payload is not None for event in events) + 2, "and input and result"
         assert set(harness.effects().values()) <= {1, 2}

@@ -26,19 +26,19 @@ async def test_a_worker_killed_around_the_commit_of_an_answer_leaves_one_answer_
     child = await harness.start_worker(start="teller", key="k", modules=["tests.kill.teller"], kill_point=kill_point)
     id = await said(child, "started")
     async with Engine(harness.url, migrate=True) as client:
-        waiting = asyncio.create_task(client.call(id, "ask", 7, key="first"))
+        waiting = asyncio.create_task(client.process(id).call("ask", 7, key="first"))
         assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
         async with Engine(harness.url, work=True, workflows=[teller]) as survivor:
             async with asyncio.timeout(LIMIT):
                 # Whoever waited on, whoever asks again, and whoever asks elsewhere.
                 assert await waiting == [7, 1]
-                assert await client.call(id, "ask", 7, key="first") == [7, 1]
-                assert await survivor.call(id, "ask", 7, key="first") == [7, 1]
-                assert await client.call(id, "ask", 8, key="second") == [8, 2]
+                assert await client.process(id).call("ask", 7, key="first") == [7, 1]
+                assert await survivor.process(id).call("ask", 7, key="first") == [7, 1]
+                assert await client.process(id).call("ask", 8, key="second") == [8, 2]
                 with pytest.raises(CallUnanswered):
-                    await client.call(id, "ask", 0)
-            assert await survivor.result(id, timeout=LIMIT) == 2
-            events = await survivor.history(id)
+                    await client.process(id).call("ask", 0)
+            assert await survivor.process(id).result(timeout=LIMIT) == 2
+            events = await survivor.process(id).history()
             assert [event.name for event in events if event.type in ANSWERS] == ["ask:1", "ask:2"]
             [row] = await laws_hold(survivor)
             assert (row.inbox, row.seen) == (3, 3)

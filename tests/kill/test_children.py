@@ -115,7 +115,7 @@ async def test_a_parent_terminated_while_its_child_s_worker_is_dead_takes_the_ch
         await handle.terminate(why="winter")
         async with Engine(harness.url, work=True, workflows=[pear]) as survivor:
             with pytest.raises(ProcessCancelled):
-                await survivor.result(running.id, timeout=LIMIT)
+                await survivor.process(running.id).result(timeout=LIMIT)
             kinds = await families_whole(survivor)
             assert [row.status for row in kinds["pear"]] == [Status.CANCELLED]
             [parent] = kinds["hedge"]
@@ -131,7 +131,7 @@ async def test_a_parent_terminated_while_its_child_runs_elsewhere_ends_the_child
         [running] = await engine.list(Search(kind="pear"))
         await handle.terminate(why="winter")
         with pytest.raises(ProcessCancelled):
-            await engine.result(running.id, timeout=LIMIT)
+            await engine.process(running.id).result(timeout=LIMIT)
         child.send_signal(END)
         metrics = json.loads(await said(child, "metrics"))
         assert metrics["cancelled"] == 1

@@ -54,7 +54,7 @@ async def test_a_worker_killed_at_its_claim_loses_nothing(harness: Harness, side
         child = await harness.start_worker(kill_point={"door": "claim", "call": 1, "side": side, "signal": KILL})
         assert await asyncio.wait_for(child.wait(), LIMIT) == -KILL
         async with Engine(harness.url, work=True, workflows=HOSTED) as survivor:
-            assert await survivor.result(handle.id, timeout=LIMIT) == 6
+            assert await survivor.process(handle.id).result(timeout=LIMIT) == 6
             await laws_hold(survivor)
         assert set(harness.effects().values()) == {1}
 
@@ -68,13 +68,13 @@ async def test_a_worker_stopped_past_its_lease_hears_that_its_late_answer_is_ref
     child = await harness.start_worker(start="three_steps", options=options, kill_point=kill_point, timeout=LIMIT)
     id = await said(child, "started")
     async with Engine(harness.url, work=True, workflows=HOSTED) as survivor:
-        assert await survivor.result(id, timeout=LIMIT) == 6
-        before = (await survivor.row(id), await survivor.history(id))
+        assert await survivor.process(id).result(timeout=LIMIT) == 6
+        before = (await survivor.row(id), await survivor.process(id).history())
         child.send_signal(18)
         assert await said(child, "result") == "6"
         metrics: dict[str, Any] = json.loads(await said(child, "metrics"))
         assert metrics["commits_refused"] == 1, "the late answer reached the store and was refused"
-        assert (await survivor.row(id), await survivor.history(id)) == before
+        assert (await survivor.row(id), await survivor.process(id).history()) == before
         await laws_hold(survivor)
 
 
@@ -93,7 +93,7 @@ async def test_two_supervisors_count_each_death_once(harness: Harness) -> None:
             Engine(harness.url, work=True, workflows=HOSTED) as one,
             Engine(harness.url, work=True, workflows=HOSTED) as two,
         ):
-            results = await asyncio.gather(*(client.result(handle.id, timeout=LIMIT) for handle in handles))
+            results = await asyncio.gather(*(client.process(handle.id).result(timeout=LIMIT) for handle in handles))
             assert results == [2 * n for n in range(40)]
 
             def deaths() -> float:
@@ -102,7 +102,7 @@ async def test_two_supervisors_count_each_death_once(harness: Harness) -> None:
             await until(deaths)  # a sweep counts what it has found when it is done
             assert deaths() == 1, "one supervisor found the death, the other lost the race"
             for handle in handles:
-                names = [event.type.name for event in await client.history(handle.id)]
+                names = [event.type.name for event in await client.process(handle.id).history()]
                 assert names.count("REVIVED") == 1
             await laws_hold(one)
 
@@ -120,11 +120,11 @@ async def test_poison_among_healthy_processes_is_parked_after_few_deaths(harness
                     await asyncio.sleep(0.05)
                 if child.returncode is not None:
                     deaths += 1
-        await asyncio.gather(*(client.result(one.id, timeout=LIMIT) for one in healthy))
+        await asyncio.gather(*(client.process(one.id).result(timeout=LIMIT) for one in healthy))
         row = await client.row(handle.id)
         assert row.status is Status.BROKEN
         assert deaths == 2, "twice with neighbours"
         died = harness.ledger.read_text().count("deadly:1")
         assert 5 <= died <= 5 + (31).bit_length() - 1, "twice with neighbours, once for each halving, three times alone"
         assert (row.deaths, row.alone_deaths) == (died - 3, 3)
-        assert "died" in (await client.status(handle.id)).waiting
+        assert "died" in (await client.process(handle.id).status()).waiting

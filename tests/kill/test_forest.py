@@ -67,7 +67,7 @@ async def test_a_worker_killed_while_it_ends_a_child_with_its_parent_leaves_the_
             for kind in ("trellis", "pear"):
                 [row] = await survivor.list(Search(kind=kind))
                 with pytest.raises(ProcessCancelled, match="its parent has ended"):
-                    await survivor.result(row.id, timeout=LIMIT)
+                    await survivor.process(row.id).result(timeout=LIMIT)
             await families_whole(survivor)
     assert not [what for what, _ in harness.effects() if what == "mark99"], "nothing of it ran any more"
 

@@ -25,7 +25,7 @@ async def test_a_step_of_a_worker_that_was_stopped_past_its_lease_does_not_act_a
                 await asyncio.sleep(0.01)
         gate().touch()
         child.send_signal(signal.SIGCONT)
-        await survivor.result(id, timeout=LIMIT)
+        await survivor.process(id).result(timeout=LIMIT)
         await said(child, "result")
         await laws_hold(survivor)
     acts = [line.split() for line in harness.ledger.read_text().splitlines() if line.startswith("acted")]

@@ -72,7 +72,7 @@ async def test_what_blocks_the_loop_for_ever_takes_two_workers_and_is_parked_wit
         assert HANGING[way] in failure.trace
         assert harness.ledger.read_text().count("block ") >= 3, "twice with neighbours, once alone"
         for id in neighbours:
-            await client.result(id, timeout=LIMIT)
+            await client.process(id).result(timeout=LIMIT)
         rows = await laws_hold(client)
         assert {one.deaths for one in rows if one.kind == "held"} == {0}, "who was in the same hand is no suspect"
         told = [json.decode(event.payload or b"{}") for event in await revivals(client, row)]
@@ -121,7 +121,7 @@ async def test_a_worker_without_a_parent_whose_interpreter_is_kept_by_c_code_end
     workers = [await program(harness, log) for log in logs]
     async with Engine(harness.url, migrate=True) as client:
         handle = await client.start(blocked_in_c_once)
-        await client.result(handle.id, timeout=LIMIT)
+        await client.process(handle.id).result(timeout=LIMIT)
         ends = [asyncio.create_task(worker.wait()) for worker in workers]
         async with asyncio.timeout(LIMIT):
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

@@ -122,5 +122,5 @@ async def test_a_task_that_kills_its_worker_is_parked_and_its_neighbours_are_unh
         assert 5 <= died <= 5 + (21).bit_length() - 1, "twice with neighbours, once for each halving, three times alone"
         assert (row.deaths, row.alone_deaths) == (died - 3, 3)
         assert (await engine.row(deadly.id)).status is Status.RUNNING, "its parent waits for whoever mends it"
-        assert "died" in (await engine.status(id)).waiting
+        assert "died" in (await engine.process(id).status()).waiting
         await families_whole(engine)

@@ -32,5 +32,5 @@ async def test_rule_21_a_worker_killed_while_a_process_continues_as_new_loses_no
         paid = {(f"pay{run}", f"{handle.id}/{run}/pay:1") for run in (1, 2, 3)}
         assert set(harness.effects()) == paid, "a key of its own in each run"
         assert sum(harness.effects().values()) <= 4, "only what was in flight ran again"
-        runs = [[event.type.name for event in await survivor.history(handle.id, run)] for run in (1, 2)]
+        runs = [[event.type.name for event in await survivor.process(handle.id).history(run)] for run in (1, 2)]
         assert all("STEP_COMPLETED" in run for run in runs), "old runs can be read to their end"

@@ -55,7 +55,7 @@ async def test_undos_side_by_side_are_each_recorded_once_after_a_kill(harness: H
     async with Engine(harness.url, work=True, workflows=[party]) as survivor:
         [row] = await survivor.store.search(Search(kind="party"))
         with pytest.raises(ProcessFailed) as caught:
-            await survivor.result(row.id, timeout=LIMIT)
+            await survivor.process(row.id).result(timeout=LIMIT)
         assert sorted(caught.value.undone) == ["reserve:1", "reserve:2", "reserve:3"]
         assert sorted(what for what, _ in harness.effects()) == sorted(RESERVED + GIVEN_BACK)
         await laws_hold(survivor)

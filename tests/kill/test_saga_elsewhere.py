@@ -26,7 +26,7 @@ async def undone(engine: Engine, harness: Harness, *, again: int) -> None:
         while not (rows := await engine.list(Search(kind="voyage"))):
             await asyncio.sleep(0.001)
     with pytest.raises(ProcessFailed, match="the last train has gone") as caught:
-        await engine.result(rows[0].id, timeout=LIMIT)
+        await engine.process(rows[0].id).result(timeout=LIMIT)
     assert caught.value.undone == ("reserve_there:2", "night:1", "reserve_there:1")
     assert list(dict.fromkeys(what for what, _ in harness.effects())) == DEEDS
     assert len(harness.effects()) == 6, "each step and each undo has one key, whoever runs it"

@@ -37,7 +37,7 @@ async def paid_once(engine: Engine, account: Account, id: str, result: list[str]
     """Both payments stand in the table, each under the key of its step, and their results in the history, once."""
     keys = [(1, f"{id}/1/pay:1"), (2, f"{id}/1/pay:2")]
     assert await account.run("SELECT n, key FROM payment ORDER BY n") == keys
-    done = [event for event in await engine.history(id) if event.type is EventType.STEP_COMPLETED]
+    done = [event for event in await engine.process(id).history() if event.type is EventType.STEP_COMPLETED]
     assert [event.message for event in done] == [1, 2]
     assert [text.rpartition(" ")[0] for text in result] == ["paid 1 by", "paid 2 by"]
     await laws_hold(engine)
@@ -74,11 +74,11 @@ async def test_a_worker_stopped_in_a_step_has_its_late_effect_refused(harness: H
                 await asyncio.sleep(0.01)
         handle = await survivor.handle(payment, "k")
         result = await handle.result(LIMIT)
-        before = await survivor.history(handle.id)
+        before = await survivor.process(handle.id).history()
         child.send_signal(GO_ON)
         assert await said(child, "result") == str(result)
         await said(child, "metrics")
-        assert await survivor.history(handle.id) == before
+        assert await survivor.process(handle.id).history() == before
         await paid_once(survivor, account, handle.id, result)
 
 
@@ -118,7 +118,7 @@ async def test_workers_killed_again_and_again_pay_each_once(harness: Harness, ac
             await killed.wait()
             workers.append(await harness.start_worker(**orders))
         for handle in handles:
-            await client.result(handle.id, timeout=LIMIT)
+            await client.process(handle.id).result(timeout=LIMIT)
         assert await account.run("SELECT n FROM payment ORDER BY n") == [(n,) for n in range(80)]
         await laws_hold(client)
 

@@ -31,11 +31,11 @@ async def test_a_worker_killed_around_the_commit_of_a_published_value_leaves_eac
     ):
         handle = await survivor.handle(herald, "k")
         async with asyncio.timeout(LIMIT):
-            followed = [value async for value in reader.values(handle.id, "stage", int)]
+            followed = [value async for value in reader.process(handle.id).values("stage", int)]
         assert followed == [0, 1, 2, 3]
         assert await handle.result(LIMIT) == 6
         assert await handle.value("stage") == 3
-        events = await survivor.history(handle.id)
+        events = await survivor.process(handle.id).history()
         assert [event.payload for event in events if event.type is EventType.PUBLISHED] == [b"0", b"1", b"2", b"3"]
         assert [event.payload for event in events if event.type is EventType.ATTRIBUTES_SET] == [
             b'{"stage":1}', b'{"stage":2}', b'{"stage":3}'

@@ -154,7 +154,7 @@ async def main(url: str, orders: dict[str, Any]) -> None:
     async with Engine(url, store=store, machine=machine, work=True, workflows=hosted, options=options) as engine:
         if "call" in orders:
             id, name, value, key = orders["call"]
-            print("answer", json.dumps(await engine.call(id, name, value, key=key)), flush=True)
+            print("answer", json.dumps(await engine.process(id).call(name, value, key=key)), flush=True)
         elif orders.get("start"):
             first = tuple(orders["signal"]) if "signal" in orders else None
             args = orders.get("args", [])

@@ -101,7 +101,7 @@ async def poisoned(url: str, folder: Path, processes: int) -> Verdict:
         replacing.cancel()
         row = await client.row(deadly.result().id)
         assert row.status is Status.BROKEN
-        verdict.note(f"it is parked: {(await client.status(row.id)).waiting[:90]}")
+        verdict.note(f"it is parked: {(await client.process(row.id).status()).waiting[:90]}")
         verdict.bound("workers that died of it", marks("deaths"), MOST_DEATHS)
         verdict.note(
             f"all {processes:,} healthy ones finished, {alone:.0f} a second without it, {meanwhile:.0f} with it"

@@ -117,9 +117,9 @@ async def test_signals_arrive_in_order_although_nobody_is_notified(opened: Open)
     await until_row(client, handle.id, lambda row: row.owner is None)
     for number in range(30):
         sender = client if number % 10 == 0 else engine
-        assert await sender.signal(handle.id, "number", number, key=f"k{number}") is SendVerdict.DELIVERED
-        assert await sender.signal(handle.id, "number", -1, key=f"k{number}") is SendVerdict.DUPLICATE
-    assert await client.result(handle.id, timeout=LIMIT) == list(range(30))
+        assert await sender.process(handle.id).signal("number", number, key=f"k{number}") is SendVerdict.DELIVERED
+        assert await sender.process(handle.id).signal("number", -1, key=f"k{number}") is SendVerdict.DUPLICATE
+    assert await client.process(handle.id).result(timeout=LIMIT) == list(range(30))
     await laws_hold(client)
 
 
@@ -129,8 +129,8 @@ async def test_cancel_terminate_and_deadline_reach_a_process_behind_a_pooler(ope
     client, _ = await opened()
     asked, forced = await engine.start(listening, 1), await engine.start(one_gate, "x")
     late = await engine.start(listening.options(deadline=0.2), 1)
-    await client.cancel(asked.id, who="anna")
-    await client.terminate(forced.id, who="anna")
+    await client.process(asked.id).cancel(who="anna")
+    await client.process(forced.id).terminate(who="anna")
     for handle, error in ((asked, ProcessCancelled), (forced, ProcessCancelled), (late, ProcessFailed)):
         with pytest.raises(error):
             await handle.result(LIMIT)
@@ -151,7 +151,7 @@ async def test_rule_12_a_dead_worker_is_found_by_its_missing_beats_and_makes_no_
     second, _ = await opened(work=True, workflows=[one_gate])
     await until(lambda: len(done) == 2)
     gates["x"].set()
-    assert await second.result(handle.id, timeout=LIMIT) == "x"
+    assert await second.process(handle.id).result(timeout=LIMIT) == "x"
     # A sweep counts what it has found when it is done.
     await until(lambda: second.metrics().get("workers_silent", 0) + second.metrics().get("takeovers", 0))
     assert second.metrics().get("workers_dead", 0) == 0
@@ -177,11 +177,11 @@ async def test_the_late_answer_of_a_worker_that_was_cut_off_is_refused(opened: O
         await loop.stop()  # it does not know that its lease is over, nor does an answer that was on its way tell it
     second, _ = await opened(work=True, workflows=[one_gate])
     await until(lambda: len(done) == 2)
-    assert await second.result(handle.id, timeout=LIMIT) == "x"
-    before = await second.row(handle.id), await second.history(handle.id)
+    assert await second.process(handle.id).result(timeout=LIMIT) == "x"
+    before = await second.row(handle.id), await second.process(handle.id).history()
     outage.away = False
     await until(lambda: first.metrics().get("commits_refused"))
-    assert (await second.row(handle.id), await second.history(handle.id)) == before
+    assert (await second.row(handle.id), await second.process(handle.id).history()) == before
     await laws_hold(second)
 
 
@@ -208,7 +208,7 @@ async def test_a_worker_behind_a_pooler_hands_back_what_it_holds(opened: Open) -
     await first.close(0.01)
     second, _ = await opened(work=True, workflows=[one_gate])
     gates["x"].set()
-    assert await second.result(handle.id, timeout=LIMIT) == "x"
+    assert await second.process(handle.id).result(timeout=LIMIT) == "x"
     row = await second.row(handle.id)
     assert (row.status, row.deaths) == (Status.COMPLETED, 0)
     assert second.metrics().get("takeovers", 0) == 0

@@ -32,10 +32,10 @@ async def test_a_follower_finds_each_value_by_looking(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[bell])
     reader, _ = await opened()
     handle = await engine.start(bell.options(key="b", signal=("ring", True)))
-    stream = reader.values(handle.id, "rung", int)
+    stream = reader.process(handle.id).values("rung", int)
     async with asyncio.timeout(LIMIT):
         assert await anext(stream) == 1
-        await engine.signal(handle.id, "ring", True)
+        await engine.process(handle.id).signal("ring", True)
         assert await anext(stream) == 2
-        await engine.signal(handle.id, "ring", False)
+        await engine.process(handle.id).signal("ring", False)
         assert [value async for value in stream] == []

@@ -25,7 +25,7 @@ async def scale() -> int:
 def test_a_running_process_answers_code_without_an_event_loop(engine: BlockingEngine) -> None:
     handle = engine.start(scale.options(key="s"))
     assert handle.call("weigh", "anvil", int, key="k", timeout=LIMIT) == 5
-    assert engine.call(handle.id, "weigh", "anvil", int, key="k") == 5
+    assert engine.process(handle.id).call("weigh", "anvil", int, key="k") == 5
     with pytest.raises(CallRefused, match="what is that"):
         handle.call("weigh", "Ω")
     with ThreadPoolExecutor(4) as threads:

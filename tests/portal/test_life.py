@@ -90,7 +90,8 @@ def test_ctrl_c_while_closing_hands_back_what_is_under_way(store_url: str) -> No
     pressing.join()
     engine.close()
     with BlockingEngine(store_url, migrate=True) as client:
-        assert (client.status(handle.id).owner, client.status(handle.id).deaths) == (None, 0)
+        seen = client.process(handle.id).status()
+        assert (seen.owner, seen.deaths) == (None, 0)
 
 
 def test_whoever_still_waits_is_told_that_the_engine_was_closed(store_url: str) -> None:
@@ -163,7 +164,7 @@ def test_the_end_of_the_program_closes_it(store_url: str, end: str) -> None:
     with BlockingEngine(store_url, migrate=True) as engine:
         [worker] = engine.run(workers)
         assert worker.ended_at is not None and not worker.died
-        assert engine.status(engine.handle("lasting", "A-1").id).owner is None
+        assert engine.process(engine.handle("lasting", "A-1").id).status().owner is None
 
 
 async def test_it_refuses_to_block_an_event_loop(store_url: str) -> None:

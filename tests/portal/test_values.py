@@ -29,7 +29,7 @@ def test_values_are_read_and_followed_without_an_event_loop(engine: BlockingEngi
     assert (handle.created, handle.sent) == (True, SendVerdict.DELIVERED)
     assert engine.start(bell.options(key="b", signal=("ring", True))).sent is SendVerdict.DELIVERED
     assert handle.value("rung", int, wait=LIMIT) in (1, 2)
-    assert engine.value(handle.id, "other", default=0) == 0
+    assert engine.process(handle.id).value("other", default=0) == 0
     with pytest.raises(NothingPublished):
         handle.value("other")
     with ThreadPoolExecutor(1) as thread:
@@ -38,10 +38,10 @@ def test_values_are_read_and_followed_without_an_event_loop(engine: BlockingEngi
         handle.signal("ring", False)
         assert handle.result(LIMIT) == 3
         assert following.result(LIMIT) == [1, 2, 3]
-    stream = engine.values(handle.id, "rung")
+    stream = engine.process(handle.id).values("rung")
     assert next(stream) == 1
     assert (stream.run, stream.name) == (1, "rung")
-    assert list(engine.values(handle.id, "rung", after=stream.number, run=stream.run)) == [2, 3]
+    assert list(engine.process(handle.id).values("rung", after=stream.number, run=stream.run)) == [2, 3]
     stream.close()
     assert list(stream) == []
 

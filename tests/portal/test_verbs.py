@@ -18,7 +18,6 @@ from perdure import (
     Status,
 )
 from perdure.client.client import Client
-from perdure.client.commands import Commands
 from perdure.errors import IllegalMove, InvalidInput, KeyConflict, ProcessNotFound, UnknownKind
 from perdure.kernel.message import SendVerdict
 from perdure.portal import BlockingHandle
@@ -41,7 +40,7 @@ def verbs(kind: type) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "blocking"), [(Client, BlockingEngine), (Commands, BlockingEngine), (Handle, BlockingHandle)]
+    ("kind", "blocking"), [(Client, BlockingEngine), *((part, BlockingHandle) for part in (Handle, *Handle.__bases__))]
 )
 def test_every_verb_has_its_blocking_one_with_the_same_parameters(kind: type, blocking: type) -> None:
     for name, verb in verbs(kind).items():
@@ -56,11 +55,13 @@ def test_every_verb_has_its_blocking_one_with_the_same_parameters(kind: type, bl
 def test_a_script_starts_tells_and_waits_without_an_event_loop(engine: BlockingEngine) -> None:
     handle = engine.start(shop.order.options(key="A-1", attributes={"customer": "Ann"}), "A-1")
     assert (handle.created, handle.kind, handle.key) == (True, "order", "A-1")
-    assert engine.status(handle.id).status is handle.status().status is Status.RUNNING
+    assert engine.process(handle.id).status().status is handle.status().status is Status.RUNNING
     assert handle.signal("paid", "Ann", key="once") is SendVerdict.DELIVERED
     assert handle.signal("paid", "Bob", key="once") is SendVerdict.DUPLICATE
-    assert handle.result(LIMIT) == "receipt A-1 by Ann" == engine.result(handle.id, timeout=LIMIT)
-    assert [event.number for event in handle.history()] == [event.number for event in engine.history(handle.id)]
+    assert handle.result(LIMIT) == "receipt A-1 by Ann" == engine.process(handle.id).result(timeout=LIMIT)
+    assert [event.number for event in handle.history()] == [
+        event.number for event in engine.process(handle.id).history()
+    ]
     assert [view.key for view in engine.list(Search(kind="order"))] == ["A-1"]
     assert engine.count() == {"order": {"completed": 1}}
     assert engine.metrics()["completed"] == 1

@@ -196,5 +196,5 @@ async def _finish(url: str) -> None:
         for row in await engine.store.search(Search(kind="trade", limit=1000)):
             n = int(row.input.strip(b"[]"))
             if row.status is Status.RUNNING:
-                await engine.signal(id_text(row.id), "paid", n, key="once")
-            assert await engine.result(id_text(row.id), timeout=60) == 5 * n
+                await engine.process(id_text(row.id)).signal("paid", n, key="once")
+            assert await engine.process(id_text(row.id)).result(timeout=60) == 5 * n

@@ -127,14 +127,14 @@ async def test_what_a_restored_backup_lacks_is_held_and_told_and_never_done_agai
     assert "with loss of what was accepted" in caplog.text
     assert lost.id in caplog.text, "whoever reads the log learns which process is gone"
     # Whatever was not lost goes on, with no hand.
-    await there.signal(calm.id, "go")
-    assert await there.result(calm.id, timeout=LIMIT) == "calm"
+    await there.process(calm.id).signal("go")
+    assert await there.process(calm.id).result(timeout=LIMIT) == "calm"
     assert done == {("paid", "calm"): 1, ("paid", "paying"): 1, ("paid", "lost"): 1}
-    status = await there.status(paying.id)
+    status = await there.process(paying.id).status()
     assert "set back" in str(status.error), "a person sees why it is held"
-    await there.resume(paying.id, who="ann")
-    await there.signal(paying.id, "go")
-    assert await there.result(paying.id, timeout=LIMIT) == "paying"
+    await there.process(paying.id).resume(who="ann")
+    await there.process(paying.id).signal("go")
+    assert await there.process(paying.id).result(timeout=LIMIT) == "paying"
     assert done["paid", "paying"] == 2
 
 

@@ -201,7 +201,7 @@ async def sound(engine: Engine, id: bytes) -> None:
 
 
 async def events(engine: Engine, id: str, type: EventType) -> list[Event]:
-    return [event for event in await engine.history(id) if event.type is type]
+    return [event for event in await engine.process(id).history() if event.type is type]
 
 
 def awaited(engine: Engine, handle: Any) -> list[str]:

@@ -61,15 +61,15 @@ async def test_rule_21_a_retry_that_comes_to_an_abandoned_child_again_finds_its_
     with pytest.raises(ProcessFailed):
         await handle.result(LIMIT)
     [child] = await engine.list(Search(kind="kid"))
-    assert await engine.result(child.id, timeout=LIMIT) == "kid"
+    assert await engine.process(child.id).result(timeout=LIMIT) == "kid"
     if again:  # it is revived between the answer, which nobody awaits yet, and the place where the child is asked for
         gates["after"].clear()
     await handle.retry(why="again")
     if again:
         await until(lambda: done.count("after") == 2)
-        await engine.hold(handle.id)
+        await engine.process(handle.id).hold()
         gates["after"].set()
-        await engine.resume(handle.id)
+        await engine.process(handle.id).resume()
     assert await handle.result(LIMIT) == "kid"
     assert await statuses(engine, "kid") == {"completed": 1}
     await sound(engine)
@@ -132,10 +132,10 @@ async def test_a_child_that_is_to_be_terminated_ends_with_its_parent_without_a_w
         await handle.restart()
     [child] = (await engine.list(Search(kind="tidy")))[-1:]
     with pytest.raises(ProcessCancelled, match=f"terminated by process {handle.id} because: its parent has ended"):
-        await engine.result(child.id, timeout=LIMIT)
+        await engine.process(child.id).result(timeout=LIMIT)
     [own] = (await engine.list(Search(kind="kid")))[-1:]
     with pytest.raises(ProcessCancelled, match=f"terminated by process {child.id}"):
-        await engine.result(own.id, timeout=LIMIT)
+        await engine.process(own.id).result(timeout=LIMIT)
     assert "kid tidied" not in done
     await sound(engine)
 
@@ -148,9 +148,9 @@ async def test_a_terminated_child_that_is_restarted_by_a_person_is_not_ended_by_
     assert await handle.result(LIMIT) == "parent"
     [child] = await engine.list(Search(kind="tidy"))
     with pytest.raises(ProcessCancelled):
-        await engine.result(child.id, timeout=LIMIT)
+        await engine.process(child.id).result(timeout=LIMIT)
     gates["kid"].set()
-    await engine.restart(child.id)
-    assert await engine.result(child.id, timeout=LIMIT) is None
+    await engine.process(child.id).restart()
+    assert await engine.process(child.id).result(timeout=LIMIT) is None
     assert "kid tidied" in done
     await sound(engine)

@@ -32,7 +32,7 @@ def _nothing_done() -> None:
 
 
 async def names(engine: Any, id: str) -> list[str]:
-    return [event.type.name for event in await engine.history(id)]
+    return [event.type.name for event in await engine.process(id).history()]
 
 
 # -- whatever they raise -----------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ async def test_a_long_wait_for_a_retry_costs_no_memory_and_survives_its_worker(
     await until(lambda: not first.metrics()["in_hand"])
     await first.close()
     second, _ = await opened(work=True, workflows=[retries])
-    assert await second.result(handle.id, timeout=LIMIT) == 3
+    assert await second.process(handle.id).result(timeout=LIMIT) == 3
     assert done == [1, 2, 3]
 
 
@@ -265,7 +265,7 @@ async def test_retries_spent_before_a_takeover_stay_spent(opened: Open) -> None:
     gates["attempt 3"].set()
     second, _ = await opened(work=True, workflows=[retries_behind_gates], options=options)
     with pytest.raises(ProcessFailed, match="attempt 3"):
-        await second.result(handle.id, timeout=LIMIT)
+        await second.process(handle.id).result(timeout=LIMIT)
     assert done == [1, 2, 3]
     types = await names(second, handle.id)
     assert [name for name in types if name != "REVIVED"] == [
@@ -343,7 +343,7 @@ async def test_progress_is_known_to_whoever_takes_over(opened: Open) -> None:
     second, _ = await opened(work=True, workflows=[copies], options=options)
     await until(lambda: len(done) == 2)
     gates["x"].set()
-    await second.result(handle.id, timeout=LIMIT)
+    await second.process(handle.id).result(timeout=LIMIT)
     assert done == [None, {"rows": 10}]
 
 

@@ -70,12 +70,12 @@ async def found(engine: Engine, **attributes: Any) -> list[str]:
 
 
 async def told(engine: Engine, handle: Handle[Any], run: int | None = None) -> list[Any]:
-    events = await engine.history(handle.id, run)
+    events = await engine.process(handle.id).history(run)
     return [json.decode(event.payload or b"") for event in events if event.type is EventType.ATTRIBUTES_SET]
 
 
 async def attributes(engine: Engine, handle: Handle[Any]) -> Any:
-    return (await engine.status(handle.id)).attributes
+    return (await engine.process(handle.id).status()).attributes
 
 
 async def test_a_search_finds_a_process_by_what_it_sets_and_the_others_stay(opened: Open) -> None:
@@ -103,8 +103,8 @@ async def test_a_replay_sets_nothing_again(opened: Open) -> None:
     await until_row(engine, handle.id, lambda row: row.awaiting == "signal on" and row.owner is None)
     await engine.close(0)
     other, _ = await opened(work=True, workflows=FLOWS)
-    await other.signal(handle.id, "on")
-    await other.result(handle.id, timeout=LIMIT)
+    await other.process(handle.id).signal("on")
+    await other.process(handle.id).result(timeout=LIMIT)
     assert [list(one) for one in await told(other, handle)] == [
         ["stage", "tries"], ["stage", "what is it"], ["stage", "tries"]
     ]  # fmt: skip
@@ -129,7 +129,7 @@ async def test_attributes_stay_over_continuing_as_new_and_a_restart(opened: Open
     whole = {"left": 1, "round 1": True, "round 2": True}
     assert await attributes(engine, handle) == whole
     await handle.restart(why="once more")
-    await engine.result(handle.id, timeout=LIMIT)
+    await engine.process(handle.id).result(timeout=LIMIT)
     assert await attributes(engine, handle) == whole
     assert await told(engine, handle, 3) == []
 
@@ -142,7 +142,7 @@ async def test_rule_21_a_retry_sets_what_the_code_says_where_it_goes_on(opened: 
         await handle.result(LIMIT)
     assert await attributes(engine, handle) == {"stage": "failed", "seen": True}
     await handle.retry(why="it works again")
-    await engine.result(handle.id, timeout=LIMIT)
+    await engine.process(handle.id).result(timeout=LIMIT)
     assert await attributes(engine, handle) == {"stage": "second", "seen": True}
     # The first two were kept from the run before; the third one makes good what was set after them.
     assert await told(engine, handle, 2) == [{"stage": "first"}, {"stage": "second"}, {"stage": "second"}]

@@ -70,7 +70,7 @@ def counted(engine: Engine) -> dict[str, float]:
 
 
 async def failures(engine: Engine, id: str) -> list[str]:
-    return [repr(event.payload) for event in await engine.history(id) if event.type.name.endswith("FAILED")]
+    return [repr(event.payload) for event in await engine.process(id).history() if event.type.name.endswith("FAILED")]
 
 
 # -- alike -------------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ async def test_a_parent_gets_the_typed_results_of_its_children(opened: Open) -> 
     engine, _ = await opened(work=True, workflows=[sums, doubled])
     handle = await engine.start(sums, 5)
     assert await handle.result(LIMIT) == 20
-    types = [event.type.name for event in await engine.history(handle.id)]
+    types = [event.type.name for event in await engine.process(handle.id).history()]
     assert sorted(types) == sorted(["CHILD_STARTED"] * 5 + ["STEP_COMPLETED"] * 5 + ["COMPLETED"])
     assert sorted(done) == [0, 1, 2, 3, 4]
 
@@ -130,10 +130,10 @@ async def test_what_becomes_of_a_child_at_its_parent_s_end_is_said_when_it_is_as
     if bond == "abandon":
         await until(lambda: "left" in done)
         gates["left"].set()
-        assert await engine.result(child.id, timeout=LIMIT) == "left"
+        assert await engine.process(child.id).result(timeout=LIMIT) == "left"
     else:
         with pytest.raises(ProcessCancelled):
-            await engine.result(child.id, timeout=LIMIT)
+            await engine.process(child.id).result(timeout=LIMIT)
 
 
 @step(queue="bank")
@@ -212,9 +212,9 @@ async def test_a_parent_whose_worker_is_gone_goes_on_elsewhere_with_the_children
     await store.retire(first.worker.incarnation.id, None, died=False)
     third, _ = await opened(work=True, workflows=[waits_for_two], options=options)
     gates["second"].set()
-    assert await third.result(handle.id, timeout=LIMIT) == ["first", "second"]
+    assert await third.process(handle.id).result(timeout=LIMIT) == ["first", "second"]
     assert sorted(done) == ["first", "second"]
-    types = [event.type.name for event in await third.history(handle.id)]
+    types = [event.type.name for event in await third.process(handle.id).history()]
     assert types.count("CHILD_STARTED") == 2
     assert len(await other.list(Search(kind="tidy"))) == 2
 
@@ -271,7 +271,7 @@ async def test_a_task_that_its_parent_wants_no_more_is_cancelled(opened: Open) -
     assert await (await engine.start(gives_up)).result(LIMIT) == "gave up"
     [task] = await engine.list(Search(kind="@bank"))
     with pytest.raises(ProcessCancelled):
-        await engine.result(task.id, timeout=LIMIT)
+        await engine.process(task.id).result(timeout=LIMIT)
 
 
 @workflow
@@ -313,11 +313,11 @@ async def test_the_children_of_a_terminated_parent_hear_of_its_end_in_the_same_t
     [child] = await engine.list(Search(kind="tidy"))
     if bond == "abandon":
         gates["left"].set()
-        assert await engine.result(child.id, timeout=LIMIT) == "left"
+        assert await engine.process(child.id).result(timeout=LIMIT) == "left"
         assert child.unheard == 0
     else:
         with pytest.raises(ProcessCancelled):
-            await engine.result(child.id, timeout=LIMIT)
+            await engine.process(child.id).result(timeout=LIMIT)
         assert done[-1] == "left tidied"
 
 
@@ -354,7 +354,7 @@ async def test_a_process_sends_signals_to_another_each_of_them_once(opened: Open
     await store.retire(first.worker.incarnation.id, None, died=False)
     second, _ = await opened(work=True, workflows=[talks], options=options)
     gates["talk"].set()
-    assert await second.result(talker.id, timeout=LIMIT) == "told"
+    assert await second.process(talker.id).result(timeout=LIMIT) == "told"
     assert (await other.row(listener.id)).inbox == 2
-    types = [event.type.name for event in await second.history(talker.id)]
+    types = [event.type.name for event in await second.process(talker.id).history()]
     assert types.count("SIGNAL_SENT") == 2

@@ -74,7 +74,7 @@ async def test_a_restart_while_a_step_is_in_flight_refuses_its_late_answer_and_u
     gates["last"] = asyncio.Event()
     await handle.signal("go", "on")
     await until(lambda: "last" in done)
-    await client.restart(handle.id, who="anna", why="from the start")
+    await client.process(handle.id).restart(who="anna", why="from the start")
     await until(lambda: done.count("last") == 2)
     assert "last stopped" in done
     gates["last"].set()
@@ -158,7 +158,7 @@ async def test_a_restart_asks_children_to_end_and_starts_new_ones(opened: Open) 
     rows = await children(engine, 2)
     await until_row(engine, row, lambda child: child.status is Status.CANCELLED)
     other = next(one for one in rows if one != row)
-    await engine.signal(other, "go", "on")
+    await engine.process(other).signal("go", "on")
     assert (await handle.result(LIMIT)).endswith(", on, last 1")
 
 
@@ -198,7 +198,7 @@ async def test_the_bare_name_of_a_step_that_began_a_moment_ago_is_enough_for_its
     await handle.signal("go", "on")
     await until(lambda: "last" in done)
     client, _ = await opened()  # another engine, as the command line is: it knows what stands in the row
-    await client.set_result(handle.id, "act", "by hand")
+    await client.process(handle.id).set_result("act", "by hand")
     assert await handle.result(LIMIT) == "first 1, on, by hand"
 
 

@@ -83,20 +83,20 @@ async def test_no_bad_value_in_any_column_has_a_step_done_again_or_keeps_a_neigh
     ids = await half_way(engine, [*names, "healthy 1", "healthy 2"])
     for name in names:
         if table == "message":
-            await engine.signal(ids[name], "go", "on")
+            await engine.process(ids[name]).signal("go", "on")
     await engine.close()
     charged_before = dict(charged)
 
     client, _ = await opened()
     for name in names:
         if table != "message":
-            await client.signal(ids[name], "go", "on")
+            await client.process(ids[name]).signal("go", "on")
         if not await damage(store_url, ids[name], table, name):
             del ids[name]
     worker, _ = await opened(work=True, workflows=[bill])
     for name in ("healthy 1", "healthy 2"):
-        await client.signal(ids[name], "go", "on")
-        assert await client.result(ids[name], timeout=LIMIT) == f"{name}/1{name}/2"
+        await client.process(ids[name]).signal("go", "on")
+        assert await client.process(ids[name]).result(timeout=LIMIT) == f"{name}/1{name}/2"
 
     assert {name: charged[name] for name in charged_before} == charged_before
     listed = {view.id for view in await client.list(Search(limit=1_000))}
@@ -109,12 +109,12 @@ async def test_no_bad_value_in_any_column_has_a_step_done_again_or_keeps_a_neigh
 
 async def seen_and_ended(client: Engine, id: str, name: str) -> None:
     """What can be read is shown, and a person can end it, unless the database refuses what stands in it for good."""
-    view = await client.status(id)
-    await client.history(id)
+    view = await client.process(id).status()
+    await client.process(id).history()
     if view.status not in FINAL:
         with suppress(StoreError):
-            await client.terminate(id, who="ann", why="it is damaged")
-            assert (await client.status(id)).status in FINAL, name
+            await client.process(id).terminate(who="ann", why="it is damaged")
+            assert (await client.process(id).status()).status in FINAL, name
 
 
 @pytest.mark.parametrize("table", ["event", "message"])
@@ -127,8 +127,8 @@ async def test_a_history_or_an_inbox_with_a_piece_missing_is_parked_with_both_si
     await engine.close()
     client, _ = await opened()
     for id in ids.values():
-        await client.signal(id, "other", "1")
-        await client.signal(id, "go", "on")
+        await client.process(id).signal("other", "1")
+        await client.process(id).signal("go", "on")
     assert await damage(store_url, ids["a"], table, f"missing: the {place}")
     await opened(work=True, workflows=[bill])
     told = {
@@ -137,11 +137,11 @@ async def test_a_history_or_an_inbox_with_a_piece_missing_is_parked_with_both_si
         "message last": "messages 2 to 2 were not heard yet, and none of them is there",
     }["event" if table == "event" else f"message {place}"]
     with pytest.raises(ProcessBroken, match=told):
-        await client.result(ids["a"], timeout=LIMIT)
-    assert await client.result(ids["b"], timeout=LIMIT) == "b/1b/2"
+        await client.process(ids["a"]).result(timeout=LIMIT)
+    assert await client.process(ids["b"]).result(timeout=LIMIT) == "b/1b/2"
     assert charged == {"a/1": 1, "b/1": 1, "b/2": 1}
-    await client.terminate(ids["a"], who="ann")
-    assert (await client.status(ids["a"])).status is Status.CANCELLED
+    await client.process(ids["a"]).terminate(who="ann")
+    assert (await client.process(ids["a"]).status()).status is Status.CANCELLED
 
 
 async def test_a_history_that_holds_more_than_its_row_counts_is_parked_and_can_be_ended(
@@ -153,10 +153,10 @@ async def test_a_history_that_holds_more_than_its_row_counts_is_parked_and_can_b
     client, _ = await opened()
     for id in ids.values():
         assert await damage(store_url, id, "process", "events: 0")
-    await client.terminate(ids["ended"], who="ann", why="its row is damaged")
-    view = await client.status(ids["ended"])
+    await client.process(ids["ended"]).terminate(who="ann", why="its row is damaged")
+    view = await client.process(ids["ended"]).status()
     assert view.status is Status.CANCELLED and view.error is not None and "its row is damaged" in view.error.message
-    await client.signal(ids["parked"], "go", "on")
+    await client.process(ids["parked"]).signal("go", "on")
     await opened(work=True, workflows=[bill])
     await until_row(client, ids["parked"], lambda row: row.status is Status.BROKEN)
 
@@ -168,7 +168,7 @@ async def test_a_message_that_vanishes_under_a_running_process_parks_it_and_it_d
     ids = await half_way(engine, ["a"])
     await engine.close()
     client, _ = await opened()
-    await client.signal(ids["a"], "go", "on")
+    await client.process(ids["a"]).signal("go", "on")
     gate, begun = asyncio.Event(), asyncio.Event()
 
     @step(name="charge")
@@ -187,10 +187,10 @@ async def test_a_message_that_vanishes_under_a_running_process_parks_it_and_it_d
     worker, _ = await opened(work=True, workflows=[slow])
     await asyncio.wait_for(begun.wait(), LIMIT)
     worker.worker.inbox.store = NothingNew(worker.store)  # type: ignore[assignment, union-attr]
-    await client.signal(ids["a"], "late", "1")
+    await client.process(ids["a"]).signal("late", "1")
     gate.set()
     with pytest.raises(ProcessBroken, match="2 messages were sent to it, and those after number 1 are not there"):
-        await client.result(ids["a"], timeout=LIMIT)
+        await client.process(ids["a"]).result(timeout=LIMIT)
 
 
 class NothingNew:

@@ -53,8 +53,8 @@ async def test_a_declared_error_is_rebuilt_wherever_the_step_runs_and_by_another
     await until_row(first, handle.id, lambda row: row.awaiting == "signal go")
     await first.close(0)
     second, _ = await opened(work=True, workflows=[weighs])
-    await second.signal(handle.id, "go")
-    assert await second.result(handle.id, timeout=LIMIT) == ALL
+    await second.process(handle.id).signal("go")
+    assert await second.process(handle.id).result(timeout=LIMIT) == ALL
 
 
 async def test_a_process_ends_with_the_class_and_text_of_the_error_and_no_advice_is_stored(opened: Open) -> None:

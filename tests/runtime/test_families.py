@@ -175,6 +175,6 @@ async def test_a_child_cancelled_by_a_person_ends_the_wait_of_its_parent(opened:
     handle = await engine.start(dies_of_a_cancel)
     await until(lambda: "kid" in done)
     [child] = await engine.list(Search(kind="kid"))
-    await engine.cancel(child.id, why="test")
+    await engine.process(child.id).cancel(why="test")
     with pytest.raises((ProcessFailed, ProcessCancelled)):
         await handle.result(LIMIT)

@@ -57,7 +57,7 @@ async def test_a_child_that_answers_before_the_wish_that_it_may_end_is_written_d
     await until(lambda: instance.loop.stopping)
     gates["kid"].set()
     [child] = await other.list(Search(kind="kid"))
-    assert await other.result(child.id, timeout=LIMIT) == "kid"
+    assert await other.process(child.id).result(timeout=LIMIT) == "kid"
     message, *_ = await store.store.messages([(handle.id_bytes, 0)])
     first.worker.scheduler.heard(instance, [message])
     await until(lambda: not instance.loop.stopping)
@@ -112,9 +112,9 @@ async def test_a_first_turn_that_is_also_the_last_starts_only_what_outlives_it_w
     handle = await first.start(leaves_in_its_first_turn)
     await crash(first, store)
     second, _ = await opened(work=True, workflows=[leaves_in_its_first_turn, kid], options=PACE)
-    assert await second.result(handle.id, timeout=LIMIT) == "gone"
+    assert await second.process(handle.id).result(timeout=LIMIT) == "gone"
     [child] = await second.list(Search(kind="kid"))
-    assert await second.result(child.id, timeout=LIMIT) == "free"
+    assert await second.process(child.id).result(timeout=LIMIT) == "free"
     await sound(second)
 
 
@@ -135,7 +135,7 @@ async def test_a_parent_that_dies_between_the_commits_of_its_children_starts_the
     await until(lambda: hold.met)
     await crash(first, store)
     second, _ = await opened(work=True, workflows=[fans_out, kid], options=PACE)
-    assert await second.result(handle.id, timeout=LIMIT) == 7
+    assert await second.process(handle.id).result(timeout=LIMIT) == 7
     hold.lifted.set()
     assert await statuses(second, "kid") == {"completed": 7}
     assert sorted(done) == [f"kid{n}" for n in range(7)]
@@ -168,7 +168,7 @@ async def test_a_run_that_continues_as_new_and_dies_between_the_commits_of_its_s
     await until(lambda: hold.met)
     await crash(first, store)
     second, _ = await opened(work=True, workflows=[tells_and_continues], options=PACE)
-    assert await second.result(handle.id, timeout=LIMIT) == "told"
+    assert await second.process(handle.id).result(timeout=LIMIT) == "told"
     assert await listener.result(LIMIT) == list(range(7))
     hold.lifted.set()
     await sound(second)
@@ -193,16 +193,16 @@ async def test_rule_18_an_end_that_must_read_first_sends_out_once_what_it_had_to
     hold = Hold(store)
     gates["part"].set()
     await until(lambda: hold.met)
-    await other.signal(handle.id, "late", 1)
+    await other.process(handle.id).signal("late", 1)
     hold.lifted.set()
     assert await handle.result(LIMIT) == "parted"
     assert await listener.result(LIMIT) == [1]
-    types = Counter(event.type.name for event in await first.history(handle.id))
+    types = Counter(event.type.name for event in await first.process(handle.id).history())
     assert (types["CHILD_STARTED"], types["SIGNAL_SENT"]) == (1, 1)
     seen = (await first.row(handle.id)).seen
     assert (seen, types["MESSAGE_RECEIVED"]) == (1, 0), "it was read before the end, and nobody received it"
     [child] = await other.list(Search(kind="kid"))
-    assert await other.result(child.id, timeout=LIMIT) == "free"
+    assert await other.process(child.id).result(timeout=LIMIT) == "free"
     await sound(first)
 
 
@@ -221,7 +221,7 @@ async def test_rule_21_a_retried_parent_has_a_fresh_child_for_the_one_that_was_a
         await handle.result(LIMIT)
     [child] = await engine.list(Search(kind="kid"))
     with pytest.raises(ProcessCancelled):
-        await engine.result(child.id, timeout=LIMIT)
+        await engine.process(child.id).result(timeout=LIMIT)
     gates["kid"].set()
     await handle.retry(why="again")
     assert await handle.result(LIMIT) == ["kid", "flaky"]
@@ -256,7 +256,7 @@ async def test_a_parent_let_go_while_its_child_runs_goes_on_wherever_the_answer_
     second, _ = await opened(work=True, workflows=[fans_out])
     gates["kid0"].set()
     gates["kid1"].set()
-    assert await second.result(handle.id, timeout=LIMIT) == 2
+    assert await second.process(handle.id).result(timeout=LIMIT) == 2
     assert await statuses(other, "kid") == {"completed": 2}
     await sound(second)
 
@@ -284,7 +284,7 @@ async def test_a_task_whose_step_its_worker_does_not_know_is_parked_with_advice_
                 await asyncio.sleep(0)
     [parked] = await shop.list(Search(kind="@till"))
     assert b"import the module that defines it" in ((await shop.row(parked.id)).error or b"")
-    await till.retry(parked.id, why="imported")
+    await till.process(parked.id).retry(why="imported")
     assert await handle.result(LIMIT) == 7
     await sound(shop)
 

@@ -92,7 +92,7 @@ async def test_rule_18_the_signal_is_heard_before_what_the_first_turn_asked_for_
     assert await handle.result(LIMIT) == ["step", 1]
     starts: list[Start] = [start for name, starts in store.calls if name == "start" for start in starts]
     assert starts[0].process.owner is not None  # started in hand: no claim, no wake-up
-    types = [event.type.name for event in await engine.history(handle.id)]
+    types = [event.type.name for event in await engine.process(handle.id).history()]
     assert types == ["MESSAGE_RECEIVED", "STEP_COMPLETED", "COMPLETED"]
 
 

@@ -116,7 +116,7 @@ async def test_rule_22_a_command_that_dies_in_the_middle_leaves_a_process_that_g
     handle = client.handle_of(await client.row((await worker.start(errand)).id))
     await until(lambda: done)
     killed = store.after = Gate("claim")
-    command = asyncio.create_task(client._seized((await client.row(handle.id)).id, lambda *_: pytest.fail("too far")))
+    command = asyncio.create_task(handle._seized(lambda *_: pytest.fail("too far")))
     await killed.reached.wait()
     command.cancel()
     await until(lambda: done.count("first") == 2)

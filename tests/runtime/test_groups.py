@@ -27,7 +27,7 @@ def _nothing_done() -> None:
 
 
 async def names(engine: Any, id: str) -> list[str]:
-    return [event.type.name for event in await engine.history(id)]
+    return [event.type.name for event in await engine.process(id).history()]
 
 
 @step(retry=ONCE)

@@ -72,10 +72,10 @@ async def test_an_old_worker_that_takes_over_a_process_with_a_patch_leaves_it_to
     await new.close(0)
     old, _ = await opened(work=True, workflows=[old_order])
     await until(lambda: old.telemetry.counters["processes_handed_over"] >= 3)
-    assert (await old.status(handle.id)).status is Status.RUNNING
+    assert (await old.process(handle.id).status()).status is Status.RUNNING
     hold[0].set()
     await opened(work=True, workflows=[new_order])
-    assert await old.result(handle.id, timeout=LIMIT) == ["the new way", "new"]
+    assert await old.process(handle.id).result(timeout=LIMIT) == ["the new way", "new"]
     assert old.telemetry.counters["broken"] == 0
     assert [one for one in done if not one.startswith("begun")] == ["the new way"]
 
@@ -134,15 +134,15 @@ async def test_an_event_of_an_unknown_type_beside_a_newer_schema_is_left_to_newe
         with caplog.at_level(logging.WARNING, "perdure"):
             old, _ = await opened(work=True, workflows=[waits], options=QUICK)
             await until(lambda: old.telemetry.counters["processes_handed_over"] >= 3)
-            assert (await old.status(odd.id)).status is Status.RUNNING
-            await old.signal(usual.id, "go", "on")
-            assert await old.result(usual.id, timeout=LIMIT) == "firston"
+            assert (await old.process(odd.id).status()).status is Status.RUNNING
+            await old.process(usual.id).signal("go", "on")
+            assert await old.process(usual.id).result(timeout=LIMIT) == "firston"
         said = [one for one in caplog.messages if f"the database is at schema version {number}" in one]
         assert len(said) == 1
-        assert [event.type.name for event in await old.history(odd.id)] == ["UNKNOWN_77"]
+        assert [event.type.name for event in await old.process(odd.id).history()] == ["UNKNOWN_77"]
         await damage(store_url, odd.id, "event", "type: 1")  # as if a worker that knows it went on with it
-        await old.signal(odd.id, "go", "on")
-        assert await old.result(odd.id, timeout=LIMIT) == "firston"
+        await old.process(odd.id).signal("go", "on")
+        assert await old.process(odd.id).result(timeout=LIMIT) == "firston"
         assert done.count("first") == 2
     finally:
         await older_schema(store_url, number)
@@ -161,7 +161,7 @@ async def test_what_a_newer_worker_wrote_before_an_old_one_has_heard_of_it_is_le
         await make_due(store_url, handle.id)
         await until(lambda: old.telemetry.counters["processes_handed_over"] or old.telemetry.counters["broken"])
         assert old.telemetry.counters["broken"] == 0
-        assert (await old.status(handle.id)).status is Status.RUNNING
+        assert (await old.process(handle.id).status()).status is Status.RUNNING
     finally:
         await older_schema(store_url, number)
 
@@ -184,8 +184,8 @@ async def test_a_worker_hears_with_its_beat_that_the_schema_is_newer_and_goes_on
         number = await newer_schema(store_url)
         try:
             await until(lambda: any("it goes on with what it knows" in one for one in caplog.messages))
-            await engine.signal(handle.id, "go", "on")
-            assert await engine.result(handle.id, timeout=LIMIT) == "firston"
+            await engine.process(handle.id).signal("go", "on")
+            assert await engine.process(handle.id).result(timeout=LIMIT) == "firston"
         finally:
             await older_schema(store_url, number)
     assert len([one for one in caplog.messages if f"schema version {number}" in one]) == 1
@@ -202,9 +202,9 @@ async def test_a_worker_that_may_not_live_beside_the_newer_schema_hands_everythi
         number = await newer_schema(store_url, oldest=99)
         try:
             await until(lambda: any("takes nothing more" in one for one in caplog.messages))
-            await client.signal(handle.id, "go", "on")
+            await client.process(handle.id).signal("go", "on")
             assert engine.worker is not None and engine.worker.scheduler.draining
-            assert (await client.status(handle.id)).status is Status.RUNNING
+            assert (await client.process(handle.id).status()).status is Status.RUNNING
         finally:
             await older_schema(store_url, number)
 

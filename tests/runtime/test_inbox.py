@@ -64,7 +64,7 @@ async def test_any_number_of_signals_of_2_mib_to_one_process_stop_nobody_else(op
     assert await (await engine.start(at_once, "neighbour")).result(LIMIT) == "neighbour"
     other, _ = await opened(work=True, workflows=[deaf, at_once])
     assert await (await other.start(at_once, "neighbour")).result(LIMIT) == "neighbour"
-    await engine.cancel(handle.id)  # orders are not signals
+    await engine.process(handle.id).cancel()  # orders are not signals
     await until_row(engine, handle.id, lambda row: row.status is Status.CANCELLED)
 
 
@@ -77,7 +77,7 @@ async def test_a_full_inbox_refuses_calls_first_signals_and_those_in_the_callers
     await handle.signal("noise")
     await handle.signal("noise")
     with pytest.raises(InboxFull):
-        await engine.call(handle.id, "noise", timeout=LIMIT)
+        await engine.process(handle.id).call("noise", timeout=LIMIT)
     with pytest.raises(InboxFull):
         await engine.start(deaf.options(key="one", signal=("noise", 1)), "go")
     assert (await engine.row(handle.id)).inbox == 2
@@ -96,7 +96,7 @@ async def test_a_thousand_signals_that_nobody_awaits_are_no_history_and_have_nob
     assert (row.status, row.events, row.inbox) == (Status.RUNNING, 0, 1000)
     await handle.signal("go", "on")
     assert await handle.result(LIMIT) == "on"
-    assert [event.type.name for event in await engine.history(handle.id)] == ["MESSAGE_RECEIVED", "COMPLETED"]
+    assert [event.type.name for event in await engine.process(handle.id).history()] == ["MESSAGE_RECEIVED", "COMPLETED"]
     await sound(engine, handle.id)
 
 
@@ -138,7 +138,10 @@ async def test_400_signals_over_200_runs_cost_what_arrives_and_each_is_received_
     told.store = Counting(told.store)
     assert sorted(await handle.result(60)) == list(range(400))
     events = sum(
-        [(await engine.row(handle.id)).events, *[len(await engine.history(handle.id, run)) for run in range(1, 200)]]
+        [
+            (await engine.row(handle.id)).events,
+            *[len(await engine.process(handle.id).history(run)) for run in range(1, 200)],
+        ]
     )
     assert events <= 400 + 200 + 2
     assert 400 <= read <= 8 * (400 + 200)

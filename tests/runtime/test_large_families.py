@@ -140,7 +140,7 @@ async def test_a_command_that_dies_while_it_tells_a_large_family_leaves_it_held_
     client, door = await opened()
     handle = await bedded(engine, 12)
     door.after = killed = Gate("send")
-    command = asyncio.create_task(client.terminate(handle.id))
+    command = asyncio.create_task(client.process(handle.id).terminate())
     await killed.reached.wait()
     command.cancel()
     row = await engine.row(handle.id)

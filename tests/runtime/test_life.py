@@ -62,7 +62,7 @@ async def engine(store_url: str) -> AsyncIterator[Engine]:
 
 
 async def names(engine: Engine, id: str) -> list[str]:
-    return [event.type.name for event in await engine.history(id)]
+    return [event.type.name for event in await engine.process(id).history()]
 
 
 @step
@@ -220,7 +220,7 @@ async def test_a_signal_to_a_finished_process_is_recorded_and_answered(engine: E
     await handle.result(LIMIT)
     assert await handle.signal("late") is SendVerdict.FINISHED
     with pytest.raises(ProcessNotFound):
-        await engine.signal("01890000-0000-7000-8000-000000000000", "x")
+        await engine.process("01890000-0000-7000-8000-000000000000").signal("x")
 
 
 @step
@@ -289,7 +289,7 @@ async def test_rule_21_retry_goes_on_from_the_last_good_event_under_the_old_key(
     status = await handle.status()
     assert (status.run, status.status) == (2, Status.COMPLETED)
     assert (await names(engine, handle.id))[:2] == ["RUN_OPENED", "STEP_COMPLETED"]
-    old = [event.type.name for event in await engine.history(handle.id, 1)]
+    old = [event.type.name for event in await engine.process(handle.id).history(1)]
     assert old == ["STEP_COMPLETED", "STEP_FAILED", "FAILED"]
 
 
@@ -383,6 +383,6 @@ async def test_a_graceful_stop_finishes_the_step_in_flight_and_hands_the_rest_ba
         await closing
     assert shop.done == [("gated", 1)]
     async with Engine(store_url, work=True, workflows=[two_gates]) as second:
-        assert await second.result(handle.id, timeout=LIMIT) == 3
+        assert await second.process(handle.id).result(timeout=LIMIT) == 3
         assert second.metrics().get("takeovers", 0) == 0
     assert shop.done == [("gated", 1), ("gated", 2)]

@@ -143,12 +143,14 @@ async def test_a_thousand_processes_of_every_behaviour_end_as_they_should(
     for number, handle in zip(numbers, handles, strict=True):
         behaviour = BEHAVIOURS[number % len(BEHAVIOURS)]
         if behaviour is told:
-            asked.append(client.signal(handle.id, "number", number))
+            asked.append(client.process(handle.id).signal("number", number))
         elif behaviour is cancelled:
-            asked.append(client.cancel(handle.id))
+            asked.append(client.process(handle.id).cancel())
     await asyncio.gather(*asked)
     async with asyncio.timeout(LONG):
-        results = await asyncio.gather(*(client.result(handle.id) for handle in handles), return_exceptions=True)
+        results = await asyncio.gather(
+            *(client.process(handle.id).result() for handle in handles), return_exceptions=True
+        )
     for number, result in zip(numbers, results, strict=True):
         behaviour = BEHAVIOURS[number % len(BEHAVIOURS)]
         if behaviour in BAD and (behaviour is not broken or number):
@@ -172,10 +174,10 @@ async def test_a_thousand_signals_to_one_process_arrive_in_order_each_once(opene
     engine, _ = await opened(work=True, workflows=[listening])
     client, _ = await opened()
     handle = await engine.start(listening, 1000)
-    sending = [asyncio.create_task(engine.signal(handle.id, "number", number)) for number in range(900)]
+    sending = [asyncio.create_task(engine.process(handle.id).signal("number", number)) for number in range(900)]
     await asyncio.gather(*sending)
     for number in range(900, 1000):  # two who send at once would have no order between them
-        await (engine, client)[number % 2].signal(handle.id, "number", number)
+        await (engine, client)[number % 2].process(handle.id).signal("number", number)
     assert await handle.result(LONG) == list(range(1000))
     await all_laws_hold(client)
 
@@ -188,11 +190,11 @@ async def test_a_process_under_fire_can_be_terminated(opened: Open) -> None:
 
     async def fire() -> None:
         while firing:
-            await asyncio.gather(*(engine.signal(handle.id, "number", 1) for _ in range(20)))
+            await asyncio.gather(*(engine.process(handle.id).signal("number", 1) for _ in range(20)))
 
     fires = [asyncio.create_task(fire()) for _ in range(3)]
     await until(lambda: engine.metrics().get("commits", 0) > 3)
-    await client.terminate(handle.id, who="anna", why="enough")
+    await client.process(handle.id).terminate(who="anna", why="enough")
     firing = False
     await asyncio.gather(*fires)
     with pytest.raises(ProcessCancelled):
@@ -215,9 +217,11 @@ async def test_many_wait_for_one_result_here_and_elsewhere_and_some_give_up(open
     engine, _ = await opened(work=True, workflows=[one_gate])
     client, _ = await opened()
     handle = await engine.start(one_gate, "x")
-    waiting = [asyncio.create_task(who.result(handle.id)) for who in (engine, client) for _ in range(200)]
-    leaving = [asyncio.create_task(who.result(handle.id, timeout=0.01)) for who in (engine, client) for _ in range(20)]
-    cancelled = [asyncio.create_task(who.result(handle.id)) for who in (engine, client) for _ in range(20)]
+    waiting = [asyncio.create_task(who.process(handle.id).result()) for who in (engine, client) for _ in range(200)]
+    leaving = [
+        asyncio.create_task(who.process(handle.id).result(timeout=0.01)) for who in (engine, client) for _ in range(20)
+    ]
+    cancelled = [asyncio.create_task(who.process(handle.id).result()) for who in (engine, client) for _ in range(20)]
     answers = await asyncio.gather(*leaving, return_exceptions=True)
     assert {type(answer) for answer in answers} == {TimeoutError}
     for one in cancelled:
@@ -249,7 +253,7 @@ async def test_two_engines_of_one_program_share_one_database(opened: Open) -> No
     two, _ = await opened(work=True, workflows=[one_gate, mixed])
     gates["x"].set()
     handles = [await (one, two)[number % 2].start(one_gate, "x") for number in range(20)]
-    assert [await two.result(handle.id, timeout=LIMIT) for handle in handles] == ["x"] * 20
+    assert [await two.process(handle.id).result(timeout=LIMIT) for handle in handles] == ["x"] * 20
     alive = [worker for worker in await one.store.workers() if not worker.lock_free]
     assert len(alive) == 2
     await one.close()

@@ -46,23 +46,23 @@ async def test_what_was_ordered_while_no_worker_was_there_is_carried_out_by_the_
     ids = {}
     for name in ("cancel", "hold", "terminate", "signal", "restart"):
         ids[name] = (await client.start(errand, name)).id
-    await client.cancel(ids["cancel"], who="Ann", why="a wish")
-    await client.hold(ids["hold"], who="Ann")
-    await client.terminate(ids["terminate"], who="Ann")
-    await client.signal(ids["signal"], "on", 7, who="Ann")
-    await client.restart(ids["restart"], who="Ann")
+    await client.process(ids["cancel"]).cancel(who="Ann", why="a wish")
+    await client.process(ids["hold"]).hold(who="Ann")
+    await client.process(ids["terminate"]).terminate(who="Ann")
+    await client.process(ids["signal"]).signal("on", 7, who="Ann")
+    await client.process(ids["restart"]).restart(who="Ann")
     await client.close(0)
     engine, _ = await opened(work=True, workflows=[errand])  # nothing of the one before is left but the database
     with pytest.raises(ProcessCancelled):
-        await engine.result(ids["cancel"], timeout=LIMIT)
-    assert await engine.result(ids["signal"], timeout=LIMIT) == "7"
+        await engine.process(ids["cancel"]).result(timeout=LIMIT)
+    assert await engine.process(ids["signal"]).result(timeout=LIMIT) == "7"
     await until_row(engine, ids["restart"], lambda row: row.run == 2 and row.events > 1)
     rows = {name: await engine.row(id) for name, id in ids.items()}
     assert (rows["hold"].status, rows["terminate"].status) == (Status.HELD, Status.CANCELLED)
     for name, type in (
         ("hold", EventType.HELD), ("terminate", EventType.TERMINATED), ("restart", EventType.RUN_OPENED)
     ):  # fmt: skip
-        [event] = [event for event in await engine.history(ids[name]) if event.type is type]
+        [event] = [event for event in await engine.process(ids[name]).history() if event.type is type]
         sender = told(event).get("sender", told(event))
         assert (sender["who"], sender["origin"]) == ("Ann", "client"), name
     [letter] = await engine.store.messages([(rows["cancel"].id, 0)])
@@ -75,14 +75,14 @@ async def test_a_revival_says_that_it_was_automatic_and_a_retry_who_it_was(opene
     handle = await engine.start(errand, "x")
     await until_row(engine, handle.id, lambda row: row.status is Status.FAILED)
     failing.clear()
-    await engine.retry(handle.id, who="Ann", why="it is mended", origin="cli")
+    await engine.process(handle.id).retry(who="Ann", why="it is mended", origin="cli")
     row = await until_row(engine, handle.id, lambda row: row.owner is None and row.awaiting == "signal on")
-    [opening] = [event for event in await engine.history(handle.id) if event.type is EventType.RUN_OPENED]
+    [opening] = [event for event in await engine.process(handle.id).history() if event.type is EventType.RUN_OPENED]
     assert told(opening)["sender"] == {"who": "Ann", "why": "it is mended", "origin": "cli"}
     now = await engine.store.now()
     async with asyncio.timeout(LIMIT):
         await engine.store.commit([orphaned(row, now=now, died=True, worker="w", idle_at=now)])
-    [revived] = [event for event in await engine.history(handle.id) if event.type is EventType.REVIVED]
+    [revived] = [event for event in await engine.process(handle.id).history() if event.type is EventType.REVIVED]
     assert told(revived)["origin"] == "automatic"
     await handle.signal("on", 1)
     assert await handle.result(LIMIT) == "1"

@@ -238,7 +238,7 @@ async def test_a_killed_tasks_slot_is_free_again(opened: Open) -> None:
     await until(lambda: "a" in running or "b" in running)
     [held] = [task for task in await engine.list(Search(kind="@bank")) if task.owner is not None]
     running.clear()
-    await engine.terminate(held.id)
+    await engine.process(held.id).terminate()
     await until(lambda: len(running) == 1)
     [other] = running
     gates["go"].set()

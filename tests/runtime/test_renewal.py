@@ -55,7 +55,7 @@ async def charge(what: str) -> str:
 
 
 async def types(engine: Engine, handle: Handle[Any], run: int) -> list[str]:
-    return [event.type.name for event in await engine.history(handle.id, run)]
+    return [event.type.name for event in await engine.process(handle.id).history(run)]
 
 
 async def sound(engine: Engine, handle: Handle[Any]) -> None:
@@ -85,7 +85,7 @@ async def test_a_process_goes_on_in_new_runs_and_whoever_waits_gets_the_result_o
     assert await types(engine, handle, 1) == first
     assert await types(engine, handle, 2) == ["RUN_OPENED", *first]
     assert await types(engine, handle, 3) == ["RUN_OPENED", *first, "COMPLETED"]
-    told = event_text.detail((await engine.history(handle.id, 2))[0], {})
+    told = event_text.detail((await engine.process(handle.id).history(2))[0], {})
     assert told == "continued as new from run 1, with [2,1]"
     await sound(engine, handle)
 
@@ -96,8 +96,8 @@ async def test_rule_21_after_continuing_as_new_a_step_has_a_fresh_key_and_after_
     handle = await engine.start(months, 2)
     with pytest.raises(ProcessFailed, match="the bank is closed"):
         await handle.result(LIMIT)
-    await engine.retry(handle.id, why="it is open")
-    assert await engine.result(handle.id, timeout=LIMIT) == 2
+    await engine.process(handle.id).retry(why="it is open")
+    assert await engine.process(handle.id).result(timeout=LIMIT) == 2
     assert keys == [f"{handle.id}/{run}/charge:1" for run in (1, 2, 2)]
     assert (await engine.row(handle.id)).run == 3
     await sound(engine, handle)
@@ -176,8 +176,8 @@ async def test_a_failed_run_with_old_signals_is_retried_with_them_and_hears_no_o
         await handle.signal("go")
     with pytest.raises(ProcessFailed):
         await handle.result(LIMIT)
-    await engine.retry(handle.id, why="it is open")
-    assert await engine.result(handle.id, timeout=LIMIT) == ["first", "second", "third"]
+    await engine.process(handle.id).retry(why="it is open")
+    assert await engine.process(handle.id).result(timeout=LIMIT) == ["first", "second", "third"]
     await sound(engine, handle)
 
 
@@ -280,8 +280,8 @@ async def test_each_run_has_chance_and_patches_of_its_own(opened: Open) -> None:
         await until_row(engine, handle.id, lambda row, run=run: row.run == run and row.owner is None)  # type: ignore[misc]
         await engine.close()
         engine, _ = await opened(work=True, workflows=[chances])
-        await engine.signal(handle.id, "go")
-    seen = await engine.result(handle.id, timeout=LIMIT)
+        await engine.process(handle.id).signal("go")
+    seen = await engine.process(handle.id).result(timeout=LIMIT)
     assert len(set(seen)) == 3 and all(one.endswith("True") for one in seen)
 
 
@@ -323,7 +323,7 @@ async def test_a_restart_begins_the_present_round_again_with_its_arguments_and_s
     await handle.signal("name", "Ann")
     await handle.signal("go")
     await until_row(engine, handle.id, lambda row: row.run == 2 and row.owner is None and row.awaiting is not None)
-    await engine.restart(handle.id, why="once more")
+    await engine.process(handle.id).restart(why="once more")
     await until_row(engine, handle.id, lambda row: row.run == 3 and row.owner is None and row.awaiting is not None)
     await sound(engine, handle)
     await handle.signal("go")

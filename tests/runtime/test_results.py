@@ -13,7 +13,7 @@ from perdure.authoring.workflow import workflow
 from perdure.client.results import SETTLED
 from perdure.client.unserved import Unserved
 from perdure.clock import SECOND
-from perdure.errors import ProcessFailed
+from perdure.errors import InvalidKey, ProcessFailed, ProcessNotFound
 from perdure.kernel.process import Process, Status
 from perdure.kernel.retry import Retry
 from perdure.kernel.worker import Offer, WorkerRow
@@ -47,6 +47,22 @@ async def paying() -> str:
 def awaited(kind: str, **more: Any) -> Process:
     """The row of a process of which somebody awaits the result."""
     return Process(kind.encode().ljust(16), kind, None, b"[]", **more)
+
+
+async def test_a_handle_by_the_id_alone_reads_nothing_until_a_verb_asks(opened: Open) -> None:
+    gates[0].set()
+    done.append("before")
+    engine, _ = await opened(work=True, workflows=[paying])
+    handle = await engine.start(paying)
+    by_id = engine.process(handle.id, str)
+    assert (by_id.id_bytes, by_id.kind, by_id.key, by_id.created) == (handle.id_bytes, None, None, False)
+    assert await by_id.result(LIMIT) == "paid" and (await by_id.status()).kind == "paying"
+    nobody = engine.process(engine.machine.new_id())
+    for verb in (nobody.result, nobody.status, nobody.hold, lambda: nobody.signal("go"), lambda: nobody.call("go")):
+        with pytest.raises(ProcessNotFound, match=nobody.id):
+            await verb()
+    with pytest.raises(InvalidKey, match="is not a process id"):
+        engine.process("A-17")
 
 
 async def test_who_waits_for_what_no_live_worker_hosts_is_told_so_once(
@@ -117,7 +133,7 @@ async def test_a_commit_of_before_a_retry_does_not_answer_who_waits_for_what_com
     await asyncio.sleep(0)
     gates[0].set()
     await asyncio.wait_for(gate.reached.wait(), LIMIT)  # the failure is written, and its worker has not heard of it yet
-    await client.retry(handle.id, why="the bank is open")
+    await client.process(handle.id).retry(why="the bank is open")
     second = asyncio.create_task(handle.result(LIMIT))
     await asyncio.sleep(0)
     gate.open.set()

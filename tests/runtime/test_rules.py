@@ -113,10 +113,10 @@ async def test_rule_17_when_a_commit_is_refused_every_later_turn_goes_with_it(op
     await asyncio.wait_for(gate.reached.wait(), LIMIT)
     # Another takes the row while our commit is under way: it is refused, and so is all that ran ahead of it.
     thief, _ = await opened()
-    await thief.terminate(handle.id_bytes, who="thief")
+    await thief.process(handle.id_bytes).terminate(who="thief")
     gate.open.set()
     with pytest.raises(ProcessCancelled):
-        await thief.result(handle.id_bytes, timeout=LIMIT)
+        await thief.process(handle.id_bytes).result(timeout=LIMIT)
     await until(lambda: not engine.metrics()["in_hand"])
     assert engine.metrics()["commits_refused"] == 1
     assert [what for what in what_was_done() if what.startswith(("after", "end"))] == []
@@ -384,6 +384,6 @@ async def test_rule_22_a_process_whose_code_is_gone_can_still_be_terminated(open
     handle = await starter.start(forgotten)
     await starter.close()
     client, _ = await opened()
-    await client.terminate(handle.id_bytes, who="anna", why="its code is gone")
+    await client.process(handle.id_bytes).terminate(who="anna", why="its code is gone")
     row = await client.row(handle.id_bytes)
     assert (row.status, row.token) == (Status.CANCELLED, 2)

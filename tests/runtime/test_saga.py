@@ -357,7 +357,7 @@ async def test_an_undo_in_flight_when_its_worker_goes_runs_again_under_its_key_a
     gates.clear()
     second, _ = await opened(work=True, workflows=[trip])
     with pytest.raises(ProcessFailed, match="compensated: reserve:2, reserve:1"):
-        await second.result(handle.id, timeout=LIMIT)
+        await second.process(handle.id).result(timeout=LIMIT)
     assert done == ["reserve a", "reserve b", "release b", "release a", "release a"]
     assert len(set(keys["release a"])) == 1
 

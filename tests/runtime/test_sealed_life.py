@@ -77,9 +77,9 @@ async def test_rule_05_a_sealed_process_lives_through_outages_in_which_answers_a
     outage.away = False
     handle = await starting
     await waits(engine, handle.id)
-    assert (await engine.status(handle.id)).state == {"said": words + "!"}
+    assert (await engine.process(handle.id).status()).state == {"said": words + "!"}
     outage.away = True
-    sending = asyncio.create_task(engine.signal(handle.id, "more", words))
+    sending = asyncio.create_task(engine.process(handle.id).signal("more", words))
     await until(lambda: outage.failed >= 3)
     outage.away = False
     await sending
@@ -95,10 +95,12 @@ async def test_a_process_goes_on_after_its_key_was_rotated(opened: Open) -> None
     await waits(first, handle.id)
     await first.close()
     second, _ = await opened(work=True, workflows=FLOWS, codecs=sealed(new=NEW, old=OLD))
-    await second.signal(handle.id, "more", "you")
-    assert await second.result(handle.id, timeout=LIMIT) == "hello!you"
+    await second.process(handle.id).signal("more", "you")
+    assert await second.process(handle.id).result(timeout=LIMIT) == "hello!you"
     third, _ = await opened(codecs=sealed(new=NEW))
-    assert await third.result(handle.id, timeout=LIMIT) == "hello!you", "the last commit sealed with the new key"
+    assert await third.process(handle.id).result(timeout=LIMIT) == "hello!you", (
+        "the last commit sealed with the new key"
+    )
 
 
 @pytest.mark.parametrize("wrong", [[Zstd(), AesGcm({"new": NEW})], []], ids=["another key", "no codecs"])
@@ -111,15 +113,15 @@ async def test_a_process_that_cannot_be_opened_is_broken_with_the_reason_and_its
     neighbours = await worker.start_many(short, [(f"{n}",) for n in range(20)])
     assert [await one.result(LIMIT) for one in neighbours] == [f"{n}!" for n in range(20)]
     with pytest.raises(ProcessBroken, match="perdure retry"):
-        await client.result(lost.id, timeout=LIMIT)
-    seen = await worker.status(lost.id)
+        await client.process(lost.id).result(timeout=LIMIT)
+    seen = await worker.process(lost.id).status()
     assert seen.error is not None and seen.error.type == "UnreadablePayload"
     assert "old" in seen.error.message or "PERDURE_SEAL" in seen.error.message
     assert "unreadable" in seen.input and [view.id for view in await worker.list()]
     await worker.close()
     right, _ = await opened(work=True, workflows=FLOWS, codecs=sealed(new=NEW, old=OLD))
-    await right.retry(lost.id)
-    assert await right.result(lost.id, timeout=LIMIT) == "hello!"
+    await right.process(lost.id).retry()
+    assert await right.process(lost.id).result(timeout=LIMIT) == "hello!"
 
 
 async def test_a_tampered_history_breaks_its_process_and_no_other(opened: Open) -> None:
@@ -137,10 +139,10 @@ async def test_a_tampered_history_breaks_its_process_and_no_other(opened: Open) 
     await until_commit(below, row, changed)
     await opened(work=True, workflows=FLOWS, codecs=sealed())
     for handle in handles:
-        await client.signal(handle.id, "more", "you")
-    assert await client.result(handles[1].id, timeout=LIMIT) == "goodbye!you"
+        await client.process(handle.id).signal("more", "you")
+    assert await client.process(handles[1].id).result(timeout=LIMIT) == "goodbye!you"
     with pytest.raises(ProcessBroken, match=r"the state of process .* tampered"):
-        await client.result(handles[0].id, timeout=LIMIT)
+        await client.process(handles[0].id).result(timeout=LIMIT)
 
 
 async def until_commit(engine: Engine, row: Any, after: Any) -> None:
@@ -156,13 +158,13 @@ async def test_a_signal_that_cannot_be_opened_breaks_the_process_and_is_received
     stranger, _ = await opened(codecs=sealed(new=NEW))
     handle = await worker.start(talk, "hello")
     await waits(worker, handle.id)
-    await stranger.signal(handle.id, "more", "you")
+    await stranger.process(handle.id).signal("more", "you")
     row = await until_row(worker, handle.id, lambda row: row.status is not Status.RUNNING)
     assert row.status is Status.BROKEN and row.seen == 0
     await worker.close()
     both, _ = await opened(work=True, workflows=FLOWS, codecs=sealed(old=OLD, new=NEW))
-    await both.retry(handle.id)
-    assert await both.result(handle.id, timeout=LIMIT) == "hello!you"
+    await both.process(handle.id).retry()
+    assert await both.process(handle.id).result(timeout=LIMIT) == "hello!you"
 
 
 async def test_a_result_that_cannot_be_opened_is_an_error_and_not_a_value(opened: Open) -> None:
@@ -172,7 +174,7 @@ async def test_a_result_that_cannot_be_opened_is_an_error_and_not_a_value(opened
     for codecs in (sealed(new=NEW), []):
         other, _ = await opened(codecs=codecs)
         with pytest.raises(UnreadablePayload):
-            await other.result(handle.id, timeout=LIMIT)
+            await other.process(handle.id).result(timeout=LIMIT)
 
 
 async def test_a_failed_process_is_not_retried_by_whoever_cannot_open_its_history(opened: Open) -> None:
@@ -182,12 +184,12 @@ async def test_a_failed_process_is_not_retried_by_whoever_cannot_open_its_histor
         await handle.result(LIMIT)
     stranger, _ = await opened(codecs=sealed(new=NEW))
     with pytest.raises(UnreadablePayload, match="key 'old'"):
-        await stranger.retry(handle.id)
+        await stranger.process(handle.id).retry()
     with pytest.raises(ProcessFailed):
-        await stranger.result(handle.id, timeout=LIMIT)
-    await worker.retry(handle.id)
+        await stranger.process(handle.id).result(timeout=LIMIT)
+    await worker.process(handle.id).retry()
     with pytest.raises(ProcessFailed):
-        await worker.result(handle.id, timeout=LIMIT)
+        await worker.process(handle.id).result(timeout=LIMIT)
     assert (await worker.row(handle.id)).run == 2
 
 
@@ -203,7 +205,7 @@ async def test_while_the_offload_is_away_a_process_is_put_off_and_not_broken(
     await until_row(client, handle.id, lambda row: row.version >= 2)
     assert await (await worker.start(short, "hello")).result(LIMIT) == "hello!"
     (tmp_path / "unmounted").rename(folder.path)
-    assert await client.result(handle.id, timeout=LIMIT) == LONG + "!"
+    assert await client.process(handle.id).result(timeout=LIMIT) == LONG + "!"
 
 
 @step(retry=Retry.NONE)

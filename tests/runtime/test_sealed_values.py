@@ -52,4 +52,4 @@ async def test_what_a_sealed_process_publishes_is_read_by_those_who_have_the_key
     assert len(raw) == 2 and not any(words.encode() in one for one in raw)
     client, _ = await opened()
     with pytest.raises(UnreadablePayload):
-        await client.value(handle.id, "echo")
+        await client.process(handle.id).value("echo")

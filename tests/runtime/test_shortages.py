@@ -56,7 +56,7 @@ def refused_threads() -> Iterator[None]:
 
 
 async def types(engine: Engine, id: str) -> list[str]:
-    return [event.type.name for event in await engine.history(id)]
+    return [event.type.name for event in await engine.process(id).history()]
 
 
 @step(retry=ONCE)

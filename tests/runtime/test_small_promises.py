@@ -92,7 +92,7 @@ async def test_a_promise_where_a_value_belongs_is_told_as_not_awaited(opened: Op
     engine, _ = await opened(work=True, workflows=[forgetful])
     handle = await engine.start(forgetful, where)
     if where == "answer":
-        asking = asyncio.create_task(engine.call(handle.id, "price", 1, timeout=LIMIT))
+        asking = asyncio.create_task(engine.process(handle.id).call("price", 1, timeout=LIMIT))
     with pytest.raises(ProcessFailed, match="not awaited: write `await`"):
         await handle.result(LIMIT)
     if where == "answer":

@@ -102,7 +102,7 @@ async def test_what_a_step_publishes_is_read_while_it_runs(opened: Open) -> None
     gates["go"].set()
     assert await rest(stream) == ["end of attempt 1", "yours"]
     assert await handle.result(LIMIT) == 2
-    types = [event.type.name for event in await engine.history(handle.id)]
+    types = [event.type.name for event in await engine.process(handle.id).history()]
     assert types == [*["PUBLISHED"] * 4, "STEP_COMPLETED", "PUBLISHED", "COMPLETED"]
 
 
@@ -113,9 +113,9 @@ async def test_the_next_attempt_publishes_anew_and_a_replay_nothing(opened: Open
     await engine.close(0)
     gates["go"].set()
     other, _ = await opened(work=True, workflows=FLOWS)
-    assert await other.result(handle.id, timeout=LIMIT) == 1
+    assert await other.process(handle.id).result(timeout=LIMIT) == 1
     whole = ["dear", "it", "it", "end of attempt 1", "it", "end of attempt 2", "yours"]
-    assert await rest(other.values(handle.id, "word")) == whole
+    assert await rest(other.process(handle.id).values("word")) == whole
 
 
 async def test_a_step_in_a_thread_publishes_in_its_order(opened: Open) -> None:

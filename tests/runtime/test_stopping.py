@@ -67,7 +67,7 @@ async def test_a_step_asked_for_while_stopping_is_not_forgotten(opened: Open) ->
     assert not row.reminder, "somebody goes on at once, not at the next idle check"
     await first.close(0)
     second, _ = await opened(work=True, workflows=[forked])
-    assert await second.result(handle.id, timeout=LIMIT) == "slow late"
+    assert await second.process(handle.id).result(timeout=LIMIT) == "slow late"
     assert done == ["slow", "late"]
 
 
@@ -113,7 +113,7 @@ async def test_what_does_not_finish_in_time_is_handed_back_and_another_goes_on_a
     gates["x"].set()
     second, _ = await opened(work=True, workflows=[one_gate])
     assert (await second.row(handle.id)).token <= 2, "handed back, not waited out"
-    assert await second.result(handle.id, timeout=LIMIT) == "x"
+    assert await second.process(handle.id).result(timeout=LIMIT) == "x"
     assert second.metrics().get("takeovers", 0) == 0
 
 
@@ -178,7 +178,7 @@ async def test_closing_while_the_store_is_away_ends_and_answers_whoever_waits(op
     outage = Outage().upon(store)
     outage.away = True
     starting = asyncio.create_task(engine.start(one_gate, "y"))
-    signalling = asyncio.create_task(engine.signal(handle.id, "z"))
+    signalling = asyncio.create_task(engine.process(handle.id).signal("z"))
     await until(lambda: outage.failed > 2)
     gates["x"].set()
     await asyncio.wait_for(engine.close(0), LIMIT)
@@ -214,9 +214,9 @@ async def test_an_engine_that_is_not_open_says_so_instead_of_waiting(sqlite_url:
         await engine.close()
     calls: list[Callable[[], object]] = [
         lambda: engine.start(one_gate, "x"),
-        lambda: engine.signal(bytes(16), "x"),
-        lambda: engine.result(bytes(16), known=True),
-        lambda: engine.status(bytes(16)),
+        lambda: engine.process(bytes(16)).signal("x"),
+        lambda: engine.process(bytes(16)).result(),
+        lambda: engine.process(bytes(16)).status(),
     ]
     if when == "before":
         calls.append(engine.run)

@@ -31,7 +31,7 @@ def unheard(store: FaultyStore, handle: Handle[str]) -> Gate:
 async def kept(engine: Engine, handle: Handle[str]) -> None:
     """The second attempt is at work, and nobody takes it from its worker: its result counts."""
     gates["kid"].set()
-    assert await engine.result(handle.id, timeout=LIMIT) == "kid"
+    assert await engine.process(handle.id).result(timeout=LIMIT) == "kid"
     assert (done, engine.metrics()["late_results"]) == (["kid", "kid"], 0)
 
 

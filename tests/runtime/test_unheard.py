@@ -50,7 +50,7 @@ async def cancellable() -> str:
 async def cancelled_before_the_second(opened: Open, handle: Handle[Any]) -> None:
     """Somebody else asks the process to cancel, while its worker does not hear."""
     teller, _ = await opened()
-    await teller.cancel(handle.id_bytes, who="anna")
+    await teller.process(handle.id_bytes).cancel(who="anna")
     gates["first"].set()
 
 
@@ -99,10 +99,10 @@ async def test_rule_13_an_end_that_must_read_first_forgets_the_deaths_all_the_sa
     row = Process(Machine().new_id(), "ends_at_once", None, b"[]", code=ends_at_once.version, deaths=1)
     await other.start([Start(row)])
     await asyncio.wait_for(gate.reached.wait(), LIMIT)
-    await client.signal(row.id, "late", 1)
+    await client.process(row.id).signal("late", 1)
     gate.open.set()
-    assert await client.result(row.id, timeout=LIMIT) == "done"
-    types = [event.type.name for event in await client.history(row.id)]
+    assert await client.process(row.id).result(timeout=LIMIT) == "done"
+    types = [event.type.name for event in await client.process(row.id).history()]
     assert types == ["COMPLETED"]  # nobody received what it read first: it stays in the inbox
     assert (await client.row(row.id)).deaths == 0
 
@@ -113,8 +113,8 @@ async def test_a_process_over_its_deadline_with_an_unheard_message_is_not_claime
         Machine().new_id(), "ends_at_once", None, b"[]", code=ends_at_once.version, deadline=await other.now() + 1
     )
     await other.start([Start(row)])
-    await client.signal(row.id, "late", 1)
+    await client.process(row.id).signal("late", 1)
     engine, _ = await opened(work=True, workflows=[ends_at_once])
     with pytest.raises(ProcessFailed, match="deadline"):
-        await client.result(row.id, timeout=LIMIT)
+        await client.process(row.id).result(timeout=LIMIT)
     assert engine.metrics()["claims"] <= 2

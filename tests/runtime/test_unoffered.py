@@ -35,7 +35,7 @@ async def test_a_worker_says_at_its_start_what_waits_for_code_that_nobody_offers
     handles = [await engine.start(flow) for flow in (order, gone, gone, gone)]
     for handle in handles:
         await until_row(engine, handle.id, lambda row: row.owner is None)
-    await engine.hold(handles[-1].id)
+    await engine.process(handles[-1].id).hold()
     rows = [Process(engine.machine.new_id(), "@bank", None, b"[]", code=label) for label in ("", "till", "till")]
     later = await store.now() + 3_600_000_000
     rows += [Process(engine.machine.new_id(), "order", None, b"[]", code=order.version, due_at=later)]
@@ -59,6 +59,6 @@ async def test_a_worker_that_offers_all_that_waits_says_nothing(opened: Open, ca
     await engine.close(0)
     other, store = await opened(work=True, workflows=[order])
     await until(lambda: [call for call in store.calls if call[0] == "records"])
-    await other.signal(handle.id, "paid")
-    await other.result(handle.id, timeout=LIMIT)
+    await other.process(handle.id).signal("paid")
+    await other.process(handle.id).result(timeout=LIMIT)
     assert said(caplog) == []

@@ -114,7 +114,7 @@ async def taken(stream: Stream[Any], count: int) -> list[Any]:
 
 
 async def numbers(engine: Engine, handle: Handle[Any], run: int | None = None) -> list[int]:
-    events = await engine.history(handle.id, run)
+    events = await engine.process(handle.id).history(run)
     return [event.number for event in events if event.type is EventType.PUBLISHED]
 
 
@@ -147,9 +147,9 @@ async def test_what_was_not_published_is_told_as_such_or_has_a_default(opened: O
     with pytest.raises(InvalidKey):
         await handle.value("")
     with pytest.raises(ProcessNotFound):
-        await engine.value(b"x" * 16, "word")
+        await engine.process(b"x" * 16).value("word")
     with pytest.raises(ProcessNotFound):
-        await collected(engine.values(b"x" * 16, "word"))
+        await collected(engine.process(b"x" * 16).values("word"))
     await handle.signal("say")
     await handle.result(LIMIT)
     with pytest.raises(NothingPublished):
@@ -165,7 +165,7 @@ async def test_who_follows_gets_each_value_when_it_is_published_until_the_proces
         pytest.skip("one store at a time on this database")
     reader = (await opened(workflows=FLOWS))[0] if elsewhere else engine
     handle = await engine.start(talk)
-    stream = reader.values(handle.id, "word", int)
+    stream = reader.process(handle.id).values("word", int)
     for number in range(5):
         await handle.signal("say", number)
         assert await taken(stream, 1) == [number]
@@ -174,7 +174,7 @@ async def test_who_follows_gets_each_value_when_it_is_published_until_the_proces
     with pytest.raises(StopAsyncIteration):
         await following
     assert await collected(stream) == []
-    assert reader.followers._stop is None and not reader.followers._waiting
+    assert reader.parts.followers._stop is None and not reader.parts.followers._waiting
 
 
 async def test_a_stream_goes_on_where_it_is_told_to_and_ends_with_what_there_is(opened: Open) -> None:
@@ -206,11 +206,11 @@ async def test_whoever_stops_following_in_the_middle_leaves_nothing_behind(opene
         break
     stream = handle.values("word", after=stream.number)
     following = asyncio.ensure_future(anext(stream))
-    await until(lambda: engine.followers._waiting)
+    await until(lambda: engine.parts.followers._waiting)
     following.cancel()
     with pytest.raises(asyncio.CancelledError):
         await following
-    await until(lambda: not engine.followers._waiting)
+    await until(lambda: not engine.parts.followers._waiting)
 
 
 async def test_a_follower_goes_on_into_the_next_run_and_a_late_one_begins_there(opened: Open) -> None:
@@ -266,7 +266,7 @@ async def test_rule_21_a_retry_keeps_what_was_published_before_the_step_and_publ
     assert await numbers(engine, handle, 2) == [2, 4, 6]
     assert await collected(stream) == ["whole"]  # who has come along gets none of it twice
     await handle.restart(why="once more")
-    assert await engine.result(handle.id, timeout=LIMIT) == "done"
+    assert await engine.process(handle.id).result(timeout=LIMIT) == "done"
     assert await collected(handle.values("stage")) == ["begun", "half", "whole"]
     assert await collected(handle.values("stage", run=2, after=6)) == ["begun", "half", "whole"]
 
@@ -276,7 +276,7 @@ async def test_a_restart_from_a_step_publishes_again_what_came_after_it(opened: 
     handle = await engine.start(stages)
     assert await handle.result(LIMIT) == "done"
     await handle.restart_from("act:2", why="it was wrong")
-    assert await engine.result(handle.id, timeout=LIMIT) == "done"
+    assert await engine.process(handle.id).result(timeout=LIMIT) == "done"
     assert await collected(handle.values("stage")) == ["begun", "half", "whole"]
     assert await collected(handle.values("stage", run=1)) == ["begun", "half", "whole", "whole"]
 
@@ -290,10 +290,10 @@ async def test_a_replay_publishes_nothing_again(opened: Open) -> None:
     await engine.close(0)
     other, _ = await opened(work=True, workflows=FLOWS)
     for number in range(3, 5):
-        await other.signal(handle.id, "say", number)
-    await other.signal(handle.id, "say")
-    assert await other.result(handle.id, timeout=LIMIT) == 5
-    assert await collected(other.values(handle.id, "word")) == [0, 1, 2, 3, 4]
+        await other.process(handle.id).signal("say", number)
+    await other.process(handle.id).signal("say")
+    assert await other.process(handle.id).result(timeout=LIMIT) == 5
+    assert await collected(other.process(handle.id).values("word")) == [0, 1, 2, 3, 4]
 
 
 @workflow
@@ -331,6 +331,6 @@ async def test_a_follower_of_a_broken_process_is_let_go(opened: Open) -> None:
     stream = handle.values("word")
     assert await taken(stream, 1) == [1]
     following = asyncio.ensure_future(collected(stream))
-    await engine.terminate(handle.id)
+    await engine.process(handle.id).terminate()
     assert await following == []
     assert id_bytes(handle.id) == handle.id_bytes

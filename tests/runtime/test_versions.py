@@ -36,7 +36,7 @@ async def act(deed: str) -> str:
 
 
 async def marks(engine: Engine, handle: Handle[Any]) -> list[str]:
-    return [event.name for event in await engine.history(handle.id) if event.type is EventType.PATCHED]
+    return [event.name for event in await engine.process(handle.id).history() if event.type is EventType.PATCHED]
 
 
 async def half_way(engine: Engine, code: Code, *args: Any) -> Handle[Any]:
@@ -78,9 +78,9 @@ async def test_a_patch_is_taken_by_processes_that_begin_after_the_change_and_not
     await engine.close()
     engine, _ = await opened(work=True, workflows=[after_the_change()])
     for handle in (old, new):
-        await engine.signal(handle.id, "go")
-    assert await engine.result(old.id, timeout=LIMIT) == ["begin", "old fee"]
-    assert await engine.result(new.id, timeout=LIMIT) == ["begin new", "new fee"]
+        await engine.process(handle.id).signal("go")
+    assert await engine.process(old.id).result(timeout=LIMIT) == ["begin", "old fee"]
+    assert await engine.process(new.id).result(timeout=LIMIT) == ["begin new", "new fee"]
     assert await marks(engine, old) == []
     assert await marks(engine, new) == ["fee"]
 
@@ -96,8 +96,8 @@ async def test_a_process_takes_a_patch_that_it_comes_to_later(opened: Open) -> N
     handle = await half_way(engine, engine.registry.kinds["subscription"])
     await engine.close()
     engine, _ = await opened(work=True, workflows=[changed])
-    await engine.signal(handle.id, "go")
-    assert await engine.result(handle.id, timeout=LIMIT) == ["begin", "new fee"]
+    await engine.process(handle.id).signal("go")
+    assert await engine.process(handle.id).result(timeout=LIMIT) == ["begin", "new fee"]
     assert await marks(engine, handle) == ["fee"]
 
 
@@ -116,10 +116,10 @@ async def test_a_patch_that_was_taken_may_leave_the_code_again(opened: Open) -> 
     await engine.close()
     engine, _ = await opened(work=True, workflows=[cleaned])
     for handle in (old, new):
-        await engine.signal(handle.id, "go")
-    assert await engine.result(new.id, timeout=LIMIT) == ["begin new", "new fee"]
+        await engine.process(handle.id).signal("go")
+    assert await engine.process(new.id).result(timeout=LIMIT) == ["begin new", "new fee"]
     with pytest.raises(ProcessBroken, match="the history recorded a result of step 'act'"):
-        await engine.result(old.id, timeout=LIMIT)
+        await engine.process(old.id).result(timeout=LIMIT)
 
 
 async def test_tasks_that_run_side_by_side_take_the_same_way_at_every_replay(opened: Open) -> None:
@@ -139,8 +139,8 @@ async def test_tasks_that_run_side_by_side_take_the_same_way_at_every_replay(ope
         await until_row(engine, handle.id, lambda row: row.owner is None and row.awaiting is not None)
         await engine.close()
         engine, _ = await opened(work=True, workflows=[pair])
-        await engine.signal(handle.id, name)
-    assert await engine.result(handle.id, timeout=LIMIT) == ["a new", "b new", "c new"]
+        await engine.process(handle.id).signal(name)
+    assert await engine.process(handle.id).result(timeout=LIMIT) == ["a new", "b new", "c new"]
     assert await marks(engine, handle) == ["change"]
 
 
@@ -166,7 +166,7 @@ async def test_what_the_history_does_not_hold_may_be_decided_again(opened: Open)
     await engine.close(0)
     gate.set()
     engine, _ = await opened(work=True, workflows=[code(True)])
-    assert await engine.result(handle.id, timeout=LIMIT) == "new"
+    assert await engine.process(handle.id).result(timeout=LIMIT) == "new"
     assert await marks(engine, handle) == ["other"]
 
 
@@ -189,8 +189,8 @@ async def test_a_patch_survives_a_retry_of_what_came_after_it(opened: Open) -> N
     engine, _ = await opened(work=True, workflows=[falters])
     handle = await engine.start(falters)
     await until_row(engine, handle.id, lambda row: row.status is Status.FAILED)
-    await engine.retry(handle.id, why="the network is back")
-    assert await engine.result(handle.id, timeout=LIMIT) == "done"
+    await engine.process(handle.id).retry(why="the network is back")
+    assert await engine.process(handle.id).result(timeout=LIMIT) == "done"
     assert done == ["new"] and await marks(engine, handle) == ["better"]
 
 
@@ -215,15 +215,15 @@ async def test_a_second_change_under_the_name_of_the_first_is_told(opened: Open)
 
     engine, _ = await opened(work=True, workflows=[late])
     handle = await half_way(engine, late)
-    await engine.signal(handle.id, "go")
+    await engine.process(handle.id).signal("go")
     await until_row(engine, handle.id, lambda row: row.owner is None and row.seen == 1)
     await engine.close()
     engine, _ = await opened(work=True, workflows=[early])
-    await engine.signal(handle.id, "go")
+    await engine.process(handle.id).signal("go")
     with pytest.raises(
         ProcessBroken, match=r"patch 'fee' was taken in turn 2.*Give the second change a name of its own"
     ):
-        await engine.result(handle.id, timeout=LIMIT)
+        await engine.process(handle.id).result(timeout=LIMIT)
 
 
 async def test_rule_19_a_child_that_was_started_for_other_arguments_is_not_taken_for_what_the_code_asks_now(
@@ -243,7 +243,7 @@ async def test_rule_19_a_child_that_was_started_for_other_arguments_is_not_taken
     await engine.close()
     engine, _ = await opened(work=True, workflows=[here], queues=["slow"])
     with pytest.raises(ProcessBroken, match=r"a start of step 'act' at place 1 for other arguments.*as it is now"):
-        await engine.result(handle.id, timeout=LIMIT)
+        await engine.process(handle.id).result(timeout=LIMIT)
 
 
 @pytest.mark.parametrize("lost", ["child", "task"])
@@ -271,9 +271,9 @@ async def test_rule_19_a_child_under_way_is_not_forgotten_by_code_that_does_not_
     await until_row(engine, handle.id, lambda row: row.owner is None and row.events == 2)
     await engine.close()
     engine, _ = await opened(work=True, workflows=[unaware, parcel])
-    await engine.signal(handle.id, "go", "on")
+    await engine.process(handle.id).signal("go", "on")
     with pytest.raises(ProcessBroken, match=r"a start of step '(parcel|act)' at place 1, but the code asked for"):
-        await engine.result(handle.id, timeout=LIMIT)
+        await engine.process(handle.id).result(timeout=LIMIT)
 
 
 @step(retry=Retry.NONE)
@@ -305,14 +305,14 @@ async def test_rule_19_what_another_code_owes_to_undo_is_not_forgotten_by_code_t
     await until(lambda: bool(done))
     await engine.close(0)
     engine, _ = await opened(work=True, workflows=[unaware])
-    await engine.cancel(handle.id)
+    await engine.process(handle.id).cancel()
     with pytest.raises(ProcessBroken, match="that 'give_back' is owed for step book:1, but the code asked for no such"):
-        await engine.result(handle.id, timeout=LIMIT)
+        await engine.process(handle.id).result(timeout=LIMIT)
     await engine.close()
     engine, _ = await opened(work=True, workflows=[aware])
-    await engine.retry(handle.id)
+    await engine.process(handle.id).retry()
     with pytest.raises(ProcessCancelled, match="compensated: book:1"):
-        await engine.result(handle.id, timeout=LIMIT)
+        await engine.process(handle.id).result(timeout=LIMIT)
     assert done[0] == "seat" and done[-1] == "seat given back"
 
 
@@ -343,9 +343,9 @@ async def test_one_worker_hosts_two_versions_and_each_process_stays_with_its_own
     await engine.close()
     engine, _ = await opened(work=True, workflows=[order_1, order_2])
     for handle in (newest, old):
-        await engine.signal(handle.id, "go")
-    assert await engine.result(newest.id, timeout=LIMIT) == "the second way"
-    assert await engine.result(old.id, timeout=LIMIT) == "the first way"
+        await engine.process(handle.id).signal("go")
+    assert await engine.process(newest.id).result(timeout=LIMIT) == "the second way"
+    assert await engine.process(old.id).result(timeout=LIMIT) == "the first way"
     assert [(await engine.row(handle.id)).code for handle in (newest, old)] == ["2", "1"]
 
 
@@ -356,12 +356,12 @@ async def test_a_process_of_a_version_that_nobody_hosts_is_left_alone_until_some
     await until_row(engine, old.id, lambda row: row.owner is None)
     await engine.close()
     engine, _ = await opened(work=True, workflows=[order_2])
-    await engine.signal(old.id, "go")
+    await engine.process(old.id).signal("go")
     new = await engine.start("order")
-    await engine.signal(new.id, "go")
-    assert await engine.result(new.id, timeout=LIMIT) == "the second way"
+    await engine.process(new.id).signal("go")
+    assert await engine.process(new.id).result(timeout=LIMIT) == "the second way"
     waiting = await engine.row(old.id)
     assert (waiting.owner, waiting.status, waiting.seen) == (None, Status.RUNNING, 0)
     await engine.close()
     engine, _ = await opened(work=True, workflows=[order_1, order_2])
-    assert await engine.result(old.id, timeout=LIMIT) == "the first way"
+    assert await engine.process(old.id).result(timeout=LIMIT) == "the first way"

@@ -87,7 +87,7 @@ async def looked_after(cluster: Cluster, number: int, handle: Handle[int], key: 
             return
         if row.status is Status.HELD:
             cluster.probe("a process that was set back was held")
-            await engine.resume(row.id, **BY)
+            await engine.process(row.id).resume(**BY)
         await asyncio.sleep(0.5)
     cluster.require("liveness", False, f"{key} does not come to its end")
 

@@ -74,7 +74,7 @@ async def crowds(cluster: Cluster) -> None:
         told = [text for text in heard.told if "'small'" in text]
         cluster.require("what_nobody_hosts_is_told", told, "a crowd of one kind hides another kind")
         for id in left:
-            await cluster.client.terminate(id, who="Ann", why="nobody will ever host it")
+            await cluster.client.process(id).terminate(who="Ann", why="nobody will ever host it")
 
 
 async def passed(cluster: Cluster, seconds: float) -> None:

@@ -72,6 +72,13 @@ class Ledger:
         finally:
             self.under_way[slot] -= 1
 
+    def tried_otherwise(self, key: str, label: str) -> int:
+        """How many attempts under that key were of another step: newer code has asked for it at the same place.
+
+        Older code that takes over counts them too, where the history does not tell the two apart.
+        """
+        return sum(effect.kind == "failed" and effect.key == key and effect.label != label for effect in self.effects)
+
     def of(self, kind: str, key: str) -> Iterator[Effect]:
         """The effects of a kind under one key."""
         return (effect for effect in self.effects if effect.kind == kind and effect.key == key)

@@ -144,11 +144,11 @@ class Person:
                 text, key = letter(node.name, number), f"{node.name}/{number}"
 
                 async def send(engine: Engine, name: str = node.name, text: str = text, key: str = key) -> None:
-                    await engine.signal(self.case.id_bytes, name, text, key=key)
+                    await engine.process(self.case.id_bytes).signal(name, text, key=key)
 
                 async def call(engine: Engine, name: str = node.name, text: str = text, key: str = key) -> None:
                     with suppress(CallUnanswered, TimeoutError):  # it was sent: who ends has heard it, or does not care
-                        if await engine.call(self.case.id_bytes, name, text, key=key, timeout=1.0) is not None:
+                        if await engine.process(self.case.id_bytes).call(name, text, key=key, timeout=1.0) is not None:
                             self.saw("VIOLATION a call was answered by what nobody has said")
 
                 await self._insist(send if number % 2 else call)
@@ -160,7 +160,7 @@ class Person:
     async def _make_noise(self, number: int) -> None:
         """Send a signal that no program ever hears."""
         key = f"{NOISE}/{number}"
-        await self._insist(lambda engine: engine.signal(self.case.id_bytes, NOISE, number, key=key))
+        await self._insist(lambda engine: engine.process(self.case.id_bytes).signal(NOISE, number, key=key))
 
     async def obey(self, order: Order) -> None:
         """Carry out one order; what the process's status does not allow is no matter."""
@@ -178,18 +178,18 @@ class Person:
                 deadline = 0.5 if order.verb == "cancel soon" else None
                 facts.terminated |= deadline is not None
                 self.ledger.wishes[case.id] += await answered(
-                    self.reach(lambda engine: engine.cancel(id, deadline=deadline, **by))
+                    self.reach(lambda engine: engine.process(id).cancel(deadline=deadline, **by))
                 )
             case "hold":
                 await self._once(self._hold)
                 await asyncio.sleep(5.0 * order.choice)
-                await self._once(lambda engine: engine.resume(id, **by))
+                await self._once(lambda engine: engine.process(id).resume(**by))
             case "terminate":
                 facts.terminated = True
                 await self._counted("terminate", self._terminate)
             case "restart":
                 self.ledger.begins_anew(case.id)
-                await self._counted("restart", lambda engine: engine.restart(id, **by))
+                await self._counted("restart", lambda engine: engine.process(id).restart(**by))
             case "restart_from" | "set_result" | "skip":
                 await self._once(lambda engine: self._at_a_step(engine, order))
             case "retry":
@@ -197,7 +197,7 @@ class Person:
                 facts.mended = True
                 if order.choice % 2:
                     await self._resting()
-                await self._once(lambda engine: engine.retry(id, **by))
+                await self._once(lambda engine: engine.process(id).retry(**by))
             case "duplicate":
                 await self.start()
             case "conflict":
@@ -219,7 +219,7 @@ class Person:
     async def _terminate(self, engine: Engine) -> None:
         before = await engine.row(self.case.id_bytes)
         try:
-            await engine.terminate(self.case.id_bytes, who="Ann", why=WHY)
+            await engine.process(self.case.id_bytes).terminate(who="Ann", why=WHY)
         except IllegalMove as refusal:
             row = await engine.row(self.case.id_bytes)
             # Where the run is another one, it had ended, and somebody else has opened it again since.
@@ -229,7 +229,7 @@ class Person:
 
     async def _hold(self, engine: Engine) -> None:
         row = await engine.row(self.case.id_bytes)
-        await engine.hold(self.case.id_bytes, who="Ann", why=WHY)
+        await engine.process(self.case.id_bytes).hold(who="Ann", why=WHY)
         if row.owner is not None:
             self.saw("a process in hand was held")
 
@@ -246,7 +246,7 @@ class Person:
         program = self.case.program
         if program.rounds > 1 or any(isinstance(node, Way) for node in nodes(program.body)):
             return
-        history = await engine.history(self.case.id_bytes)
+        history = await engine.process(self.case.id_bytes).history()
         answered = {(e.name, e.place) for e in history if e.type is EventType.STEP_COMPLETED}
         if order.verb == "restart_from":
             found = [e for e in history if e.type is EventType.STEP_COMPLETED and _own(e)]
@@ -258,13 +258,13 @@ class Person:
         step, by = f"{chosen.name}:{chosen.place}", {"who": "Ann", "why": WHY}
         if order.verb == "restart_from":
             self.ledger.begins_anew(self.case.id)
-            await engine.restart_from(self.case.id_bytes, step, **by)
+            await engine.process(self.case.id_bytes).restart_from(step, **by)
             return
         self.case.facts.by_hand = True
         if order.verb == "skip":
-            await engine.skip(self.case.id_bytes, step, **by)
+            await engine.process(self.case.id_bytes).skip(step, **by)
         else:
-            await engine.set_result(self.case.id_bytes, step, BY_HAND, **by)
+            await engine.process(self.case.id_bytes).set_result(step, BY_HAND, **by)
 
     async def _once(self, ask: Ask) -> None:
         """Ask one engine; whether it has happened may stay unknown."""

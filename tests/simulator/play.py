@@ -97,7 +97,7 @@ def _open() -> None:
 def _begun(do: Do) -> None:
     here, ledger = attempt(), Desk.ledger
     ledger.note("began", here.process, here.idempotency_key, do.label, here.number)
-    if here.number > attempts(do):
+    if here.number > attempts(do) + ledger.tried_otherwise(here.idempotency_key, do.label):
         ledger.note("surplus", here.process, here.idempotency_key, do.label, here.number)
 
 

@@ -58,16 +58,16 @@ class Settling:
         by = {"who": "Ann", "why": "the trouble is over"}
         try:
             if row.status is Status.HELD:
-                await answered(self.reach(lambda engine: engine.resume(row.id, **by)))
+                await answered(self.reach(lambda engine: engine.process(row.id).resume(**by)))
                 return
             tries = self._tries[row.id] = self._tries.get(row.id, 0) + 1
             self.ledger.mended.add(id_text(row.id))
             for case in self.cases:  # whose child it is matters little: what was mended may go well from now on
                 case.facts.mended = True
             if tries <= MENDS:
-                await answered(self.reach(lambda engine: engine.retry(row.id, **by)))
+                await answered(self.reach(lambda engine: engine.process(row.id).retry(**by)))
             elif tries <= 2 * MENDS and any(case.facts.by_hand or case.facts.old for case in self.cases):
-                await answered(self.reach(lambda engine: engine.restart(row.id, **by)))
+                await answered(self.reach(lambda engine: engine.process(row.id).restart(**by)))
             else:
                 raise Standstill(await self.reach(lambda engine: told(engine, [row])))
         except IllegalMove:
@@ -76,5 +76,7 @@ class Settling:
 
 async def told(engine: Engine, rows: list[Process]) -> str:
     """What the engine says of processes."""
-    lines = [f"{row.kind} {row.key or id_text(row.id)}: {await engine.status(row.id)!r:.800}" for row in rows[:5]]
+    lines = [
+        f"{row.kind} {row.key or id_text(row.id)}: {await engine.process(row.id).status()!r:.800}" for row in rows[:5]
+    ]
     return "\n".join(lines)

@@ -41,7 +41,7 @@ def test_a_hold_that_the_next_fail_over_loses_is_made_again() -> None:
             await until(cluster, lambda row: row.status is Status.HELD)
         with pytest.raises(StoreRegressed):  # the first who asks is told
             await cluster.client.row(handle.id_bytes)
-        await cluster.client.resume(handle.id_bytes, who="Ann", why="she has looked")
+        await cluster.client.process(handle.id_bytes).resume(who="Ann", why="she has looked")
         assert await handle.result() == 3
 
     simulate(scenario, workflows=[payment], swarm=Swarm(lag=2)).check()

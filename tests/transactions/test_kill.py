@@ -42,7 +42,7 @@ async def test_a_caller_killed_around_its_commit_leaves_all_or_nothing(store_url
         assert await again.result(LIMIT) == "bill 7"
         heard = SendVerdict.FINISHED
         if point == "before":
-            heard = await engine.signal(greeter.id, "name", "Ann")
+            heard = await engine.process(greeter.id).signal("name", "Ann")
         assert await greeter.result(LIMIT) == "hello Ann"
         assert point == "after" or heard is SendVerdict.DELIVERED
         async with call(store_url) as caller:

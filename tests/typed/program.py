@@ -49,6 +49,8 @@ async def start(engine: Engine) -> None:
     assert_type(await engine.start(NamedWorkflow("shop.order").options(key="A-17"), "A-17"), Handle[Any])
     assert_type(await engine.start_many(order, [("A-17",)]), list[Handle[str]])
     assert_type(await engine.handle(order, "A-17"), Handle[str])
+    assert_type(engine.process("019e7044-8ea4-7009-aa00-0976a74e7de6", str), Handle[str])
+    assert_type(engine.process("019e7044-8ea4-7009-aa00-0976a74e7de6"), Handle[Any])
     await engine.start(order)  # type: ignore[call-overload]
     await engine.start(order, 17)  # type: ignore[call-overload]
     await engine.start(order, "A-17", colour="red")  # type: ignore[call-arg]
@@ -69,7 +71,7 @@ def block(engine: BlockingEngine, handle: BlockingHandle[int]) -> None:
     assert_type(engine.start("shop.order", 7), BlockingHandle[Any])
     assert_type(engine.start_many(order, [("A-17",)]), list[BlockingHandle[str]])
     assert_type(engine.handle(order, "A-17"), BlockingHandle[str])
-    assert_type(engine.status(handle.id), ProcessView)
+    assert_type(engine.process(handle.id).status(), ProcessView)
     assert_type(handle.status(), ProcessView)
     assert_type(handle.result(1.0), int)
     assert_type(handle.call("quote", 7), Any)
@@ -78,7 +80,8 @@ def block(engine: BlockingEngine, handle: BlockingHandle[int]) -> None:
     with BlockingEngine("sqlite:///shop.db", work=True) as opened:
         assert_type(opened, BlockingEngine)
     engine.start(order, key=7)  # type: ignore[call-overload]
-    engine.status()  # type: ignore[call-arg]
+    engine.process()  # type: ignore[call-overload]
+    engine.status(handle.id)  # type: ignore[attr-defined]
     engine.run(buy, "7")  # type: ignore[arg-type]
     handle.cancel(whom="Ann")  # type: ignore[call-arg]
     BlockingEngine("sqlite:///shop.db", wrk=True)  # type: ignore[call-arg]

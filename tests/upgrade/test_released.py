@@ -39,7 +39,7 @@ async def test_every_process_of_a_released_database_goes_on_after_the_upgrade_to
     async with Engine(store_url, work=True, workflows=flow.WORKFLOWS, queues=["upgrade"], options=QUICK) as engine:
 
         async def result(key: str) -> object:
-            return await engine.result(was[key].id, timeout=LIMIT)
+            return await engine.process(was[key].id).result(timeout=LIMIT)
 
         assert await result("sleeper") == ["before the night", "after it"]
         assert await result("stepping") == ["first", "second", "third"]
@@ -47,19 +47,19 @@ async def test_every_process_of_a_released_database_goes_on_after_the_upgrade_to
         assert await result("one") == "one"
         assert await result("two") == "two"
         for _ in range(2):
-            await engine.signal(was["renewed"].id, "go")
-        await engine.signal(was["renewed"].id, "name", "Cid")
+            await engine.process(was["renewed"].id).signal("go")
+        await engine.process(was["renewed"].id).signal("name", "Cid")
         assert await result("renewed") == ["Ann", "Ben", "Cid"]
-        await engine.signal(was["trip"].id, "go")
+        await engine.process(was["trip"].id).signal("go")
         with pytest.raises(ProcessFailed, match="no room"):
             await result("trip")
         child = next(view for view in await engine.list() if view.kind == "upgrade/listener" and not view.key)
         for to in (child.id, was["held"].id):
             for name in ("Eve", "Fay", "Gus"):
-                await engine.signal(to, "name", name)
-        await engine.signal(child.id, "go")
+                await engine.process(to).signal("name", name)
+        await engine.process(child.id).signal("go")
         assert await result("parent") == ["Eve", "Fay", "Gus"]
-        await engine.resume(was["held"].id, who="Ann")  # its "go" has been in the inbox since that release
+        await engine.process(was["held"].id).resume(who="Ann")  # its "go" has been in the inbox since that release
         assert await result("held") == ["Eve", "Fay", "Gus"]
         queue = next(queue for queue in await engine.queues.list() if queue.name == "upgrade")
         assert (queue.concurrency, queue.who) == (1, "Ann")

@@ -26,6 +26,7 @@ from perdure.cli.options import (
 )
 from perdure.cli.plain_output import complain, escaped, say
 from perdure.cli.start import SENT
+from perdure.client.handle import Handle
 from perdure.engine import Engine
 from perdure.errors import PerdureError
 from perdure.kernel.message import SendVerdict
@@ -57,7 +58,9 @@ async def signal(
     """
 
     async def sent(engine: Engine, row: Process) -> str:
-        verdict = await engine.signal(row.id, name, plain(value), key=key, who=who or user(), why=why, origin=ORIGIN)
+        verdict = await engine.process(row.id).signal(
+            name, plain(value), key=key, who=who or user(), why=why, origin=ORIGIN
+        )
         return SENT[verdict]
 
     return await each([process], sent, url=url, json=json)
@@ -82,7 +85,7 @@ async def cancel(
     seconds = None if deadline is None else text.seconds_of(deadline)
 
     async def asked(engine: Engine, row: Process) -> str:
-        verdict = await engine.cancel(row.id, deadline=seconds, who=who or user(), why=why, origin=ORIGIN)
+        verdict = await engine.process(row.id).cancel(deadline=seconds, who=who or user(), why=why, origin=ORIGIN)
         return "asked to cancel" if verdict is SendVerdict.DELIVERED else SENT[verdict]
 
     return await each(process, asked, url=url, json=json)
@@ -92,7 +95,7 @@ async def terminate(
     process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
     """End processes at once: no code of theirs runs, no clean-up."""
-    return await command_each(process, Engine.terminate, "terminated", who=who, why=why, url=url, json=json)
+    return await command_each(process, Handle.terminate, "terminated", who=who, why=why, url=url, json=json)
 
 
 async def retry(
@@ -103,12 +106,12 @@ async def retry(
     A failed one goes on from its last good event, in a new run; a broken or
     held one where it was.
     """
-    return await command_each(process, Engine.retry, goes_on, who=who, why=why, url=url, json=json)
+    return await command_each(process, Handle.retry, goes_on, who=who, why=why, url=url, json=json)
 
 
 async def goes_on(engine: Engine, row: Process) -> str:
     """What becomes of a process that has just been let go on."""
-    view = await engine.status(row.id)
+    view = await engine.process(row.id).status()
     return f"goes on in run {view.run}; {table.next_move(view, await present(engine)) or f'it is now {view.status}'}"
 
 
@@ -126,10 +129,10 @@ async def command_each(
     url: str,
     json: bool,
 ) -> int:
-    """Carry out a verb of the engine on each process, in the name of the user."""
+    """Carry out a verb of a handle on each process, in the name of the user."""
 
     async def carried_out(engine: Engine, row: Process) -> str:
-        await verb(engine, row.id, *args, who=who or user(), why=why, origin=ORIGIN)
+        await verb(engine.process(row.id), *args, who=who or user(), why=why, origin=ORIGIN)
         return answer if isinstance(answer, str) else await answer(engine, row)
 
     return await each(texts, carried_out, url=url, json=json)
@@ -174,14 +177,14 @@ async def hold(
     process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
     """Pause processes until they are resumed; messages wait."""
-    return await command_each(process, Engine.hold, "held", who=who, why=why, url=url, json=json)
+    return await command_each(process, Handle.hold, "held", who=who, why=why, url=url, json=json)
 
 
 async def resume(
     process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
     """Let held processes go on where they were."""
-    return await command_each(process, Engine.resume, goes_on, who=who, why=why, url=url, json=json)
+    return await command_each(process, Handle.resume, goes_on, who=who, why=why, url=url, json=json)
 
 
 async def restart(
@@ -191,7 +194,7 @@ async def restart(
 
     The new run keeps nothing of the old one, which can still be read.
     """
-    return await command_each(process, Engine.restart, goes_on, who=who, why=why, url=url, json=json)
+    return await command_each(process, Handle.restart, goes_on, who=who, why=why, url=url, json=json)
 
 
 async def restart_from(
@@ -207,7 +210,7 @@ async def restart_from(
 
     The new run keeps the results of the steps before it.
     """
-    return await command_each(process, Engine.restart_from, goes_on, step, who=who, why=why, url=url, json=json)
+    return await command_each(process, Handle.restart_from, goes_on, step, who=who, why=why, url=url, json=json)
 
 
 async def set_result(
@@ -228,7 +231,7 @@ async def set_result(
         The result, read as JSON, or else as text.
     """
     return await command_each(
-        process, Engine.set_result, _unless_held, step, plain(value), who=who, why=why, url=url, json=json
+        process, Handle.set_result, _unless_held, step, plain(value), who=who, why=why, url=url, json=json
     )
 
 
@@ -242,7 +245,7 @@ async def skip(
     url: Url = DEFAULT_URL,
 ) -> int:
     """Skip a step that is open or has failed: its result is null."""
-    return await command_each(process, Engine.skip, _unless_held, step, who=who, why=why, url=url, json=json)
+    return await command_each(process, Handle.skip, _unless_held, step, who=who, why=why, url=url, json=json)
 
 
 async def _unless_held(engine: Engine, row: Process) -> str:
@@ -281,8 +284,8 @@ async def call(
     async with connected(url) as engine:
         row = await process_named(engine, process)
         try:
-            answer = await engine.call(
-                row.id, name, plain(value), key=key, timeout=seconds, who=who or user(), why=why, origin=ORIGIN
+            answer = await engine.process(row.id).call(
+                name, plain(value), key=key, timeout=seconds, who=who or user(), why=why, origin=ORIGIN
             )
         except TimeoutError as error:
             complain(str(error))

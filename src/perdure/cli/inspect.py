@@ -153,7 +153,7 @@ async def history(
         row = await process_named(engine, process)
         if run is not None and not 1 <= run <= row.run:
             raise InvalidInput(f"there is no run {run}: the process is in run {row.run}")
-        events = await engine.history(row.id, run, after=after, limit=limit)
+        events = await engine.process(row.id).history(run, after=after, limit=limit)
         letters = await letters_of(engine, row, events)
         if json:
             output.show_json([event_text.as_json(event, letters) for event in events])

@@ -16,8 +16,7 @@ from rich.text import Text
 from perdure.cli import event_text, output, table, text
 from perdure.cli.options import ORIGIN, reference_to
 from perdure.cli.rows import Rows
-from perdure.client.queues import standing
-from perdure.client.view import ProcessView, instant, view
+from perdure.client.view import ProcessView, instant, standing, view
 from perdure.engine import Engine
 from perdure.errors import PerdureError
 from perdure.kernel import run

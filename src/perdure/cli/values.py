@@ -41,7 +41,7 @@ async def values(
     """
     async with connected(url) as engine:
         row = await process_named(engine, process)
-        stream = engine.values(row.id, name, after=after, run=run, follow=follow)
+        stream = engine.process(row.id).values(name, after=after, run=run, follow=follow)
         async with aclosing(stream):
             async for value in stream:
                 print(_line(stream, value, named=name is None, json=json), flush=True)

@@ -9,9 +9,8 @@ from typing import Any, TypeVar, overload
 
 from perdure import limits
 from perdure.client import validation
-from perdure.client.local_worker import LocalWorker
-from perdure.client.validation import ProcessId
-from perdure.client.values import HINT_GAP_SECONDS, Values, decoded, ended
+from perdure.client.parts import Reference
+from perdure.client.values import HINT_GAP_SECONDS, decoded, ended
 from perdure.clock import Duration
 from perdure.errors import CallRefused, CallUnanswered, KeyConflict, Overloaded
 from perdure.kernel.event import ANSWERS, Event, EventType
@@ -71,24 +70,23 @@ class Answers:
                 future.set_result(answer)
 
 
-class Calls(Values):
-    """What a client can ask of processes that answer."""
+class Calls(Reference):
+    """Questions to a process that answers."""
 
-    answers: Answers
-    local: LocalWorker
+    __slots__ = ()
 
     @overload
     async def call(
-        self, process: ProcessId, name: str, value: object, type: type[T], *, key: str | None = None,
+        self, name: str, value: object, type: type[T], *, key: str | None = None,
         timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
     ) -> T: ...  # fmt: skip
     @overload
     async def call(
-        self, process: ProcessId, name: str, value: object = None, type: Any = Any, *, key: str | None = None,
+        self, name: str, value: object = None, type: Any = Any, *, key: str | None = None,
         timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
     ) -> Any: ...  # fmt: skip
     async def call(
-        self, process: ProcessId, name: str, value: object = None, type: Any = Any, *, key: str | None = None,
+        self, name: str, value: object = None, type: Any = Any, *, key: str | None = None,
         timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
     ) -> Any:  # fmt: skip
         """Ask a process something, which its code gets by ``receive(name, Call[...])``; its answer, as ``type``.
@@ -98,17 +96,17 @@ class Calls(Values):
         Raises CallRefused if the code refuses, CallUnanswered if the process has ended or is broken instead,
         KeyConflict if the key belongs to another question, Overloaded, ProcessNotFound.
         """
-        id = validation.reference(process)
         name, raw, key, sender = validation.call(name, value, key, who, why, origin)
         patience = validation.timeout(timeout)
-        if self.answers.waiting >= limits.WAITING_CALLS:
+        answers = self._parts.answers
+        if answers.waiting >= limits.WAITING_CALLS:
             raise Overloaded(f"{limits.WAITING_CALLS:,} calls wait for answers here already; try again later")
-        self.answers.waiting += 1
+        answers.waiting += 1
         try:
-            sent = await self._post(id, MessageType.CALL, name, raw, key, sender)
-            answer = await self._answer(id, name, sent.number, patience)
+            sent = await self._send(MessageType.CALL, name, raw, key, sender)
+            answer = await self._answer(name, sent.number, patience)
         finally:
-            self.answers.waiting -= 1
+            answers.waiting -= 1
         if answer.digest is not None and answer.digest != digest(raw):
             raise KeyConflict(f"with this key {name!r} was asked something else; use another key, or ask the same")
         if answer.type is EventType.CALL_ANSWERED:
@@ -117,26 +115,25 @@ class Calls(Values):
         text = f"{name} was refused: {failure.type}: {failure.message}".rstrip(": ")
         raise CallRefused(text, type=failure.type, detail=failure.message)
 
-    async def _answer(self, id: bytes, name: str, number: int, patience: float | None) -> Event:
+    async def _answer(self, name: str, number: int, patience: float | None) -> Event:
         """Wait for the answer; if the process ends meanwhile, look once more and give up."""
         call = call_text(name, number)
-        hint = self.followers.add(id)
-        # Who has it in hand is asked in one breath with the wait: an end that came in between would be told to nobody.
-        end = asyncio.create_task(self.results.wait(id, here=self.local.holds(id)))
+        hint = self._parts.followers.add(self.id_bytes)
+        end = asyncio.create_task(self._parts.ended(self.id_bytes))
         end.add_done_callback(partial(ended, hint))
         try:
-            answer = await self.answers.find(id, call)
+            answer = await self._parts.answers.find(self.id_bytes, call)
             if answer is not None:
                 return answer
             async with asyncio.timeout(patience):
-                return await self._told(id, call, hint, end)
+                return await self._told(call, hint, end)
         except TimeoutError:
             raise TimeoutError(f"no answer to {name!r} within {patience:g} s; ask again with the same key") from None
         finally:
             end.cancel()
-            self.followers.remove(id, hint)
+            self._parts.followers.remove(self.id_bytes, hint)
 
-    async def _told(self, id: bytes, call: str, hint: asyncio.Event, end: asyncio.Task[Process]) -> Event:
+    async def _told(self, call: str, hint: asyncio.Event, end: asyncio.Task[Process]) -> Event:
         """Look whenever the process has shown something, at last once a second."""
         pause = HINT_GAP_SECONDS
         while True:
@@ -145,11 +142,11 @@ class Calls(Values):
                     await hint.wait()
             except TimeoutError:
                 pause = min(2 * pause, limits.POLL_SECONDS)
-            if self.followers.vague(hint):
+            if self._parts.followers.vague(hint):
                 await asyncio.sleep(HINT_GAP_SECONDS)
             hint.clear()
             over = end.done()
-            answer = await self.answers.find(id, call)
+            answer = await self._parts.answers.find(self.id_bytes, call)
             if answer is not None:
                 return answer
             if over:

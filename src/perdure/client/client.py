@@ -4,69 +4,46 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 from msgspec.structs import replace
 
-from perdure import limits
 from perdure.authoring.registry import Registry, several
 from perdure.authoring.start import NamedWorkflow, Startable, StartOptions, split
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
-from perdure.client.calls import Answers, Calls
+from perdure.client.calls import Answers
 from perdure.client.clock import Timekeeping
 from perdure.client.handle import Handle
 from perdure.client.local_worker import LocalWorker, NoWorker
-from perdure.client.queues import Queues, standing
+from perdure.client.parts import ClientParts, Doors
+from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
-from perdure.client.results import SETTLED, Results
+from perdure.client.results import Results
 from perdure.client.validation import ProcessId
 from perdure.client.values import Followers
-from perdure.client.view import ProcessView, view
-from perdure.clock import Duration, Machine
+from perdure.client.view import ProcessView, views
+from perdure.clock import Machine
 from perdure.errors import (
     InvalidInput,
     KeyConflict,
-    ProcessBroken,
-    ProcessCancelled,
-    ProcessFailed,
     ProcessNotFound,
     StoreUnavailable,
     UnknownKind,
 )
-from perdure.futures import OnAnswer, asked
-from perdure.kernel.advice import advice
-from perdure.kernel.commit import CREATED, Commit, Start, StartAnswer, StartVerdict
-from perdure.kernel.event import Event
-from perdure.kernel.failure import Failure
+from perdure.futures import asked
+from perdure.kernel.commit import CREATED, Start, StartAnswer, StartVerdict
 from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
 from perdure.kernel.names import check_key, id_text
-from perdure.kernel.payload import decode
-from perdure.kernel.process import COMPLETED, Process, Status
+from perdure.kernel.process import Process
 from perdure.kernel.worker import hosted_by
-from perdure.loop import Outage
 from perdure.store.base import Search, Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Doors(Protocol):
-    """Where records are handed in to be written in batches; the committer of the engine."""
-
-    outage: Outage
-
-    def start(self, start: Start, answered: OnAnswer) -> None:
-        """Have a new process stored."""
-
-    def send(self, message: Message, answered: OnAnswer) -> None:
-        """Have a message sent."""
-
-    def commit(self, commit: Commit, answered: OnAnswer) -> None:
-        """Have a commit written."""
-
-
-class Client(Calls):
+class Client:
     """Everything that can be asked of processes from outside; works in a web process that runs no work."""
 
     def __init__(
@@ -80,9 +57,8 @@ class Client(Calls):
         self.queues = Queues(store)
         self.recovery = Recovery(store)
         self.clock = Timekeeping(store)
-        self.followers = Followers(store)
-        self.answers = Answers(store)
         self.local: LocalWorker = local or NoWorker()
+        self.parts = ClientParts(store, doors, machine, self.results, Followers(store), Answers(store), self.local)
 
     # -- starting ------------------------------------------------------------------------------------------------
 
@@ -224,7 +200,7 @@ class Client(Calls):
         if not created:
             _check_existing(process, answer)
         return Handle(
-            self, answer.id, process.kind, process.key, created=created, result_type=workflow.shape.result_type
+            self.parts, answer.id, process.kind, process.key, created=created, result_type=workflow.shape.result_type
         )
 
     # -- asking --------------------------------------------------------------------------------------------------
@@ -246,54 +222,27 @@ class Client(Calls):
         """A handle for a row at hand."""
         known = self.registry.versions.get((process.kind, process.code)) or self.registry.kinds.get(process.kind)
         type = Any if known is None else known.shape.result_type
-        return Handle(self, process.id, process.kind, process.key, created=False, result_type=type)
+        return Handle(self.parts, process.id, process.kind, process.key, created=False, result_type=type)
 
-    async def result(
-        self, process: ProcessId, *, timeout: Duration | None = None, type: Any = Any, known: bool = False
-    ) -> Any:
-        """Wait for the end of a process and give its result, decoded to ``type``.
+    @overload
+    def process(self, process: ProcessId, type: type[R]) -> Handle[R]: ...
+    @overload
+    def process(self, process: ProcessId, type: Any = Any) -> Handle[Any]: ...
+    def process(self, process: ProcessId, type: Any = Any) -> Handle[Any]:
+        """The handle of the process with that id, with results of that ``type``; nothing is read.
 
-        ``known`` says that the process exists, as whoever holds a handle knows: it saves a look at the store.
+        Whether there is such a process its verbs find out: they raise ProcessNotFound. Raises InvalidKey.
         """
-        validation.outside_a_turn()
-        id = validation.reference(process)
-        limit = validation.timeout(timeout)
-        ended, here = None, self.local.holds(id)
-        polls = limit is not None and limit < limits.POLL_SECONDS  # wants an answer now, if there is one
-        if not here and (polls or not known):
-            ended = await self.row(id)
-            here = self.local.holds(id)
-        if ended is not None and ended.status in SETTLED:
-            pass
-        elif limit is None:
-            ended = await self.results.wait(id, here=here)
-        else:
-            async with asyncio.timeout(limit):
-                ended = await self.results.wait(id, here=here)
-        if ended.status is COMPLETED:
-            return decode(ended.result or b"null", type)
-        failure = Failure(type="Unknown", message="") if ended.error is None else Failure.shown(ended.error)
-        error = {Status.FAILED: ProcessFailed, Status.CANCELLED: ProcessCancelled}.get(ended.status, ProcessBroken)
-        text = f"{ended.kind} {ended.key or id_text(id)} {ended.status}: {failure.type}: {failure.message}"
-        if failure.undone and not failure.owed:
-            text = f"{text.rstrip('.')}; compensated: {', '.join(failure.undone)}"
-        text = text.rstrip(": ")
-        if error is ProcessBroken:
-            text = f"{text.rstrip('.')}; {advice(ended.status, failure.type, id_text(id))}"
-        raise error(text, type=failure.type, detail=failure.message, undone=failure.undone, owed=failure.owed)
+        return Handle(self.parts, validation.reference(process), result_type=type, known=False)
 
-    async def status(self, process: ProcessId) -> ProcessView:
-        """One process as it is now, for people."""
-        row = await self.row(process)
-        return view(row, await self.store.now(), await self._worker_names(), await standing(self.store, [row]))
+    async def row(self, process: ProcessId) -> Process:
+        """The stored row of a process; raises ProcessNotFound."""
+        return await self.parts.row(validation.reference(process))
 
     async def list(self, search: Search | None = None) -> Sequence[ProcessView]:
         """Processes that fit the search, newest first."""
         validation.outside_a_turn()
-        rows = await self.store.search(validation.search(search))
-        now, names = await self.store.now(), await self._worker_names()
-        queues = await standing(self.store, rows)
-        return [view(row, now, names, queues) for row in rows]
+        return await views(self.store, await self.store.search(validation.search(search)))
 
     async def count(self, search: Search | None = None) -> dict[str, dict[str, int]]:
         """How many processes there are: by kind, then by status."""
@@ -302,34 +251,6 @@ class Client(Calls):
         for kind, status, number in await self.store.count(validation.search(search)):
             counts.setdefault(kind, {})[status.value] = number
         return counts
-
-    async def history(
-        self, process: ProcessId, run: int | None = None, *, after: int = 0, limit: int = 1000, backward: bool = False
-    ) -> Sequence[Event]:
-        """Events of one run of a process (default the present run)."""
-        validation.rows(limit, "the limit")
-        row = await self.row(process)
-        return await self.store.history(row.id, run or row.run, after=after, limit=limit, backward=backward)
-
-    async def _worker_names(self) -> dict[bytes, str]:
-        return {worker.id: worker.name for worker in await self.store.workers(ended=True)}
-
-    # -- telling -------------------------------------------------------------------------------------------------
-
-    async def signal(
-        self,
-        process: ProcessId,
-        name: str,
-        value: object = None,
-        *,
-        key: str | None = None,
-        who: str = "",
-        why: str = "",
-        origin: str = "client",
-    ) -> SendVerdict:
-        """Send a signal with a value; it waits in the inbox until the process receives it. A person is recorded."""
-        signal = validation.signal(name, value, key, who, why, origin)
-        return await self._send(process, MessageType.SIGNAL, *signal)
 
 
 def _check_existing(process: Process, answer: StartAnswer) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from perdure import limits
 from perdure.client import validation
-from perdure.client.local_worker import LocalWorker
-from perdure.client.validation import ProcessId
-from perdure.clock import Duration, Machine, microseconds
-from perdure.errors import BadRecord, IllegalMove, PerdureError, ProcessNotFound
+from perdure.client.parts import Reference
+from perdure.clock import Duration, microseconds
+from perdure.errors import BadRecord, IllegalMove, PerdureError
 from perdure.futures import asked
 from perdure.kernel import command, manual_result, run, transition
 from perdure.kernel.child import beforehand, without_orders
@@ -21,46 +19,43 @@ from perdure.kernel.claim import Claim
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.event import Event
 from perdure.kernel.integrity import refuse_newer
-from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
-from perdure.kernel.names import id_text
+from perdure.kernel.message import MessageType, SendVerdict
 from perdure.kernel.payload import encode
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import first_trouble
 from perdure.kernel.transition import Sender
-from perdure.store.base import Search, Store
-
-if TYPE_CHECKING:
-    from perdure.client.client import Doors
-    from perdure.client.results import Results
 
 Decide = Callable[[Process, Sequence[Event], int], Commit]
 """The kernel's decision from the row, the history of its run, and the store's time."""
 
 
-class Commands:
-    """What a client can order. Every verb records ``who`` asks, ``why``, and from where (``origin``).
+class Commands(Reference):
+    """The commands to a process. Every verb records ``who`` asks, ``why``, and from where (``origin``).
 
     All raise ProcessNotFound, and IllegalMove if the command does not fit the process's status.
     """
 
-    store: Store
-    doors: Doors
-    machine: Machine
-    results: Results
-    local: LocalWorker
+    __slots__ = ()
 
-    async def row(self, process: ProcessId) -> Process:
-        """The stored row of a process; raises ProcessNotFound."""
-        validation.outside_a_turn()
-        id = validation.reference(process)
-        found = await self.store.search(Search(ids=(id,), limit=1))
-        if not found:
-            raise ProcessNotFound(f"no process has the id {id_text(id)}; `perdure ps` lists what there is")
-        return found[0]
+    async def signal(
+        self,
+        name: str,
+        value: object = None,
+        *,
+        key: str | None = None,
+        who: str = "",
+        why: str = "",
+        origin: str = "client",
+    ) -> SendVerdict:
+        """Send a signal with a value; it waits in the inbox until the process receives it. A person is recorded.
+
+        ``key`` makes a repeat with the same key count once.
+        """
+        signal = validation.signal(name, value, key, who, why, origin)
+        return (await self._send(MessageType.SIGNAL, *signal)).verdict
 
     async def cancel(
         self,
-        process: ProcessId,
         *,
         deadline: Duration | None = None,
         who: str = "",
@@ -74,56 +69,55 @@ class Commands:
         sender = validation.sender(who, why, origin)
         raw = sender.encode()
         if deadline is None:
-            return await self._send(process, MessageType.CANCEL, "cancel", raw, None, raw)
-        until = await self.store.now() + validation.duration(deadline, "the deadline")
-        verdict = await self._send(process, MessageType.CANCEL, "cancel", command.wish(sender, until), None, raw)
+            return (await self._send(MessageType.CANCEL, "cancel", raw, None, raw)).verdict
+        until = await self._parts.store.now() + validation.duration(deadline, "the deadline")
+        wish = command.wish(sender, until)
+        verdict = (await self._send(MessageType.CANCEL, "cancel", wish, None, raw)).verdict
         # If we die here it is asked to cancel, and whoever has it in hand, or takes it next, notes the deadline.
         if verdict is not SendVerdict.FINISHED:
-            await self._bound(process, sender, until)
+            await self._bound(sender, until)
         return verdict
 
-    async def _bound(self, process: ProcessId, sender: Sender, until: int) -> None:
+    async def _bound(self, sender: Sender, until: int) -> None:
         """See to it that the row bears the deadline: by its owner's next commit, or by ours if nobody listens."""
-        patience = self.machine.monotonic() + limits.OWNER_HEARS_SECONDS
+        patience = self._parts.machine.monotonic() + limits.OWNER_HEARS_SECONDS
         wait = limits.OWNER_HEARS_SECONDS / 1000
         while True:
-            row = await self.row(process)
+            row = await self._parts.row(self.id_bytes)
             if row.final or (row.deadline is not None and row.deadline <= until):
                 return
-            if row.owner is None or self.machine.monotonic() > patience:
-                commit = command.bounded(row, sender, until, now=await self.store.now())
+            if row.owner is None or self._parts.machine.monotonic() > patience:
+                commit = command.bounded(row, sender, until, now=await self._parts.store.now())
                 if await self._written(commit):
                     return
             await asyncio.sleep(wait)
             wait = min(wait * 2, limits.OWNER_HEARS_SECONDS / 20)
 
-    async def hold(self, process: ProcessId, *, who: str = "", why: str = "", origin: str = "client") -> None:
+    async def hold(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Pause a running process until it is resumed: its steps in flight are fenced off, messages wait."""
         sender = validation.sender(who, why, origin)
-        spread = 1 + limits.IDLE_CHECK_JITTER * (2 * self.machine.random() - 1)
+        spread = 1 + limits.IDLE_CHECK_JITTER * (2 * self._parts.machine.random() - 1)
         idle = microseconds(limits.IDLE_CHECK_SECONDS * spread)
-        await self._order(
-            process, lambda row, history, now: command.held(row, sender, now=now, idle_at=now + idle), read=False
-        )
+        await self._order(lambda row, history, now: command.held(row, sender, now=now, idle_at=now + idle), read=False)
 
-    async def resume(self, process: ProcessId, *, who: str = "", why: str = "", origin: str = "client") -> None:
+    async def resume(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Let a held process go on where it was; steps that were in flight run again under their old keys."""
         sender = validation.sender(who, why, origin)
-        await self._order(process, lambda row, history, now: command.resumed(row, sender, now=now), read=False)
+        await self._order(lambda row, history, now: command.resumed(row, sender, now=now), read=False)
 
-    async def terminate(self, process: ProcessId, *, who: str = "", why: str = "", origin: str = "client") -> None:
+    async def terminate(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """End a process at once, whoever holds it; its steps in flight are fenced off."""
         sender = validation.sender(who, why, origin)
         try:
-            await self._order(process, lambda row, history, now: transition.terminated(row, sender, history, now=now))
+            await self._order(lambda row, history, now: transition.terminated(row, sender, history, now=now))
         except BadRecord:  # nothing can be appended to its history; ended it is all the same
 
             def forced(row: Process, history: Sequence[Event], now: int) -> Commit:
                 return transition.unrecorded(transition.terminated(row, sender, now=now))
 
-            await self._order(process, forced, read=False)
+            await self._order(forced, read=False)
 
-    async def retry(self, process: ProcessId, *, who: str = "", why: str = "", origin: str = "client") -> None:
+    async def retry(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Let a failed, broken or held process go on from its last good event."""
         sender = validation.sender(who, why, origin)
 
@@ -132,20 +126,18 @@ class Commands:
                 _refuse_unreadable(row, history)
             return run.retried(row, history, sender, now=now)
 
-        await self._order(process, retried)
+        await self._order(retried)
 
-    async def restart(self, process: ProcessId, *, who: str = "", why: str = "", origin: str = "client") -> None:
+    async def restart(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Begin again from the stored input, in a new run that keeps nothing; the old one can still be read.
 
         Its steps run under new idempotency keys. Nothing is undone; children that have not answered are asked to end;
         messages are offered again, but for wishes to cancel.
         """
         sender = validation.sender(who, why, origin)
-        await self._order(process, lambda row, history, now: run.restarted(row, history, sender, now=now))
+        await self._order(lambda row, history, now: run.restarted(row, history, sender, now=now))
 
-    async def restart_from(
-        self, process: ProcessId, step: str, *, who: str = "", why: str = "", origin: str = "client"
-    ) -> None:
+    async def restart_from(self, step: str, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Run a step again, and all that followed it, in a new run that keeps what was before and beside it.
 
         ``step`` is its name, or name and place (``charge:2``) if it was answered more than once. Only that step and
@@ -157,10 +149,10 @@ class Commands:
             _refuse_unreadable(row, history)
             return run.restarted_from(row, history, step, sender, now=now)
 
-        await self._order(process, restarted)
+        await self._order(restarted)
 
     async def set_result(
-        self, process: ProcessId, step: str, value: object, *, who: str = "", why: str = "", origin: str = "client"
+        self, step: str, value: object, *, who: str = "", why: str = "", origin: str = "client"
     ) -> None:
         """Give a step that is open or has failed its result by hand; a failed one gets it in a new run.
 
@@ -168,80 +160,60 @@ class Commands:
         is waited for, at most as long as that takes. If the code does not ask for that step, or cannot read
         that value, the process breaks, which tells both sides; ``restart_from`` that step takes the result back.
         """
-        await self._by_hand(process, step, value, validation.sender(who, why, origin), skipped=False)
+        await self._by_hand(step, value, validation.sender(who, why, origin), skipped=False)
 
-    async def skip(
-        self, process: ProcessId, step: str, *, who: str = "", why: str = "", origin: str = "client"
-    ) -> None:
+    async def skip(self, step: str, *, who: str = "", why: str = "", origin: str = "client") -> None:
         """Leave out a step that is open or has failed: its result is None; else as :meth:`set_result`."""
-        await self._by_hand(process, step, None, validation.sender(who, why, origin), skipped=True)
+        await self._by_hand(step, None, validation.sender(who, why, origin), skipped=True)
 
-    async def _by_hand(self, process: ProcessId, step: str, value: object, sender: Sender, *, skipped: bool) -> None:
+    async def _by_hand(self, step: str, value: object, sender: Sender, *, skipped: bool) -> None:
         raw = encode(value, what=f"the result of step {step!r}")
 
         def given(row: Process, history: Sequence[Event], now: int) -> Commit:
             _refuse_unreadable(row, history)
             return manual_result.set_by_hand(row, history, step, raw, sender, now=now, skipped=skipped)
 
-        patience = self.machine.monotonic() + limits.STEPS_TOLD_SECONDS
+        patience = self._parts.machine.monotonic() + limits.STEPS_TOLD_SECONDS
         while True:
             try:
-                return await self._order(process, given)
+                return await self._order(given)
             except (
                 manual_result.NothingOpen
             ):  # a step that began a moment ago stands in the row from its worker's next beat on
-                if self.machine.monotonic() > patience or (await self.row(process)).owner is None:
+                if self._parts.machine.monotonic() > patience or (await self._parts.row(self.id_bytes)).owner is None:
                     raise
             await asyncio.sleep(limits.STEPS_TOLD_SECONDS / 20)
 
     # -- writing -------------------------------------------------------------------------------------------------
 
-    async def _send(
-        self, process: ProcessId, type: MessageType, name: str, raw: bytes, key: str | None, sender: bytes | None
-    ) -> SendVerdict:
-        answer = await self._post(validation.reference(process), type, name, raw, key, sender)
-        return answer.verdict
-
-    async def _post(
-        self, id: bytes, type: MessageType, name: str, raw: bytes, key: str | None, sender: bytes | None
-    ) -> SendAnswer:
-        validation.outside_a_turn()
-        message = Message(self.machine.new_id(), id, type, name, raw, key, sender)
-        answer: SendAnswer = await asked(self.doors.send, message)
-        if answer.verdict is SendVerdict.NOT_FOUND:
-            raise ProcessNotFound(f"no process has the id {id_text(id)}; nothing was sent")
-        validation.check_room(answer)
-        self.local.sent(answer)
-        return answer
-
-    async def _order(self, process: ProcessId, decide: Decide, *, read: bool = True) -> None:
+    async def _order(self, decide: Decide, *, read: bool = True) -> None:
         """Read the row and its run, let the kernel decide, write if nobody was quicker; else seize the row first."""
         for _ in range(limits.COMMAND_TRIES):
-            row = await self.row(process)
+            row = await self._parts.row(self.id_bytes)
             history: Sequence[Event] = ()
             if read and row.events:
-                history = await self.store.history(row.id, row.run, limit=row.events)
-            if await self._carried_out(row, history, decide, await self.store.now()):
+                history = await self._parts.store.history(row.id, row.run, limit=row.events)
+            if await self._carried_out(row, history, decide, await self._parts.store.now()):
                 return
-            if await self._seized(row.id, decide):
+            if await self._seized(decide):
                 return
-        raise IllegalMove(
-            f"process {id_text(row.id)} kept changing while the command was decided; nothing was done, try again"
-        )
+        raise IllegalMove(f"process {self.id} kept changing while the command was decided; nothing was done, try again")
 
-    async def _seized(self, id: bytes, decide: Decide) -> bool:
+    async def _seized(self, decide: Decide) -> bool:
         """Take a running process from whoever has it, so that nobody can be quicker, then decide and write.
 
         For a moment the command itself is its owner, with a lease of its own. Only another command can take it then.
         """
         lease = microseconds(limits.SEIZED_SECONDS)
-        answer = await self.store.claim(Claim(self.machine.new_id(), (), 1, lease, only=id, seize=True))
+        answer = await self._parts.store.claim(
+            Claim(self._parts.machine.new_id(), (), 1, lease, only=self.id_bytes, seize=True)
+        )
         # If we die here the process is in nobody's hand: a sweep frees it, or its lease lapses, and it goes on where it
         # was. The command was not carried out; whoever gave it has had no answer.
         if not answer.claimed:
             return False
         row, history = answer.claimed[0].process, answer.claimed[0].events
-        self.local.taken(id, row.token)
+        self._parts.local.taken(self.id_bytes, row.token)
         try:
             return await self._carried_out(row, history, decide, answer.now)
         except PerdureError:
@@ -267,18 +239,18 @@ class Commands:
         # If we die here it stays held, and says why: whoever gives the command again tells those who were not told.
         for first in range(0, len(letters), limits.OUTBOX_RECORDS):
             portion = letters[first : first + limits.OUTBOX_RECORDS]
-            await asyncio.gather(*(asked(self.doors.send, letter) for letter in portion))
+            await asyncio.gather(*(asked(self._parts.doors.send, letter) for letter in portion))
         return await self._written(replace(commit, sends=without_orders(commit.sends)))
 
     async def _written(self, commit: Commit) -> bool:
-        sent = self.machine.monotonic()
-        answer: CommitAnswer = await asked(self.doors.commit, commit)
+        sent = self._parts.machine.monotonic()
+        answer: CommitAnswer = await asked(self._parts.doors.commit, commit)
         if answer.verdict is not Verdict.APPLIED:
             return False
         if commit.after.token != commit.token:
-            self.local.taken(commit.after.id, commit.after.token)
+            self._parts.local.taken(commit.after.id, commit.after.token)
         if commit.after.final:
-            self.results.ended(commit.after, sent)
+            self._parts.results.ended(commit.after, sent)
         return True
 
 

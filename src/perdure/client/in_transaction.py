@@ -81,7 +81,7 @@ class InTransaction:
         why: str = "",
         origin: str = "client",
     ) -> SendVerdict:
-        """Send a signal with the caller's commit: see :meth:`Client.signal`."""
+        """Send a signal with the caller's commit: see :meth:`Handle.signal`."""
         id = validation.reference(process)
         signal = validation.signal(name, value, key, who, why, origin)
         answer = await self._door.send(Message(self._client.machine.new_id(), id, MessageType.SIGNAL, *signal))
@@ -108,7 +108,7 @@ class BlockingInTransaction(Generic[HandleT]):
 
     @wraps(InTransaction.signal)
     def signal(self, *args: Any, **kwargs: Any) -> SendVerdict:
-        """Send a signal with the caller's commit: see :meth:`Client.signal`."""
+        """Send a signal with the caller's commit: see :meth:`Handle.signal`."""
         return at_once(self._inside.signal(*args, **kwargs))
 
 

@@ -18,8 +18,8 @@ from perdure.errors import IllegalMove, InvalidInput
 from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.names import check_name
 from perdure.kernel.plain import shown
-from perdure.kernel.process import Process, Status
-from perdure.kernel.queue import SWITCH, Load, Queue, QueueLoads
+from perdure.kernel.process import Status
+from perdure.kernel.queue import SWITCH, Load, Queue
 from perdure.kernel.transition import Sender
 from perdure.store.base import Search, Store
 
@@ -137,14 +137,6 @@ def blocked(old: Queue, sender: Sender) -> Queue:
 def unblocked(old: Queue, sender: Sender) -> Queue:
     """Blocked by nobody."""
     return replace(old, blocked_at=None, blocked_by="", blocked_why="")
-
-
-async def standing(store: Store, rows: Sequence[Process]) -> QueueLoads:
-    """What must be known of queues to say why some of these processes do not move; nothing if no task is due."""
-    if not any(is_task(row.kind) and row.status is Status.RUNNING and row.owner is None for row in rows):
-        return QueueLoads()
-    queues = tuple(await store.records(Queue))
-    return QueueLoads(queues, tuple(await store.records(Load)) if queues else ())
 
 
 def _view(queue: Queue, unfinished: int, loads: Sequence[Load]) -> QueueView:

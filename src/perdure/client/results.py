@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, KeysView, Sequence
 from itertools import islice
+from typing import Any
 
 from perdure import limits
 from perdure.client.unserved import Unserved
 from perdure.clock import Machine
-from perdure.errors import PerdureError, ProcessNotFound
+from perdure.errors import PerdureError, ProcessBroken, ProcessCancelled, ProcessFailed, ProcessNotFound
+from perdure.kernel.advice import advice
+from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
-from perdure.kernel.process import Process, Status
+from perdure.kernel.payload import decode
+from perdure.kernel.process import COMPLETED, Process, Status
 from perdure.loop import Loop, Outage
 from perdure.store.base import Search, Store
 from perdure.store.notifications import TAIL
@@ -205,6 +209,24 @@ class Results:
             if id in self._away:
                 del self._away[id]
                 self._away[id] = None
+
+
+def outcome(ended: Process, type: Any) -> Any:
+    """The result of a process that has ended, decoded to ``type``.
+
+    Raises ProcessFailed, ProcessCancelled or ProcessBroken if it has not completed.
+    """
+    if ended.status is COMPLETED:
+        return decode(ended.result or b"null", type)
+    failure = Failure(type="Unknown", message="") if ended.error is None else Failure.shown(ended.error)
+    error = {Status.FAILED: ProcessFailed, Status.CANCELLED: ProcessCancelled}.get(ended.status, ProcessBroken)
+    text = f"{ended.kind} {ended.key or id_text(ended.id)} {ended.status}: {failure.type}: {failure.message}"
+    if failure.undone and not failure.owed:
+        text = f"{text.rstrip('.')}; compensated: {', '.join(failure.undone)}"
+    text = text.rstrip(": ")
+    if error is ProcessBroken:
+        text = f"{text.rstrip('.')}; {advice(ended.status, failure.type, id_text(ended.id))}"
+    raise error(text, type=failure.type, detail=failure.message, undone=failure.undone, owed=failure.owed)
 
 
 MISSED_ROWS = 100

@@ -1,4 +1,4 @@
-"""A stream: the values that a process has published, and those that it publishes while somebody follows."""
+"""The values that a process has published, and the stream of those that it publishes while a client follows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 from perdure import limits
 from perdure.client import validation
-from perdure.client.commands import Commands
-from perdure.client.handle import NO_DEFAULT
-from perdure.client.local_worker import LocalWorker
-from perdure.client.validation import ProcessId
+from perdure.client.parts import ClientParts, Reference
 from perdure.clock import Duration
 from perdure.errors import InvalidInput, NothingPublished
 from perdure.kernel.event import Event, EventType
@@ -27,6 +24,9 @@ from perdure.store.notifications import Notification, StopListening
 
 T = TypeVar("T")
 _PUBLISHED = (EventType.PUBLISHED,)
+
+NO_DEFAULT: Any = object()
+"""Stands for a default that was not given."""
 
 HINT_GAP_SECONDS = 0.01
 """Looks follow each other no faster than this where a hint does not say which process has published."""
@@ -113,23 +113,16 @@ class Stream(Generic[T]):
         await self._found.aclose()
 
 
-class Values(Commands):
-    """What a client can ask of published values."""
+class Published(Reference):
+    """What a process has published."""
 
-    followers: Followers
-    local: LocalWorker
+    __slots__ = ()
 
     @overload
-    async def value(
-        self, process: ProcessId, name: str, type: type[T], *, wait: Duration = 0, default: T = NO_DEFAULT
-    ) -> T: ...
+    async def value(self, name: str, type: type[T], *, wait: Duration = 0, default: T = NO_DEFAULT) -> T: ...
     @overload
-    async def value(
-        self, process: ProcessId, name: str, type: Any = Any, *, wait: Duration = 0, default: Any = NO_DEFAULT
-    ) -> Any: ...
-    async def value(
-        self, process: ProcessId, name: str, type: Any = Any, *, wait: Duration = 0, default: Any = NO_DEFAULT
-    ) -> Any:
+    async def value(self, name: str, type: Any = Any, *, wait: Duration = 0, default: Any = NO_DEFAULT) -> Any: ...
+    async def value(self, name: str, type: Any = Any, *, wait: Duration = 0, default: Any = NO_DEFAULT) -> Any:
         """The value that a process has published last under that name, as ``type``.
 
         If there is none yet, the first one is awaited for up to ``wait`` seconds, as long as the process has not ended;
@@ -138,7 +131,7 @@ class Values(Commands):
         """
         check_name(name, "the name of the value")
         patience = validation.timeout(wait)
-        row = await self.row(process)
+        row = await self._parts.row(self.id_bytes)
         found = await self._last(row, name)
         if found is None and patience != 0 and row.status not in FINAL:
             found = await self._first(row, name, patience)
@@ -153,16 +146,16 @@ class Values(Commands):
     async def _last(self, row: Process, name: str) -> Event | None:
         found = await self._backward(row, row.run, name)
         if not found and row.run > 1:
-            opening = opening_of(await self.store.history(row.id, row.run, limit=1))
+            opening = opening_of(await self._parts.store.history(row.id, row.run, limit=1))
             if opening.done == CONTINUED:
                 found = await self._backward(row, row.run - 1, name)
         return found[0] if found else None
 
     async def _backward(self, row: Process, run: int, name: str) -> list[Event]:
-        return await self.store.history(row.id, run, limit=1, backward=True, types=_PUBLISHED, names=(name,))
+        return await self._parts.store.history(row.id, run, limit=1, backward=True, types=_PUBLISHED, names=(name,))
 
     async def _first(self, row: Process, name: str, patience: float | None) -> Event | None:
-        found = self._found(row.id, name, row.run, 0, follow=True)
+        found = self._found(name, row.run, 0, follow=True)
         try:
             async with asyncio.timeout(patience):
                 return (await anext(found)).event
@@ -173,16 +166,16 @@ class Values(Commands):
 
     @overload
     def values(
-        self, process: ProcessId, name: str | None, type: type[T], *, after: int = 0, run: int | None = None,
+        self, name: str | None, type: type[T], *, after: int = 0, run: int | None = None,
         follow: bool = True,
     ) -> Stream[T]: ...  # fmt: skip
     @overload
     def values(
-        self, process: ProcessId, name: str | None = None, type: Any = Any, *, after: int = 0, run: int | None = None,
+        self, name: str | None = None, type: Any = Any, *, after: int = 0, run: int | None = None,
         follow: bool = True,
     ) -> Stream[Any]: ...  # fmt: skip
     def values(
-        self, process: ProcessId, name: str | None = None, type: Any = Any, *, after: int = 0, run: int | None = None,
+        self, name: str | None = None, type: Any = Any, *, after: int = 0, run: int | None = None,
         follow: bool = True,
     ) -> Stream[Any]:  # fmt: skip
         """The values that a process publishes under that name (under any, if none is given), for ``async for``.
@@ -195,16 +188,16 @@ class Values(Commands):
             check_name(name, "the name of the value")
         if not isinstance(after, int) or not 0 <= after < 1 << 31:
             raise InvalidInput(f"after= is {shown(after)}. Give the number of a value, as a stream tells it.")
-        found = self._found(validation.reference(process), name, run, after, follow=follow)
+        found = self._found(name, run, after, follow=follow)
         return Stream(found, type, run, after)
 
     async def _found(
-        self, id: bytes, name: str | None, run: int | None, after: int, *, follow: bool
+        self, name: str | None, run: int | None, after: int, *, follow: bool
     ) -> AsyncGenerator[StoredValue, None]:
-        row = await self.row(id)
+        row = await self._parts.row(self.id_bytes)
         if run is not None and not 1 <= run <= row.run:
             raise InvalidInput(f"there is no run {run}: the process is in run {row.run}. Leave it out, or correct it.")
-        tail = _Tail(self, id, name, row.run if run is None else run, after, row.run)
+        tail = _Tail(self._parts, self.id_bytes, name, row.run if run is None else run, after, row.run)
         try:
             over = not follow or row.status in FINAL
             while True:
@@ -226,10 +219,10 @@ class Values(Commands):
 class _Tail:
     """Where somebody is who follows: the run, and the number of what was read last."""
 
-    def __init__(self, client: Values, id: bytes, name: str | None, run: int, after: int, last: int) -> None:
+    def __init__(self, parts: ClientParts, id: bytes, name: str | None, run: int, after: int, last: int) -> None:
         self.run = run
         self._last = last
-        self._client = client
+        self._parts = parts
         self._id = id
         self._names = () if name is None else (name,)
         self._after = after
@@ -244,7 +237,7 @@ class _Tail:
 
     async def read(self) -> list[Event]:
         """The next values of the run, if there are any now."""
-        found = await self._client.store.history(
+        found = await self._parts.store.history(
             self._id, self.run, after=self._after, limit=limits.VALUE_ROWS, types=_PUBLISHED, names=self._names
         )
         if found:
@@ -254,7 +247,7 @@ class _Tail:
 
     async def moved_on(self) -> bool:
         """Whether there is more to read: the process is in a later run, behind what that has kept of this one."""
-        opened = await self._client.store.history(self._id, self.run + 1, limit=1)
+        opened = await self._parts.store.history(self._id, self.run + 1, limit=1)
         if not opened and self.run + 1 < self._last:  # that run was pruned: there is nothing of it to be given
             self.run, self._after = self.run + 1, 0
             return True
@@ -268,7 +261,7 @@ class _Tail:
 
     async def _was_the_last(self) -> bool:
         """Whether this run, which is over, has no value that came after the last look."""
-        left = await self._client.store.history(
+        left = await self._parts.store.history(
             self._id, self.run, after=self._after, limit=1, types=_PUBLISHED, names=self._names
         )
         return not left
@@ -276,35 +269,28 @@ class _Tail:
     async def wait(self) -> bool:
         """Wait until it is worth looking; answers whether the process had ended by then."""
         if self._hint is None:
-            self._hint = self._client.followers.add(self._id)
+            self._hint = self._parts.followers.add(self._id)
             return False  # look once more: from now on we are told
         hint = self._hint
         if self._end is None or (self._end.done() and self._end.result().run < self.run):
-            self._end = asyncio.create_task(self._ending())
+            self._end = asyncio.create_task(self._parts.ended(self._id))
             self._end.add_done_callback(partial(ended, hint))
         try:
             async with asyncio.timeout(self._patience):
                 await hint.wait()
         except TimeoutError:
             self._patience = min(2 * self._patience, limits.POLL_SECONDS)
-        if self._client.followers.vague(hint):
+        if self._parts.followers.vague(hint):
             await asyncio.sleep(HINT_GAP_SECONDS)
         hint.clear()
         return self._end.done() and self._end.result().run <= self.run
-
-    async def _ending(self) -> Process:
-        """The process once it has ended.
-
-        Who has it in hand is asked in one breath with the wait: an end that came in between would be told to nobody.
-        """
-        return await self._client.results.wait(self._id, here=self._client.local.holds(self._id))
 
     def close(self) -> None:
         """Wait for nothing any more."""
         if self._end is not None:
             self._end.cancel()
         if self._hint is not None:
-            self._client.followers.remove(self._id, self._hint)
+            self._parts.followers.remove(self._id, self._hint)
 
 
 def ended(hint: asyncio.Event, end: asyncio.Task[Process]) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, overload
 
 from perdure.errors import PerdureError
+from perdure.kernel.child import is_task
 from perdure.kernel.diagnosis import NO_QUEUES, next_mover
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import id_text
 from perdure.kernel.payload import decode
 from perdure.kernel.process import Process, Status
-from perdure.kernel.queue import QueueLoads
+from perdure.kernel.queue import Load, Queue, QueueLoads
 from perdure.kernel.stored import under_way
+from perdure.store.base import Store
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
@@ -71,6 +74,21 @@ def _progress(raw: bytes | None) -> dict[str, Any] | None:
         return None if raw is None else under_way(raw)
     except PerdureError:
         return None
+
+
+async def views(store: Store, rows: Sequence[Process]) -> list[ProcessView]:
+    """The views of these rows, as they are now."""
+    now, names = await store.now(), {worker.id: worker.name for worker in await store.workers(ended=True)}
+    queues = await standing(store, rows)
+    return [view(row, now, names, queues) for row in rows]
+
+
+async def standing(store: Store, rows: Sequence[Process]) -> QueueLoads:
+    """What must be known of queues to say why some of these processes do not move; nothing if no task is due."""
+    if not any(is_task(row.kind) and row.status is Status.RUNNING and row.owner is None for row in rows):
+        return QueueLoads()
+    queues = tuple(await store.records(Queue))
+    return QueueLoads(queues, tuple(await store.records(Load)) if queues else ())
 
 
 def view(process: Process, now: int, workers: dict[bytes, str], queues: QueueLoads = NO_QUEUES) -> ProcessView:

@@ -109,11 +109,11 @@ async def test_rule_19_a_result_for_other_arguments_breaks_the_process_with_both
     answers["changed"] = "b"
     second, _ = await opened(work=True, workflows=FLOWS)
     with pytest.raises(ProcessBroken, match="result of step 'book' at place 1 for other arguments"):
-        await second.result(handle.id, timeout=LIMIT)
+        await second.process(handle.id).result(timeout=LIMIT)
     assert await account.booked() == ["a"]
     answers.clear()
-    await second.retry(handle.id)
-    assert await second.result(handle.id, timeout=LIMIT) == "A"
+    await second.process(handle.id).retry()
+    assert await second.process(handle.id).result(timeout=LIMIT) == "A"
     assert await account.booked() == ["a"]
     await sound(second, handle.id_bytes)
 

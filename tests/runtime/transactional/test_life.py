@@ -109,8 +109,8 @@ async def test_results_are_replayed_by_whoever_goes_on(opened: Open, account: Ac
     await until_row(first, handle.id, lambda row: row.owner is None and row.seen == 1)
     await first.close()
     second, _ = await opened(work=True, workflows=FLOWS)
-    await second.signal(handle.id, "go on", "on")
-    assert await second.result(handle.id, timeout=LIMIT) == ["A", "on", "B"]
+    await second.process(handle.id).signal("go on", "on")
+    assert await second.process(handle.id).result(timeout=LIMIT) == ["A", "on", "B"]
     assert await account.booked() == ["a", "b"]
     await sound(second, handle.id_bytes)
 
@@ -125,7 +125,7 @@ async def test_a_result_that_nobody_has_heard_is_not_asked_for_again(
     assert await events(first, handle.id, EventType.STEP_COMPLETED) == []
     await first.close(0)
     second, _ = await opened(work=True, workflows=FLOWS)
-    assert await second.result(handle.id, timeout=LIMIT) == "A"
+    assert await second.process(handle.id).result(timeout=LIMIT) == "A"
     assert await account.booked() == ["a"]
     assert second.metrics()["steps"] == 0, "it was not run again"
     await sound(second, handle.id_bytes)
@@ -195,7 +195,7 @@ async def test_while_the_file_is_locked_by_others_no_attempt_is_spent(
 
     monkeypatch.setattr(transactional_steps, "begin", begin_locked)
     monkeypatch.setattr(transactional_steps, "_put_off", put_off_and_unlock)
-    await engine.signal(handle.id, "go on", "on")
+    await engine.process(handle.id).signal("go on", "on")
     assert await handle.result(LIMIT) == ["A", "on", "B"]
     assert not locking.in_transaction, "it was locked and put off"
     locking.close()

@@ -29,8 +29,8 @@ Verb = Callable[[Engine, str], Awaitable[object]]
 VERBS: dict[str, tuple[set[str], Verb]] = {
     "ps": ({"look", "operate"}, lambda engine, id: engine.list()),
     "count": ({"look", "operate"}, lambda engine, id: engine.count()),
-    "history": ({"look", "operate"}, lambda engine, id: engine.history(id)),
-    "status": ({"look", "operate"}, lambda engine, id: engine.status(id)),
+    "history": ({"look", "operate"}, lambda engine, id: engine.process(id).history()),
+    "status": ({"look", "operate"}, lambda engine, id: engine.process(id).status()),
     "workers": (
         {"look", "operate"},
         lambda engine, id: engine.store.search(Search(overdue=Overdue.OWNED, owner=bytes(16))),
@@ -39,10 +39,10 @@ VERBS: dict[str, tuple[set[str], Verb]] = {
     "start": ({"start"}, lambda engine, id: engine.start(bill.options(key="own"), 2)),
     "start with a signal": ({"start"}, lambda engine, id: engine.start(bill.options(signal=("paid", 1)), 2)),
     "start many": ({"start"}, lambda engine, id: engine.start_many(bill, [[1], [2]])),
-    "signal": ({"signal", "operate"}, lambda engine, id: engine.signal(id, "paid", 1)),
-    "cancel": ({"operate"}, lambda engine, id: engine.cancel(id)),
-    "hold": ({"operate"}, lambda engine, id: engine.hold(id)),
-    "terminate": ({"operate"}, lambda engine, id: engine.terminate(id)),
+    "signal": ({"signal", "operate"}, lambda engine, id: engine.process(id).signal("paid", 1)),
+    "cancel": ({"operate"}, lambda engine, id: engine.process(id).cancel()),
+    "hold": ({"operate"}, lambda engine, id: engine.process(id).hold()),
+    "terminate": ({"operate"}, lambda engine, id: engine.process(id).terminate()),
     "limit a queue": ({"operate"}, lambda engine, id: engine.queues.limit("bank", concurrency=1)),
     "pause recovery": ({"operate"}, lambda engine, id: engine.recovery.pause()),
 }

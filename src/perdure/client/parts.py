@@ -1,0 +1,95 @@
+"""What a client is made of, and one process as a client refers to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from perdure.client import validation
+from perdure.client.local_worker import LocalWorker
+from perdure.clock import Machine
+from perdure.errors import ProcessNotFound
+from perdure.futures import OnAnswer, asked
+from perdure.kernel.commit import Commit, Start
+from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
+from perdure.kernel.names import id_text
+from perdure.kernel.process import Process
+from perdure.loop import Outage
+from perdure.store.base import Search, Store
+
+if TYPE_CHECKING:
+    from perdure.client.calls import Answers
+    from perdure.client.results import Results
+    from perdure.client.values import Followers
+
+
+class Doors(Protocol):
+    """Where records are handed in to be written in batches; the committer of the engine."""
+
+    outage: Outage
+
+    def start(self, start: Start, answered: OnAnswer) -> None:
+        """Have a new process stored."""
+
+    def send(self, message: Message, answered: OnAnswer) -> None:
+        """Have a message sent."""
+
+    def commit(self, commit: Commit, answered: OnAnswer) -> None:
+        """Have a commit written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientParts:
+    """What the verbs of a client and of its handles work with; one for each client."""
+
+    store: Store
+    doors: Doors
+    machine: Machine
+    results: Results
+    followers: Followers
+    answers: Answers
+    local: LocalWorker
+
+    async def row(self, id: bytes) -> Process:
+        """The stored row of a process; raises ProcessNotFound."""
+        validation.outside_a_turn()
+        found = await self.store.search(Search(ids=(id,), limit=1))
+        if not found:
+            raise ProcessNotFound(f"no process has the id {id_text(id)}; `perdure ps` lists what there is")
+        return found[0]
+
+    async def ended(self, id: bytes) -> Process:
+        """The row of a process once it has ended or is broken; raises ProcessNotFound.
+
+        Whether the worker beside this client holds the process is asked at the moment at which the wait begins: nobody
+        would tell of an end between the two.
+        """
+        return await self.results.wait(id, here=self.local.holds(id))
+
+
+class Reference:
+    """One process by its id: what every verb about it needs."""
+
+    __slots__ = ("_parts", "id_bytes")
+
+    def __init__(self, parts: ClientParts, id_bytes: bytes) -> None:
+        self._parts = parts
+        self.id_bytes = id_bytes
+
+    @property
+    def id(self) -> str:
+        """The process's id as text."""
+        return id_text(self.id_bytes)
+
+    async def _send(
+        self, type: MessageType, name: str, raw: bytes, key: str | None, sender: bytes | None
+    ) -> SendAnswer:
+        """Send the process a message; raises ProcessNotFound, InboxFull."""
+        validation.outside_a_turn()
+        message = Message(self._parts.machine.new_id(), self.id_bytes, type, name, raw, key, sender)
+        answer: SendAnswer = await asked(self._parts.doors.send, message)
+        if answer.verdict is SendVerdict.NOT_FOUND:
+            raise ProcessNotFound(f"no process has the id {self.id}; nothing was sent")
+        validation.check_room(answer)
+        self._parts.local.sent(answer)
+        return answer
