@@ -1,4 +1,4 @@
-"""Time, chance, identity and children: the only file that may read the machine's clock or its randomness.
+"""Time, chance, identity and child OS processes: the only file that may read the machine's clock or its randomness.
 
 Everything else is handed a :class:`Machine`. Tests and the simulator hand in another one.
 """
@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import partial
 from struct import Struct
 from threading import Thread
-from time import monotonic, time_ns  # by value: a turn puts a wall before these names of the module
+from time import monotonic, time_ns  # by value: the sandbox replaces these names in their module
 from typing import Any, Protocol, TypeAlias
 
 MICROSECOND = 1
@@ -27,7 +27,7 @@ Duration: TypeAlias = float | timedelta
 
 _boottime: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 _ticks: Callable[[], float] = monotonic if _boottime is None else partial(time.clock_gettime, _boottime)
-"""On Linux the clock of the machine's life: CLOCK_MONOTONIC stands still while a laptop or a guest is suspended."""
+"""On Linux CLOCK_BOOTTIME: CLOCK_MONOTONIC stands still while a laptop or a virtual machine is suspended."""
 
 
 class ChildProcess(Protocol):
@@ -35,7 +35,7 @@ class ChildProcess(Protocol):
 
     @property
     def returncode(self) -> int | None:
-        """What it ended with."""
+        """Its return code, or None while it runs."""
 
     def terminate(self) -> None:
         """Ask it to stop."""
@@ -44,11 +44,11 @@ class ChildProcess(Protocol):
         """End it at once."""
 
     async def wait(self) -> int:
-        """Its return code, when it has ended."""
+        """Wait for its end and give its return code."""
 
 
 class Linked:
-    """A child with a lifeline: a socket that is its standard input, by which it hears of our death and gives signs."""
+    """A child OS process whose standard input is a socket: it shows the child our death, and us its signs of life."""
 
     def __init__(self, process: asyncio.subprocess.Process, line: socket.socket) -> None:
         self.process = process
@@ -57,7 +57,7 @@ class Linked:
 
     @property
     def returncode(self) -> int | None:
-        """What it ended with."""
+        """Its return code, or None while it runs."""
         return self.process.returncode
 
     def terminate(self) -> None:
@@ -69,14 +69,14 @@ class Linked:
         self.process.kill()
 
     async def wait(self) -> int:
-        """Its return code, when it has ended."""
+        """Wait for its end and give its return code."""
         return await self.process.wait()
 
 
 class Machine:
     """What the computer itself gives: a wall clock, a monotonic clock, chance, fresh ids, and child OS processes.
 
-    A ``simulated`` one has virtual threads, and leaves the collector of Python alone.
+    A ``simulated`` machine has virtual threads, and leaves Python's garbage collector alone.
     """
 
     simulated = False
@@ -101,13 +101,13 @@ class Machine:
     def new_id(self) -> bytes:
         """A fresh UUIDv7 as 16 bytes: 48 bits of milliseconds, 12 of their fraction, then chance (RFC 9562).
 
-        Each is greater than the one before in this OS process, whatever its clock does. The fraction stands there
-        twice: a child's id has its depth in the place of the first.
+        Each id is greater than the one before it in this OS process, whatever the clock does. The fraction is in it
+        twice, since the id of a child process has its depth in place of the first.
         """
         global _last
         while not _chance:
             _chance.extend(one & _DRAWN | _VARIANT for one in _eight.unpack(os.urandom(4096)))
-        low = _chance.pop()  # one thread gets it, whoever else draws
+        low = _chance.pop()  # atomic: no two threads get the same number
         stamp = time_ns() * 512 // 125_000
         if stamp <= _last:
             stamp = _last + 1
@@ -116,7 +116,7 @@ class Machine:
         return _pack((stamp ^ part) << 4 | 0x7000 | part, low | part << 44)
 
     def name(self) -> str:
-        """What people call this OS process: the host and its number there."""
+        """The name of this OS process for people: the host and its process id there."""
         return f"{socket.gethostname()}:{os.getpid()}"
 
     def start_thread(self, target: Callable[[], None], name: str) -> None:
@@ -124,7 +124,7 @@ class Machine:
         Thread(target=target, name=name, daemon=True).start()
 
     def in_virtual_thread(self, work: Callable[[], None]) -> None:
-        """Only of a simulated machine: do what one of its threads would do, a little later."""
+        """On a simulated machine only: run ``work`` a little later, as one of its threads would."""
         raise NotImplementedError
 
     def exit(self, code: int) -> None:
@@ -132,7 +132,7 @@ class Machine:
         os._exit(code)
 
     async def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> ChildProcess:
-        """Start a child OS process; it hears of our death by its standard input."""
+        """Start a child OS process; the end of its standard input shows it our death."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -149,12 +149,12 @@ _VARIANT = 0x80 << 56
 _DRAWN = 0x3F << 56 | (1 << 44) - 1
 _last = 0
 _chance: list[int] = []
-"""Chance drawn ahead, since each draw is a system call; a forked child forgets its parent's."""
+"""Random numbers drawn ahead, since each draw is a system call; a forked child forgets its parent's."""
 os.register_at_fork(after_in_child=_chance.clear)
 
 
 def in_seconds(duration: Any) -> Any:
-    """A timedelta in seconds; anything else is given back as it is, for whoever wants a number to check."""
+    """A timedelta in seconds; anything else is returned as it is, for the caller to check."""
     return duration.total_seconds() if isinstance(duration, timedelta) else duration
 
 

@@ -12,7 +12,7 @@
     │   ├── InvalidKey         a key or name is empty, too long or not printable
     │   └── InvalidUrl         a store's URL cannot be understood
     ├── KeyConflict            the key is taken by a process that was started with another input
-    ├── InboxFull              so many signals and calls wait in the process's inbox that this one was refused
+    ├── InboxFull              the process's inbox is full of waiting signals and calls; this one was refused
     ├── ProcessNotFound        no process has that id or key
     ├── NothingPublished       the process has published no value of that name (yet)
     ├── CallRefused            the process has answered a call with an error
@@ -24,19 +24,19 @@
     │   └── ProcessBroken      the process waits for a person
     ├── StepError              a step failed for good (raised inside the workflow)
     │   └── StepTimeout        an attempt ran over its deadline
-    ├── StepCrashed            the child OS process of a hard step died; what its attempt failed with
+    ├── StepCrashed            an attempt of a hard step failed because its child OS process died
     ├── Permanent              raised *by a step*: do not try again
     ├── WorkflowMisuse         workflow code did what only a step may do
     ├── HistoryMisfit          the recorded history does not fit the code
     └── StoreError             the store refused or could not be used
         ├── StoreUnavailable   the store cannot be reached now; trying again later is right
-        │   └── Overloaded     more waits to be written than an engine keeps in memory
+        │   └── Overloaded     more starts and signals wait to be written than an engine keeps in memory
         ├── BadRecord          the database refused the data of a batch
-        ├── DamagedRecord      what is stored of a process cannot be read, or is not whole
-        ├── NewerRecord        a newer Perdure has written what this one does not know
+        ├── DamagedRecord      records of a process cannot be read, or some are missing
+        ├── NewerRecord        a newer Perdure has written a record that this one does not know
         ├── StoreReadOnly      the file or database cannot be written
         ├── StoreFull          the disk or the database is full
-        ├── StoreRegressed     the server that answers is behind what was seen of its database
+        ├── StoreRegressed     the server is behind what this engine has seen of its database
         ├── StoreTooNew        the database was made by a newer Perdure
         └── StoreTooOld        the database must be migrated first
 """
@@ -129,7 +129,7 @@ class ProcessNotFound(PerdureError, LookupError):
 
 
 class InboxFull(PerdureError):
-    """As many signals and calls as may wait in the process's inbox do so already; this one was not sent."""
+    """The process's inbox holds as many waiting signals and calls as it may; this one was not sent."""
 
 
 class NothingPublished(PerdureError, LookupError):
@@ -157,7 +157,7 @@ class ProcessError(PerdureError):
     """What ``result()`` raises when a process did not complete; ``type`` names the original error.
 
     ``detail`` is what the process recorded: the error's text, at most 4 KiB of it. ``undone`` are the steps that it has
-    undone (``charge:1``: name and place), in that order, ``owed`` those that it has left as they are.
+    undone, in that order (``charge:1``: name and place); ``owed`` are the steps whose undo has not run.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class ProcessError(PerdureError):
 
     @property
     def compensated(self) -> bool:
-        """Whether all that there was to undo was undone."""
+        """Whether steps were undone, and none is left to undo."""
         return bool(self.undone) and not self.owed
 
 
@@ -204,7 +204,7 @@ class StepError(PerdureError):
     def __init__(
         self, message: str, *, step: str = "", type: str = "", attempts: int = 1, failure: object = None
     ) -> None:
-        Exception.__init__(self, message)  # not that of a declared class, which may need other arguments
+        Exception.__init__(self, message)  # a declared class may need other arguments for its own
         self.step = step
         self.type = type
         self.attempts = attempts
@@ -219,9 +219,9 @@ class StepTimeout(StepError, TimeoutError):
 
 
 class StepCrashed(PerdureError):
-    """The child OS process in which a hard step ran has died, or could not run it; the attempt failed with this.
+    """An attempt of a hard step failed because its child OS process died, or could not run the step.
 
-    Name it in ``Retry(never=...)`` if such an attempt must not be followed by another.
+    Name it in ``Retry(never=...)`` if no other attempt must follow.
     """
 
 
@@ -263,17 +263,17 @@ class Overloaded(StoreUnavailable):
 class BadRecord(StoreError):
     """The database refused a record of a batch: nothing of it was applied.
 
-    A batch that was written in parts may have been applied in part before; sending it again, whole or halved, applies
-    the rest and answers every record as the first time.
+    If the batch was written in parts, earlier parts may have been applied: sending it again, whole or halved, applies
+    the rest and gives every record the same answer as the first time.
     """
 
 
 class DamagedRecord(StoreError):
-    """What is stored of a process cannot be read, or is not whole; the text says which record it is."""
+    """Records of a process cannot be read, or some are missing; the text says which."""
 
 
 class NewerRecord(StoreError):
-    """What is stored of a process was written by a newer Perdure: this one does not know what it means."""
+    """A newer Perdure has written a record of a process, and this one does not know what it means."""
 
 
 class StoreReadOnly(StoreError):
@@ -285,7 +285,7 @@ class StoreFull(StoreUnavailable):
 
 
 class StoreRegressed(StoreUnavailable):
-    """The server that answers is an old primary, or goes on without what was written last; nothing was done."""
+    """The server is an old primary, or has lost the last commits in a fail-over; nothing was done."""
 
 
 class StoreTooNew(StoreError):

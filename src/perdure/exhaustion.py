@@ -1,4 +1,4 @@
-"""Exhaustion: which errors say that the operating system has refused a thread, a descriptor, memory or a child.
+"""Exhaustion: which errors say that the system has refused a thread, a descriptor, memory or a child OS process.
 
 Such an error is a shortage of the worker that meets it, not a fault of the process it was working on.
 """
@@ -15,11 +15,11 @@ CHILDREN = "child OS processes"
 _RESOURCES = {EMFILE: DESCRIPTORS, ENFILE: DESCRIPTORS, ENOMEM: MEMORY, ENOBUFS: MEMORY}
 _NO_THREAD = "can't start new thread"  # CPython has no type and no number for it
 _LINKS = 10
-"""So many causes of an error are looked at."""
+"""At most so many causes of an error are examined."""
 
 
 def exhausted(error: BaseException, *, spawning: bool = False) -> str | None:
-    """The resource of which the error tells, or None. EAGAIN is one while a child OS process is started, else not."""
+    """The resource that the system has refused, or None. EAGAIN counts only while a child OS process is started."""
     if isinstance(error, MemoryError):
         return MEMORY
     if isinstance(error, OSError):
@@ -30,7 +30,7 @@ def exhausted(error: BaseException, *, spawning: bool = False) -> str | None:
 
 
 def exhausted_in_step(error: BaseException) -> str | None:
-    """The same for what a user's step has raised, or for what caused that; memory is the step's own affair."""
+    """The same for the error that a user's step has raised, and for its causes; memory is the step's own affair."""
     link: BaseException | None = error
     for _ in range(_LINKS):
         if link is None:

@@ -1,4 +1,4 @@
-"""An answer: what a door with a callback gives, as something to await."""
+"""Futures: the answer of a call that takes a callback, as something to await."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def to_future(future: asyncio.Future[Any]) -> OnAnswer:
 
 
 def asked(door: Callable[[Any, OnAnswer], None], record: Any) -> asyncio.Future[Any]:
-    """Hand ``record`` in at ``door``; the future gets its answer."""
+    """Pass ``record`` to ``door``; the future gets its answer."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     door(record, to_future(future))
     return future
 
 
 def at_once(work: Coroutine[Any, Any, T]) -> T:
-    """The answer of a coroutine that never waits, as where everything that it calls blocks."""
+    """The answer of a coroutine that never waits, since everything that it calls blocks."""
     try:
         work.send(None)
     except StopIteration as end:
         answer: T = end.value
         return answer
-    raise PerdureError("what must not wait has waited; this is a defect, please report it")
+    raise PerdureError("a coroutine that must not wait has waited; this is a defect, please report it")

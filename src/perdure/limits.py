@@ -8,10 +8,10 @@ from perdure.errors import InvalidInput
 
 
 def _set(name: str, default: int) -> int:
-    """What the environment says instead of a default; raises InvalidInput."""
+    """The number that the environment sets, or the default; raises InvalidInput."""
     given = os.environ.get(name) or str(default)
     if not (given.isascii() and given.isdigit() and len(given) < 19 and int(given)):
-        raise InvalidInput(f"{name} is {given[:100]!r}. Give a whole number above 0, or take it back.")
+        raise InvalidInput(f"{name} is {given[:100]!r}. Give a whole number above 0, or unset it.")
     return int(given)
 
 
@@ -58,7 +58,7 @@ IDLE_CHECK_SECONDS = 24 * 3600.0
 FARTHEST_SECONDS = 100 * 365 * 24 * 3600.0
 IDLE_CHECK_JITTER = 0.2
 
-# Work in hand
+# What one worker runs and waits for
 IN_FLIGHT_PROCESSES = 2_000
 CLAIM_ROWS = 500
 POLL_SECONDS = 1.0
@@ -101,7 +101,7 @@ HUNG_STEP_RESTART_SECONDS = 600.0
 COMMAND_TRIES = 20
 SEIZED_SECONDS = 2.0
 OWNER_HEARS_SECONDS = 2.0
-STEPS_TOLD_SECONDS = LEASE_SECONDS / 2  # a worker renews a lease, and tells what is open, when a third of it is gone
+STEPS_TOLD_SECONDS = LEASE_SECONDS / 2  # a worker renews a lease, and reports open steps, when a third of it is gone
 BATCH_RECORDS = 1_000
 BATCH_BYTES = 8 * 1024 * 1024
 WAITING_RECORDS = 100_000
@@ -111,7 +111,7 @@ SWEEP_PAGE_SECONDS = 0.1
 PRUNED_EVENTS = 3_000
 LIST_ROWS = 1_000
 
-# Retries that no success has paid for, of one step by one worker
+# The retry budget of one step in one worker
 RETRY_BUDGET_TRIES = 100
 RETRY_BUDGET_SECONDS = 50.0
 RETRY_LOOK_SECONDS = 1.0
@@ -142,7 +142,7 @@ SQLITE_WAL_BYTES = 64 * 1024 * 1024
 RECONNECT_FIRST_SECONDS = 0.05
 RECONNECT_CAP_SECONDS = 2.0
 
-# What is known of a database after a fail-over
+# What a worker remembers of a database, to notice commits lost in a fail-over
 LINEAGE_RECORDS = 40_000
 LINEAGE_SECONDS = 3600.0
 LINEAGE_GRACE_SECONDS = 5.0

@@ -1,4 +1,4 @@
-"""The log: a logger for each subject, and values from outside that stay in the line that tells of them.
+"""The log: a logger for each subject, and a filter, so that no value from outside can forge a log line.
 
 The loggers are ``perdure.worker``, ``perdure.process``, ``perdure.step``, ``perdure.recovery``, ``perdure.store`` and
 ``perdure.quarantine``. A record about a process has the attributes ``process_id``, ``process_kind`` and
@@ -21,13 +21,13 @@ from perdure.errors import CallRefused, PerdureError, Permanent, ProcessError, S
 
 _SEALED = "its text is sealed: perdure show"
 _TELL_OF_OTHERS = (CallRefused, Permanent, ProcessError, StepCrashed, StepError)
-"""Errors of ours whose text is what other people's code has said."""
+"""Errors of Perdure whose text comes from the application's code."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 class Confided(str):
-    """A text that other people's code gave, or that tells of their values: it is sealed wherever it is stored."""
+    """A text that comes from the application's code, or tells of its values: wherever it is stored, it is sealed."""
 
     __slots__ = ()
 
@@ -35,9 +35,9 @@ class Confided(str):
 class Tamed(logging.Filter):
     """Writes line feeds and other control characters of the values in a record as escapes.
 
-    Keys, names and errors are other people's: with a line feed they could forge a line of ours, or steer a terminal. A
-    stack, which a message announces at its end, keeps its lines, each behind a margin. While a store is open that is
-    sealed so that nobody else can read it, texts of other people's errors stay out: they hold what is sealed there.
+    Keys, names and errors come from outside: a line feed in them could forge a log line, an escape control a terminal.
+    A stack trace, which a message puts at its end, keeps its lines, each indented. While a sealed store is open, the
+    texts of the application's errors are left out: they may hold what is sealed there.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Tamed(logging.Filter):
 
 
 def _is_our_own(error: BaseException) -> bool:
-    """Whether an error and its text are ours, and not a subclass or a text of other people's."""
+    """Whether both the error's class and its text are Perdure's own, not the application's."""
     ours = isinstance(error, PerdureError) and type(error).__module__ == PerdureError.__module__
     return ours and not isinstance(error, _TELL_OF_OTHERS)
 
@@ -81,13 +81,13 @@ def tamed(value: str | BaseException, *, lines: bool = False) -> str:
 
 
 FIELDS = ("process_id", "process_kind", "process_key", "step", "attempt")
-"""The attributes that a record may have beside those that every record has."""
+"""The attributes that a record may have beside the usual ones of :mod:`logging`."""
 
 _filter = Tamed()
 
 
 def logger(subject: Literal["worker", "process", "step", "recovery", "store", "quarantine"]) -> logging.Logger:
-    """The logger of a subject. A filter does not count for the loggers below its own, so each has it."""
+    """The logger of a subject. A logger's filter does not apply to the loggers below it, so each of them gets it."""
     found = logging.getLogger(f"perdure.{subject}")
     found.addFilter(_filter)
     return found
@@ -99,7 +99,7 @@ def conceal(store: object) -> None:
 
 
 def reveal(store: object) -> None:
-    """This store is closed."""
+    """Forget a sealed store that was closed."""
     _filter.sealed.discard(store)
 
 
@@ -107,7 +107,7 @@ def reveal(store: object) -> None:
 
 LEVEL = "PERDURE_LOG_LEVEL"
 FORMAT = "PERDURE_LOG_FORMAT"
-"""Environment variables, so that every OS process that a worker starts speaks as the worker does."""
+"""Environment variables, so that every OS process that a worker starts logs as the worker does."""
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["text", "json"]
@@ -132,7 +132,7 @@ class JsonLines(logging.Formatter):
 
 
 def speak() -> None:
-    """Log to the error output, with the level and in the format that the environment says (info, text)."""
+    """Log to standard error, with the level and format that the environment names (by default info and text)."""
     handler = logging.StreamHandler(sys.stderr)
     if os.environ.get(FORMAT) == "json":
         handler.setFormatter(JsonLines())

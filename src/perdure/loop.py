@@ -14,10 +14,10 @@ store_log = logger("store")
 
 
 class Outage:
-    """Says once that the database does not answer, and once that it answers again, whoever of one engine asks it.
+    """Logs once for the whole engine that the database does not answer, and once that it answers again.
 
     ``since`` is when it began, by the machine's monotonic clock; None while the database answers. A full disk and
-    what is found of a fail-over are told meanwhile too, each thing once: a person may have to act on it.
+    findings of a fail-over are logged meanwhile too, each once: a person may have to act on it.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -35,7 +35,7 @@ class Outage:
                 self._found.add(str(error))
                 store_log.warning("%s", error)
         elif fresh:
-            text = "the database does not answer; what is to be written waits, and goes on by itself: %s"
+            text = "the database does not answer; writes wait, and go on by themselves when it does: %s"
             store_log.warning(text, error)
 
     def ended(self) -> None:
@@ -47,10 +47,10 @@ class Outage:
 
 
 class Loop:
-    """Calls ``tick`` again and again; ``tick`` answers how many seconds to wait, unless woken earlier.
+    """Calls ``tick`` again and again; ``tick`` returns how many seconds to wait, unless woken earlier.
 
     An error of a tick is logged and the loop goes on after ``after_error`` seconds: nothing in the background may
-    end silently. That the database does not answer is told of by ``outage``, once for all loops of an engine.
+    end silently. ``outage`` logs that the database does not answer, once for all loops of an engine.
     """
 
     def __init__(

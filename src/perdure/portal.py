@@ -40,7 +40,7 @@ def _verb(verb: AsyncVerb[Any, P, R]) -> Callable[Concatenate[Any, P], R]:
 
 
 def _settings_of(engine: Callable[P, Engine]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """The same for the settings: a constructor takes those of an engine."""
+    """The same for a constructor, which takes the settings of an engine."""
     return lambda constructor: wraps(engine.__init__)(constructor)
 
 
@@ -58,17 +58,17 @@ class BlockingStream(Generic[T]):
 
     @property
     def run(self) -> int | None:
-        """The run in which the value given last was published."""
+        """The run in which the last value was published."""
         return self._stream.run
 
     @property
     def number(self) -> int:
-        """The number of the value given last."""
+        """The number of the last value."""
         return self._stream.number
 
     @property
     def name(self) -> str | None:
-        """The name of the value given last."""
+        """The name of the last value."""
         return self._stream.name
 
     def __iter__(self) -> Self:
@@ -172,15 +172,15 @@ class BlockingEngine:
             handle = engine.start(order.options(key="order/A-17"), "A-17", 1299)
             print(handle.result(timeout=10))
 
-    One that is never entered opens itself at its first call and closes when the program ends: so it may stand in a
-    module. Where a server forks its workers, leave it unopened until then: what is open does not live through a fork,
-    and is refused in the child. The settings are those of :class:`Engine`.
+    An engine that is never entered opens itself at its first call and closes when the program ends, so it may be a
+    global of a module. Where a server forks its workers, do not open it before the fork: an open engine does not
+    survive a fork, and raises in the child. The settings are those of :class:`Engine`.
     """
 
     @_settings_of(Engine)
     def __init__(self, *args: Any, **settings: Any) -> None:
         self._make = partial(Engine, *args, **settings)
-        self._lock = threading.RLock()  # a signal's own code may call while its thread is here
+        self._lock = threading.RLock()  # a signal handler may call while its own thread holds the lock
         self._pid = 0
         self._engine: Engine | None = None
         self._ended: Future[None] | None = None
@@ -244,17 +244,19 @@ class BlockingEngine:
     def run(self, function: AsyncVerb[Engine, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run ``function(engine, …)``, a coroutine function, on the engine's event loop and give its result.
 
-        What it raises is raised here; whoever stops waiting (Ctrl-C) cancels it. Raises PerdureError on an event
+        Its errors are raised here; a caller that stops waiting (Ctrl-C) cancels it. Raises PerdureError on an event
         loop, which must not be blocked, after a fork, and on an engine that was closed.
         """
         self._refuse_where_it_cannot_work()
         future: Future[R] = Future()
         try:
-            with self._lock:  # what is asked here is asked before the end, or refused
+            with self._lock:  # a call comes before close(), or is refused
                 future = self._ask(function(self._opened(), *args, **kwargs))
             return future.result()
         except CancelledError:
-            raise PerdureError("the engine was closed meanwhile; whether it was done is unknown: ask again") from None
+            raise PerdureError(
+                "the engine was closed during the call; whether the call took effect is unknown: ask again"
+            ) from None
         finally:
             future.cancel()
             del future  # it may hold an error, whose traceback holds this frame
@@ -274,10 +276,10 @@ class BlockingEngine:
         return self
 
     def close(self, seconds: float | None = None) -> None:
-        """Stop for good: steps in flight get ``seconds`` (default: its options) to finish, the rest is handed back.
+        """Stop for good: steps in flight get ``seconds`` (default: its options) to finish, the rest is released.
 
-        Ctrl-C meanwhile has all handed back at once. Calls under way raise PerdureError. The child of a fork closes
-        nothing: what is open belongs to its parent.
+        Ctrl-C meanwhile releases everything at once. Calls under way raise PerdureError. In the child of a fork this
+        closes nothing: the open engine belongs to the parent.
         """
         if self._pid != os.getpid():
             return
@@ -299,9 +301,11 @@ class BlockingEngine:
 
     def _refuse_where_it_cannot_work(self) -> None:
         if self._pid not in (0, os.getpid()):
-            raise PerdureError("this engine was open at a fork, which none survives; leave it unopened until then")
+            raise PerdureError("this engine was open at a fork, which no engine survives; open it only after the fork")
         if asyncio._get_running_loop() is not None:
-            raise PerdureError("this would block an event loop; use Engine there and await (in a workflow, in a step)")
+            raise PerdureError(
+                "this would block an event loop; use Engine there and await it (in a workflow: inside a step)"
+            )
 
     def _opened(self) -> Engine:
         if self._ended is not None:
@@ -310,7 +314,7 @@ class BlockingEngine:
             engine = self._make()
             if not self._pid:
                 self._pid, self._loop, self._over = os.getpid(), asyncio.new_event_loop(), asyncio.Event()
-                # A daemon thread: a program may end without closing, and closes us then.
+                # A daemon thread: a program may end without closing the engine, and atexit closes it then.
                 self._thread = threading.Thread(target=self._run, name="perdure portal", daemon=True)
                 self._thread.start()
                 atexit.register(self.close)

@@ -30,7 +30,7 @@ log = logger("quarantine")
 LINE = 0
 """Our end of the line to the parent: the standard input."""
 AGAIN_SECONDS = 1.0
-"""After so long it tries again to reach the store."""
+"""How long it waits before it tries again to reach the store."""
 PATIENCE_SECONDS = 3.0
 """How long a quarantine worker waits for other suspects before it ends."""
 
@@ -38,7 +38,8 @@ PATIENCE_SECONDS = 3.0
 async def run_alone(build: Callable[[], Engine], line: int | None = None) -> None:
     """Run one group of suspects at a time until none is due; SIGTERM stops gracefully, a second one at once.
 
-    So does the end of the parent, of which the ``line`` to it tells. While the store cannot be reached it waits.
+    The end of the parent, which shows on the ``line`` to it, counts as SIGTERM. While the store cannot be reached, the
+    worker waits.
     """
     stopping = asyncio.Event()
     engine = build()
@@ -93,7 +94,7 @@ async def _work(engine: Engine, stopping: asyncio.Event, stop: Callable[[], None
 
 
 def hosted(served: tuple[list[str], list[str]], sources: Sequence[str]) -> Registry:
-    """The workflows of these modules, and these queues and labels, though several steps may have one name."""
+    """A registry of the workflows of these modules, and of these queues and labels; several steps may share a name."""
     registry = Registry()
     for source in sources:
         for workflow in workflows_of(vars(module_of(source)).values()):

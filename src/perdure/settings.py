@@ -1,4 +1,4 @@
-"""Settings: what the environment says of the database, and of how payloads are stored, alike for all who use it."""
+"""Settings: the database, codecs and offload that the environment names, the same for engines and commands."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def test_hold_and_resume_take_several_processes_and_record_who_and_why(terminal:
     assert terminal("show", "A-1").has("held", "by Ann because: she knows")
     assert terminal("history", "A-1").has("held", "by Ann because: she knows")
     said = terminal("hold", "A-1")
-    assert said.err == "perdure: cannot hold a process that is held: nothing is to be done\n"
+    assert said.err == "perdure: cannot hold a process that is held: there is nothing to do\n"
     assert terminal("resume", "A-1", *BY_ANN).out.startswith("approval A-1: goes on in run 1; it is due")
     assert terminal("history", "A-1").has("resumed", "by Ann because: she knows")
 

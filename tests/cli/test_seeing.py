@@ -137,7 +137,7 @@ def test_show_tells_whether_the_worker_that_has_it_in_hand_lives(
     seen: list[Said] = []
     working(hold)
     people, programs = seen
-    assert people.has("next worker: worker ", "has it in hand")
+    assert people.has("next worker: worker ", "holds it")
     assert people.has("worker", "alive; it must beat again in ")
     assert programs.json["worker"]["state"] == "alive"
 
@@ -152,7 +152,7 @@ def test_show_tells_which_steps_are_under_way_and_what_they_report(terminal: Ter
     seen: list[Said] = []
     working(copy)
     [said] = seen
-    assert said.has("next worker: worker ", "has it in hand, running copy")
+    assert said.has("next worker: worker ", "holds it, running copy")
     assert said.has("copy 1", "ago 1 min 30 s without a heartbeat", '{"copied":7}')
 
 

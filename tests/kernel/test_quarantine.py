@@ -91,8 +91,8 @@ def test_the_first_suspect_says_who_runs_together() -> None:
 def test_people_are_told_that_a_process_is_a_suspect_and_with_how_many_it_runs() -> None:
     due = Process(b"p" * 16, "order", None, b"{}", due_at=NOW, deaths=2, alone_deaths=-50)
     told = next_mover(due, NOW, {}).text
-    assert "a suspect (in hand at 2 deaths of its worker; runs with up to 49 others)" in told
+    assert "a suspect (held at 2 deaths of its worker; runs with up to 49 others)" in told
     assert "waits for a place in quarantine" in told
     alone = next_mover(in_hand(deaths=4, alone_deaths=1), NOW - 1, {}).text
-    assert "in hand at 5 deaths" in alone and "runs alone" in alone and "in quarantine" in alone
+    assert "held at 5 deaths" in alone and "runs alone" in alone and "in quarantine" in alone
     assert "quarantine" not in next_mover(in_hand(deaths=1), NOW - 1, {}).text

@@ -28,7 +28,7 @@ def forked(case: str, url: str) -> list[str]:
 
 def test_what_was_open_before_a_fork_is_refused_in_the_child_and_goes_on_in_the_parent(store_url: str) -> None:
     said = forked("before", store_url)
-    assert said[:3] == ["this engine was open at a fork, which none survives; leave it unopened until then"] * 3
+    assert said[:3] == ["this engine was open at a fork, which no engine survives; open it only after the fork"] * 3
     assert said[3:] == ["child: 0", "receipt A-1 by Ann"]
 
 

@@ -161,8 +161,8 @@ async def test_a_history_or_an_inbox_with_a_piece_missing_is_parked_with_both_si
     await opened(work=True, workflows=[bill])
     told = {
         "event": "its row counts 1 events in run 1, and its history has none of them",
-        "message first": "messages 1 to 2 are to be heard, and 1 of them are there: 2",
-        "message last": "messages 2 to 2 are to be heard, and none of them is there",
+        "message first": "messages 1 to 2 were not heard yet, and 1 of them are there: 2",
+        "message last": "messages 2 to 2 were not heard yet, and none of them is there",
     }["event" if table == "event" else f"message {place}"]
     with pytest.raises(ProcessBroken, match=told):
         await client.process(ids["a"]).result(timeout=LIMIT)

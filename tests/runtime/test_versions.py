@@ -221,7 +221,7 @@ async def test_a_second_change_under_the_name_of_the_first_is_told(opened: Open)
     engine, _ = await opened(work=True, workflows=[early])
     await engine.process(handle.id).signal("go")
     with pytest.raises(
-        ProcessBroken, match=r"patch 'fee' was taken in turn 2.*A second change needs a name of its own"
+        ProcessBroken, match=r"patch 'fee' was taken in turn 2.*Give the second change a name of its own"
     ):
         await engine.process(handle.id).result(timeout=LIMIT)
 

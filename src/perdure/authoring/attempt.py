@@ -1,4 +1,4 @@
-"""An attempt: what a running step may know about itself, and how it tells that it is alive."""
+"""An attempt: what a running step may know about itself, and how it reports that it is alive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Attempt:
     """One execution of a step. ``number`` counts from 1; every attempt has the same ``idempotency_key``.
 
     ``last_progress`` is the value that an earlier attempt, or this one, reported last. In an undo, ``undoes`` is the
-    idempotency key of the step that it takes back: whoever does not know how that one ended may ask by it.
+    idempotency key of the step to undo: with it the undo can ask the other system how that step ended.
     """
 
     __slots__ = (
@@ -75,7 +75,7 @@ class Attempt:
 
     @property
     def key(self) -> str | None:
-        """The process's key, given by whoever started it."""
+        """The process's key, given at its start."""
         return self._process.key
 
     @property
@@ -97,7 +97,7 @@ class Attempt:
         return float("inf") if self._left is None else self._left()
 
     def heartbeat(self, progress: Any = None) -> None:
-        """Tell that the step is alive, which starts its timeout anew, and optionally how far it has come.
+        """Report that the step is alive, which restarts its timeout, and optionally how far it has come.
 
         Callable from every thread. ``progress`` is any payload; raises PayloadError if it cannot be one.
         """
@@ -114,9 +114,9 @@ class Attempt:
     def publish(self, name: str, value: Any) -> None:
         """Append ``value`` to what the process publishes under ``name``, while the step runs on; from every thread.
 
-        It is written soon, with the process's next commit. What an attempt has published stays, also if it fails then:
-        the next one publishes anew. Raises InvalidKey, PayloadError (PayloadTooLarge: await something, so that it can
-        be written), and DefinitionError in a hard or a queued step.
+        It is written soon, with the process's next commit. What an attempt has published stays, even if the attempt
+        then fails: the next one publishes again. Raises InvalidKey, PayloadError (PayloadTooLarge: await something, so
+        that the values can be written), and DefinitionError in a hard or a queued step.
         """
         check_name(name, "the name of the value")
         raw = payload.encode(value, what=f"the published value {name!r}")
@@ -129,5 +129,5 @@ ATTEMPT: ContextVar[Callable[[], Attempt]] = ContextVar("perdure attempt", defau
 
 
 def attempt() -> Attempt:
-    """The attempt that is running; outside of one, a neutral one with which unit tests work."""
+    """The attempt that is running; outside of a step a neutral one, so that unit tests work."""
     return ATTEMPT.get()()

@@ -1,4 +1,4 @@
-"""A child: a workflow that another one starts, and whose result it may await like a step's."""
+"""A child: a workflow that another one, its parent, starts; the parent may await its result like a step's."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Child(Generic[P, R]):
                 f"on_parent_end={on_parent_end!r:.100} is unknown. Write 'cancel', 'terminate' or 'abandon'."
             )
         if priority is not None and (type(priority) is not int or not 0 <= priority <= 9):
-            raise DefinitionError(f"priority={priority!r:.100} is none. Give a whole number from 0 (first) to 9.")
+            raise DefinitionError(f"priority={priority!r:.100} is not valid. Give a whole number from 0 (first) to 9.")
         self.on_parent_end: OnParentEnd = on_parent_end
         self.undo = undo_of(self, undo)
         self.priority = 4 if priority is None else priority
@@ -76,9 +76,9 @@ class Child(Generic[P, R]):
         """The same child with settings for its process; raises DefinitionError.
 
         ``on_parent_end`` says what becomes of it if it still runs when its parent ends: it is asked to end
-        (``"cancel"``), ended without a word (``"terminate"``), or goes its own way (``"abandon"``).
-        ``priority`` is from 0 (first) to 9, ``deadline`` is seconds from its start. ``undo`` is the step that takes
-        back what the child has done, if its parent, or the saga around it, does not come to its end.
+        (``"cancel"``), ended at once (``"terminate"``), or lives on (``"abandon"``).
+        ``priority`` is from 0 (first) to 9, ``deadline`` is seconds from its start. ``undo`` is the step that undoes
+        what the child has done, if its parent, or the saga around it, fails or is cancelled.
         """
         return Child(
             self.workflow,
@@ -102,7 +102,7 @@ class Child(Generic[P, R]):
                 f"this process stands {limits.CHILD_DEPTH:,} children below the first one. If a workflow starts itself "
                 "as a child, let it end some time, or use continue_as_new(...)."
             )
-        part = cast("AskedStep", self)  # which it plays wherever an ask is not run here
+        part = cast("AskedStep", self)  # a child stands in for a step wherever an ask is not run here
         return loop.ask(part, args, kwargs)  # type: ignore[return-value]  # a promise, as a step's
 
     def __repr__(self) -> str:
@@ -123,7 +123,7 @@ class Child(Generic[P, R]):
         )
 
     def error(self, type: MessageType, failure: Failure) -> BaseException:
-        """What the parent gets for a child that did not complete."""
+        """The error that the parent gets for a child that did not complete."""
         kind = ProcessCancelled if type is MessageType.CANCELLED else ProcessFailed
         verb = "was cancelled" if type is MessageType.CANCELLED else "failed"
         said = f"{failure.type}: {failure.message}" if failure.message else failure.type

@@ -1,4 +1,4 @@
-"""Clock fields: what a class fills in from the clock where a call leaves it out, as ``default_factory=datetime.now``.
+"""Clock fields, which a class fills in from the clock if a call leaves them out: ``default_factory=datetime.now``.
 
 Such a factory runs inside the class, where no turn can answer it; so the call is refused when the workflow is defined.
 """
@@ -42,7 +42,7 @@ def _factories(kind: type) -> dict[str, Any]:
 
 
 def _left_out(kind: type, call: ast.Call, names: dict[str, Any]) -> list[str]:
-    """Those of these fields that the call does not give, as far as its code tells."""
+    """Which of these fields the call does not give, as far as its code tells."""
     given = {keyword.arg for keyword in call.keywords}
     if None in given or any(isinstance(one, ast.Starred) for one in call.args):
         return []

@@ -14,7 +14,7 @@ from perdure.kernel.names import check_name
 
 
 def definition_of(function: FunctionType) -> str:
-    """The module and name of a function, alike in every OS process, also in that which runs the module as a program."""
+    """The module and name of a function, the same in every OS process, also in one that runs the module as program."""
     module = function.__module__
     if module == "__main__" and (spec := sys.modules[module].__spec__) is not None:
         module = spec.name
@@ -24,7 +24,7 @@ def definition_of(function: FunctionType) -> str:
 
 
 def _dotted(file: Path, module: str) -> str:
-    """The whole name of a module whose file was run, or imported by its path: with the packages that it lies in."""
+    """The full name of a module whose file was run, or imported by its path: with the packages around it."""
     if module not in ("__main__", file.stem):
         return module
     parts = [file.stem]
@@ -38,7 +38,7 @@ def _dotted(file: Path, module: str) -> str:
 def origin_of(function: FunctionType) -> str:
     """Where a function is defined, if that means the same in every OS process; else empty.
 
-    It does not for a function that is made inside of another one, or typed into an interpreter or a notebook.
+    It does not for a function that is defined inside another one, or typed into an interpreter or a notebook.
     """
     typed_in = function.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__")
     origin = "" if typed_in else definition_of(function)

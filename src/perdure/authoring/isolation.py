@@ -1,4 +1,4 @@
-"""A confinement: what makes a step a hard one; how a child OS process finds it, and how much memory it may take."""
+"""The isolation of a hard step: how a child OS process finds the step, and how much memory it may take."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Isolation:
 def confinement(
     step: Step[Any, Any], function: FunctionType, hard: Any = False, memory: Any = None
 ) -> Isolation | None:
-    """The confinement that the settings ``hard`` and ``memory`` ask for, or None; raises DefinitionError."""
+    """The isolation that the settings ``hard`` and ``memory`` ask for, or None; raises DefinitionError."""
     if not isinstance(hard, bool):
         raise DefinitionError(f"{step} has hard={hard!r:.100}. Write hard=True, or leave it out.")
     if not hard:

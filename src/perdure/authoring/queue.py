@@ -1,4 +1,4 @@
-"""A queue: where steps wait for whichever worker serves it; each is a process of its own that runs one step."""
+"""A queue: where steps wait for a worker that serves it; each queued step is a process of its own."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _steps: dict[str, list[ref[Step[Any, Any]]]] = {}
 
 
 def note(step: Step[Any, Any]) -> None:
-    """Remember a step that has been defined, as long as it is there."""
+    """Remember a step that has been defined, as long as it exists."""
     alive = [known for known in _steps.get(step.name, ()) if known() is not None]
     _steps[step.name] = [*alive, ref(step)]
 
 
 def steps_named(name: str) -> list[Step[Any, Any]]:
-    """The steps of that name in this program; of several by one definition the one made last."""
+    """The steps of that name in this program; if several have the same definition, only the one made last."""
     found = (step for known in _steps.get(name, ()) if (step := known()) is not None)
     return list({step.definition: step for step in found}.values())
 
@@ -45,15 +45,15 @@ def queued_steps() -> list[Step[Any, Any]]:
 
 
 Accept: TypeAlias = Literal["current", "first"]
-"""Whose answer counts: that of the attempt at work now, or the first one of any attempt."""
+"""Whose answer counts: only that of the current attempt, or the first one of any attempt."""
 
 
 class Routing(Struct, frozen=True):
     """Where and how a queued step waits. ``total`` is seconds from asking to end; ``label`` names one worker.
 
-    ``delay`` is seconds from the asking before which no worker gets it. ``share`` is on whose account it runs,
-    ``cost`` how much it takes of the queue's limits. ``total_force`` says what ``total`` means for an attempt at work:
-    that it ends too, or may still end. ``accept`` says whose answer counts.
+    No worker gets the step before ``delay`` seconds from the asking. ``share`` is on whose account it runs, ``cost``
+    how much it takes of the queue's limits. ``total_force`` says whether the end of ``total`` ends a running attempt,
+    or lets it finish. ``accept`` says whose answer counts.
     """
 
     queue: str
@@ -109,8 +109,8 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     """What a queued step's process is started with: the step, one idempotency key for all attempts, the arguments.
 
     ``retry`` and ``timeout`` are what the asking code set in place of the step's own policy. ``undoes`` is the key of
-    what it undoes, if it is an undo. ``force`` is false if an attempt at work may outlast the task's total time,
-    ``first`` is true if the first answer of any attempt counts. ``definition`` tells steps of one name apart.
+    the step that it undoes, if it is an undo. ``force`` is false if a running attempt may outlast the task's total
+    time, ``first`` is true if the first answer of any attempt counts. ``definition`` tells steps of one name apart.
     """
 
     step: str

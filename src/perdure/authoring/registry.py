@@ -32,8 +32,8 @@ _BY_PATH: dict[str, str] = {}
 class Registry:
     """The workflows known here. ``kinds`` holds them by name, ``sources`` the modules and files that define them.
 
-    Of several versions of one workflow ``kinds`` has the one defined last, which starts processes; ``versions`` all.
-    ``queues`` holds what is done with the tasks of each queue served here, by the kind of those tasks.
+    Of several versions of one workflow ``kinds`` has the one defined last, which starts processes; ``versions`` has
+    all. ``queues`` holds the work of each queue served here, by the kind of its tasks.
     """
 
     def __init__(self, *members: Workflow[Any, Any] | ModuleType | str) -> None:
@@ -49,7 +49,7 @@ class Registry:
 
     @classmethod
     def of_program(cls) -> Registry:
-        """Every workflow that this program has defined so far; one that is added by hand replaces its namesake."""
+        """Every workflow that this program has defined so far; ``add`` may replace each by another of the same name."""
         registry = cls()
         for workflow in list(DEFINED.values()):
             registry._add(workflow)
@@ -65,7 +65,7 @@ class Registry:
         return (*pairs, *((kind, label) for kind in self.queues for label in ("", *self.labels)))
 
     def offer(self, schema: int) -> Offer:
-        """What a worker with this registry says of itself; ``schema`` is the newest one that its Perdure knows."""
+        """The offer of a worker with this registry; ``schema`` is the newest one that its Perdure knows."""
         codes = {pair: fingerprint(workflow.function) for pair, workflow in self.versions.items()}
         return Offer(frozenset(self.hosted), codes, schema)
 
@@ -75,10 +75,10 @@ class Registry:
         return any(queue.at_most is not None for queue in self.queues.values())
 
     def serve(self, queue: str, at_most: int | None = None) -> QueueWork:
-        """Run the steps that wait in this queue, so many at once; their code must be imported. Raises InvalidKey."""
+        """Run the steps that wait in this queue, so many at once. Their code must be imported. Raises InvalidKey."""
         name = check_name(queue, "the name of the queue")
         if at_most is not None and (type(at_most) is not int or at_most < 1):
-            raise InvalidInput(f"queue {name!r} is to run {shown(at_most)} at once. Give a whole number from 1.")
+            raise InvalidInput(f"queue {name!r} cannot run {shown(at_most)} at once. Give a whole number from 1.")
         work = self.queues.setdefault(queue_kind(name), QueueWork(name, self._queued))
         work.at_most = at_most or work.at_most
         return work
@@ -163,7 +163,7 @@ class Registry:
         )
 
     def _only(self, kind: str) -> None:
-        """Raise UnknownKind if several functions have that name by default: a name alone says none of them."""
+        """Raise UnknownKind if several functions have that name by default: the name alone does not say which."""
         named = (one for one in self.versions.values() if one.name == kind)
         origins = sorted({one.version for one in named if one.version and one.version == origin_of(one.function)})
         if len(origins) > 1:
@@ -174,7 +174,7 @@ class Registry:
     ) -> tuple[Workflow[Any, Any] | NamedWorkflow, StartOptions]:
         """What is to be started, and the options of that start; raises UnknownKind for a name not known here.
 
-        With ``at_word`` a NamedWorkflow without a version is taken to have none, where it is not known here.
+        With ``at_word``, a NamedWorkflow without a version that is not known here is taken as one of version "".
         """
         bare, options = (kind.workflow, kind.settings) if isinstance(kind, WithOptions) else (kind, NO_OPTIONS)
         if isinstance(bare, NamedWorkflow):
@@ -229,9 +229,9 @@ def several(kind: str, versions: Iterable[str]) -> str:
 
 
 def _not_startable(given: Any) -> str:
-    """What a person meant who wants to start this, and what to write instead."""
+    """What a caller that wants to start this has probably meant, and what to write instead."""
     if inspect.iscoroutine(given):
-        given.close()  # or the interpreter says that it was never awaited
+        given.close()  # else the interpreter warns that it was never awaited
         name = given.__name__
         return f"{name}(...) is a call. Give the workflow and then its arguments: engine.start({name}, ...)."
     noun = getattr(given, "noun", "")

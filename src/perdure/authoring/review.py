@@ -1,6 +1,6 @@
-"""A review: what is most likely a mistake in workflow code, told by a warning with file and line when it is defined.
+"""A review: warns of likely mistakes in workflow code, with file and line, when the workflow is defined.
 
-Two such mistakes are looked for. A step that is called and not awaited runs beside the workflow, and its error is lost.
+It looks for two mistakes. A step that is called and not awaited runs beside the workflow, and its error is lost.
 An ``except`` that names the error of a step is never reached, unless the step declares that class.
 """
 
@@ -22,16 +22,16 @@ from perdure.turns.ask import Askable
 from perdure.turns.sandbox.mentions import cells_of, is_users, mentions
 
 Found: TypeAlias = Iterator[tuple[int, str]]
-"""Lines, and what is to be told of each."""
+"""Lines, each with its warning."""
 
 _UNKNOWN = object()
 _ARRIVING = (StepTimeout, ProcessFailed, InvalidInput, AttributeError, NameError, TypeError)
-"""What the awaiting of a step or a child may raise, whatever its function raised, and what its arguments may."""
+"""What awaiting a step or a child may raise whatever its function raises, and what its arguments may raise."""
 _PLAIN = (
     ast.Expr, ast.Assign, ast.AnnAssign, ast.Return, ast.Await, ast.Call, ast.Name, ast.Constant, ast.Attribute,
     ast.keyword, ast.Tuple, ast.expr_context,
 )  # fmt: skip
-"""Of what a body consists that does nothing but await steps."""
+"""The nodes of a body that does nothing but await steps."""
 _told: set[tuple[str, int, str]] = set()
 
 
@@ -90,7 +90,7 @@ class _Names:
 
 
 def _made(names: _Names, tree: ast.AST) -> Iterator[tuple[type, ast.Call]]:
-    """The classes of which the code makes objects, each with that call."""
+    """The classes that the code calls, each with the call."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(kind := names.value(node.func), type):
             yield kind, node
@@ -110,7 +110,7 @@ def _mistakes(names: _Names, tree: ast.AST) -> Found:
 
 def _unawaited(names: _Names, node: ast.Expr | ast.Assign, read: set[str]) -> Found:
     asked = names.asked(node.value)
-    if asked is None or _is_child(asked):  # what becomes of a child at its parent's end is said by its options
+    if asked is None or _is_child(asked):  # the options of a child say what becomes of it at its parent's end
         return
     if isinstance(node, ast.Assign):
         target = node.targets[0]
@@ -164,7 +164,7 @@ def _may_arrive(kind: type[Exception], asks: Sequence[Askable]) -> bool:
 
 
 def _may_raise(names: _Names, call: ast.Call, kind: type[Exception]) -> bool:
-    """Whether a call beside those of steps may raise such an error; yes, where that cannot be known."""
+    """Whether a call that asks for no step may raise such an error; True if that cannot be known."""
     if names.asked(call) is not None:
         return False
     value = names.value(call.func)
@@ -177,7 +177,7 @@ def _may_raise(names: _Names, call: ast.Call, kind: type[Exception]) -> bool:
 
 
 def _options(call: ast.Call) -> ast.AST | None:
-    """A call of the step of which this call sets options, if it is one."""
+    """If this call sets options of a step, a call of that step."""
     if isinstance(call.func, ast.Attribute) and call.func.attr == "options":
         return ast.Call(func=call.func.value, args=[], keywords=[])
     return None

@@ -48,9 +48,9 @@ class Startable(Generic[P, R]):
         ``key`` is the caller's own id, unique per kind: a second start with the same input answers the same process
         with ``created`` false; with another input it raises KeyConflict. ``deadline`` in seconds from now ends the
         process as failed if it is not finished by then. ``attributes`` can be searched for. ``signal`` is a name and a
-        value, and a key of its own as a third: it is stored with the process in one transaction, or sent to the one
+        value, and a key of its own as a third: it is stored with a new process in one transaction, or sent to the one
         that has the key; the handle says what became of it (``sent``). ``delay`` in seconds from now is when the code
-        begins: a signal, a call or a cancellation that comes sooner starts it at once.
+        begins: a signal, a call or a cancellation that arrives earlier starts it at once.
         """
         return WithOptions(self, StartOptions(key, deadline, attributes, signal, delay))
 
@@ -58,9 +58,9 @@ class Startable(Generic[P, R]):
 class NamedWorkflow(Startable[..., Any]):
     """A workflow by its name, and by its version if that is given.
 
-    Without a version it is the newest that is known here, or else the one that living workers host; if they host none,
-    one without a version. Where it is not known here its arguments are not checked, and are best given by place: those
-    that are given by name here and by place elsewhere count as another input.
+    Without a version it is the newest that is known here, or else the one that live workers host; if they host none, it
+    has no version. If it is not known here, its arguments are not checked. Then give them by position: arguments given
+    by name here and by position elsewhere count as another input.
     """
 
     deadline: float | None = None

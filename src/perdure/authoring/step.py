@@ -1,6 +1,6 @@
 """A step: a side effect that a workflow asks for; it may run more than once, but its result counts once.
 
-A transactional step commits its effect together with its result; what such a step cannot be is refused when it is
+A transactional step commits its effect together with its result; settings that it cannot have are refused when it is
 defined.
 """
 
@@ -39,7 +39,7 @@ _DEFAULT_RETRY = Retry()
 
 
 class Step(Generic[P, R]):
-    """A function marked with :func:`step`. Called in a workflow it asks for itself; elsewhere it just runs."""
+    """A function marked with :func:`step`. A call in a workflow asks for the step; elsewhere the function just runs."""
 
     def __init__(
         self,
@@ -103,10 +103,10 @@ class Step(Generic[P, R]):
     ) -> Step[P, R]:
         """The same step with other settings for one place in a workflow; raises DefinitionError.
 
-        ``queue`` lets it wait there, ``label`` for a worker that has it, ``priority`` is from 0 (first) to 9, and
-        ``total`` is seconds from the asking to the end, waiting included: with ``total_force=False``
-        an attempt at work may still end then. ``share`` is on whose account it runs: the shares of a queue with limits
-        take turns. ``cost`` is how much it takes of these limits. Before ``delay`` seconds no worker gets it.
+        ``queue`` is where it waits, ``label`` what its worker must have, ``priority`` is from 0 (first) to 9, and
+        ``total`` is seconds from the asking to the end, waiting included: with ``total_force=False`` a running attempt
+        may still finish after that. ``share`` is on whose account it runs: the shares of a queue with limits take
+        turns. ``cost`` is how much it takes of these limits. Before ``delay`` seconds no worker gets it.
         ``accept="first"`` takes the first answer of any attempt, also of one that was given up.
         """
         other = copy(self)
@@ -126,14 +126,14 @@ class Step(Generic[P, R]):
     def here(self, numbers: dict[str, Any] | None, timeout: float | None) -> Step[P, R]:
         """The same step, run where it is asked for: what a worker of its queue does."""
         other = copy(self)
-        other.routing, other.away, other.undo = None, False, None  # its undo is owed where it was asked for
+        other.routing, other.away, other.undo = None, False, None  # the process that asked for it owes its undo
         other.retry = with_numbers(self.retry, numbers)
         other.timeout = timeout or self.timeout
         return other
 
     @property
     def noun(self) -> str:
-        """What people see it as: a queued step is a task."""
+        """What people call it: a queued step is a task."""
         return "task" if self.away else "step"
 
     @property
@@ -146,7 +146,7 @@ class Step(Generic[P, R]):
         return task_process(self, id, ask, parent, key, now)
 
     def error(self, type: MessageType, failure: Failure) -> BaseException:
-        """What the workflow gets for a queued step that did not complete."""
+        """The error that the workflow gets for a queued step that did not complete."""
         return failure.as_step_error(self.name, self.raises)
 
     def failure(self, error: BaseException, attempts: int) -> Failure:
@@ -192,11 +192,10 @@ def step(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
 
     ``retry`` says when to try again (default: three attempts), ``timeout`` how many seconds an attempt may take from
     start to end, and ``permanent`` which errors another attempt cannot cure. ``raises`` are the error classes that the
-    workflow may catch by name; of any other error it gets a StepError. ``undo`` is the step that takes it back if the
-    workflow, or the saga around it, does not come to its end. A ``hard`` step runs in a cell, a child OS process
-    that is killed at its deadline; ``memory`` limits it (bytes, or a text like ``"512MiB"``; Linux only). With
-    ``transaction`` what the step writes by ``attempt().connection`` and its result are committed together.
-    Raises DefinitionError.
+    workflow may catch by name; of any other error it gets a StepError. ``undo`` is the step that undoes it if the
+    workflow, or the saga around it, fails or is cancelled. A ``hard`` step runs in a cell, a child OS process that is
+    killed at its deadline; ``memory`` limits it (bytes, or a text like ``"512MiB"``; Linux only). With ``transaction``
+    what the step writes by ``attempt().connection`` and its result are committed together. Raises DefinitionError.
     """
     if function is not None:
         return Step(function)

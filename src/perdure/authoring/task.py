@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logger("step")
 
 LATE_ANSWER = "late answer"
-"""The signal by which an attempt that was given up tells its task what it has come to."""
+"""The signal by which an attempt that was given up sends its result to its task."""
 
 
 class QueueWork(Workflow[Any, Any]):
@@ -80,7 +80,7 @@ class TaskShape(CallShape):
         return [here, args, kwargs, task.first], {}
 
     def _step(self, task: Task) -> Step[Any, Any]:
-        """The very step that was asked for; else, as it may have been moved, the only one of its name."""
+        """The very step that was asked for; else the only one of its name, since it may have been moved."""
         known = steps_named(task.step)
         for step in known:
             if step.definition == task.definition:
@@ -125,7 +125,7 @@ def accepts_first(process: Process) -> bool:
 
 
 def may_end_late(process: Process) -> bool:
-    """Whether this is a task of which an attempt that is at work when its total time is over may still end."""
+    """Whether this is a task whose running attempt may still finish after its total time is over."""
     return _told(process, lambda task: not task.force)
 
 

@@ -1,4 +1,4 @@
-"""An undo: by which step another one is taken back, and what that one is told of it."""
+"""An undo: the step that undoes another step or a child, and the arguments that it gets."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def _check_types(step: Step[Any, Any] | Child[Any, Any], undo: Step[Any, Any], n
         wanted = wants.get(name, Any)
         if wanted not in (Any, kind):
             shown = str(kind) if get_origin(kind) else getattr(kind, "__name__", kind)
-            unknown = " (None stands for an end that nobody knows)" if name == RESULT else ""
+            unknown = " (None says that the result is unknown)" if name == RESULT else ""
             raise DefinitionError(f"{undo} cannot undo {step}: write `{name}: {shown}` there{unknown}.")

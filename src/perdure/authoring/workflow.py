@@ -30,7 +30,7 @@ R = TypeVar("R")
 DEFINED: WeakValueDictionary[tuple[str, str], Workflow[Any, Any]] = WeakValueDictionary()
 """Every workflow of this program by name and version, in the order in which they were defined.
 
-It is what an engine hosts unless it is told otherwise.
+An engine hosts all of these by default.
 """
 
 _order = count(1)
@@ -41,9 +41,9 @@ class Workflow(Startable[P, R]):
 
     ``child`` is the workflow to be called as a child of another one: ``await order.child("A-17")``.
     ``version`` is the one given, or else where the function is defined (``shop.orders:order``); it is empty if the name
-    was given, or if no other OS process would find the function there. Only code of its own version runs a process.
+    was given, or if no other OS process would find the function there. A process runs only with code of its version.
     ``deadline`` and ``idle`` are seconds, or None for the defaults: the time a process may take, and how long an
-    unchanged one waits for a check. ``number`` tells of two versions which was defined later, and starts processes.
+    unchanged one waits for a check. Of two versions, that with the higher ``number`` was defined later and is started.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ def workflow(function: Callable[..., Any] | None = None, /, **settings: Any) -> 
 
 
 def _former(workflow: Workflow[Any, Any]) -> Workflow[Any, Any] | None:
-    """The other version that the same name of the same module stood for until now: its processes are hosted on."""
+    """The other version that the same name of the same module stood for until now: its processes stay hosted."""
     name, module = workflow.function.__qualname__, workflow.function.__module__
     if "<locals>" in name:
         return None

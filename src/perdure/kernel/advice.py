@@ -1,7 +1,7 @@
 """Advice: what a person can do about a process, by its status and the type of its error.
 
-It is added where a process is shown, and is in no record: which command helps depends on how the process stands when
-somebody looks, and a recorded error is quoted by others.
+It is added where a process is shown, and is never recorded: which command helps depends on the status that the process
+has by then, and other records quote a recorded error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HELD = {"HistoryTooLong": "have it continue as new, or let it go on: `perdure r
 def advice(status: Status, type: str = "", id: str = "", *, compensated: bool = False) -> str:
     """What to do about a process with that status and an error of that type; commands name the ``id``, if given.
 
-    ``compensated`` says that it has failed and what it had done was undone: nothing is left from which it could go on.
+    ``compensated`` says that the process has failed and its steps were undone: it cannot go on from any of them.
     """
     if status is Status.BROKEN:
         what = f"{_BROKEN.get(type, 'fix the cause')}, then `perdure retry{{id}}`; or `perdure terminate{{id}}`"

@@ -1,7 +1,7 @@
-"""A child: a process that another one has asked for, and whose end is told to its parent by a message.
+"""A child: a process that another process, its parent, has asked for; a message tells the parent of its end.
 
-A queued step is a child too, a process of one step: its kind is its queue. So whatever finds a stuck process, fences a
-late answer or runs a suspect alone does the same for a task, and there is no second kind of row to recover.
+A queued step is a child too, a process of one step: its kind is its queue. So the code that finds a stuck process,
+fences a late answer or runs a suspect alone does the same for a task, and there is no second kind of row to recover.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import reader
 
 QUEUE_MARK = "@"
-"""The first letter of the kind of a task: no workflow has a name that begins with it."""
+"""The first character of a task's kind: no workflow has a name that begins with it."""
 
 
 def is_task(kind: str) -> bool:
@@ -35,7 +35,7 @@ def queue_kind(queue: str) -> str:
 
 
 def answer(process: Process) -> tuple[Message, ...]:
-    """What the end of a child tells its parent, under the child's own id: a second answer is known and left out."""
+    """The message that tells a parent of its child's end; its id is the child's, so that a second one is recognised."""
     if process.parent is None or not process.final:
         return ()
     if process.status is Status.COMPLETED:
@@ -53,13 +53,13 @@ ANSWERS = frozenset({MessageType.RESULT, MessageType.FAILURE, MessageType.CANCEL
 """The messages with which a child ends its parent's wait."""
 
 ORDERS = frozenset({MessageType.CANCEL, MessageType.TERMINATE})
-"""The messages that ask a process to end: sent before a restart, they count no more after it."""
+"""The messages that ask a process to end; after a restart, those sent before it count no more."""
 
 
 class ChildBegun(Struct, frozen=True, omit_defaults=True):
-    """What the history says of a child that was started: its id, and what its parent's end means for it.
+    """The record of a started child: its id, and what becomes of it when its parent ends.
 
-    An ``abandoned`` one lives on, one that is ``terminated`` is ended without a word, any other is asked to end.
+    An ``abandoned`` child lives on, a ``terminated`` one is ended at once, any other is asked to end.
     """
 
     id: str
@@ -73,7 +73,7 @@ class ChildBegun(Struct, frozen=True, omit_defaults=True):
     @property
     def id_bytes(self) -> bytes:
         """The child's id as it is stored."""
-        return bytes.fromhex(self.id.replace("-", ""))  # there may be many, and they are written here only
+        return bytes.fromhex(self.id.replace("-", ""))  # unchecked: there may be many, and only this class writes them
 
 
 _begun = reader(ChildBegun, "what is recorded of a child")
@@ -85,13 +85,13 @@ def begun(event: Event) -> ChildBegun:
 
 
 def cancel(child: bytes, parent: bytes) -> Message:
-    """The wish that a child may end, under an id of its own: it is heard once, however often it is sent."""
+    """The message that asks a child to end; its id is made from the child's, so that it counts once if sent again."""
     id = blake2b(child, digest_size=16, person=b"cancel").digest()
     return Message(id, child, MessageType.CANCEL, sender=_sender(parent, "its parent wants it no more"))
 
 
 def terminate(child: bytes, parent: bytes) -> Message:
-    """The order that a child ends at once, with its parent; heard once like :func:`cancel`."""
+    """The message that ends a child at once, with its parent; it counts once, like :func:`cancel`."""
     id = blake2b(child, digest_size=16, person=b"terminate").digest()
     return Message(id, child, MessageType.TERMINATE, sender=_sender(parent, "its parent has ended"))
 
@@ -101,10 +101,10 @@ def _sender(parent: bytes, why: str) -> bytes:
 
 
 def farewell(parent: bytes, history: Sequence[Event]) -> tuple[Message, ...]:
-    """What a parent that is ended by force leaves to say: its children that have not answered are to end too.
+    """The messages of a parent that is ended by force: they end its children that have not answered.
 
-    A child whose record another hand has damaged goes on by itself: its parent must be able to end. Not so where the
-    record is sealed, and this program has no keys: one that has them can tell the child.
+    A child whose record is damaged gets none and goes on by itself: its parent must be able to end. But if the record
+    is sealed and this program lacks the keys, it raises UnreadablePayload: a program with the keys can end both.
     """
     answered = {(event.name, event.place) for event in history if event.message is not None}
     started = [event for event in history if event.type is EventType.CHILD_STARTED]
@@ -123,29 +123,29 @@ def farewell(parent: bytes, history: Sequence[Event]) -> tuple[Message, ...]:
 
 
 def beforehand(sends: Sequence[Message]) -> tuple[Message, ...]:
-    """Of what a commit sends, the orders that go out before it, in portions: all, if they are many, else none."""
+    """The orders to end that are sent before their commit, in portions: all if they are too many for it, else none."""
     orders = tuple(message for message in sends if message.type in ORDERS)
     return orders if len(orders) > limits.OUTBOX_RECORDS else ()
 
 
 def without_orders(sends: Sequence[Message]) -> tuple[Message, ...]:
-    """What is left for the commit itself, where the orders went before it."""
+    """The messages left for the commit itself, after its orders to end were sent."""
     return tuple(message for message in sends if message.type not in ORDERS)
 
 
 # -- how deep a family is --------------------------------------------------------------------------------------------
 
 _DESCENDED = 0x80
-"""Ids of children are of version 8 (RFC 9562): their time is where that of the others is, then comes their depth."""
+"""Ids of children are of version 8 (RFC 9562): the time is in the same place as in other ids, then comes the depth."""
 
 
 def descended(id: bytes, depth: int) -> bytes:
-    """The id of a child so many generations below a process without parent, made from a fresh id."""
+    """The id of a child, made from a fresh id; ``depth`` counts the generations below a process without a parent."""
     return bytes((*id[:6], _DESCENDED | depth >> 14, depth >> 6 & 0xFF, 0x80 | depth & 0x3F, *id[9:]))
 
 
 def depth(id: bytes) -> int:
-    """How many generations below a process without parent the process of that id is, as far as its id says so."""
+    """How many generations the process with that id is below one without a parent; 0 if the id does not say."""
     if id[6] & 0xF0 != _DESCENDED:
         return 0
     return (id[6] & 0x0F) << 14 | id[7] << 6 | id[8] & 0x3F

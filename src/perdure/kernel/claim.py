@@ -1,4 +1,4 @@
-"""A lease: owner, token and due time, a time-limited right to work on a row."""
+"""A claim: a request for due processes, and its answer; each comes with a lease, a time-limited right to a row."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from perdure.kernel.process import Process
 class Claim(Struct, frozen=True, gc=False):
     """A request for due processes of hosted (kind, code version) pairs, at most ``limit`` of them.
 
-    ``alone`` asks for suspects only (processes that died twice with their worker), otherwise they are left out.
-    ``only`` narrows the claim to one process, due or not. Refused as a whole if the incarnation was ended.
-    ``among`` narrows it to some of which somebody has said that they are due and free: nothing else is looked for.
-    ``seize`` takes that one, while it runs, from whoever has it, hosted or not: a command does so that must not be
-    outrun. Its ``worker`` is an id of its own, which nobody enlists and nobody beats for.
+    ``alone`` asks for suspects only (processes held at two deaths of their worker); otherwise suspects are left out.
+    ``only`` narrows the claim to one process, due or not. The claim is refused as a whole if the incarnation was ended.
+    ``among`` narrows it to processes that a hint names as due and free: the store looks for no others.
+    ``seize`` takes the ``only`` process, if it is running, from its owner, hosted here or not: for a command whose
+    writes the owner keeps overtaking. Its ``worker`` is a fresh id, which never enlists and never beats.
     """
 
     worker: bytes
@@ -31,12 +31,12 @@ class Claim(Struct, frozen=True, gc=False):
 
 
 class Claimed(Struct, frozen=True, gc=False):
-    """A process in hand: the row after the claim, its run's events, and its unheard or referenced messages.
+    """A claimed process: its row after the claim, its run's events, and its unheard or referenced messages.
 
-    Of what is unheard only as much is read as one claim reads: the row's ``inbox`` says whether there is more.
-    ``was_owned_by`` is the worker whose lease had lapsed, if any: the claim is a takeover. ``trouble`` is why some of
-    its payloads cannot be opened: it must not be replayed. ``backlog`` says that letters wait in its inbox which it has
-    heard and not received.
+    One claim reads a limited number of unheard messages: the row's ``inbox`` says whether there are more.
+    ``was_owned_by`` is the worker whose lease had lapsed, if any: then the claim is a takeover. ``trouble`` says why
+    some of its payloads cannot be opened: then it must not be replayed. ``backlog`` says that letters wait in its
+    inbox that it has heard and not received.
     """
 
     process: Process
@@ -48,12 +48,12 @@ class Claimed(Struct, frozen=True, gc=False):
 
 
 class ClaimAnswer(Struct, frozen=True, gc=False):
-    """What was claimed; ``next_due_at`` is the earliest due time among hosted rows left, for the next look.
+    """What was claimed; ``next_due_at`` is the earliest due time of the hosted rows left, for the next claim.
 
-    Of a claim ``among`` some it is None, or now if some of them may only be taken by looking for all that is due.
+    After a claim ``among`` named processes it is None, or now if some of them need a claim of all that is due.
 
     ``alive`` is false when the incarnation was ended. ``suspects`` says that suspects are due, ``suspects_waiting``
-    that some wait for a place in a queue that is full. ``schema_ahead`` is that of the last beat, or of the opening.
+    that some wait for a place in a full queue. ``schema_ahead`` is that of the last beat, or of the store's opening.
     """
 
     claimed: tuple[Claimed, ...]

@@ -1,8 +1,8 @@
 """The store's time beside the clock of its machine: how far it leads, and how the two come together again.
 
 The store's time never runs backward. Where the machine's clock is put back (it had been ahead for a moment, or another
-server with another clock has taken over) the time goes on from where it was, at the clock's pace: it *leads* by so
-much from then on. The lead shrinks by itself, so slowly that no timer notices; a person may have it shrink faster.
+server with another clock has taken over) the time goes on from where it was, at the clock's pace: from then on it
+*leads* the clock. The lead shrinks by itself, so slowly that no timer notices; a person may have it shrink faster.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from msgspec import Struct
 from perdure.clock import SECOND
 
 STEP = SECOND
-"""Microseconds by which a clock must have been put back before the time goes on without it; up to that it waits."""
+"""If a clock was put back by more microseconds than this, the time goes on without it; up to that, the time waits."""
 SLEWED = 100
-"""So much slower than the clock the time runs while it leads: by one part in so many."""
+"""While the time leads, it runs slower than the clock by one part in so many."""
 MENDED = 2
-"""The same where a person has asked for it."""
+"""The same after a person's order to shrink the lead faster."""
 MOST = SECOND // 2
-"""With one beat the lead shrinks by no more: for so long the time stands still, and that must not look like a step."""
+"""One beat shrinks the lead by at most so much: the time stands still for as long, which must not look like a step."""
 
 
 class Clock(Struct, frozen=True, gc=False):
     """The one row of the table ``clock``, as people see it; all in microseconds.
 
-    ``at`` is the store's time, ``machine_at`` what the clock of its machine shows. ``lead`` is how far the first was
-    put before the second, ``lead_since`` when that began. While ``mending`` a person has it shrink at half the pace of
-    the clock; ``who``, ``why`` and ``origin`` are of that order.
+    ``at`` is the store's time, ``machine_at`` what the clock of its machine shows. ``lead`` is how far the store's time
+    was put ahead of that clock, ``lead_since`` when that began. While ``mending``, by a person's order, the lead
+    shrinks at half the pace of the clock; ``who``, ``why`` and ``origin`` describe that order.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Clock(Struct, frozen=True, gc=False):
 
 
 def kept_lead(at: int, machine_at: int, lead: int, slewed_at: int, mending: bool) -> int:
-    """The lead from a beat on, where ``at`` is the mark of the store's time; ``slewed_at`` when this was last decided.
+    """The lead after a beat; ``at`` is the stored mark of the store's time, ``slewed_at`` when the lead was last set.
 
     PostgreSQL does the same in SQL (functions/beat.sql), and the conformance suite compares.
     """

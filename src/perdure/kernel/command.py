@@ -1,6 +1,6 @@
 """A command: what a person orders a process to do, decided from its row and its history without any of its code.
 
-Each gives the one commit to write, which takes the row from whoever holds it (rule 22) and records who asked, and why.
+Each function gives the one commit to write, which takes the row from its owner (rule 22) and records who asked and why.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ ALLOWED: Mapping[Verb, frozenset[Status]] = {
 """Which command fits which status."""
 
 _ADVICE = {
-    (Verb.HOLD, Status.HELD): "nothing is to be done",
-    (Verb.HOLD, Status.BROKEN): "it does nothing until a person lets it",
+    (Verb.HOLD, Status.HELD): "there is nothing to do",
+    (Verb.HOLD, Status.BROKEN): "it waits for a person already",
     (Verb.RESUME, Status.RUNNING): "it goes on by itself",
     (Verb.RESUME, Status.BROKEN): "fix the cause and use `perdure retry`",
     (Verb.RESUME, Status.FAILED): "fix the cause and use `perdure retry`",
@@ -97,7 +97,7 @@ def gone_on(process: Process, sender: Sender, now: int) -> Commit:
 
 
 class Patience(Struct, frozen=True):
-    """What a wish to cancel says beside its sender: when it is enforced (microseconds by the store's clock)."""
+    """What a cancel says beside its sender: when it is enforced (microseconds by the store's clock)."""
 
     until: int | None = None
 
@@ -106,12 +106,12 @@ _patience = json.Decoder(Patience).decode
 
 
 def wish(sender: Sender, until: int) -> bytes:
-    """The payload of a wish to cancel that is enforced at a time."""
+    """The payload of a cancel that is enforced at ``until``."""
     return json.encode(to_builtins(sender) | {"until": until})
 
 
 def until_of(message: Message) -> int | None:
-    """When a wish to cancel is enforced, or None if it is not."""
+    """When a cancel is enforced, or None if it is not."""
     try:
         return _patience(message.payload).until
     except MALFORMED:
@@ -119,14 +119,14 @@ def until_of(message: Message) -> int | None:
 
 
 def sooner(deadline: int | None, until: int) -> int:
-    """The earlier one of a process's deadline and another one."""
+    """The earlier of a process's deadline (if any) and ``until``."""
     return until if deadline is None else min(deadline, until)
 
 
 def bounded(process: Process, sender: Sender, until: int, *, now: int) -> Commit:
-    """Give a process a time at which it is ended by force; who wants that, its inbox says too.
+    """Give a process a time at which it is ended by force; the cancel in its inbox names the sender too.
 
-    A row in nobody's hand keeps all else. One in hand is taken, which is for owners who do not listen.
+    A row without an owner keeps everything else. An owned row is taken from its owner, which did not react.
     """
     allow(process, Verb.CANCEL)
     event = Event(process.events + 1, 0, EventType.DEADLINE_SET, now, payload=wish(sender, until))

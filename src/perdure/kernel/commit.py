@@ -14,7 +14,7 @@ from perdure.kernel.process import Process, Status
 class Commit(Struct, frozen=True, gc=False):
     """What one transaction writes for one process, if its fence still fits the locked row.
 
-    The fence is ``token`` and ``version``: what the row must have. ``after`` is the row as it shall be, but for
+    The fence is ``token`` and ``version``: the row must have both. ``after`` is the row as it will be, except for
     ``inbox`` (which belongs to senders), ``changed_at`` (the store's now) and:
 
     * ``lease`` > 0: the row stays owned by ``after.owner``, and its ``due_at`` becomes now + lease (microseconds);
@@ -23,13 +23,14 @@ class Commit(Struct, frozen=True, gc=False):
     ``after.version`` is ``version`` + 1. ``after.token`` is ``token``, or ``token`` + 1 for a forcing command.
     ``events`` continue the numbering of ``after.run``. ``consumed`` pairs message numbers with the number of the
     event that records them, or with 0: such a letter stays in the inbox, or is put back, until the code receives it.
-    ``offered`` makes messages from that number on unconsumed again (a new run), and letters that the run before it has
-    received.
-    ``not_before`` is the latest due time of the timers fired: refused as ``EARLY`` by the store before that time.
+    ``offered`` makes messages from that number on unconsumed again (for a new run), and the letters that the run
+    before it has received.
+    ``not_before`` is the latest due time of the timers fired: before it, the store refuses the commit as ``EARLY``.
     ``starts`` are children without keys, ``sends`` messages to others: written with an applied commit or not at all,
-    and known by their ids if the commit is sent again. ``BUSY`` if somebody holds the row of a message's target.
+    and recognised by their ids if the commit is sent again. If another transaction has locked the row of a message's
+    target, the verdict is ``BUSY``.
     ``attributes_set`` says that the attributes have changed: else their column stays as it is, at no cost.
-    ``published`` says that there are published values or answers among the events: whoever waits for them hears of it.
+    ``published`` says that the events hold published values or answers: the store notifies those who wait for them.
     """
 
     token: int
@@ -49,8 +50,8 @@ class Commit(Struct, frozen=True, gc=False):
 class Verdict(StrEnum):
     """What became of a commit.
 
-    ``REFUSED``: the fence did not fit, a late answer. ``BUSY``: the row was locked by somebody else, try again.
-    ``READ_FIRST``: it would finish with unheard messages. ``EARLY``: a timer has not come due by the store's clock.
+    ``REFUSED``: the fence did not fit, a late answer. ``BUSY``: another transaction had locked the row, try again.
+    ``READ_FIRST``: the process would end with unheard messages. ``EARLY``: a timer is not due by the store's clock.
     """
 
     APPLIED = "applied"
@@ -61,7 +62,7 @@ class Verdict(StrEnum):
 
 
 APPLIED = Verdict.APPLIED
-"""The verdict met most: CPython 3.11 makes a call of every look into an enum's class."""
+"""The most frequent verdict, as a constant: in CPython 3.11 every look-up in an enum's class is a call."""
 
 
 class CommitAnswer(Struct, frozen=True, gc=False):
@@ -77,7 +78,7 @@ class Start(Struct, frozen=True, gc=False):
 
     ``process.id`` is made by the caller; ``process.owner`` set means started as owned (``lease`` microseconds).
     ``process.created_at`` and ``opened_at`` are the starter's turn time, or 0 and None for the store's now.
-    ``messages`` are to the process itself, and are sent with its insert, or not at all if it is not created here; the
+    ``messages`` go to the process itself: they are written with its insert, or not at all if it exists already. The
     start of a child has none.
     """
 
@@ -90,7 +91,7 @@ class Start(Struct, frozen=True, gc=False):
 class StartVerdict(StrEnum):
     """``CONFLICT``: the key is taken by another input. ``REFUSED``: the starting incarnation was ended.
 
-    ``BUSY``: nothing was stored yet, try again, which the runtime does by itself.
+    ``BUSY``: nothing was stored yet; the runtime tries again by itself.
     """
 
     CREATED = "created"
@@ -101,7 +102,7 @@ class StartVerdict(StrEnum):
 
 
 CREATED = StartVerdict.CREATED
-"""The verdict met most, for the same reason."""
+"""The most frequent verdict, a constant for the same reason."""
 
 
 class StartAnswer(Struct, frozen=True, gc=False):
@@ -116,8 +117,8 @@ class StartAnswer(Struct, frozen=True, gc=False):
 class Outcome(Struct, frozen=True, gc=False):
     """What a turn left behind.
 
-    ``busy``: steps are in flight, or something comes so soon that the owner keeps the row. ``wake_at``: the
-    earliest timer or retry (microseconds), if any. ``awaiting``: what it waits for, for people.
+    ``busy``: steps are in flight, or the next event is so near that the owner keeps the row. ``wake_at``: the
+    earliest timer or retry (microseconds), if any. ``awaiting``: what the process waits for, for people.
     """
 
     status: Status = Status.RUNNING

@@ -1,8 +1,8 @@
 """Declared errors: classes that a step names with ``raises=``, so that the workflow can catch them by their own names.
 
-What is recorded of an error is the name of the declared class, and its text. The workflow gets an instance of a class
-that derives from both, StepError and the declared one. Nothing is unpickled, a record never says what to import, and no
-code of the declared class makes the instance: its ``__init__`` may need what nobody has recorded.
+Of an error only its text and the name of the declared class are recorded. The workflow gets an instance of a class that
+derives from both StepError and the declared class. Nothing is unpickled, no record says what to import, and the
+instance is made without the declared class's ``__init__``: its arguments were not recorded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Declared: TypeAlias = Mapping[str, type[Exception]]
 """The classes that a step declares, by their names."""
 
 NOTHING: Declared = MappingProxyType({})
-"""What is declared by a step that names no class."""
+"""The declaration of a step that names no class."""
 
 _rebuilt: dict[tuple[type[StepError], type[Exception]], type[StepError]] = {}
 _UNFIT = (BaseExceptionGroup, StopIteration, StopAsyncIteration)
@@ -40,7 +40,7 @@ def name_among(error: BaseException, classes: Declared) -> str:
 
 
 def rebuilt(base: type[StepError], own: type[Exception]) -> type[StepError]:
-    """The class of what the workflow gets: a StepError and the step's own class; raises TypeError if there is none."""
+    """The class of the error for the workflow, derived from both; raises TypeError if there can be none."""
     if issubclass(base, own):
         return base
     if (base, own) not in _rebuilt:
@@ -80,7 +80,7 @@ def _check(one: Any, owner: str) -> None:
 
 
 def _made(cls: type[StepError], *args: object, **kwargs: object) -> StepError:
-    builtin: Any = cls.__base__  # as memory is laid out
+    builtin: Any = cls.__base__  # the base that decides the layout in memory
     while builtin.__module__ != "builtins":
         builtin = builtin.__base__
     made: StepError = builtin.__new__(cls)
@@ -89,6 +89,6 @@ def _made(cls: type[StepError], *args: object, **kwargs: object) -> StepError:
 
 def _unrecorded(self: StepError, name: str) -> Any:
     raise AttributeError(
-        f"{type(self).__name__}.{name} was not recorded: of a step's error only the class and the text are. "
-        "What the workflow needs to know beside them must be a result of the step."
+        f"{type(self).__name__}.{name} was not recorded: only the class and the text of a step's error are. "
+        "If the workflow needs more, let the step return it as its result."
     )

@@ -63,7 +63,7 @@ def awaited_signals(process: Process) -> list[str]:
 
 
 def _told(process: Process) -> str:
-    """What a row that nobody holds waits for; its steps wait for their next attempt."""
+    """What a row without an owner waits for; its steps wait for their next attempt."""
     parts = (process.awaiting or "").split(", ")
     told = ["its timer" if part == "timer" else part for part in parts]
     return ", ".join(f"the next attempt of {part}" if part.startswith("step ") else part for part in told)
@@ -79,17 +79,17 @@ def _owned(process: Process, now: int, workers: Mapping[bytes, str]) -> Mover:
         steps = ", ".join(dict.fromkeys(_name(slot) for slot in under_way(process.progress)))
     except PerdureError:
         steps = "steps that cannot be read"
-    text = f"worker {name} has it in hand" + (f", running {steps}" if steps else "")
+    text = f"worker {name} holds it" + (f", running {steps}" if steps else "")
     if is_suspect(process):
         text += f"; it is {_suspected(process)}, and runs in quarantine"
     return Mover("worker", text, process.changed_at, process.due_at)
 
 
 def _suspected(process: Process) -> str:
-    """Why it is a suspect, and with how many it may run: of those that were in hand, any may have killed the worker."""
+    """Why it is a suspect, and with how many it may run: any process that the worker held may have killed it."""
     others = company(process) - 1
     how = f"with up to {others} others" if others else "alone"
-    return f"a suspect (in hand at {process.deaths + max(process.alone_deaths, 0)} deaths of its worker; runs {how})"
+    return f"a suspect (held at {process.deaths + max(process.alone_deaths, 0)} deaths of its worker; runs {how})"
 
 
 def _name(slot: str) -> str:

@@ -48,9 +48,9 @@ DELIVERED = frozenset(
 """Events that open or belong to a turn; the others are evidence for people."""
 
 ANSWERS = frozenset({EventType.CALL_ANSWERED, EventType.CALL_REFUSED})
-"""Events that answer a call. Of several with one name, in several runs, the first one counts."""
+"""Events that answer a call. If several runs have answered the same call, the first answer counts."""
 SHOWN = frozenset({EventType.PUBLISHED}) | ANSWERS
-"""Events with what the code shows to others; whoever waits for them hears of them."""
+"""Events with what the code shows to others; those who wait for them are notified."""
 
 
 class Event(Struct, frozen=True, gc=False):

@@ -25,9 +25,9 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
     """Why something failed: ``type`` is the name of the error's class, ``message`` its text (at most 4 KiB).
 
     ``attempts`` counts executions. ``trace`` is the end of the stack trace (at most 8 KiB). ``undone`` are the steps
-    that the process has taken back (``charge:1``: name and place), in that order, ``owed`` those that it has not.
+    that the process has undone, in that order (``charge:1``: name and place); ``owed`` are those that it has not.
     ``declared`` names the class that a step has declared for such an error. No text says which command helps: that
-    depends on the status that the process has when somebody looks.
+    depends on the status that the process has by the time a person reads the text.
     """
 
     type: str
@@ -67,14 +67,14 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
 
     @classmethod
     def shown(cls, raw: bytes) -> Failure:
-        """The same for people, who are told why of one that cannot be read."""
+        """The same for people: if the payload cannot be read, a failure that says why."""
         try:
             return cls.decode(raw)
         except PerdureError as why:
             return cls(type=type(why).__name__, message=str(why))
 
     def as_step_error(self, step: str, raises: Declared = NOTHING) -> StepError:
-        """The error that the workflow gets for the failed step: of the recorded class, if the step declares that."""
+        """The error that the workflow gets for the failed step: of the recorded class, if the step declares it."""
         kind: type[StepError] = StepTimeout if self.timeout else StepError
         times = "once" if self.attempts == 1 else f"{self.attempts} times"
         said = f"{self.type}: {self.message}" if self.message else self.type
@@ -97,7 +97,7 @@ _decode = reader(Failure, "a recorded failure")
 
 
 def answered(error: BaseException) -> BaseException:
-    """What a step that raised ``error`` has failed with: what would end its worker is told as an ordinary error."""
+    """The error that counts if a step raised ``error``: one that would end the worker becomes an ordinary error."""
     if isinstance(error, KeyboardInterrupt | SystemExit):
         return RuntimeError(f"the step raised {type(error).__name__}: a step may not end its worker")
     return error
@@ -127,7 +127,7 @@ def _message(error: BaseException) -> str:
 
 
 def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[str]:
-    """The errors in a group and in the groups in it, as many as a person reads."""
+    """The first few errors in a group and in the groups inside it."""
     waiting, told = list(group.exceptions), 0
     while waiting and told < _CAUSES:
         error = waiting.pop(0)

@@ -1,7 +1,7 @@
-"""Integrity: whether what was read of a process is whole and can be understood, before any of its code runs again.
+"""Integrity: whether the records of a process are complete and understood, before any of its code runs again.
 
-A history with a piece missing is not replayed: whatever stood in the gap would be done a second time. Nor is one that
-holds what this Perdure does not know: to pass over it would be to go another way than the one that was recorded.
+A history with a gap is not replayed: the steps recorded in the gap would run a second time. Nor is a history with a
+record that this Perdure does not know: without it, the code could take another way than the recorded one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MESSAGES = {MessageType}
 _NOT_RECEIVED = {None}
 
 EARLIEST, LATEST = 0, 253_370_764_800_000_000
-"""Between 1970 and the year 9999: a turn at another time could not ask its calendar."""
+"""From 1970 to the year 9999: in a turn at another time, code could not compute the date."""
 
 _ADVICE = "Nothing of it was done again. Restore what is missing from a backup"
 
@@ -32,8 +32,7 @@ def flaw(process: Process, events: Sequence[Event], messages: Sequence[Message])
     """Why a claimed process must not be replayed; None if there is no reason.
 
     ``events`` are those of its run, by number, ``messages`` those that were not consumed or that the events refer to.
-    Nothing here can be wrong because somebody has written since the claim: the row is that of the claim, and what came
-    later was left out.
+    A write since the claim cannot cause a false alarm: the row is that of the claim, and later records were left out.
     """
     count = process.events
     if len(events) != count or (count and (events[-1].number != count or events[0].number != 1)):
@@ -61,7 +60,7 @@ def strange(process: Process, messages: Sequence[Message]) -> StoreError | None:
 
 
 def gap(process: Process, heard: int, message: Message) -> StoreError:
-    """The error for a message that comes although one before it was not heard."""
+    """The error for a message that arrives although one before it is missing."""
     return _damaged(
         process, f"message {message.number} follows message {heard}: what was sent between them is not there"
     )
@@ -89,7 +88,7 @@ def unreadable(process: Process, record: str, texts: Sequence[object]) -> StoreE
 
 
 def unreadable_claim(process: Process, events: Sequence[Event], messages: Sequence[Message]) -> StoreError | None:
-    """The same for all that was claimed."""
+    """The same for everything that a claim has read."""
     row = ("key", "awaiting", "share")
     for column in row:
         if found := unreadable(process, f"its column {column}", (getattr(process, column),)):
@@ -115,7 +114,7 @@ def _without(process: Process, events: Sequence[Event], messages: Sequence[Messa
             return _damaged(process, f"event {event.number} has received message {event.message}, which is not there")
     if not 0 <= process.seen <= process.inbox:
         return _damaged(process, f"its row has heard message {process.seen} of {process.inbox}")
-    # As many as are read at once, the first ones first; an order to end is told before what stands in front of it.
+    # A claim reads a limited number, the first ones first; it reads an order to end ahead of messages before it.
     new = [one.number for one in messages if one.number > process.seen and one.type is not MessageType.TERMINATE]
     ended = {one.number for one in messages if one.type is MessageType.TERMINATE}
     expected = process.seen + 1
@@ -132,7 +131,7 @@ def _without(process: Process, events: Sequence[Event], messages: Sequence[Messa
 
 def _unheard(process: Process, new: Sequence[int]) -> DamagedRecord:
     told = f"{len(new)} of them are there: {_listed(new)}" if new else "none of them is there"
-    return _damaged(process, f"messages {process.seen + 1} to {process.inbox} are to be heard, and {told}")
+    return _damaged(process, f"messages {process.seen + 1} to {process.inbox} were not heard yet, and {told}")
 
 
 def _numbers(events: Sequence[Event]) -> str:
@@ -160,7 +159,7 @@ def _damaged(process: Process, text: str) -> DamagedRecord:
 def _garbled(process: Process, record: str, text: str) -> DamagedRecord:
     return DamagedRecord(
         f"process {id_text(process.id)} cannot be read: {record} holds a text that is not UTF-8: {str(text)[:200]!r}. "
-        "Mend the text in the database"
+        "Correct the text in the database"
     )
 
 

@@ -1,4 +1,4 @@
-"""A result by hand: what a person sets as the answer of a step, or that the step is left out."""
+"""A manual result: a person gives a step its result, or skips the step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_STEPS = frozenset({EventType.TIMER_FIRED, EventType.SIGNAL_SENT})
 
 
 class NothingOpen(IllegalMove):
-    """No step of that bare name is known to be open; whoever has the process in hand may tell of one soon."""
+    """No step of that name, given without its place, is known to be open; its worker may report one soon."""
 
 
 def set_by_hand(
@@ -38,13 +38,13 @@ def set_by_hand(
 ) -> Commit:
     """Record a result that a person gives, for a step that is open or has failed; ``value`` is JSON.
 
-    ``step`` is its name, or name and place (``charge:2``). A failed one gets its result in a new run, as at a retry.
-    Whether the code has asked for it, and can read that value, is seen at its replay: what does not fit makes the
-    process broken. A held process stays held. A child in the step's place is asked to end.
+    ``step`` is its name, or name and place (``charge:2``). A failed step gets its result in a new run, as at a retry.
+    Only the replay shows whether the code asks for the step and can read the value: if not, the process becomes
+    broken. A held process stays held. A child in the step's place is asked to end.
     """
     allow(process, Verb.SKIP if skipped else Verb.SET_RESULT)
     if process.opened_at is None:
-        raise IllegalMove("it has not begun, so no step of it is open; try again when a worker has had it")
+        raise IllegalMove("it has not begun, so no step of it is open; try again when a worker has begun it")
     slot = _open_slot(process, history, step)
     failed = next((e for e in history if e.type is EventType.STEP_FAILED and (e.name, e.place) == slot), None)
     if failed is None and process.status is not Status.FAILED:
@@ -60,7 +60,7 @@ def set_by_hand(
 
 
 def _as_it_is(process: Process, sender: Sender, now: int) -> Commit:
-    """The row taken from whoever holds it; a broken one goes on."""
+    """Take the row from its owner; a broken process goes on."""
     if process.status is Status.BROKEN:
         return gone_on(process, sender, now)
     due_at = now if process.status is Status.RUNNING else process.due_at
@@ -77,7 +77,7 @@ def _recorded(
     now: int,
     skipped: bool,
 ) -> Commit:
-    """The commit with the result as a turn of its own, and before it who has set it."""
+    """Add to the commit who has set the result, then the result as a turn of its own."""
     name, place = slot
     number = commit.after.events
     turn = max((event.turn for event in history), default=0) + 1
@@ -95,7 +95,7 @@ def _recorded(
 
 
 def _open_slot(process: Process, history: Sequence[Event], step: str) -> tuple[str, str]:
-    """Name and place of the step, as far as it is known to be without a result; raises IllegalMove."""
+    """Name and place of the one step that is meant and has no result yet; raises IllegalMove."""
     known = {(event.name, event.place) for event in history if event.place and event.type not in _NO_STEPS}
     known |= set(filter(None, map(name_and_place, under_way(process.progress))))
     done = {(event.name, event.place) for event in history if event.type is EventType.STEP_COMPLETED}

@@ -1,7 +1,7 @@
 """A message: something sent to a process, which waits in its inbox under a number of its own.
 
-The result of a transactional step is one too: it is sent from within the step's own transaction, and known again by an
-id that is made of the step.
+The result of a transactional step is a message too: the step's own transaction sends it, and its id is made from the
+step's idempotency key, so that a second one is recognised.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class MessageType(IntEnum):
 
 
 LETTERS = frozenset({MessageType.SIGNAL, MessageType.CALL})
-"""What the code receives when it asks for it; all else is heard as soon as it has come."""
+"""The messages that the code receives when it asks for them; all others are heard as soon as they arrive."""
 
 
 class Message(Struct, frozen=True, gc=False):
@@ -55,10 +55,10 @@ class Message(Struct, frozen=True, gc=False):
 
 
 class LettersWanted(Struct, frozen=True, gc=False):
-    """A question for the letters of one name that a process has heard, and its code not received.
+    """A query for the letters of one name that a process has heard and its code has not received.
 
-    Their numbers are above ``after`` and at most ``upto``; at most ``most`` of them are wanted. ``seen`` is what the
-    row says: above it they were heard by its owner alone, and are not marked in the store yet.
+    Their numbers are above ``after`` and at most ``upto``; at most ``most`` of them are wanted. ``seen`` is the row's:
+    the store has not marked letters above it yet, only the owner knows that it has heard them.
     """
 
     process: bytes
@@ -70,7 +70,7 @@ class LettersWanted(Struct, frozen=True, gc=False):
 
 
 def call_text(name: str, number: int) -> str:
-    """A call as its answer is named by it: ``quote:7``, its name and its number in the inbox."""
+    """The name of a call's answer: ``quote:7``, the call's name and its number in the inbox."""
     return f"{name}:{number}"
 
 
@@ -80,9 +80,9 @@ def call_key(name: str, key: str) -> str:
 
 
 class SendVerdict(StrEnum):
-    """What became of a send. Only ``BUSY`` asks for another try, which the runtime makes by itself.
+    """What became of a send. After ``BUSY`` alone the runtime tries again, by itself.
 
-    ``FULL``: so much waits in the inbox already that nothing was put into it.
+    ``FULL``: the inbox was full, so nothing was put into it.
     """
 
     DELIVERED = "delivered"
@@ -96,8 +96,8 @@ class SendVerdict(StrEnum):
 class SendAnswer(Struct, frozen=True, gc=False):
     """The answer to one send: ``number`` is the message's inbox number, ``process`` the id it went to.
 
-    A message to a finished process is recorded and answered ``FINISHED``. ``owner`` is the worker that has
-    the process in hand now, if any.
+    A message to a finished process is recorded and answered ``FINISHED``. ``owner`` is the worker that holds
+    the process now, if any.
     """
 
     verdict: SendVerdict
@@ -133,7 +133,7 @@ def result(key: str, process: bytes, name: str, place: str, digest: bytes, paylo
 
 
 def origin_of(message: Message) -> Origin | None:
-    """Where the result in a message comes from, or None if it is no step's own: the answer of a child."""
+    """Where the result in a message comes from; None if it is not a step's own but the answer of a child."""
     if message.sender is None or message.type is not MessageType.RESULT:
         return None
     try:

@@ -36,7 +36,7 @@ def unsound_move(before: Process | None, after: Process, fresh: Sequence[Event],
 
 
 def one_owner(move: Move) -> Iterator[str]:
-    """Law 2: tokens never fall, whoever takes a row gets a new one, and only its holder has written."""
+    """Law 2: tokens never fall, every new owner of a row gets a new one, and only the latest token has written."""
     before, after = move.before, move.after
     if after.token < before.token:
         yield f"its token fell from {before.token} to {after.token}"
@@ -74,7 +74,7 @@ def history_is_gapless(move: Move) -> Iterator[str]:
 
 
 def accepted_is_kept(move: Move) -> Iterator[str]:
-    """Law 8: the count of what was sent never falls, nor within a run that of what was seen."""
+    """Law 8: the count of messages sent never falls, nor, within a run, the number of the last one seen."""
     before, after = move.before, move.after
     if after.inbox < before.inbox:
         yield f"its inbox fell from {before.inbox} to {after.inbox}"
@@ -101,8 +101,8 @@ def finished_is_final(move: Move) -> Iterator[str]:
 def over_limit(queue: Queue, running: Sequence[Process], now: int, *, lapsed: bool = False) -> Iterator[str]:
     """What breaks a queue's limits after a transaction in which a task of it was taken.
 
-    ``running`` are its tasks that have an owner. Nothing is taken above a limit that was lowered meanwhile; but where
-    only ``lapsed`` ones were taken over they have kept their places, and may be charged before their time.
+    ``running`` are its tasks that have an owner. Nothing is taken above a limit that was lowered meanwhile. But a
+    takeover of ``lapsed`` tasks alone breaks no limit: they kept their places, and may be charged before their time.
     """
     if queue.blocked_at is not None:
         yield "a task was taken although the queue is blocked"

@@ -28,7 +28,7 @@ SAYS_NOTHING_OF_TURNS = frozenset(
         EventType.DEADLINE_SET,
     }
 )  # fmt: skip
-"""Events that may stand in a history before the first turn has been run, or before what it did has counted."""
+"""Events that a history may have before the first turn was run, or before the commit of that turn was applied."""
 
 
 def taken_in(history: Sequence[Event]) -> dict[str, int]:

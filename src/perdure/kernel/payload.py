@@ -229,7 +229,7 @@ class CallShape:
         if raw[0] not in NOT_SCALAR:
             try:
                 return self._result_of(raw)
-            except Exception:  # what does not fit, and why, is told below
+            except Exception:  # decode() says below what does not fit, and why
                 pass
         return decode(raw, self.result_type, what=self._result)
 
@@ -281,7 +281,7 @@ class CallShape:
         walk = Walk(PAYLOAD_BYTES)
         try:
             array = []
-            for name, value in zip(self._order, positional, strict=False):  # noqa: B007 (told in the refusal)
+            for name, value in zip(self._order, positional, strict=False):  # noqa: B007 (named in the refusal)
                 array.append(walk.plain(value))
             tree: dict[str, Any] = {"": array} if array else {}
             for name, value in named.items():

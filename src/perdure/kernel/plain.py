@@ -35,7 +35,7 @@ _BY_MSGSPEC = (datetime, date, time, timedelta, UUID, bytes, bytearray, memoryvi
 
 
 class Refused(Exception):
-    """Why a value is refused, and the path from the outermost value to the guilty one."""
+    """Why a value is refused, and the path to it from the outermost value."""
 
     def __init__(self, reason: str, remedy: str, *, too_large: bool = False) -> None:
         super().__init__(reason)
@@ -102,7 +102,7 @@ class Walk:
         self._take(count)
         tree: list[Any] = []
         try:
-            for item in items:  # one by one: the length of the tree is the path to a guilty one
+            for item in items:  # one by one: the length of the tree is the index of a refused item
                 tree.append(item if type(item) in _SAFE else self.plain(item, depth + 1))
         except Refused as refusal:
             refusal.path.append(f"[{len(tree)}]")
@@ -213,7 +213,7 @@ def _reader(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def is_model(kind: Any) -> bool:
-    """Whether ``kind`` is a pydantic model, told by its methods: pydantic itself is not needed."""
+    """Whether ``kind`` is a pydantic model, recognised by its methods: pydantic itself is not needed."""
     return hasattr(kind, "model_validate_json") and hasattr(kind, "model_dump")
 
 
@@ -221,7 +221,7 @@ def _model_tree(value: Any) -> Any:
     try:
         return value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
     except Exception as error:  # the model's own serializers may raise anything
-        raise Refused(f"pydantic could not turn it into JSON ({error!s:.200})", "Mend the model.") from error
+        raise Refused(f"pydantic could not turn it into JSON ({error!s:.200})", "Correct the model.") from error
 
 
 def same(value: Any, back: Any) -> bool:

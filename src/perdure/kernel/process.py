@@ -23,7 +23,7 @@ class Status(StrEnum):
 
 
 RUNNING, COMPLETED = Status.RUNNING, Status.COMPLETED
-"""The statuses met most: CPython 3.11 makes a call of every look into an enum's class."""
+"""The most frequent statuses, as constants: in CPython 3.11 every look-up in an enum's class is a call."""
 
 FINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
 
@@ -43,12 +43,12 @@ class Process(Struct, frozen=True, gc=False):
 
     ``token`` fences: only the holder of the current one may commit. ``version`` counts the commits of the
     process itself. ``inbox`` counts what was ever sent to it, ``seen`` the highest message number a commit recorded.
-    ``due_at`` is the time by which somebody must look again: the lease end of an owned row, ``None`` when finished.
+    ``due_at`` is the time by which a worker must look again: the lease end of an owned row, ``None`` when finished.
     ``reminder`` says that ``due_at`` is only a reminder for a sweep (an idle check, a held or broken row): no claim
     takes such a row; a message to a running one clears it and makes the row due now.
-    ``deaths`` counts those of its worker while it was in hand among others, ``alone_deaths`` those while it ran alone.
-    Below zero the latter is its company: so many suspects may run together, for as long as it need not be alone.
-    ``share`` and ``cost`` are of tasks: on whose account it runs in its queue, and how much of its limits it takes.
+    ``deaths`` counts the deaths of its worker while that held others too, ``alone_deaths`` those while it ran alone.
+    Below zero, ``alone_deaths`` is its company: so many suspects may run together, until it has to run alone.
+    ``share`` and ``cost`` are for tasks: on whose account a task runs in its queue, how much of the limits it takes.
     """
 
     id: bytes
@@ -94,7 +94,7 @@ Changes = Mapping[str, Any]
 
 
 def missing(stored: bytes | None, changes: Changes) -> dict[str, Any]:
-    """Those of the changes that the stored attributes do not show yet."""
+    """The changes that the stored attributes do not show yet."""
     if stored is None:
         return {name: value for name, value in changes.items() if value is not None}
     shown = json.decode(stored)

@@ -1,8 +1,8 @@
 """Quarantine: which processes are suspects of killing their worker, and how many of them may run together.
 
-A process that was in hand at two deaths is a suspect. It runs next in a quarantine worker, an OS process for suspects
-only, in the *company* of other suspects: at most half as many as were in hand when their worker died. Each death there
-halves the company, until the guilty process runs alone; only deaths there count towards parking it (rule 13).
+A process that was held at two deaths of its worker is a suspect. It runs next in a quarantine worker, an OS process for
+suspects only, in the *company* of other suspects: at most half as many as the dead worker held. Each death there halves
+the company, until the guilty process runs alone; only deaths while it runs alone count towards parking it (rule 13).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from perdure.kernel.process import Process
 from perdure.limits import QUARANTINE_PROCESSES, SUSPECT_DEATHS
 
 _COMES = ("child ", "task ", "signal ")
-"""What comes as a message; all else that a row may wait for begins in the hand of its worker."""
+"""What arrives as a message; everything else that a row may wait for begins in its own worker."""
 
 
 def is_suspect(process: Process) -> bool:
@@ -23,14 +23,14 @@ def is_suspect(process: Process) -> bool:
 
 
 def company(process: Process) -> int:
-    """How many suspects may run together with it, itself included: 1 is alone, 0 says that it is no suspect."""
+    """How many suspects may run together, this one included: 1 is alone, 0 says that it is no suspect."""
     return max(1, -process.alone_deaths) if is_suspect(process) else 0
 
 
 def together(marks: Sequence[int]) -> list[int]:
-    """Of suspects, given by their ``alone_deaths`` in the order of a claim, the places of those that run next.
+    """The places of the suspects that run next: the first one, and as many of the same company as may run with it.
 
-    The first one, and as many of the same company as may run with it.
+    ``marks`` are the ``alone_deaths`` of all suspects, in the order of a claim.
     """
     alike = [place for place, mark in enumerate(marks) if mark == marks[0]]
     return alike[: max(1, -marks[0])] if alike else []
@@ -39,9 +39,9 @@ def together(marks: Sequence[int]) -> list[int]:
 def only_waited(process: Process) -> bool:
     """Whether an owned row says that it ran no code since its last commit: it waited for children, tasks or signals.
 
-    A commit says what a process waits for only where nothing is in flight, and whatever wakes it raises ``inbox``. A
-    timer does not, so who waits for one may have been woken; and who is claimed for a step, as a task is or a retry
-    that is due, may have begun it.
+    A commit says what a process waits for only if nothing is in flight, and a message that wakes it raises ``inbox``.
+    A timer does not: a process that waits for a timer may have been woken. A process that was claimed for a step (a
+    task, or a retry that was due) may have begun it.
     """
     awaiting = process.awaiting
     return (
@@ -53,15 +53,15 @@ def only_waited(process: Process) -> bool:
 
 
 def held_by(rows: Iterable[Process]) -> Counter[bytes]:
-    """How many of these rows, that are suspects or become so by one more death, each of their owners had in hand."""
+    """How many of these rows each owner held that are suspects, or become suspects by one more death."""
     suspected = (row for row in rows if row.deaths >= SUSPECT_DEATHS - 1 and not only_waited(row))
     return Counter(row.owner for row in suspected if row.owner is not None)
 
 
 def after_death(process: Process, held: int) -> tuple[int, int]:
-    """The counts (deaths, alone deaths) of what may have killed its worker, which had ``held`` suspects in hand.
+    """The counts (deaths, alone deaths) of a process that may have killed its worker, which held ``held`` suspects.
 
-    Where a suspect need not run alone yet, the second one is its company below zero.
+    As long as a suspect need not run alone, the second count is its company, below zero.
     """
     if company(process) == 1:
         return process.deaths, process.alone_deaths + 1

@@ -1,7 +1,8 @@
 """A queue with limits: how much of it may run at once, how fast its tasks begin, and whether anything of it begins.
 
-Only queues that somebody has limited or blocked have a row. What a claim may take of such a queue is decided here, on
-what a store has read under the lock of that row; PostgreSQL does the same in SQL, and the conformance suite compares.
+Only queues that a person has limited or blocked have a row. This module decides what a claim may take of such a queue,
+from what a store has read under the lock of that row; PostgreSQL does the same in SQL, and the conformance suite
+compares.
 """
 
 from __future__ import annotations
@@ -16,20 +17,22 @@ from perdure.kernel.child import QUEUE_MARK
 from perdure.kernel.process import Process
 
 SWITCH = " recovery"
-"""The row that is no queue's, for no name begins with a space: while it is blocked, automatic recovery is paused."""
+"""The row of no queue, since no name begins with a space: while it is blocked, automatic recovery is paused."""
 SHARES_A_LOOK = 50
-"""So many shares take part in one look; where there are more, the next look begins behind them."""
+"""At most so many shares take part in one claim; if there are more, the next claim begins behind them."""
 
 
 class Queue(Struct, frozen=True, gc=False):
     """One row of the table ``queue``. Times and durations are microseconds by the store's clock.
 
-    ``concurrency`` is the sum of the costs that run at most, over all workers; ``share_concurrency`` the same for each
-    share (the fairness key of a task). ``rate`` is the sum of the costs that begin in ``per`` microseconds. None is no
-    limit; a cost above a limit counts as the whole of it. ``blocked_at`` says since when nothing begins. ``who``,
-    ``why`` and ``origin`` are of the last change. ``next_at`` and ``turn`` are kept by the store: the time at which all
-    that has begun is paid for by the rate, and the share whose turn it was last (or that ended a look in vain which did
-    not see them all); what has no share comes behind the last share, and leaves it empty.
+    ``concurrency`` limits the sum of the costs that run at once, over all workers; ``share_concurrency`` does the same
+    for each share (the fairness key of a task). ``rate`` limits the sum of the costs that begin in ``per``
+    microseconds. None is no limit; a cost above a limit counts as the whole limit. ``blocked_at`` says since when
+    nothing begins. ``who``, ``why`` and ``origin`` describe the last change.
+
+    The store keeps ``next_at``, the time at which the rate has paid for everything that has begun, and ``turn``, the
+    share whose turn it was last (or the last share of a claim that took nothing and did not see all shares). Tasks
+    without a share come behind the last share, and leave ``turn`` empty.
     """
 
     name: str
@@ -54,7 +57,7 @@ class Queue(Struct, frozen=True, gc=False):
         return min([cost, *(limit for limit in limits if limit is not None)])
 
     def slots(self, running: Mapping[str | None, int]) -> int | None:
-        """How much more may run at once, where so much of each share runs; None if there is no limit."""
+        """How much more may run at once beside ``running``, the weight of each share; None if there is no limit."""
         return None if self.concurrency is None else self.concurrency - sum(running.values())
 
     def rank(self, share: str | None) -> tuple[int, bytes]:
@@ -71,27 +74,27 @@ class Queue(Struct, frozen=True, gc=False):
         return max(self.per - max(self.next_at - now, 0), 0) * self.rate // self.per
 
     def paid(self, weight: int, now: int) -> Queue:
-        """The row after so much has begun."""
+        """The row after tasks of that weight have begun."""
         if self.rate is None or not weight:
             return self
         return replace(self, next_at=max(self.next_at, now) + -(-weight * self.per // self.rate))
 
     def payable_at(self, weight: int) -> int | None:
-        """When so much may begin by the rate."""
+        """The time from which the rate lets tasks of that weight begin."""
         return None if self.rate is None else self.next_at - self.per + -(-weight * self.per // self.rate)
 
 
 def changed(old: Queue | None, new: Queue) -> Queue:
-    """The row after a change: what the store keeps in it stays, but no debt is longer than one period of the rate."""
+    """The row after a change: the store's own columns stay, but no debt is longer than one period of the rate."""
     if old is None:
         return replace(new, next_at=0, turn="")
     return replace(new, next_at=min(old.next_at, new.changed_at + new.per), turn=old.turn)
 
 
 class WaitingTask(Struct, frozen=True, gc=False):
-    """A due task of a limited queue. ``last`` says that no more of its share was read; ``bytes`` are its payloads'.
+    """A due task of a limited queue. ``mark`` is the ``alone_deaths`` of a suspect, ``bytes`` the size of its payloads.
 
-    ``mark`` is the ``alone_deaths`` of a suspect.
+    ``last`` says that the claim read no further in its share, which may have more tasks.
     """
 
     id: bytes
@@ -107,7 +110,7 @@ class WaitingTask(Struct, frozen=True, gc=False):
 class Choice(Struct, frozen=True):
     """The tasks to take in order; ``refused`` is the weight of the first one for which there is no room.
 
-    ``more`` says that the look ended before the tasks did.
+    ``more`` says that there may be tasks which the claim has not read.
     """
 
     taken: tuple[WaitingTask, ...] = ()
@@ -121,7 +124,7 @@ def least(*limits: int | None) -> int | None:
 
 
 def reach(most: int, room: int | None, shares: int) -> int:
-    """How many tasks of each share are read, of which so many take part: together twice what could be taken."""
+    """How many tasks of each share a claim reads; over all ``shares``, twice as many as it could take."""
     wanted = most if room is None else min(most, room)
     return min(wanted, -(-2 * wanted // shares))
 
@@ -137,11 +140,11 @@ def weights(queue: Queue, running: Iterable[tuple[str | None, int, int]]) -> dic
 def choice(
     queue: Queue, waiting: Sequence[WaitingTask], running: Mapping[str | None, int], most: int, room: int | None
 ) -> Choice:
-    """What to take of due tasks: by priority; of one priority the shares take turns, as far as there is room.
+    """Which due tasks to take: by priority; within one priority the shares take turns, as far as there is room.
 
-    The turn is of the share of which least runs, then of the next one behind the share whose turn it was last. Of one
-    share it is of the longest due, then of who was asked for first. Nothing passes by a task for which there is no
-    room, so that one that costs much is not put off for ever; a share that has reached its own limit is passed by.
+    The share of which least runs comes first, then the next one behind the share whose turn it was last. Within a
+    share the task that has been due longest comes first, then the one asked for first. No task overtakes one for which
+    there is no room, so that a costly task is not put off for ever; but a share at its own limit is overtaken.
     """
     sums = dict(running)
     turns: list[tuple[int, int, tuple[int, bytes], int, bytes, WaitingTask]] = []
@@ -159,7 +162,7 @@ def choice(
 
 
 class Load(Struct, frozen=True, gc=False):
-    """How many tasks of one queue, share and cost are in somebody's hands; nobody writes it, it is counted."""
+    """How many tasks of one queue, share and cost workers hold; it is not stored but counted."""
 
     name: str
     share: str | None
@@ -168,13 +171,13 @@ class Load(Struct, frozen=True, gc=False):
 
 
 class QueueLoads(Struct, frozen=True):
-    """What must be known of the queues with limits to say why a task of theirs does not begin."""
+    """The queues with limits and their loads, which say why a task does not begin."""
 
     queues: tuple[Queue, ...] = ()
     loads: tuple[Load, ...] = ()
 
     def of(self, process: Process, now: int) -> tuple[str, str] | None:
-        """Who moves a due task that its queue keeps, and why it waits, for people; None if the queue does not."""
+        """Who moves a due task that its queue holds back, and why it waits, for people; None if the queue does not."""
         queue = next((queue for queue in self.queues if QUEUE_MARK + queue.name == process.kind), None)
         if queue is None:
             return None

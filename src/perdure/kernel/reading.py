@@ -38,7 +38,7 @@ def _read(raw: bytes, type: Any, what: str) -> Any:
     try:
         return _from_json(raw) if type is Any else decoder(type)(raw)
     except MemoryError:
-        raise  # that says nothing of the payload
+        raise  # it says nothing about the payload
     except Exception as error:  # a type's own __post_init__ or validator may raise anything
         why = why_undecodable(raw)
         if why is not None:
@@ -55,12 +55,12 @@ def check_strict(raw: bytes, what: str, depth: int = PAYLOAD_DEPTH) -> None:
     try:
         if objects + raw.count(b"[") > depth:
             Walk(len(raw) + 1).plain(_from_json(raw), PAYLOAD_DEPTH - depth)
-        # Our own JSON, read and written again, is itself; only foreign JSON needs the slow look for twin keys.
+        # Our own JSON stays the same if it is read and written again; only other JSON needs the slow look for twins.
         if objects and _to_json(_from_json(raw)) != raw:
             json.loads(raw, object_pairs_hook=lambda pairs: _without_twins(pairs, what))
     except Refused as refusal:
         raise PayloadError(refusal.text(what)) from None
-    except (MsgspecError, UnicodeDecodeError, RecursionError) as error:  # in parts that the type has passed over
+    except (MsgspecError, UnicodeDecodeError, RecursionError) as error:  # in parts that the type ignores
         raise PayloadError(f"{what} cannot be read: {error!s:.500}. Correct the value.") from error
 
 
@@ -122,12 +122,12 @@ def checked_type(type: Any, what: str) -> Any:
 
 @lru_cache(maxsize=512)
 def check_receivable(type: Any) -> None:
-    """Raise DefinitionError if no message can be read as that type; looked at once for each."""
+    """Raise DefinitionError if no message can be read as that type; each type is checked once."""
     checked_type(type, "the type given to receive")
 
 
 def _strange(node: Any, seen: set[int]) -> Any:
-    """The first type inside a described type that nobody can read, or None."""
+    """The first type inside a described type that cannot be read, or None."""
     if id(node) in seen:
         return None
     seen.add(id(node))
@@ -145,7 +145,7 @@ def _strange(node: Any, seen: set[int]) -> Any:
 
 @lru_cache(maxsize=512)
 def plain_kinds(type: Any) -> frozenset[Any]:
-    """The plain classes whose values come back from ``type`` as they were, without a look."""
+    """The plain classes whose values come back from ``type`` as they were, so that no check is needed."""
     if type is Any or type is object:
         return SCALARS
     if type in SCALARS:

@@ -1,4 +1,4 @@
-"""Retries of a step: how often, how soon and after which errors it is tried again, and what a failed attempt leaves.
+"""Retries of a step: how often, how soon and after which errors it is tried again; and the record of a failed attempt.
 
 The event of a failed attempt keeps its number and its error, so that the history of retries survives revival.
 """
@@ -30,11 +30,11 @@ class Retry:
 
     The delay after the n-th failure is ``first * factor ** (n - 1)``, at most ``cap``, spread by ``jitter`` (0.2 is
     20 % of the interval up or down, 0 is exact). ``total`` bounds the whole: no attempt starts later than that after
-    the first. Retried are the errors of the classes ``on`` (empty means all) that are of no class in ``never``.
+    the first. Errors of the classes ``on`` (empty means all) are retried, except those of a class in ``never``.
 
-    ``budget`` bounds the retries that one worker makes of the step while it does not succeed: each costs one, each
-    success earns one back, and time earns the whole in 50 seconds. Without one a retry waits, it is not given up; only
-    ``total`` ends that wait, with an attempt. None is no bound.
+    ``budget`` bounds the retries that one worker makes of the step while it does not succeed: each retry costs one,
+    each success earns one back, and time earns the whole budget back in 50 seconds. Once it is spent, a retry waits and
+    is not given up; only ``total`` ends that wait, with an attempt. None is no bound.
     """
 
     attempts: int

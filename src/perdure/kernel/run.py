@@ -1,8 +1,8 @@
 """A run: one pass over a process's history, its first event (the opening), and how the next run is opened.
 
 A process opens its next run by itself when it continues as new; a person opens one by retrying or restarting it, and
-what it keeps is decided here. Old runs stay as they are and can be read. Where each step was first asked for is carried
-over, for its key (rule 21).
+this module decides what that run keeps. Old runs stay as they are and can be read. A new run remembers in which run
+each step was first asked for, since that is part of the step's key (rule 21).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Opening(Struct, frozen=True, omit_defaults=True):
     """The payload of a ``RUN_OPENED`` event.
 
     ``done`` is what was done (``retried``, ``restarted``, …), ``kept`` how many events were copied. ``origins`` and
-    ``fresh`` say in which run a step was first asked for, by the number of the last event before and by its own name;
-    ``void`` is the number of the last message whose wish to cancel counts no more; ``seed`` the run from which the
-    process's chance comes, if not the first. ``not_undone`` are the steps dropped whose undo is owed for ever.
+    ``fresh`` say in which run a step was first asked for: ``origins`` by the number of the last event before it,
+    ``fresh`` by its name and place. Cancels up to the message number ``void`` count no more. ``seed`` is the run that
+    seeds the process's random numbers, if not the first. ``not_undone`` are dropped steps whose undo will not run.
 
-    A run that the process itself opened has ``input`` of its own; its first ``letters`` messages were heard and not
+    A run that the process itself opened has an ``input`` of its own; its first ``letters`` messages were heard and not
     received before, and ``seen`` is the highest number heard by then.
     """
 
@@ -60,14 +60,14 @@ class Opening(Struct, frozen=True, omit_defaults=True):
 
 
 CONTINUED = "continued as new"
-"""What is said of a run that the process opened by itself."""
+"""What is ``done`` in a run that the process opened by itself."""
 
 FIRST = Opening(0, 0)
-"""Stands for what opened the first run, which is no event."""
+"""Stands for the opening of the first run, which has no event."""
 
 
 def same_beginning(before: Opening) -> dict[str, Any]:
-    """What every later run of the same beginning says alike: the arguments, and the messages that came with them."""
+    """What the openings of runs with one beginning share: the arguments, and the messages that came with them."""
     return {"input": before.input, "letters": before.letters, "seen": before.seen}
 
 
@@ -88,11 +88,11 @@ def moved(origins: Sequence[tuple[int, int]], numbers: Mapping[int, int], run: i
 
 
 def renewed(process: Process, input: bytes, late: Sequence[int], letters: Sequence[int], *, now: int) -> Commit:
-    """End the run of a process in hand and open the next one; it is due now, for whoever claims it.
+    """End the run of an owned process and open the next one, without an owner and due now.
 
-    ``late`` are the numbers of the wishes to cancel that came too late: the new run hears them first. ``letters``,
-    which were received and not answered, are put back into the inbox, where those stay that were not received.
-    The key, the deadline, the priority, the attributes and the version stay; state and progress begin anew.
+    ``late`` are the numbers of the cancels that came too late: the new run hears them first. ``letters`` were received
+    and not answered: they are put back into the inbox, where letters stay that were not received.
+    The key, the deadline, the priority, the attributes and the version stay; state and progress are emptied.
     """
     opening = Opening(
         process.run,
@@ -104,7 +104,7 @@ def renewed(process: Process, input: bytes, late: Sequence[int], letters: Sequen
         letters=len(late),
         seen=process.seen,
     )
-    # The wishes stay consumed by the run that heard them, so nobody can lose them: the new run only refers to them.
+    # The cancels stay consumed by the run that heard them, so they cannot get lost: the new run only refers to them.
     events = (
         Event(1, 0, EventType.RUN_OPENED, now, payload=opening.encode()),
         *(Event(number, 1, EventType.MESSAGE_RECEIVED, now, message=wish) for number, wish in enumerate(late, 2)),
@@ -138,7 +138,7 @@ _KEPT_EVIDENCE = frozenset(
 
 
 _LASTING = frozenset({EventType.CHILD_STARTED, EventType.PATCHED})
-"""Children live, and a way once taken is kept, whatever failed before."""
+"""Events kept whatever failed before them: the children live on, and a patch once taken stays taken."""
 
 
 def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: int) -> Commit:
@@ -146,7 +146,7 @@ def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: 
 
     A broken or held one goes on in its run. A failed one gets a new run with a copy of what happened before the
     step that failed for good: that step gets fresh attempts under its old idempotency key, and messages that were
-    received after it are offered again (rule 21). Refused if what came before that step was undone since.
+    received after it are offered again (rule 21). Refused if a step before that one was undone since.
     """
     allow(process, Verb.RETRY)
     if process.status is not Status.FAILED:
@@ -159,8 +159,8 @@ def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: 
 def restarted(process: Process, history: Sequence[Event], sender: Sender, *, now: int) -> Commit:
     """Begin again from the stored input, in a new run that keeps nothing but the messages.
 
-    Children that have not answered are asked to end. Every message is offered again, but wishes to cancel that came
-    before this count no more. Nothing is undone: the opening lists what should have been.
+    Children that have not answered are asked to end. Every message is offered again, except that earlier cancels count
+    no more. Nothing is undone: the opening lists the steps that should have been.
     """
     allow(process, Verb.RESTART)
     before = opening_of(history)
@@ -177,9 +177,9 @@ def restarted(process: Process, history: Sequence[Event], sender: Sender, *, now
 def restarted_from(process: Process, history: Sequence[Event], step: str, sender: Sender, *, now: int) -> Commit:
     """Run a step again, and what followed it, in a new run; ``step`` is its name, or name and place (``charge:2``).
 
-    What happened before is kept. So are results recorded later of steps that had been asked for by then: the code
-    tells, for at its replay they are open (``RESULT_KEPT``). The step is asked for anew, under a fresh idempotency
-    key; children started later are asked to end. Refused if what would be kept was undone since.
+    Everything before the step is kept. Later results are kept as ``RESULT_KEPT``: one counts if the step that it
+    belongs to is open at the replay, so that the code had asked for it by then. The step runs again under a fresh
+    idempotency key; children started later are asked to end. Refused if a step that would be kept was undone since.
     """
     allow(process, Verb.RESTART_FROM)
     chosen = _answered(history, step)
@@ -200,7 +200,7 @@ def restarted_from(process: Process, history: Sequence[Event], step: str, sender
 
 
 def _beside(later: Sequence[Event]) -> list[Event]:
-    """The results recorded later, as what may count for a step that is open then; children answer by messages anew."""
+    """The results recorded later, for steps that are open then; the answers of children are offered as messages."""
     last = max((event.number for event in later if event.type in DELIVERED), default=0)
     return [
         replace(event, turn=0, type=EventType.RESULT_KEPT)
@@ -227,8 +227,8 @@ def _answered(history: Sequence[Event], step: str) -> Event:
 def last_good(history: Sequence[Event]) -> list[Event]:
     """The delivered events, failed attempts and children before the last step that failed for good.
 
-    A process that only ran out of time goes on where it was, also with its undoing: whatever had failed, it had
-    lived with.
+    A process that only ran out of time goes on where it was, also with its undoing: its code had coped with
+    whatever failed before.
     """
     failed = next((event for event in reversed(history) if event.type is EventType.STEP_FAILED), None)
     if failed is None or _ran_out_of_time(history):
@@ -237,7 +237,7 @@ def last_good(history: Sequence[Event]) -> list[Event]:
 
 
 def kept_before(history: Sequence[Event], failed: Event) -> list[Event]:
-    """What is worth keeping before a failure. Children started after it too, for they live; one that failed is not."""
+    """The events worth keeping before a failure, and children started after it, which live on; no failed child."""
     again = {(failed.name, failed.place)}
     return [
         event
@@ -256,7 +256,7 @@ def _ran_out_of_time(history: Sequence[Event]) -> bool:
 
 
 def refuse_what_was_undone(history: Sequence[Event], kept: Sequence[Event], again: Event | None = None) -> None:
-    """Raise IllegalMove if what was undone would count as done; but not for the step that runs ``again``."""
+    """Raise IllegalMove if a step that was undone would count as done; the step that runs ``again`` does not."""
     undone = undo.undone(history)
     if again is not None:
         owed = set(undo.owed(kept)) - {undo.undoes(again.place) or slot_text(again)}
@@ -279,7 +279,7 @@ def reopened(
     now: int,
     opening: Opening | None = None,
 ) -> Commit:
-    """A new run that keeps some events, under new numbers; where each step was first asked for is kept too."""
+    """A new run that keeps some events under new numbers, and in which run each of their steps was first asked for."""
     before = opening_of(history)
     opening = opening or Opening(process.run, len(kept))
     numbers = {event.number: number for number, event in enumerate(kept, 2)}

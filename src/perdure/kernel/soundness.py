@@ -1,8 +1,8 @@
 """Soundness: the laws of the design as pure checks of one process's record, each under the law's own name.
 
 The same names stand in the schema as constraints and in the simulator as invariants. A check reads the row, the events
-of its run, all its messages and the time, and yields a sentence for each thing that must not be. A finding is such a
-thing, for people.
+of its run, all its messages and the time, and yields a sentence for each violation. A finding is one violation, for
+people.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Finding(Struct, frozen=True, gc=False):
 
 
 CLOCK_SLACK = SECOND
-"""How far a turn's time, carried by a worker, may run before the store's (microseconds)."""
+"""How far a turn's time, which a worker carries on, may be ahead of the store's (microseconds)."""
 
 IMPLIED: dict[EventType, Status] = {
     EventType.REVIVED: Status.RUNNING,
@@ -227,11 +227,11 @@ def nothing_unheard(record: ProcessRecord) -> Iterator[str]:
         return
     due = process.due_at is not None and process.due_at <= max(record.now, process.changed_at)
     if process.reminder or not due:
-        yield f"messages {process.seen + 1} to {process.inbox} are unheard, and nobody is told to look"
+        yield f"messages {process.seen + 1} to {process.inbox} are unheard, and the process is not due"
 
 
 def no_early_timer(record: ProcessRecord) -> Iterator[str]:
-    """Law 7: the times of turns never run backward, nor before the store's clock."""
+    """Law 7: the times of turns never run backward, nor ahead of the store's clock."""
     process = record.process
     latest = max(record.now, process.changed_at) + CLOCK_SLACK
     turns = [event for event in record.events if event.type in DELIVERED]
@@ -250,13 +250,13 @@ def no_early_timer(record: ProcessRecord) -> Iterator[str]:
 def accepted_is_kept(record: ProcessRecord) -> Iterator[str]:
     """Law 8: every message that was ever accepted is there, numbered 1, 2, 3 … as the row counts them.
 
-    Those that were heard in runs before the last one may have been pruned with them.
+    Messages heard in runs before the last one may have been pruned with those runs.
     """
     process = record.process
     numbers = [message.number for message in record.messages]
     there = set(numbers)
     pruned = process.seen if process.run > 2 else 0
-    # One after the other, and ten at most: a count that no inbox can have must not fill the memory of a worker.
+    # Lazily, and ten at most: a count that no inbox can have must not fill the memory of a worker.
     missing = list(islice((one for one in range(pruned + 1, process.inbox + 1) if one not in there), 10))
     odd = len(numbers) != len(there) or any(not 1 <= one <= process.inbox for one in there)
     if missing or odd:
@@ -282,7 +282,7 @@ def finished_is_final(record: ProcessRecord) -> Iterator[str]:
         if event.type in LAST:
             yield f"event {event.number} ended the run ({event.type.name.lower()}), and more events follow"
     if process.final and process.reminder:
-        yield f"it is {process.status} and somebody is still to be reminded"
+        yield f"it is {process.status} and still has a reminder"
     if (process.result is not None) != (process.status is Status.COMPLETED):
         yield f"it is {process.status} and has {'a' if process.result is not None else 'no'} result"
     if process.error is None and process.status in (Status.FAILED, Status.BROKEN):

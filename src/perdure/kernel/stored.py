@@ -1,10 +1,9 @@
-"""What the store gives back, read with care: the engine's own records, payloads that stay sealed, and unknown numbers.
+"""Stored records as they are read: the engine's own records, payloads that stay sealed, and unknown numbers.
 
-A record that cannot be read is refused with a text that says where to look. A payload that nobody here could or would
-open stays the bytes that the store keeps: reading it raises its error, passing it on (by a sweep, by a person's
-command) loses nothing. A number or status that this Perdure does not know is carried as it stands, shown, and never
-taken for something else; what is known is looked up as ever, for the tables of the known numbers themselves answer one
-that is not among them.
+A record that cannot be read is refused with a text that says where to look. A payload that was not opened here stays
+the bytes that the store keeps: to read it raises its error, but a sweep or a person's command can pass it on without
+loss. A number or status that this Perdure does not know is kept and shown as it is, and never taken for another one:
+the tables of the known ones answer it with a value of its own, so that looking up a known one costs nothing more.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Undecodable(bytes):
 
 
 def why_undecodable(raw: bytes | None) -> PerdureError | None:
-    """Why this payload is not open; None if it is."""
+    """Why this payload was not opened; None if it is open."""
     if isinstance(raw, Undecodable):
         return raw.why
     if raw is not None and raw[:1] == MARK:
@@ -45,18 +44,18 @@ def why_undecodable(raw: bytes | None) -> PerdureError | None:
 
 
 def first_trouble(payloads: Iterable[bytes | None]) -> PerdureError | None:
-    """Why the first of these payloads that is not open is not; None if all are."""
+    """The error of the first of these payloads that was not opened; None if all are open."""
     return next((raw.why for raw in payloads if isinstance(raw, Undecodable)), None)
 
 
 T = TypeVar("T")
 
 MALFORMED = (MsgspecError, UnicodeDecodeError, RecursionError)
-"""What a reader of JSON raises for bytes that are none, or none of the right shape."""
+"""What a reader of JSON raises for bytes that are not JSON, or not of the right shape."""
 
 
 def reader(type: type[T], what: str) -> Callable[[bytes], T]:
-    """The reader for one kind of record; it raises PayloadError for bytes that another hand has changed."""
+    """The reader for one kind of record; it raises PayloadError for bytes that were damaged."""
     read = json.Decoder(type).decode
 
     def recorded(raw: bytes) -> T:
@@ -85,7 +84,7 @@ def under_way(progress: bytes | None) -> dict[str, Any]:
 
 
 ENDS_OF_TIME = (-(1 << 63), (1 << 63) - 1)
-"""How a store tells a time that is not one (``infinity``), or that is too far away for 64 bits of microseconds."""
+"""How a store gives a time that is none (``infinity``), or that is too far away for 64 bits of microseconds."""
 
 
 class UnknownNumber(int):
@@ -93,7 +92,7 @@ class UnknownNumber(int):
 
     @property
     def name(self) -> str:
-        """How people see it."""
+        """Its name for people."""
         return f"UNKNOWN_{int(self)}"
 
 
@@ -102,23 +101,23 @@ class UnknownStatus(str):
 
     @property
     def name(self) -> str:
-        """How people see it."""
+        """Its name for people."""
         return f"UNKNOWN {self}"
 
     @property
     def value(self) -> str:
-        """How it stands where the values of the known ones stand: ``unknown (7)``."""
+        """What people see instead of a known status: ``unknown (7)``."""
         return f"unknown ({self})"
 
 
 class Garbled(str):
-    """A text that is not UTF-8; the bytes that cannot be read stand there as numbers."""
+    """A text that is not UTF-8; the bytes that cannot be read are written in it as numbers."""
 
 
 class Types(dict[int, T], Generic[T]):
     """The known types by their numbers; every other number is answered as an UnknownNumber.
 
-    ``met`` counts over all tables how often that was so: whoever reads can tell by it that he has met one.
+    ``met`` counts such answers over all tables, so that a reader can tell whether it has met an unknown number.
     """
 
     met = 0

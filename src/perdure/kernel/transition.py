@@ -1,4 +1,4 @@
-"""Transitions: what was, what came and what the code made of it, turned into the one commit to write.
+"""Transitions: each turns a process's row, what has arrived and what the code made of it into the one commit to write.
 
 Nothing here reads a clock or waits: the times and the ids are handed in. Every function gives a
 :class:`~perdure.kernel.commit.Commit`; those for commands check :data:`~perdure.kernel.process.MOVES` first.
@@ -32,7 +32,7 @@ _LAST_EVENT = {
 
 
 AUTOMATIC = "automatic"
-"""The origin of what no person has ordered."""
+"""The origin of a change that no person has ordered."""
 
 
 class Sender(Struct, frozen=True, omit_defaults=True):
@@ -63,8 +63,8 @@ def turn(
 ) -> Commit:
     """The commit that ends a turn: its events, and the row as the outcome leaves it.
 
-    ``lease`` is given to a row that stays busy; a row without timers is looked at again at ``idle_at``.
-    ``cleared`` says that what was in flight at a worker's death has been recorded: the deaths are forgotten.
+    A row that stays busy gets ``lease``; a row without timers is checked again at ``idle_at``.
+    ``cleared`` says that all that was in flight at a worker's death has been recorded: the deaths are forgotten.
     A child that ends tells its parent, in the same commit. ``consumed`` is in the order of the messages' numbers.
     """
     status = outcome.status
@@ -110,12 +110,12 @@ def _next_look(status: Status, wake_at: int | None, idle_at: int) -> tuple[int |
 def orphaned(
     process: Process, *, now: int, died: bool, worker: str, idle_at: int, held: int = 1, hang: Hang | None = None
 ) -> Commit:
-    """Free what an ended worker held: new token, due now, the death counted if there is evidence of one.
+    """Free a process that an ended worker held: new token, due now, the death counted if there is evidence of one.
 
-    ``held`` is how many suspects it had in hand, see :mod:`~perdure.kernel.quarantine`. A process that died too often
-    while it ran alone is parked as broken, with the evidence (rule 13). If it is known which process has hung the
-    worker (``hang``), that counts as a death of this one, and as nothing against the others; while it runs alone, once
-    is enough.
+    ``held`` is how many suspects the worker held, see :mod:`~perdure.kernel.quarantine`. A process whose worker died
+    too often while it ran alone is parked as broken, with the evidence (rule 13). If ``hang`` says which process has
+    hung the worker, that counts as a death against this process and as nothing against the others; while it runs
+    alone, one hang parks it.
     """
     ran_alone = quarantine.company(process) == 1
     hung = hang is not None and hang.process == process.id
@@ -161,13 +161,13 @@ def released(process: Process, *, due_at: int) -> Commit:
 
 
 def reminded(process: Process, *, idle_at: int) -> Commit:
-    """Move a reminder on, after somebody has looked."""
+    """Move a reminder on, after a sweep has looked."""
     after = replace(process, version=process.version + 1, due_at=idle_at)
     return Commit(process.token, process.version, after)
 
 
 def due_now(process: Process, *, now: int) -> Commit:
-    """Make a resting process due: there is something that it has not taken note of."""
+    """Make a waiting process due: something has arrived that it has not noticed."""
     after = replace(process, version=process.version + 1, due_at=now, reminder=False)
     return Commit(process.token, process.version, after)
 
@@ -181,7 +181,7 @@ def expired(process: Process, history: Sequence[Event] = (), *, now: int) -> Com
 
 
 def broken(process: Process, failure: Failure, *, now: int, idle_at: int) -> Commit:
-    """Park a process that cannot go on without a person, with what is known."""
+    """Park a process that cannot go on without a person, with its failure."""
     _allow(process, Status.BROKEN, "park")
     event = Event(process.events + 1, 0, EventType.BROKEN, now, payload=failure.encode())
     return forced(process, Status.BROKEN, (event,), now, error=failure.encode(), due_at=idle_at)
@@ -192,8 +192,8 @@ def terminated(
 ) -> Commit:
     """End a process at once, without its code: steps in flight are fenced off by the new token.
 
-    Nothing is undone; what should have been, by its history, is listed (rule 23). ``asked`` says that it was asked to
-    cancel, and that its time to do so is over.
+    Nothing is undone; the steps that should have been, by its history, are listed (rule 23). ``asked`` says that it was
+    asked to cancel, and that its time to do so is over.
     """
     _allow(process, Status.CANCELLED, "terminate")
     why = f" because: {sender.why}" if sender.why else ""
@@ -206,16 +206,16 @@ def terminated(
 
 
 def unrecorded(commit: Commit) -> Commit:
-    """The same without its events, for a history that holds more than its row counts: nothing can be appended to it.
+    """The commit without its events, for a history with more events than its row counts: nothing can be appended to it.
 
-    Who asked and why stands in the error of the row alone.
+    Then only the row's error says who asked, and why.
     """
     after = replace(commit.after, events=commit.after.events - len(commit.events))
     return replace(commit, events=(), after=after)
 
 
 def _parting(commit: Commit, history: Sequence[Event]) -> Commit:
-    """The same end, of which the children hear in the same transaction."""
+    """The commit with the messages that end the children, in the same transaction."""
     return replace(commit, sends=commit.sends + child.farewell(commit.after.id, history))
 
 
@@ -227,7 +227,7 @@ def _forced_end(type: str, message: str, history: Sequence[Event]) -> Failure:
 
 
 def _allow(process: Process, status: Status, verb: str) -> None:
-    # A status that is not known here may be left by force alone, if there is still something to come.
+    # A status that this Perdure does not know may only be left by force, and only if the process has a due time.
     if status not in MOVES.get(process.status, {Status.CANCELLED} if process.due_at is not None else ()):
         raise IllegalMove(f"cannot {verb} a process that is {process.status}; see its state with `perdure show`")
 
@@ -241,7 +241,7 @@ def forced(
     error: bytes | None = None,
     due_at: int | None = None,
 ) -> Commit:
-    """A commit that takes the row from whoever holds it: new token, no owner."""
+    """A commit that takes the row from its owner: new token, no owner."""
     after = replace(
         process,
         status=status,

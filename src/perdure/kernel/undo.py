@@ -13,7 +13,7 @@ _SLOT = re.compile(r"(.+?):((?:\.[0-9.]+:)?[0-9]+|undo/.+)", re.DOTALL)
 
 
 def undo_place(name: str, place: str) -> str:
-    """The place of the undo of the step at a place: it says which step, so its identity outlives a change of order."""
+    """The place of the undo of the step at a place: it names that step, so it does not depend on the order of undos."""
     return f"{_MARK}{name}:{place}"
 
 
@@ -52,7 +52,7 @@ def undone(history: Iterable[Event]) -> list[str]:
 
 
 def listed(steps: Sequence[str]) -> tuple[str, ...]:
-    """The steps as an error carries them; what goes beyond its limit is counted."""
+    """The steps as an error carries them; those beyond its limit are only counted."""
     if len(steps) <= UNDO_ROWS:
         return tuple(steps)
     return (*steps[:UNDO_ROWS], f"… and {len(steps) - UNDO_ROWS} more")

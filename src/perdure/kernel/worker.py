@@ -1,7 +1,7 @@
-"""A worker as the store knows it: one incarnation of one OS process, its beats, what it offers, and what nobody offers.
+"""A worker as the store knows it: one incarnation of one OS process, its beats, its offer, and the unhosted backlog.
 
-An offer names the kinds and versions that the worker hosts, their code and the schema. Workers of former versions say,
-and read, nothing but pairs of texts. So what came later is said in such pairs too, whose first text begins with a
+An offer names the kinds and versions that the worker hosts, their code and the schema. Workers of old versions write
+and read only pairs of texts. So what was added later is written as such pairs too, whose first text begins with a
 space, as no name does. A backlog counts the processes of one kind and version that no worker holds.
 """
 
@@ -18,8 +18,8 @@ class WorkerRow(Struct, frozen=True, gc=False):
     """One row of the table ``worker``.
 
     ``due_at`` is the time by which the next beat must have come. ``locked`` says that the incarnation holds a
-    lock which the system frees at its death, so that a free lock is evidence; ``lock_free`` is what a look found.
-    ``ended_at`` is set once, by the worker itself or by whoever found it dead; afterwards nothing it sends counts.
+    lock which the system frees at its death, so that a free lock is evidence; ``lock_free`` says that it was free.
+    ``ended_at`` is set once, by the worker itself or by one that found it dead; afterwards nothing it sends counts.
     ``hosts`` is JSON: the kinds and code versions it offers. ``hang`` is the evidence that its event loop is blocked.
     """
 
@@ -39,8 +39,8 @@ class WorkerRow(Struct, frozen=True, gc=False):
 class Hang(Struct, frozen=True, omit_defaults=True):
     """What blocks the event loop of a worker: code of one ``process``, in a ``step`` or (without one) in its workflow.
 
-    ``seconds`` is for how long it has, ``stack`` the end of its stack trace. It counts like a death of the worker, but
-    against that process alone: who was in the same hand is no suspect.
+    ``seconds`` is for how long it has blocked, ``stack`` the end of its stack trace. A hang counts like a death of the
+    worker, but against that process alone: other processes of the worker do not become suspects.
     """
 
     process: bytes
@@ -50,7 +50,7 @@ class Hang(Struct, frozen=True, omit_defaults=True):
 
     @property
     def where(self) -> str:
-        """Where its code has the event loop, in words."""
+        """Which code blocks the event loop, in words."""
         return f"step {self.step}" if self.step else "workflow code"
 
     def encode(self) -> bytes:
@@ -64,7 +64,7 @@ class Hang(Struct, frozen=True, omit_defaults=True):
             return None
         try:
             return json.decode(raw, type=cls)
-        except DecodeError:  # of a version that says it in other words
+        except DecodeError:  # written by a version with another form
             return None
 
 
@@ -79,8 +79,8 @@ class LeaseRenewal(Struct, frozen=True, gc=False):
 class Beat(Struct, frozen=True, gc=False):
     """A sign of life, and the leases it prolongs. Durations are microseconds.
 
-    With ``hang`` it is the opposite: the evidence that this worker's event loop is blocked is kept in its row, ended or
-    not, and nothing is counted or prolonged. The next sign of life takes it back.
+    With ``hang`` it is the opposite: the store keeps this evidence of a blocked event loop in the worker's row, ended
+    or not, and counts and prolongs nothing. The next sign of life removes the evidence.
     """
 
     worker: bytes
@@ -91,7 +91,7 @@ class Beat(Struct, frozen=True, gc=False):
 
 
 class BeatAnswer(Struct, frozen=True, gc=False):
-    """``alive`` is false when the incarnation was ended: drop everything. ``lost`` are rows owned no more.
+    """``alive`` is false when the incarnation was ended: drop everything. ``lost`` are rows that it owns no more.
 
     ``lead`` is how many microseconds the store's time is ahead of its machine's clock, since that was put back.
     ``schema_ahead`` is the number of the database's schema where a newer Perdure has migrated it, else 0; ``outgrown``
@@ -114,7 +114,7 @@ Pair = tuple[str, str]
 
 
 class Offer(Struct, frozen=True):
-    """``codes`` tells of each kind and version a digest of its code; ``schema`` is the newest that the worker knows."""
+    """``codes`` has a digest of the code of each kind and version; ``schema`` is the newest that the worker knows."""
 
     hosted: frozenset[Pair] = frozenset()
     codes: Mapping[Pair, str] = {}
@@ -127,7 +127,7 @@ class Offer(Struct, frozen=True):
 
     @classmethod
     def decode(cls, raw: bytes) -> Offer:
-        """What a row says; an empty offer if another version says it in other words."""
+        """The offer in a worker's row; an empty one if another version wrote it in another form."""
         try:
             return _read(_pairs(raw))
         except (*MALFORMED, ValueError):
@@ -145,7 +145,7 @@ def hosted_by(workers: Iterable[WorkerRow]) -> set[Pair]:
 
 
 def namesakes(workers: Iterable[WorkerRow]) -> dict[str, list[str]]:
-    """Names that functions of several modules have by default, each with where these are: ``shop.orders:order``."""
+    """Default names that functions of several modules share, each with their origins: ``shop.orders:order``."""
     found: dict[str, set[str]] = {}
     for kind, version in hosted_by(workers):
         if version.endswith(f":{kind}"):
@@ -169,11 +169,11 @@ def _read(pairs: Iterable[Pair]) -> Offer:
 
 
 COUNTED = 1_000
-"""More processes of one kind and version are not counted: "at least" so many are told."""
+"""The count of one kind and version stops here: people read "at least" so many."""
 
 
 class Backlog(Struct, frozen=True, gc=False):
-    """How many unfinished processes of a kind and version nobody has in hand: due, asleep, held or broken."""
+    """How many unfinished processes of a kind and version no worker holds: due, asleep, held or broken."""
 
     kind: str
     code: str
@@ -181,6 +181,6 @@ class Backlog(Struct, frozen=True, gc=False):
 
 
 def unhosted(backlogs: Iterable[Backlog], workers: Sequence[WorkerRow]) -> list[Backlog]:
-    """Those whose code none of these workers hosts."""
+    """The backlogs whose code none of these workers hosts."""
     hosted = hosted_by(workers)
     return [backlog for backlog in backlogs if (backlog.kind, backlog.code) not in hosted]

@@ -22,17 +22,18 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 PROMISED_VALUES = 100_000
-"""So many values of the arguments of one call are looked at for promises."""
+"""At most so many values in the arguments of one call are searched for promises."""
 
 OnParentEnd: TypeAlias = Literal["cancel", "terminate", "abandon"]
-"""What becomes of a child that still runs when its parent ends: it is asked to end, is ended, or goes its own way."""
+"""What becomes of a child that still runs when its parent ends: it is asked to end, is ended at once, or lives on."""
 
 
 @runtime_checkable
 class Askable(Protocol):
     """What code may ask for: a step, to be run here or in a queue, or a child.
 
-    ``away`` says that a process of its own does it, ``lasting`` that it is asked to end and awaited, not just dropped.
+    ``away`` says that it runs as a process of its own, ``lasting`` that it is asked to end and awaited, not just
+    dropped, if the code cancels it.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Askable(Protocol):
 
     @property
     def noun(self) -> str:
-        """What people see it as."""
+        """What people call it."""
 
     @property
     def away(self) -> bool:
@@ -60,13 +61,13 @@ class Askable(Protocol):
         """The row of that process."""
 
     def error(self, type: MessageType, failure: Failure) -> BaseException:
-        """What the code gets if it did not complete."""
+        """The error that the code gets if it did not complete."""
 
 
 class AskedStep(Askable, Protocol):
     """A step as its worker runs it: the function, how it is called, how long it may take, when it is tried again.
 
-    ``hard`` is the confinement of a step that runs in a child OS process, ``transaction`` says that its result is
+    ``hard`` is the isolation of a step that runs in a child OS process, ``transaction`` says that its result is
     committed together with its effect.
     """
 
@@ -78,7 +79,7 @@ class AskedStep(Askable, Protocol):
 
     @property
     def function(self) -> Callable[..., Any]:
-        """What is called."""
+        """The function that is called."""
 
     def failure(self, error: BaseException, attempts: int) -> Failure:
         """An error of an attempt as it is recorded."""
@@ -87,14 +88,14 @@ class AskedStep(Askable, Protocol):
 
 
 RESULT = "result"
-"""The parameter of an undo that gets what its step has answered."""
+"""The parameter of an undo that gets the result of the step to be undone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """What undoes the step or child ``of``: a ``step``, which gets those arguments that it names like ``of`` does.
+    """What undoes the step or child ``of``: a ``step``, which gets the arguments of ``of`` that it has parameters for.
 
-    ``wants_result``: it also has a parameter ``result``, for what ``of`` has answered, or None if that is unknown.
+    ``wants_result`` says that it also has a parameter ``result``: the result of ``of``, or None if that is unknown.
     """
 
     step: AskedStep
@@ -104,7 +105,7 @@ class Undo:
     takes: Signature
 
     def arguments(self, call: bytes, result: bytes | None) -> dict[str, Any]:
-        """What the undo is called with, by the payloads of the step's call and result; raises PayloadError."""
+        """The arguments of the undo, from the payloads of the step's call and result; raises PayloadError."""
         args, kwargs = self.of.shape.decode(call)
         bound = self.takes.bind(*args, **kwargs)
         bound.apply_defaults()
@@ -124,7 +125,7 @@ class Asker(Protocol):
         """Note that the code has cancelled an ask."""
 
     def ask_to_end(self, ask: Ask[Any]) -> bool:
-        """Ask a child to end; False: there is nobody to be asked."""
+        """Ask a child to end; False if there is no child to ask."""
 
 
 class Ask(asyncio.Future[R]):
@@ -132,7 +133,7 @@ class Ask(asyncio.Future[R]):
 
     ``place`` and ``name`` say which call it is, together they are its ``slot``. ``raw`` is the payload of the arguments
     and ``digest`` its short name.
-    ``raw`` is empty as long as a promise among the arguments is unresolved: only then is the step asked for.
+    ``raw`` is empty while a promise among the arguments is unresolved: the step is asked for once all are resolved.
     """
 
     __slots__ = ("args", "digest", "kwargs", "name", "number", "place", "raw", "slot", "step")
@@ -159,7 +160,7 @@ class Ask(asyncio.Future[R]):
 
     @property
     def undoes(self) -> str | None:
-        """The idempotency key of what is undone by this, if it is an undo."""
+        """The idempotency key of the step that this ask undoes, if it is an undo."""
         return None
 
     def __hash__(self) -> int:
@@ -225,7 +226,7 @@ def _replaced(value: Any, instead: Callable[[Ask[Any]], Any], left: list[int], d
 
 
 def when_resolved(ask: Ask[Any], waits: list[Ask[Any]]) -> None:
-    """Make the ask once every promise among its arguments is resolved; the first failed one fails it alike."""
+    """Make the ask once every promise among its arguments is resolved; the first promise that fails, fails it too."""
 
     def resolved(promise: asyncio.Future[Any]) -> None:
         if ask.done() or ask.raw:
@@ -245,7 +246,7 @@ def when_resolved(ask: Ask[Any], waits: list[Ask[Any]]) -> None:
 
 
 def substitute(ask: Ask[Any]) -> None:
-    """Put the promised values among the arguments and make the ask; an unfit value fails it."""
+    """Put the promised values into the arguments and make the ask; an unfit value fails it."""
     args, kwargs = _replaced((ask.args, ask.kwargs), asyncio.Future.result, [PROMISED_VALUES])
     try:
         turn_loop(ask).put(ask, args, kwargs)

@@ -1,6 +1,6 @@
-"""An asking loop: what workflow code asks for from inside a turn, and what of it was not taken yet.
+"""An asking loop: what workflow code asks for in a turn, kept until the runtime takes it.
 
-Steps, children, signals and the ends of children are outputs: whoever runs the turns takes them after each turn.
+Steps, children, signals and orders to end a child are outputs: the runtime takes them after each turn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class OutgoingSignal(Struct, frozen=True, gc=False):
-    """A signal that the code wants sent: from which place, to whom (an id), with what."""
+    """A signal that the code sends: from which place, to which process (an id), with what."""
 
     place: str
     target: bytes
@@ -37,8 +37,8 @@ class OutgoingSignal(Struct, frozen=True, gc=False):
 class Outputs:
     """What the code has asked for, besides the steps that are run here.
 
-    ``away`` are children and queued steps, ``dropped`` the asks that it took back, ``stops`` the children that are to
-    end, and ``outgoing`` the signals that it sends.
+    ``away`` are children and queued steps, ``dropped`` the asks that the code cancelled, ``stops`` the children that
+    are asked to end, and ``outgoing`` the signals that the code sends.
     """
 
     __slots__ = ("away", "dropped", "outgoing", "stops")
@@ -53,15 +53,15 @@ class Outputs:
 class AskingLoop(BareLoop):
     """The part of the turn loop that steps, children and the verbs of a turn use.
 
-    ``open`` holds every ask not yet answered, by its slot, and ``stopping`` those that were asked to end. ``state`` is
-    what the code last gave to ``set_state``, as a payload. ``finished`` says that the workflow and all its tasks have
-    ended, ``cancelled`` that it was by cancellation; ``error`` and ``result`` are how else it ended. ``renewal`` are
-    the arguments with which it goes on in a new run, ``late`` the wishes to cancel that came too late. ``runs`` counts
-    turns, ``saga`` holds what there is to undo, and ``shape`` checks the result. ``publications`` are what the code
-    shows of itself, ``patches`` which ways it has taken; ``notes`` says that there is any of these three. ``received``
-    are numbers and names of the letters that the code has taken and the history does not have yet; up to the number
-    ``backlog`` letters may wait in the store. While a history is replayed, ``past`` is the number of the recorded turn,
-    if there is one, and ``fired`` are the places of the recorded timers.
+    ``open`` holds every ask not yet answered, by its slot; ``stopping`` has the slots of those that were asked to end.
+    ``state`` is what the code last gave to ``set_state``, as a payload. ``finished`` says that the workflow and all its
+    tasks have ended, ``cancelled`` that a cancellation ended them; otherwise ``error`` or ``result`` says how.
+    ``renewal`` are the arguments with which the workflow continues as new, ``late`` the cancels that came too late.
+    ``runs`` counts turns, and ``shape`` checks the result. ``saga`` holds what there is to undo, ``publications`` what
+    the code publishes, ``patches`` which patches it takes; ``notes`` says that one of these three exists. ``received``
+    are numbers and names of the letters that the code has received and the history does not have yet; letters up to
+    the number ``backlog`` may wait in the store. While a history is replayed, ``past`` is the number of the recorded
+    turn, if there is one, and ``fired`` are the places of the recorded timers.
     """
 
     __slots__ = (
@@ -97,7 +97,7 @@ class AskingLoop(BareLoop):
         self.notes = False
         self._chance: Random | None = None
 
-    # -- what whoever runs the turns takes ---------------------------------------------------------------------------
+    # -- what the runtime takes --------------------------------------------------------------------------------------
 
     def take_outputs(self) -> tuple[list[Ask[Any]], Outputs | None]:
         """Take what the code has asked for since the last time: steps to be run here, and all else, if there is any."""
@@ -108,7 +108,7 @@ class AskingLoop(BareLoop):
         return asks, outputs
 
     def _others(self) -> Outputs:
-        """What was asked for besides steps; made when there is something."""
+        """What was asked for besides steps; made at first use."""
         if self._outputs is None:
             self._outputs = Outputs()
         return self._outputs
@@ -154,7 +154,7 @@ class AskingLoop(BareLoop):
         return ask
 
     def _void(self, step: AskedStep) -> Ask[Any]:
-        """What the dead get for asking: nothing, ever."""
+        """An ask that never resolves, for the code of an evicted process."""
         ask: Ask[Any] = Ask(loop=self)  # type: ignore[arg-type]
         ask.step, ask.name, ask.place, ask.number, ask.raw = step, step.name, "", 0, b""
         ask.slot = step.name, ""
@@ -189,7 +189,7 @@ class AskingLoop(BareLoop):
         others.dropped.append(ask)
 
     def ask_to_end(self, ask: Ask[Any]) -> bool:
-        """Ask a child to end, once; whoever awaits it is cancelled when it has. False: there is nobody to be asked."""
+        """Ask a child to end, once; its awaiter is cancelled when it has ended. False if there is no child to ask."""
         slot = ask.slot
         if self.dead or self.finished or slot not in self.open or ask in self._others().away:
             return False
@@ -199,12 +199,12 @@ class AskingLoop(BareLoop):
         return True
 
     def send(self, signal: OutgoingSignal) -> None:
-        """Send a signal with the commit of this turn; what a dead process sends is void."""
+        """Send a signal with the commit of this turn; an evicted process sends nothing."""
         if not self.dead:
             self._others().outgoing.append(signal)
 
     def receive(self, number: int, name: str) -> None:
-        """Note that the code has received a letter of which the history does not know yet."""
+        """Note that the code has received a letter that the history does not have yet."""
         self.received.append((number, name))
 
     def mailbox(self, name: str) -> Mailbox:
@@ -216,7 +216,7 @@ class AskingLoop(BareLoop):
 
     @property
     def chance(self) -> Random:
-        """The process's own source of chance, made from its seed."""
+        """The process's own source of random numbers, made from its seed."""
         if self._chance is None:
             self._chance = Random(self.seed)
         return self._chance

@@ -1,6 +1,6 @@
 """A bare loop: what asyncio needs of an event loop: ready queue, timers, futures and tasks, all deterministic.
 
-It is closed: whatever would reach beyond the turn is refused. Its tasks know their branch and count what they ask for.
+It refuses everything that would reach beyond the turn. Its tasks know their branch and count what they ask for.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ for _name in OUTSIDE:
 
 
 class TurnTask(asyncio.Task[Any]):
-    """A task whose hash is the number of its creation, so that sets of tasks iterate alike in every life.
+    """A task whose hash is the number of its creation, so that sets of tasks iterate alike at every replay.
 
     ``branch`` is "" for the root, ".2" for the second task that it created, ".2.1" for that one's first; ``counts``
-    counts what was asked for, by name. ``asked_to_end`` says that it was told to end after the workflow's return.
+    counts what was asked for, by name. ``asked_to_end`` says that it was cancelled after the workflow's return.
     """
 
     __slots__ = ("asked_to_end", "branch", "children", "counts", "number", "prefix")
@@ -103,7 +103,7 @@ else:  # the same, without a Python call
 TIMER = " timer"  # no step has a name that begins with a space
 _SPARE_TASKS = 8
 _NEVER = 1 << 62
-"""The microsecond at which what has no end in sight is due: in 146,000 years."""
+"""The due time of an infinite delay, in microseconds: in 146,000 years."""
 
 
 class ScheduledCall(list[Any]):
@@ -112,7 +112,7 @@ class ScheduledCall(list[Any]):
     __slots__ = ()
 
     def cancel(self) -> None:
-        """Let it not be called."""
+        """Prevent the call."""
         self[:] = [_nothing, (), Context()]
 
     def cancelled(self) -> bool:
@@ -134,9 +134,9 @@ def _nothing() -> None:
 class BareLoop(SandboxLoop):
     """The part of the turn loop that asyncio uses. Time stands still during a turn; ``now`` is microseconds.
 
-    Everything that could be put into a set has a creation number as its hash, so that asyncio's sets iterate alike in
-    every life of a process. ``tasks`` holds the tasks made by the code, ``generators`` its asynchronous generators.
-    A ``dead`` loop belongs to an evicted process: what its code still asks for is void and never comes.
+    Everything that could be put into a set has a creation number as its hash, so that asyncio's sets iterate alike at
+    every replay of a process. ``tasks`` holds the tasks made by the code, ``generators`` its asynchronous generators.
+    A ``dead`` loop belongs to an evicted process: what its code still asks for is dropped and never comes.
     """
 
     __slots__ = (
@@ -149,7 +149,7 @@ class BareLoop(SandboxLoop):
     def __init__(self, process_id: bytes) -> None:
         self.process_id = process_id
         self.now = 0
-        # Low bits count; high bits keep the hashes of different processes apart, the same in every life.
+        # Low bits count; high bits keep the hashes of different processes apart, the same at every replay.
         self.numbers = int.from_bytes(process_id[-6:], "big") << 12
         self.ready: deque[Any] = deque()
         self.timers = Timers()
@@ -199,7 +199,7 @@ class BareLoop(SandboxLoop):
         return f"{task.prefix}{task.counts.get(name, 0) + 1}"
 
     def asker(self, task: Any) -> TurnTask:
-        """Who asks if no task of ours runs: a plain callback counts as the root."""
+        """The task that asks if none of ours runs: a plain callback counts as the root."""
         if self.root is None or task is not None:
             raise WorkflowMisuse("a task was made by asyncio.Task(). Use asyncio.create_task() or a TaskGroup.")
         return self.root
@@ -243,7 +243,7 @@ class BareLoop(SandboxLoop):
         if due <= self.now:
             return self.call_soon(callback, *args, context=context)
         if self.dead:
-            return ScheduledCall((callback, args, context))  # void: nobody will call it
+            return ScheduledCall((callback, args, context))  # it will never be called
         place = self.place(TIMER)
         self.numbers += 1
         timer = Timer(

@@ -1,4 +1,4 @@
-"""Presence: which process's turn a thread is in, and how a thread enters and leaves a turn."""
+"""The current turn: which process's turn a thread is in, and how a thread enters and leaves a turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perdure.turns.asking import AskingLoop
 
 turns: dict[int, AskingLoop] = {}
-"""The loop whose turn is running, by thread. Hot paths look into it; empty means that no thread is in a turn."""
+"""The loop whose turn is running, by thread. Hot paths read it directly; empty means that no thread is in a turn."""
 _stages: set[int] = set()
 
 Before = tuple[AbstractEventLoop | None, "asyncio.Task[Any] | None", Any, bool]
@@ -46,7 +46,7 @@ def turn_running(thread: int) -> bytes | None:
 
 
 def enter(loop: AskingLoop) -> Before | None:
-    """Make ``loop`` the running loop of this thread; answers what was before, or None inside :func:`staged`."""
+    """Make ``loop`` the running loop of this thread; returns what was before, or None inside :func:`staged`."""
     thread = get_ident()
     if thread in _stages:
         if thread in turns:
@@ -85,8 +85,8 @@ def leave(before: Before | None) -> None:
 def staged() -> Iterator[None]:
     """Run many turns in a row: the outer loop is set aside once for all of them, and put back at the end.
 
-    Each change of the running loop is a system call on CPython 3.11. Between two turns the code of the engine may run
-    as long as it asks nobody for the running loop.
+    Each change of the running loop is a system call on CPython 3.11. Between two turns the engine's own code may run
+    as long as it does not ask for the running loop.
     """
     thread = get_ident()
     before = _set_aside()
@@ -109,7 +109,7 @@ def _put_back(before: Before) -> None:
 
 
 def _generator_begun(generator: Any) -> None:
-    """Keep it, so that neither its end nor its clean-up depends on the collector."""
+    """Keep the generator, so that neither its end nor its clean-up depends on the collector."""
     loop = current_turn()
     if loop is not None:
         loop.generators.append(generator)

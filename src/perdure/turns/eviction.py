@@ -1,4 +1,4 @@
-"""The ending of a process in memory: winding up after its code has returned, or eviction at any time."""
+"""The end of a process in memory: winding up after its code has returned, or eviction at any time."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _stubborn: list[Any] = []
 
 
 def wind_up(loop: TurnLoop) -> bool:
-    """After the workflow's return: cancel and await what remains; answers whether there is more to run in this turn.
+    """After the workflow's return: cancel and await what remains; returns whether there is more to run in this turn.
 
-    Tasks made by somebody's clean-up are left alone until those that were told to end have ended.
+    Tasks that a clean-up makes are left alone until the tasks that were cancelled before have ended.
     """
     if loop.tasks:
         pending = [task for task in loop.tasks if not task.done()]
@@ -58,7 +58,7 @@ async def _close_all(loop: TurnLoop, generators: list[Any]) -> None:
 
 def _finish(loop: TurnLoop) -> None:
     loop.finished = True
-    root, loop.root = loop.root, None  # the root knows its loop: without this cut only the collector could free both
+    root, loop.root = loop.root, None  # break the cycle with the loop: else only the collector could free both
     if root is None or root.cancelled():
         loop.cancelled = True
     elif (error := root.exception()) is not None:
@@ -88,7 +88,7 @@ def _note_end(loop: TurnLoop, error: BaseException) -> None:
 def _drop_unawaited(loop: TurnLoop) -> None:
     for ask in list(loop.open.values()):
         if ask.step.lasting:
-            continue  # what becomes of a child at its parent's end was said when it was asked for
+            continue  # its on_parent_end says what becomes of it now
         ask.cancel()
         left = f"step {ask.name!r} at place {ask.place} was still open when the workflow returned: it is cancelled"
         loop.troubles.append({"message": left})
@@ -104,7 +104,7 @@ def _hear_failures(loop: TurnLoop) -> None:
 
 
 def evict(loop: TurnLoop) -> None:
-    """End the code of a dead loop: its coroutines are closed, and whatever they still ask for is void."""
+    """End the code of a dead loop: its coroutines are closed, and all that they still ask for is dropped."""
     loop.ready.clear()
     asks = list(loop.open.values())
     loop.open.clear()
@@ -124,17 +124,17 @@ def evict(loop: TurnLoop) -> None:
 
 
 def close(coroutine: Any) -> None:
-    """Close a coroutine whose clean-up may await: each such await is refused, until it has ended."""
+    """Close a coroutine whose clean-up may await: each such await is refused, until the coroutine has ended."""
     for _ in range(_CLOSE_TRIES):
         try:
             coroutine.close()
-        except BaseException as error:  # what the clean-up of the dead raises counts as little as what it does
+        except BaseException as error:  # the process is evicted: nothing that its clean-up does or raises counts
             if pressed(error):
                 raise
             if coroutine.cr_frame is None:
                 return
         else:
             return
-    # It catches everything for ever: freeing it, even at the program's end, would only run it again.
+    # The coroutine catches everything for ever: to free it, even at the program's end, would only run it again.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(coroutine))
     _stubborn.append(coroutine)

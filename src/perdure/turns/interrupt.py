@@ -1,4 +1,4 @@
-"""An interrupt: whether a KeyboardInterrupt was pressed, or is an error that code has raised like any other."""
+"""An interrupt: whether a KeyboardInterrupt is a real Ctrl-C, or an error that code has raised like any other."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _RAISE = opmap["RAISE_VARARGS"]
 
 
 def pressed(error: BaseException) -> bool:
-    """Whether it is a real Ctrl-C, which is for this program and not for the process whose code was at work.
+    """Whether it is a real Ctrl-C, which is meant for this program and not for the process whose code was running.
 
-    A signal strikes the main thread, between any two instructions or in the program's own handler; where no handler
-    raises, as in `perdure worker`, it never does.
+    A Ctrl-C raises in the main thread, between any two instructions or in the program's own handler. If the handler
+    does not raise, as in `perdure worker`, no KeyboardInterrupt is real.
     """
     handler: Any = getsignal(SIGINT)
     if not isinstance(error, KeyboardInterrupt) or not callable(handler) or current_thread() is not main_thread():

@@ -51,7 +51,7 @@ class TurnLoop(AskingLoop):
     def run(self, now: int) -> None:
         """Run one turn at the instant ``now`` (microseconds since 1970), until nothing is ready any more.
 
-        Raises WorkflowMisuse if the code turns in a circle; the loop is then good for nothing but :meth:`evict`.
+        Raises WorkflowMisuse if the code runs on without waiting for anything; then only :meth:`evict` is left.
         """
         if self.finished:
             return
@@ -89,7 +89,7 @@ class TurnLoop(AskingLoop):
             return
         self.dead = True
         if self.finished:
-            self.saga = None  # it knows this loop: without this cut only the collector could free both
+            self.saga = None  # break the cycle with this loop: else only the collector could free both
             return
         before = current.enter(self)
         try:
@@ -100,9 +100,9 @@ class TurnLoop(AskingLoop):
     # -- replay ------------------------------------------------------------------------------------------------------
 
     def begin_replay(self, fired: frozenset[str], *, passed: bool, seed: int = 0) -> None:
-        """What follows is recorded: the timers at these places have fired; ``passed`` if any turn has been run.
+        """Begin a replay: the timers at these places have fired; ``passed`` says that a turn has been run before.
 
-        ``seed`` is the run from which the chance comes, if not the first.
+        ``seed`` is the run that seeds the random numbers, if not the first.
         """
         if seed:
             self.seed = self.process_id + seed.to_bytes(4, "big")
@@ -116,9 +116,9 @@ class TurnLoop(AskingLoop):
         self.run(now)
 
     def end_replay(self) -> None:
-        """The history has ended: what comes now is new, and letters in the store are read from the first on."""
+        """End the replay: all that comes now is new, and letters in the store are read from the first on."""
         self.past = self.fired = None
-        if self.backlog:  # an old worker hears later letters and leaves earlier ones
+        if self.backlog:  # a worker with an older Perdure may have read later letters and left earlier ones
             for box in self.mailboxes.values():
                 box.rewind()
 
@@ -127,7 +127,7 @@ class TurnLoop(AskingLoop):
     def step_done(self, place: str, name: str, digest: bytes | None, payload: bytes | None) -> None:
         """Deliver a step's result; raises HistoryMisfit if the code asked for no such step, or with other arguments.
 
-        An ask that the code has taken back is not open any more: look into ``open`` before delivering a live result.
+        An ask that the code has cancelled is not open any more: look into ``open`` before delivering a live result.
         """
         ask = self.open.pop((name, place), None)
         if ask is None or (digest is not None and digest != ask.digest):
@@ -170,7 +170,7 @@ class TurnLoop(AskingLoop):
     def message(self, type: MessageType, name: str, payload: bytes, number: int = 0, *, recorded: bool = True) -> None:
         """Deliver a message: a signal or a call goes to its mailbox, a cancel to what the workflow awaits.
 
-        A letter that nobody awaits is not ``recorded`` yet: it is told by ``received`` when the code takes it.
+        A letter that no receiver awaits is not ``recorded`` yet: ``received`` gets it once the code has received it.
         """
         if type is not MessageType.CANCEL:
             self.mailbox(name).put((payload, number, type is MessageType.CALL, recorded))
@@ -202,7 +202,7 @@ class TurnLoop(AskingLoop):
 
 
 def misfit(loop: TurnLoop, what: str, place: str, name: str, ask: Ask[Any] | None) -> HistoryMisfit:
-    """What is wrong if the history has a result, a failure or a start that the code did not ask for, or not so."""
+    """The error for a recorded result, failure or start that the code did not ask for, or with other arguments."""
     recorded = f"a {what} of step {name!r} at place {place}"
     if ask is not None:
         shown = ask.raw[:200].decode(errors="replace")

@@ -1,7 +1,7 @@
 """A mailbox: the signals and calls of one name that a process has heard but its code has not yet received.
 
-A letter is in the history once the code has received it. Until then it waits in the inbox, in the store; here stand
-those that were read already. What the code receives in a turn it finds there in the same turn at replay. A call is a
+A letter is in the history once the code has received it. Until then it waits in the inbox, in the store; the mailbox
+holds those that were read already. At replay the code receives each letter in the same turn as before. A call is a
 question to a running process, as its code receives and answers it.
 """
 
@@ -32,11 +32,11 @@ _A_MOMENT = 0.000_001
 
 
 class Mailbox:
-    """Signals and calls in the order of the inbox; receivers that wait get them in the order in which they came.
+    """Signals and calls in the order of the inbox; waiting receivers get them in the order in which they came.
 
-    Either there are letters and nobody waits, or somebody waits and there are no letters. ``unanswered`` are the
-    numbers of the calls that the code has received and not answered. All letters up to the number ``cursor`` are here,
-    or were; up to ``behind`` there may be more of them in the store.
+    Either letters wait here or receivers do, never both. ``unanswered`` are the numbers of the calls that the code has
+    received and not answered. All letters up to the number ``cursor`` are here, or were; the store may have more of
+    them up to the number ``behind``.
     """
 
     __slots__ = ("asked", "behind", "cursor", "letters", "name", "receivers", "size", "unanswered")
@@ -60,7 +60,7 @@ class Mailbox:
 
     @property
     def awaited(self) -> bool:
-        """Whether somebody waits for a message of this name."""
+        """Whether a receiver waits for a message of this name."""
         return any(not receiver.done() for receiver in self.receivers)
 
     @property
@@ -70,16 +70,16 @@ class Mailbox:
 
     @property
     def wanting(self) -> bool:
-        """Whether somebody waits for a letter that is perhaps in the store."""
+        """Whether a receiver waits for a letter that may be in the store."""
         return self.behind > self.cursor and self.awaited
 
     @property
     def room(self) -> bool:
-        """Whether more letters are to be kept in memory for which nobody waits."""
+        """Whether there is room in memory for more letters that no receiver waits for."""
         return self.size < limits.MAILBOX_BYTES
 
     def leave(self, number: int) -> None:
-        """A letter of that number stays in the store: it is read when somebody waits for it."""
+        """Leave a letter in the store: it is read when a receiver waits for it."""
         self.behind = number
 
     def rewind(self) -> None:
@@ -87,13 +87,13 @@ class Mailbox:
         self.cursor = 0
 
     def read(self, asked: int, upto: int) -> None:
-        """So many letters were asked for and are now delivered: there are no others up to that number."""
+        """Note that the ``asked`` letters were read from the store: it has no others up to the number ``upto``."""
         self.asked = asked
         self.cursor = max(self.cursor, upto)
 
     @property
     def left(self) -> Iterator[int]:
-        """The numbers of what the history has and was not received, or not answered, in no order."""
+        """The numbers of letters that the history has and the code has not received, or not answered; in no order."""
         yield from self.unanswered
         for _, number, _, recorded in self.letters:
             if recorded:
@@ -102,7 +102,7 @@ class Mailbox:
     async def take(self, loop: AskingLoop, type: Any, timeout: float | None) -> Any:
         """The next message as ``type``; TimeoutError after ``timeout`` seconds, PayloadError if it does not fit.
 
-        A call that does not fit is refused, and the one after it is waited for.
+        A call that does not fit is refused, and the wait goes on for the next one.
         """
         wanted = value_type(type)
         check_receivable(type if wanted is None else wanted[0])
@@ -110,8 +110,8 @@ class Mailbox:
         left = timeout
         while True:
             if self.letters and self.letters[0][2] and loop.publications and loop.publications.plenty(loop.runs):
-                self._record(loop)  # that it was there has been seen
-                await asyncio.sleep(_A_MOMENT)  # one commit is not to hold the answers to any number of calls
+                self._record(loop)  # the code has seen that it was there
+                await asyncio.sleep(_A_MOMENT)  # so that one commit does not hold the answers to any number of calls
             if self.letters:
                 self._record(loop)
                 letter, number, asked, _ = self.letters.popleft()
@@ -138,9 +138,9 @@ class Mailbox:
             return call.value
 
     def _look(self, loop: AskingLoop) -> bool:
-        """Whether who has no time to wait waits for a look into the store, which ends with a timer in any case.
+        """Whether a receiver that has no time left still waits for a read from the store; a timer ends that wait.
 
-        By that timer a replay knows that there was one.
+        By that timer a replay knows that there was such a read.
         """
         return self.more if loop.fired is None else loop.next_place(TIMER) in loop.fired
 
@@ -186,9 +186,9 @@ T = TypeVar("T")
 
 
 class Call(Generic[T]):
-    """What ``await receive("quote", Call[Quote])`` gives: ``value`` is what was asked, and whoever asked waits.
+    """What ``await receive("quote", Call[Quote])`` gives: ``value`` is what was asked, and its sender waits.
 
-    A signal of that name is received like a call whose answer nobody waits for.
+    A signal of that name is received like a call whose sender does not wait.
     """
 
     __slots__ = ("_digest", "_loop", "_mailbox", "_number", "answered", "value")

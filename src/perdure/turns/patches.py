@@ -1,4 +1,4 @@
-"""A version of a workflow's code: processes that were on their way keep it, those that come later take the new one."""
+"""Patches of a workflow's code: a process that passed there before the change keeps the old way, others go the new."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Patches:
     """The patches of one process in memory.
 
     ``recorded`` says in which turn the history took a patch, ``fresh`` which ones were taken since and are not written
-    yet. A patch is decided once: whichever way a process goes where it first meets it, it goes everywhere.
+    yet. A patch is decided where the code first asks for it; the same decision then holds everywhere.
     """
 
     __slots__ = ("fresh", "late", "recorded", "ways")
@@ -32,7 +32,7 @@ class Patches:
         self.late: str | None = None
 
     def take_fresh(self) -> list[str]:
-        """Take the names of the patches that were taken since: whoever takes them writes them down."""
+        """Take the names of the newly taken patches; the caller records them."""
         fresh, self.fresh = self.fresh, []
         return fresh
 
@@ -53,7 +53,7 @@ class Patches:
 
 
 def patched(name: str) -> bool:
-    """Whether this process takes the changed way called ``name``: True unless it had come by here before the change.
+    """Whether this process takes the change called ``name``: True unless it had passed here before the change.
 
     The answer is recorded, so every replay agrees, and it is the same wherever the workflow asks for that name.
     Raises InvalidKey, WorkflowMisuse.
@@ -79,11 +79,11 @@ def recall(loop: AskingLoop, history: Sequence[Event]) -> None:
 
 
 def check(loop: AskingLoop) -> None:
-    """Raise HistoryMisfit if the code came by a patch in an earlier turn than the history took it in."""
+    """Raise HistoryMisfit if the code asked for a patch in an earlier turn than the history took it in."""
     patches = loop.patches
     if patches is not None and patches.late is not None:
         turn = patches.recorded[patches.late]
         raise HistoryMisfit(
             f"that patch {patches.late!r} was taken in turn {turn}",
-            "comes by it in an earlier turn, which went the old way. A second change needs a name of its own",
+            "asks for it in an earlier turn, which went the old way. Give the second change a name of its own",
         )

@@ -1,4 +1,4 @@
-"""A publication: what workflow code shows of its process while it runs, to those who read and to those who search."""
+"""A publication: what workflow code shows of its process while it runs: values to read, attributes to search by."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Publication(Struct, frozen=True, gc=False):
 class Publications:
     """What the code of one process has shown.
 
-    ``fresh`` are the values that whoever runs the turns has not taken yet, ``recorded`` names and places of those that
-    the history holds, as long as it is replayed. ``attributes`` are all changes of attributes that this run has made,
-    None for a name taken away; ``untold`` those that were not taken yet, ``told`` the others.
+    ``fresh`` are the values that the runtime has not taken yet; ``recorded`` are, during a replay, names and places of
+    those that the history has. ``attributes`` are all changes of attributes that this run has made, None for a removed
+    name; ``untold`` are the changes that the runtime has not taken yet, ``told`` the others.
     """
 
     __slots__ = ("_bytes", "_count", "_turn", "attributes", "fresh", "recorded", "told", "untold")
@@ -49,12 +49,12 @@ class Publications:
         self._bytes = 0
 
     def add(self, publication: Publication, turn: int) -> None:
-        """Take up one value, published in that turn, unless it is recorded; PayloadTooLarge: the turn has too many."""
+        """Add a value published in that turn, unless it is recorded; PayloadTooLarge if the turn has too many."""
         if turn != self._turn:
             self._turn, self._count, self._bytes = turn, 0, 0
         count, size = self._count + 1, self._bytes + len(publication.payload)
         too_many = count > limits.PUBLISHED_RECORDS or (count > 1 and size > limits.BATCH_BYTES)
-        if too_many and publication.type is EventType.PUBLISHED:  # how many calls come is not in the code's hands
+        if too_many and publication.type is EventType.PUBLISHED:  # the code does not decide how many calls come
             raise PayloadTooLarge(
                 f"a turn publishes at most {limits.PUBLISHED_RECORDS:,} values of {limits.BATCH_BYTES:,} bytes in all, "
                 "since one commit writes them. Put several into one, or await a step in between."
@@ -66,7 +66,7 @@ class Publications:
             self.fresh.append(publication)
 
     def take_fresh(self) -> list[Publication]:
-        """Take the values newly shown, but for those that the history holds: whoever takes them writes them down."""
+        """Take the newly published values, except those that the history has; the caller records them."""
         fresh, self.fresh = self.fresh, []
         if self.recorded:
             fresh = [one for one in fresh if (one.name, one.place) not in self.recorded]
@@ -74,17 +74,17 @@ class Publications:
         return fresh
 
     def recall(self, name: str, place: str) -> None:
-        """A replay has come by a published value or an answer: the code will show it again; it is written already."""
+        """Note a published value or an answer of the history: the code gives it again, and it is not written again."""
         self.recorded.add((name, place))
 
     def take_untold(self) -> dict[str, Any]:
-        """Take the changes of attributes that were not taken yet: whoever takes them writes them down."""
+        """Take the changes of attributes that were not taken yet; the caller records them."""
         untold, self.untold = self.untold, {}
         self.told |= untold
         return untold
 
     def plenty(self, turn: int) -> bool:
-        """Whether that turn has shown so much that whatever asks for more should wait for the next one."""
+        """Whether that turn has published so much that the code should wait for the next turn before it adds more."""
         most = limits.BATCH_BYTES - limits.INSIDE_PAYLOAD_BYTES
         return turn == self._turn and (self._count >= limits.PUBLISHED_RECORDS or self._bytes > most)
 
@@ -92,8 +92,8 @@ class Publications:
 def publish(name: str, value: Any) -> None:
     """Append ``value`` to what this process has published under ``name``: with the commit of this turn, and once.
 
-    Whoever asks the engine for ``value`` gets the last one, and ``values`` gives them all as they come. Raises
-    InvalidKey, PayloadError, WorkflowMisuse.
+    The engine's ``value`` gives the last one, and its ``values`` gives them all as they come. Raises InvalidKey,
+    PayloadError, WorkflowMisuse.
     """
     loop = turn_for("publish")
     check_name(name, "the name of the value")
@@ -104,7 +104,7 @@ def publish(name: str, value: Any) -> None:
 
 
 def set_attributes(values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
-    """Change what this process can be searched by: these names get these values, None takes a name away.
+    """Change what this process can be searched by: these names get these values, None removes a name.
 
     The other attributes stay. A search finds the process by them from the commit of this turn on. Raises InvalidKey,
     PayloadError, WorkflowMisuse.
@@ -120,7 +120,7 @@ def set_attributes(values: Mapping[str, Any] | None = None, /, **named: Any) -> 
 
 
 def publications_of(loop: AskingLoop) -> Publications:
-    """What the code of this process has shown; made when it first does."""
+    """What the code of this process has shown; made at first use."""
     if loop.publications is None:
         loop.publications = Publications()
         loop.notes = True

@@ -15,7 +15,7 @@ class Renewal(BaseException):
     """Leaves the workflow's code when it continues as new; ``input`` is the payload of the new arguments."""
 
     def __init__(self, input: bytes) -> None:
-        super().__init__("the workflow continues as new; let this leave the workflow")
+        super().__init__("the workflow continues as new; do not catch this")
         self.input = input
 
 
@@ -34,7 +34,7 @@ def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
 
 
 def renewal_in(error: BaseException | None) -> Renewal | None:
-    """The renewal that an error is, also if a task group has wrapped it; None if there is another error in it."""
+    """The renewal, if this error is one, also if a task group has wrapped it alone; else None."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error if isinstance(error, Renewal) else None

@@ -1,7 +1,7 @@
-"""A saga: steps that are undone, in reverse order, when what they are part of is left by an error or a cancellation.
+"""A saga: steps that are undone, in reverse order, when an error or a cancellation leaves their scope.
 
-An undo is owed from the moment in which its step is asked for: how the step ends need not be known for it. Everything
-here happens in turns, from what is recorded, so a revived process goes on with its undoing where it was.
+An undo is owed from the moment in which its step is asked for, however that step ends. Everything here happens in
+turns, from what is recorded, so a revived process goes on with its undoing where it was.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Owed:
         return f"{self.ask.name}:{self.ask.place}"
 
     def note_end(self, ask: asyncio.Future[Any]) -> None:
-        """The step has been answered, or the code has taken it back."""
+        """Note that the step has ended, or that the code has cancelled it."""
         assert self.saga.loop is not None
         self.ended = self.saga.loop.runs
         if self.undo.wants_result and not ask.cancelled() and ask._exception is None:
@@ -62,9 +62,9 @@ class Owed:
 
 
 class UndoAsk(Ask[Any]):
-    """The asking for an undo. ``unfit`` says why it cannot be called; ``spent`` is its last failure, if it gave up.
+    """The ask for an undo. ``unfit`` says why it cannot be called; ``spent`` is its last failure, if it gave up.
 
-    A queued one waits here first, like any other, until no attempt of the process is at it any more.
+    A queued undo too first waits in its own process, until no attempt of a step runs there any more.
     """
 
     __slots__ = ("owed", "spent", "undoes", "unfit")
@@ -76,10 +76,10 @@ class UndoAsk(Ask[Any]):
 
 
 class Saga:
-    """One scope of undoing, made by :func:`saga`; the ``whole`` is around all of them.
+    """One scope of undoing, made by :func:`saga`; the ``whole`` encloses all of them.
 
-    A step that was asked for in the turn in which another one ended, or later, came after that one, and is undone
-    before it. ``cause`` is set once the undoing has begun, and ``over`` once it has ended.
+    If step B was asked for in the turn in which step A ended, or later, then B came after A and is undone before A.
+    ``cause`` is set once the undoing has begun, and ``over`` once it has ended.
     """
 
     __slots__ = (
@@ -129,7 +129,7 @@ class Saga:
             await self._undo_all(self.loop, error)
 
     def _hand_over(self) -> None:
-        """What was done here belongs to the scope around from now on."""
+        """Hand the undos that are owed here over to the enclosing scope."""
         assert self.outer is not None
         self.closed = True
         outer = _open(self.outer)
@@ -139,7 +139,7 @@ class Saga:
         outer._under_way += self._under_way
 
     async def _undo_all(self, loop: AskingLoop, error: BaseException) -> None:
-        """Undo, whoever cancels meanwhile: that is heard when all is undone."""
+        """Undo everything; a cancellation that comes meanwhile is raised when all is undone."""
         cancelled: asyncio.CancelledError | None = None
         self.unwind(error)
         while not self.over:
@@ -155,7 +155,7 @@ class Saga:
     # -- undoing -------------------------------------------------------------------------------------------------
 
     def add(self, owed: Owed) -> None:
-        """An undo is owed here from now on."""
+        """Owe an undo in this scope from now on."""
         self.owed.append(owed)
         self._under_way += 1
 
@@ -174,7 +174,7 @@ class Saga:
                 owed.ask.cancel()
 
     def step_ended(self) -> None:
-        """A step of this scope has ended."""
+        """Note that a step of this scope has ended."""
         self._under_way -= 1
         if self.cause is not None:
             self._begin()
@@ -190,7 +190,7 @@ class Saga:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Ask for every undo before which no other must run: none is left of a step that came after its own."""
+        """Ask for every undo that may run now: all steps that came after its own step are undone."""
         while self._left and self._left[-1].paid:
             self._left.pop()
         latest = self._left[-1].asked if self._left else 0
@@ -234,7 +234,7 @@ class Saga:
 class Whole(Saga):
     """The workflow as a whole.
 
-    ``fresh`` are the undos that the history does not know of yet, ``undone`` the steps undone so far, in any scope.
+    ``fresh`` are the undos that the history does not have yet, ``undone`` the steps undone so far, in any scope.
     """
 
     __slots__ = ("fresh", "undone")
@@ -247,7 +247,7 @@ class Whole(Saga):
         self.undone: list[str] = []
 
     def take_fresh(self) -> list[Owed]:
-        """Take the undos that are newly owed: whoever takes them writes them down."""
+        """Take the undos that are newly owed; the caller records them."""
         fresh, self.fresh = self.fresh, []
         return fresh
 
@@ -255,9 +255,10 @@ class Whole(Saga):
 def saga(*, sequential: bool = False) -> Saga:
     """A scope whose steps are undone if it does not come to its end, used in ``async with``.
 
-    If an error or a cancellation leaves it, its steps that have an undo are undone before whoever is outside hears of
-    it; if it ends well, they belong to the scope around it, at last to the workflow. Undos of steps that ran at the
-    same time run at the same time too, unless it is ``sequential``. Outside of a workflow it does nothing.
+    If an error or a cancellation leaves the scope, its steps that have an undo are undone before the code outside gets
+    that error. If it ends well, its steps belong to the enclosing scope, and in the end to the workflow. Undos of steps
+    that ran at the same time run at the same time too, unless the scope is ``sequential``. Outside of a workflow it
+    does nothing.
     """
     return Saga(sequential=sequential)
 
@@ -271,7 +272,7 @@ def whole_of(loop: AskingLoop) -> Whole:
 
 
 def owe(loop: AskingLoop, ask: Ask[Any], undo: Undo) -> None:
-    """A step with an undo is being asked for: from now on its undo is owed."""
+    """Owe the undo of a step that is being asked for."""
     whole = whole_of(loop)
     saga = _open(_scope.get() or whole)
     owed = Owed(ask, undo, saga, loop.runs)
@@ -281,7 +282,7 @@ def owe(loop: AskingLoop, ask: Ask[Any], undo: Undo) -> None:
 
 
 def never_began(loop: AskingLoop, ask: Ask[Any]) -> None:
-    """An ask was taken back in the turn that made it: nothing is owed for it."""
+    """Owe nothing for an ask that was cancelled in the turn that made it."""
     fresh = whole_of(loop).fresh
     for owed in fresh:
         if owed.ask is ask:
@@ -291,7 +292,7 @@ def never_began(loop: AskingLoop, ask: Ask[Any]) -> None:
 
 
 def settled(loop: AskingLoop) -> bool:
-    """Whether the code, which has ended, leaves nothing to undo; if it has failed, the undoing begins here."""
+    """Whether nothing is left to undo after the code has ended; if the code has failed, the undoing begins here."""
     whole = whole_of(loop)
     if whole.cause is None:
         cause = _cause(loop)

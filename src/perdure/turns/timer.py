@@ -45,7 +45,7 @@ class Timer:
         return self.callback is None
 
     def cancel(self) -> None:
-        """Let it not fire."""
+        """Prevent it from firing."""
         if self.callback is not None:
             self.callback = None
             self.args = ()

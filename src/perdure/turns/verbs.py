@@ -28,7 +28,7 @@ def now() -> datetime:
 
 
 def random_source() -> Random:
-    """The process's own source of chance, the same at every replay."""
+    """The process's own source of random numbers, the same at every replay."""
     return turn_for("random_source").chance
 
 
@@ -53,8 +53,8 @@ async def receive(name: str, type: Any = Any, *, timeout: Duration | None = None
 async def receive(name: str, type: Any = Any, *, timeout: Duration | None = None) -> Any:
     """The next signal of that name, as ``type``, in the order in which signals were sent.
 
-    ``Call[Quote]`` as type gives what somebody has asked, to be answered; else a call counts as answered when it is
-    received. Raises TimeoutError if none comes within ``timeout`` seconds, PayloadError if a signal does not fit.
+    ``Call[Quote]`` as type gives a call, for the code to answer; with any other type a call counts as answered when it
+    is received. Raises TimeoutError if none comes within ``timeout`` seconds, PayloadError if a signal does not fit.
     """
     loop = turn_for("receive")
     return await loop.mailbox(check_name(name, "the name of the signal")).take(loop, type, in_seconds(timeout))
@@ -63,7 +63,7 @@ async def receive(name: str, type: Any = Any, *, timeout: Duration | None = None
 def tell(process: str, name: str, value: Any = None, *, key: str | None = None) -> None:
     """Send a signal to another process, by its id: it leaves with the commit of this turn, and is sent once.
 
-    Nobody waits for it: a process that has ended, or is not there, does not hear it. ``key`` is a de-duplication key
+    There is no answer: a process that has ended, or does not exist, does not hear it. ``key`` is a de-duplication key
     of the sender's own, unique per receiver. Raises InvalidKey, PayloadError, WorkflowMisuse.
     """
     loop = turn_for("tell")

@@ -1,4 +1,4 @@
-"""The outside: files, sockets, threads and other programs, which an audit hook refuses to code that is in a turn."""
+"""The audit hook, which refuses files, sockets, threads and other programs to code that is in a turn."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ READERS = frozenset(
 
 
 def watch() -> None:
-    """Refuse the outside to every turn from now on; an audit hook stays for good."""
+    """Refuse these events in every turn from now on; an audit hook cannot be removed."""
     sys.addaudithook(_hear)
 
 
@@ -61,7 +61,7 @@ def _hear(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _reading(args: tuple[Any, ...]) -> bool:
-    """Whether a module that may read files is at work; ZoneInfo opens its file from C, so its path must tell."""
+    """Whether a module that may read files is at work; ZoneInfo opens its file in C and is recognised by the path."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = frame.f_globals.get("__name__") or ""

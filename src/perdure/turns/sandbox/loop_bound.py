@@ -1,10 +1,10 @@
 """Loop-bound objects: a lock, an event or a queue of asyncio belongs to the one process in whose turn it was made.
 
-A turn may use none that was made elsewhere. One that two processes share would hang the second: its wake-up happens in
-a turn of the first, where nobody records it. One that is older than the turn loop, as a module's is, keeps its state
-from one life of a process to the next, so that replay would find another state than the code had then. Asyncio itself
-notices only some of this, and only where somebody has to wait. So such objects are bound where they are made, and
-each use in a turn is compared with that. Outside of turns nothing changes.
+A turn may use none that was made elsewhere. If two processes shared one, the second would hang: its wake-up would
+happen in a turn of the first, which does not record it. An object that is older than the turn loop (a global of a
+module) keeps its state when a process is evicted, so that the replay would find another state than the code had before.
+Asyncio itself notices only some of this, and only where a task has to wait. So such objects are bound to the loop in
+which they are made, and each use in a turn is checked against it. Outside of turns nothing changes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def guard() -> None:
 
 
 def _binding(init: Callable[..., None]) -> Callable[..., None]:
-    """Bind an object to the turn loop in whose turn it is made; others are bound by asyncio, when somebody waits."""
+    """Bind an object to the turn loop in whose turn it is made; asyncio binds others when a task first waits."""
 
     @wraps(init)
     def bind(self: Any, *args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Mentions: what a function's code names, and that of the user's own functions that it names, before it runs."""
+"""Mentions: what a function's code names, and what the user's own functions among these name, before it runs."""
 
 from __future__ import annotations
 

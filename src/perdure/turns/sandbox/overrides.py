@@ -1,7 +1,7 @@
-"""The wall around a turn: the clock and chance of the machine are answered by the turn, or refused.
+"""Overrides: in a turn, the machine's clock and chance are answered from the turn, or refused.
 
-The functions of ``time``, ``random``, ``os`` and ``uuid`` are replaced, once, by gates that look whether the calling
-thread is in a turn; everywhere else they do what they always did. I/O is refused by an audit hook (``outside``).
+The functions of ``time``, ``random``, ``os`` and ``uuid`` are replaced, once, by overrides that look whether the
+calling thread is in a turn; elsewhere they do what they always did. An audit hook refuses I/O (``audit``).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _function(module: str, name: str) -> Any:
 
 
 def build() -> None:
-    """Build the wall, once for the whole OS process."""
+    """Install the overrides, once for the whole OS process."""
     global _built
     if _built:
         return
@@ -87,7 +87,7 @@ def build() -> None:
 
 
 def originals() -> list[tuple[Any, str]]:
-    """The functions that the wall stands before, with and without their gates, and what they are called."""
+    """The functions that are overridden, each as it was and as its override, with its name."""
     names = [("time", name) for name in (*_SECONDS, *_NANOSECONDS, *_CALENDAR, "sleep", "clock_gettime")]
     names += [("random", name) for name in _CHANCE]
     names += [("asyncio", "as_completed"), ("os", "urandom"), ("os", "getrandom")]
@@ -186,7 +186,7 @@ def _gate(module: ModuleType, name: str, answer: Replacement) -> None:
 
 
 def _quiet_the_dead() -> None:
-    """A coroutine that an evicted process never awaited is nobody's mistake."""
+    """Do not warn of a coroutine that an evicted process never awaited: that is no mistake."""
     warn = warnings._warn_unawaited_coroutine  # type: ignore[attr-defined]
 
     def warn_unless_dead(coroutine: Any) -> None:
@@ -236,7 +236,7 @@ def _order_completions() -> None:
 
 
 def _say_nothing_twice() -> None:
-    """What workflow code prints and logs was said in the turn itself: a replay does not repeat it."""
+    """Let a replay not repeat what workflow code prints and logs: the turn itself has done so."""
     plain = print
 
     def answer(loop: AskingLoop, *args: Any, file: Any = None, **kwargs: Any) -> None:
@@ -255,5 +255,5 @@ def _say_nothing_twice() -> None:
 
 
 def _has_said(loop: AskingLoop) -> bool:
-    """Whether the code runs again, or is only closed because its process was let go."""
+    """Whether the code is replayed, or only closed because its process was evicted."""
     return loop.fired is not None or loop.dead

@@ -1,7 +1,7 @@
-"""Resources: what is open already, and chance and settings of the program, which workflow code may not name.
+"""Resources that workflow code may not name: open files and connections, random generators, the environment.
 
-The audit hook refuses what opens a file, a socket or a connection in a turn. To use one that is open already makes no
-audit event; nor does a look at the environment. So these are found where the code names them, when it is defined.
+The audit hook refuses to open a file, a socket or a connection in a turn. But to use one that is open already causes no
+audit event, nor does reading the environment. So these are found in the code, when the workflow is defined.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def refused(name: str, value: Any) -> tuple[str, str] | None:
         return DIFFERS, f"os.{name}"
     if found := _refused(value, _CHANCE):
         return found[0], f"{name}, a {found[1]}"
-    if isinstance(value, BuiltinFunctionType | MethodType):  # the module random has some of its own, which is answered
+    if isinstance(value, BuiltinFunctionType | MethodType):  # those of the module random itself are overridden
         found = _refused(value.__self__, _CHANCE - {"random.Random"})
     return None if found is None else (found[0], f"{name}, of a {found[1]}")
 
@@ -50,7 +50,7 @@ def _refused(value: Any, chance: frozenset[str]) -> tuple[str, str] | None:
 
 
 def _kinds(value: Any) -> set[str]:
-    """The classes of an object, each with its package; none of what is no object of a program's own."""
+    """The classes of an object, each with its package; none for a class or a module."""
     if isinstance(value, type | ModuleType):
         return set()
     return {f"{(kind.__module__ or '').partition('.')[0]}.{kind.__name__}" for kind in type(value).__mro__}

@@ -1,8 +1,8 @@
-"""Purity: finds in workflow code, and in the functions that it names, what no turn can answer or refuse.
+"""The static check: finds in workflow code, and in the functions that it names, what no turn can answer or refuse.
 
-``datetime.now()`` reads the clock inside C, where no gate can stand; a function taken out of its module before the
-gates were built goes around them; what is open already opens nothing. All are found when the workflow is defined, by
-reading its code.
+``datetime.now()`` reads the clock inside C, where nothing can be overridden; a function that was imported from its
+module before the overrides were installed bypasses them; the use of an open resource causes no audit event. All are
+found when the workflow is defined, by reading its code.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ READERS = frozenset({"now", "today", "utcnow"})
 
 
 def check(function: FunctionType, what: str) -> list[FunctionType]:
-    """Raise DefinitionError if the function, or one of the user's own that it names, is no workflow code for sure.
+    """Raise DefinitionError if the function, or one of the user's own that it names, cannot be workflow code.
 
-    That is so if it reads the clock, or names what is open already. The answer is all of these functions.
+    That is so if it reads the clock, or names a resource that is open already. Returns all functions that were read.
     """
     bypasses = {id(original): name for original, name in overrides.originals()}
     read = {function.__code__: function}
