@@ -162,7 +162,7 @@ async def test_a_history_or_an_inbox_with_a_piece_missing_is_parked_with_both_si
     told = {
         "event": "its row counts 1 events in run 1, and its history has none of them",
         "message first": "messages 1 to 2 were not heard yet, and 1 of them are there: 2",
-        "message last": "messages 2 to 2 were not heard yet, and none of them is there",
+        "message last": "2 signals and calls wait in its inbox, as its row counts, and 1 of them are there",
     }["event" if table == "event" else f"message {place}"]
     with pytest.raises(ProcessBroken, match=told):
         await client.process(ids["a"]).result(timeout=LIMIT)

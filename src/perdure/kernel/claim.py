@@ -35,8 +35,8 @@ class Claimed(Struct, frozen=True, gc=False):
 
     One claim reads a limited number of unheard messages: the row's ``inbox`` says whether there are more.
     ``was_owned_by`` is the worker whose lease had lapsed, if any: then the claim is a takeover. ``trouble`` says why
-    some of its payloads cannot be opened: then it must not be replayed. ``backlog`` says that letters wait in its
-    inbox that it has heard and not received.
+    some of its payloads cannot be opened, or that letters are missing from its inbox: then it must not be replayed.
+    ``backlog`` says that letters wait in its inbox that it has heard and not received.
     """
 
     process: Process

@@ -84,7 +84,7 @@ class Scheduler:
         self.instances[process.id] = instance
         self.telemetry.counters["claims"] += 1
         now = self.time.now()
-        trouble = claimed.trouble or flaw(process, claimed.events, claimed.messages)
+        trouble = flaw(process, claimed.events, claimed.messages) or claimed.trouble
         if trouble is not None:
             self.unreadable.let_go(instance, trouble)
             return

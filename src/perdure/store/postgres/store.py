@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import astuple, replace
 
 from perdure import limits
 from perdure.clock import Machine
+from perdure.errors import DamagedRecord
 from perdure.kernel.child import is_task
 from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, Verdict
@@ -53,6 +54,15 @@ from perdure.store.postgres.url import address_of
 log = logger("store")
 
 BEATS_A_LOOK = 10
+
+
+class _Held(NamedTuple):
+    """What claimed rows hold, by the process; ``backlog`` are those whose letters wait, ``holes`` lack some of them."""
+
+    events: defaultdict[bytes, list[Event]]
+    messages: defaultdict[bytes, list[Message]]
+    backlog: set[bytes]
+    holes: dict[bytes, DamagedRecord]
 
 
 class PostgresStore:
@@ -203,54 +213,48 @@ class PostgresStore:
         if queued:
             taken.sort(key=lambda pair: pair[1].priority)  # they come in several parts
         met = Types.met
-        events, messages, backlog, holes = await self._held([process for _, process in taken])
+        held = await self._held([process for _, process in taken])
         if Types.met != met and not self._ahead:  # perhaps a newer Perdure has migrated since we looked
             await self._look_ahead(now=True)
         claimed = tuple(
             Claimed(
                 process,
-                tuple(events[process.id]),
-                tuple(messages[process.id]),
+                tuple(held.events[process.id]),
+                tuple(held.messages[process.id]),
                 before,
-                holes.get(process.id),
-                process.id in backlog,
-            )  # fmt: skip
+                held.holes.get(process.id),
+                process.id in held.backlog,
+            )
             for before, process in taken
         )
         self.lineage.claimed(process for _, process in taken)
         return ClaimAnswer(claimed, now, next_due_at, alive, bool(suspects), self._ahead, suspects is None)
 
-    async def _held(
-        self, claimed: Sequence[Process]
-    ) -> tuple[defaultdict[bytes, list[Event]], defaultdict[bytes, list[Message]], set[bytes], dict[bytes, StoreError]]:
-        """The histories and inboxes of claimed rows, the ids of rows whose letters wait, and where letters are missing.
+    async def _held(self, claimed: Sequence[Process]) -> _Held:
+        """What the claimed rows hold.
 
         Events written after the claim are fenced off; messages that came after it are read later.
         """
-        backlog: set[bytes] = set()
-        holes: dict[bytes, StoreError] = {}
-        events: defaultdict[bytes, list[Event]] = defaultdict(list)
-        messages: defaultdict[bytes, list[Message]] = defaultdict(list)
+        held = _Held(defaultdict(list), defaultdict(list), set(), {})
         lived = [process for process in claimed if process.events]
         if lived:
             columns = [one.id for one in lived], [one.run for one in lived], [one.events for one in lived]
             for found in await self._writes.rows("claimed_events", *columns):
-                events[found[0]].append(row.event_of(found))
+                held.events[found[0]].append(row.event_of(found))
         asked = [process for process in claimed if process.inbox]
         if asked:
             inboxes = {process.id: process.inbox for process in asked}
             wants = [one.id for one in asked], [one.run for one in asked], [one.seen for one in asked]
             for found in await self._writes.rows("claimed_messages", *wants, limits.BATCH_BYTES):
-                if found[0] is None and found[9] is not None:
-                    holes[found[1]] = lacking(found[1], found[9], found[10])
-                    continue
-                if found[0] is None:
-                    backlog.add(found[1])
-                    continue
-                message = row.message_of(found)
-                if message.number <= inboxes[message.process]:
-                    messages[message.process].append(message)
-        return events, messages, backlog, holes
+                if found[0] is not None:
+                    message = row.message_of(found)
+                    if message.number <= inboxes[message.process]:
+                        held.messages[message.process].append(message)
+                elif found[9] is None:
+                    held.backlog.add(found[1])
+                else:
+                    held.holes[found[1]] = lacking(found[1], found[9], found[10])
+        return held
 
     async def enlist(self, worker: WorkerRow, silence: int) -> WorkerRow:
         """Register a new incarnation and take its lock; the answer says whether the lock counts."""
