@@ -26,7 +26,7 @@ QUICK = (
     "a signal is sent anew when another worker goes on",
     "outputs are released before unheard messages have had their turn",
     "one row that cannot be read has all parked that were claimed with it",
-    "a message of a type that nobody knows is taken for a signal",
+    "an event of a type that nobody knows is taken for the beginning of something known",
 )
 """Defects that the first few histories notice, of every chapter, and that no other test here plants: the others take
 minutes, and ``make gate``.
