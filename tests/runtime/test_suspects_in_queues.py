@@ -116,7 +116,9 @@ async def test_whoever_has_begun_something_of_a_queue_leaves_the_next_free_place
     worker = quarantine.worker
     assert worker is not None
     await until(lambda: worker.claimer.suspects_waiting)
+    others = server.worker.claimer
     gates[1].set()
+    await until(lambda: others._later is not None)  # told of the place, it looks later than the suspect
     assert await shy.result(LIMIT) == [os.getpid()]
     await until(lambda: begun == ["loud", "shy", "loud"])
     gates[2].set()
