@@ -34,7 +34,7 @@ def wants_result(result: str) -> None:
         (lambda what: None, "Mark that function with @step"),
         (wants_cents, "has no parameter 'cents'"),
         (wants_number, "write `what: str`"),
-        (wants_result, r"write `result: list\[str\] \| None` there \(None stands"),
+        (wants_result, r"write `result: list\[str\] \| None` there \(None says"),
     ],
 )
 def test_an_undo_that_could_not_be_called_is_refused_where_it_is_named(undo: Any, told: str) -> None:

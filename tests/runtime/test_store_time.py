@@ -52,6 +52,14 @@ def test_it_follows_a_store_whose_clock_was_put_back_while_nobody_looked(time: S
     assert time.now() == 1_004 * SECOND + SECOND // 2
 
 
+def test_an_answer_from_before_another_one_does_not_set_it_back(time: StoreTime, clock: Clock) -> None:
+    sent = clock.seconds
+    clock.seconds += 1
+    time.heard(1_600 * SECOND, clock.seconds)  # the store's clock was put forward meanwhile
+    time.heard(1_000 * SECOND, sent)
+    assert time.last == time.now() == 1_600 * SECOND
+
+
 def test_what_was_answered_is_never_taken_back(time: StoreTime, clock: Clock) -> None:
     time.heard(1_004 * SECOND, clock.seconds)
     assert time.last == 1_004 * SECOND

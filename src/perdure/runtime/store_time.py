@@ -19,6 +19,7 @@ class StoreTime:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._offset: float | None = None
+        self._arrived = 0.0
         self.last = 0
 
     def forget(self) -> None:
@@ -34,9 +35,16 @@ class StoreTime:
         """
         monotonic = self._machine.monotonic()
         at_least = now - monotonic * SECOND
-        at_most = now - sent * SECOND
-        self._offset = at_least if self._offset is None else min(max(self._offset, at_least), at_most)
-        self.last = max(now, min(self.last, int(at_most + monotonic * SECOND)))
+        if self._offset is None:
+            self._offset = at_least
+        elif sent < self._arrived:  # another answer has come meanwhile: this one may be older
+            self._offset = max(self._offset, at_least)
+        else:
+            at_most = now - sent * SECOND
+            self._offset = min(max(self._offset, at_least), at_most)
+            self.last = min(self.last, int(at_most + monotonic * SECOND))
+        self.last = max(self.last, now)
+        self._arrived = monotonic
 
     def now(self) -> int:
         """Microseconds since 1970 by the store's clock, a little late at most."""
