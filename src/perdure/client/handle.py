@@ -62,16 +62,16 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
         validation.outside_a_turn()
         limit = validation.timeout(timeout)
         polls = limit is not None and limit < limits.POLL_SECONDS  # the caller wants an answer now, if there is one
-        ended = None
-        if (polls or not self.known) and not self._parts.local.holds(self.id_bytes):
-            ended = await self._parts.row(self.id_bytes)
+        parts, id, ended = self._parts, self.id_bytes, None
+        if (polls or not self.known) and not parts.local.holds(id):
+            ended = await parts.row(id)
         if ended is not None and ended.status in SETTLED:
             pass
         elif limit is None:
-            ended = await self._parts.ended(self.id_bytes)
+            ended = await parts.results.wait(id, here=parts.local.holds(id))  # as parts.ended(), without its frame
         else:
             async with asyncio.timeout(limit):
-                ended = await self._parts.ended(self.id_bytes)
+                ended = await parts.ended(id)
         result: ResultT = outcome(ended, self._type)
         return result
 
