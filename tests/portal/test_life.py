@@ -181,7 +181,7 @@ async def test_it_refuses_to_block_an_event_loop(store_url: str) -> None:
 def test_a_workflow_may_not_call_it_but_a_step_may(engine: BlockingEngine) -> None:
     shop.PORTALS.append(engine)
     try:
-        with pytest.raises(ProcessFailed, match="in a workflow, in a step"):
+        with pytest.raises(ProcessFailed, match="in a workflow: inside a step"):
             engine.start(shop.blocking).result(LIMIT)
         assert engine.start(shop.submitting, "A-1").result(LIMIT) == "receipt A-1"
     finally:
