@@ -1,7 +1,7 @@
 """Perdure runs durable processes that right themselves: plain asyncio that survives crashes.
 
-Everything that an application needs stands here; every error is in :mod:`perdure.errors`, what tests need in
-:mod:`perdure.testing`.
+Everything that an application needs is imported from here; all errors are in :mod:`perdure.errors`, and what tests need
+is in :mod:`perdure.testing`.
 """
 
 from perdure.authoring.start import NamedWorkflow

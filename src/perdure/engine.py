@@ -1,4 +1,4 @@
-"""The engine: a client, and with ``work=True`` a worker too, on one store. The only file that knows everybody."""
+"""The engine: a client, and with ``work=True`` a worker too, on one store. Only this file puts all parts together."""
 
 from __future__ import annotations
 
@@ -50,14 +50,17 @@ class Engine(Client):
             handle = await engine.start(order.options(key="order/A-17"), "A-17", 1299)
             print(await handle.result())
 
-    Without ``work`` it is a client only: it starts, asks and tells, and runs nothing. ``url`` is the database, by
-    default what PERDURE_URL names, or else ``sqlite:///perdure.db``, as for the commands. ``workflows`` are those
-    it hosts (default: all that this program has defined, and whatever is started here), ``queues`` those whose tasks it
-    runs (default: all that steps of the hosted modules wait in; a mapping limits how many at once), ``labels`` those
-    it has. A worker makes and migrates the database, a client refuses one that is not ready, unless ``migrate`` says
-    otherwise. ``codecs`` and ``offload`` say how payloads are compressed, encrypted and kept outside the database
-    (default: as the module says that PERDURE_SEAL names).
-    Raises StoreError (StoreUnavailable, StoreTooNew, StoreReadOnly, …) when it is entered.
+    Without ``work`` it is a client only: it starts, reads and commands processes, and runs none of their code. ``url``
+    is the database (default: what PERDURE_URL names, or else ``sqlite:///perdure.db``, as on the command line).
+    ``workflows`` are those that the worker hosts (default: all that this program has defined, and each that is started
+    here), ``queues`` those whose tasks it runs (default: the queues of all steps in the hosted modules; a mapping says
+    how many tasks of each queue run here at once), ``labels`` the worker's labels. A worker creates and migrates the
+    database, a client refuses one that is not ready, unless ``migrate`` says otherwise. ``codecs`` and ``offload`` say
+    how payloads are compressed, encrypted and kept outside the database (default: those of the module that PERDURE_SEAL
+    names). ``registry``, ``machine``, ``store`` and ``alone`` are for Perdure's own programs and tests.
+
+    Raises DefinitionError or InvalidInput (InvalidUrl, InvalidKey) for wrong arguments; when it is entered, StoreError
+    (StoreUnavailable, StoreTooNew, StoreReadOnly, …).
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class Engine(Client):
         elif work and not os.environ.get(settings.SEAL):
             what = "codecs were" if codecs else "an offload was"
             logger("store").warning(
-                "%s given to this engine alone: quarantine workers find them only where %s names them",
+                "%s given to this engine only: quarantine workers have none unless %s names their module",
                 what,
                 settings.SEAL,
             )
@@ -111,7 +114,7 @@ class Engine(Client):
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        """Open the store and begin to work."""
+        """Open the store and, with ``work=True``, start the worker; raises StoreError."""
         if isolation.entering:
             raise DefinitionError(
                 "this program opens an engine while it is imported by the cell of a hard step. "
@@ -150,9 +153,9 @@ class Engine(Client):
         self._unwatch = self.store.watch(self._heard)
 
     async def close(self, seconds: float | None = None) -> None:
-        """Stop: steps in flight get ``seconds`` (default: its options) to finish, the rest is handed back.
+        """Stop: steps in flight get ``seconds`` (default: ``options.stop_seconds``) to finish, then all is released.
 
-        Who calls it again waits for the same end, or hastens it with 0 seconds.
+        Other workers go on with what was released. A second call waits for the same end; with 0 seconds it hurries it.
         """
         self.stop_soon()
         if self._closing is None:
@@ -175,7 +178,7 @@ class Engine(Client):
                 try:
                     await worker.retire()
                 except PerdureError:
-                    pass  # the store is away: our beats end, and our rows lapse
+                    pass  # the store cannot be reached: our heartbeat ends, and our leases lapse
             await self.store.close()
 
     def stop_soon(self) -> None:
@@ -184,18 +187,21 @@ class Engine(Client):
             self._stopping.set()
 
     def hurry(self) -> None:
-        """While :meth:`close` waits for steps: wait no longer, hand everything back now."""
+        """Let a :meth:`close` under way wait no longer for steps: release everything now."""
         if self._draining is not None:
             self._draining.hurry()
 
     async def run(self) -> None:
-        """Work until :meth:`stop_soon` is called, or the engine is closed."""
+        """Wait, while the worker works, until :meth:`stop_soon` or :meth:`close` is called.
+
+        Raises PerdureError if the engine is not open.
+        """
         if self._stopping is None:
             raise PerdureError("the engine is not open: use `async with Engine(...) as engine`")
         await self._stopping.wait()
 
     def metrics(self) -> dict[str, float]:
-        """Counters and durations since this engine was made; the names are in ``perdure.telemetry``."""
+        """Counters and durations (seconds) since this engine was made, by the names in ``perdure.telemetry``."""
         figures = self.telemetry.snapshot()
         figures["in_hand"] = 0 if self.worker is None else self.worker.busy
         figures["clock_ahead_seconds"] = 0.0 if self.worker is None else self.worker.heartbeat.lead / SECOND
@@ -210,11 +216,12 @@ class Engine(Client):
     def within(self, connection: Awaited) -> InTransaction: ...
 
     def within(self, connection: Any) -> Any:
-        """Start and signal processes inside the transaction that is open on ``connection``, with its commit.
+        """Start and signal processes inside the caller's open transaction on ``connection``: they count if it commits.
 
-        It is one of asyncpg, psycopg or SQLAlchemy to the store's PostgreSQL database, or of sqlite3 to its file.
-        Where the connection's own calls block, so do those of what is answered: then there is nothing to await.
-        Raises InvalidInput if it is none of these, is to another file, or has no transaction.
+        Returns an object with the verbs ``start`` and ``signal``. They are awaited if the connection's own calls are,
+        and block otherwise. The connection is one of asyncpg, psycopg or SQLAlchemy to the store's PostgreSQL database,
+        or one of sqlite3 or SQLAlchemy to its SQLite file. Raises InvalidInput if the connection is none of these, is
+        to another file, or has no transaction.
         """
         inside = InTransaction(self, connection)
         return blocking_in_transaction(self, connection, lambda handle: handle) if inside.blocking else inside
@@ -236,7 +243,7 @@ class Engine(Client):
 
 
 class _OwnWorker:
-    """The worker of an engine, as its client uses it: see LocalWorker. While there is none it takes nothing."""
+    """The worker of an engine, as its client uses it: see LocalWorker. Takes nothing while the engine has no worker."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -244,7 +251,7 @@ class _OwnWorker:
     def start(
         self, process: Process, workflow: Workflow[Any, Any], messages: tuple[Message, ...]
     ) -> asyncio.Future[StartAnswer] | None:
-        """Start a process as owned by our own worker, if it has room: no claim, no wake-up."""
+        """Start a process that our worker owns from the beginning, if it has room: no claim, no wake-up."""
         worker = self._engine.worker
         if worker is None or not worker.takes(process.kind):
             return None
@@ -258,13 +265,13 @@ class _OwnWorker:
         return worker is not None and process in worker.scheduler.instances
 
     def sent(self, answer: SendAnswer) -> None:
-        """If we hold the process it hears at once, if nobody does it is due."""
+        """Let our worker read the message now if it holds the process, or claim the process if no worker holds it."""
         worker = self._engine.worker
         if worker is not None:
             worker.sent(answer.process, answer.owner)
 
     def taken(self, process: bytes, token: int | None) -> None:
-        """A forcing command of ours took a row: drop it here at once, without waiting for the fence."""
+        """Let our worker drop at once a process that a command from here took from it, before the fence refuses it."""
         worker = self._engine.worker
         if worker is not None:
             worker.taken(process, token)

@@ -4,7 +4,7 @@
 
     PerdureError
     ├── DefinitionError        a workflow or step is declared wrongly (raised when it is defined)
-    │   └── UnknownKind        no workflow of that name is known here
+    │   └── UnknownKind        no workflow with that name is known here
     ├── InvalidInput           a value from outside was refused at the door; nothing was stored
     │   ├── PayloadError       a value cannot be stored as a payload, or does not fit its type
     │   ├── PayloadTooLarge    a payload is over its limit
@@ -14,7 +14,7 @@
     ├── KeyConflict            the key is taken by a process that was started with another input
     ├── InboxFull              the process's inbox is full of waiting signals and calls; this one was refused
     ├── ProcessNotFound        no process has that id or key
-    ├── NothingPublished       the process has published no value of that name (yet)
+    ├── NothingPublished       the process has published no value under that name (yet)
     ├── CallRefused            the process has answered a call with an error
     ├── CallUnanswered         the process has ended, or waits for a person, and has not answered the call
     ├── IllegalMove            the command does not fit the process's status
@@ -93,7 +93,7 @@ class DefinitionError(PerdureError):
 
 
 class UnknownKind(DefinitionError):
-    """No workflow of that name is known to this engine or worker."""
+    """No workflow with that name is known to this engine or worker."""
 
 
 class InvalidInput(PerdureError, ValueError):
@@ -133,7 +133,7 @@ class InboxFull(PerdureError):
 
 
 class NothingPublished(PerdureError, LookupError):
-    """The process has published no value of that name, or none yet."""
+    """The process has published no value under that name, or none yet."""
 
 
 class CallRefused(PerdureError):

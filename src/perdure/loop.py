@@ -17,7 +17,7 @@ class Outage:
     """Logs once for the whole engine that the database does not answer, and once that it answers again.
 
     ``since`` is when it began, by the machine's monotonic clock; None while the database answers. A full disk and
-    findings of a fail-over are logged meanwhile too, each once: a person may have to act on it.
+    findings of a fail-over are logged meanwhile too, each once, since a person may have to act.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

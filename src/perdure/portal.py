@@ -50,7 +50,7 @@ async def _metrics(engine: Engine) -> dict[str, float]:
 
 
 class BlockingStream(Generic[T]):
-    """What ``values`` of a blocking engine or handle answers: a :class:`Stream` for an ordinary ``for``."""
+    """What ``values`` of a :class:`BlockingHandle` returns: a :class:`Stream` for an ordinary ``for``."""
 
     def __init__(self, engine: BlockingEngine, stream: Stream[T]) -> None:
         self._engine = engine
@@ -86,12 +86,12 @@ class BlockingStream(Generic[T]):
         return ()
 
     def close(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         self._engine.run(lambda engine: self._stream.aclose())
 
 
 class BlockingHandle(Generic[ResultT]):
-    """What ``start`` of a :class:`BlockingEngine` answers: a :class:`Handle` whose verbs block."""
+    """What ``start`` of a :class:`BlockingEngine` returns: a :class:`Handle` whose verbs block."""
 
     def __init__(self, engine: BlockingEngine, handle: Handle[ResultT]) -> None:
         self._engine = engine
@@ -276,7 +276,7 @@ class BlockingEngine:
         return self
 
     def close(self, seconds: float | None = None) -> None:
-        """Stop for good: steps in flight get ``seconds`` (default: its options) to finish, the rest is released.
+        """Stop for good: steps in flight get ``seconds`` (default: ``options.stop_seconds``), then all is released.
 
         Ctrl-C meanwhile releases everything at once. Calls under way raise PerdureError. In the child of a fork this
         closes nothing: the open engine belongs to the parent.

@@ -28,7 +28,7 @@ def database() -> str:
 def sealing() -> tuple[Sequence[Codec], Offload | None]:
     """``codecs`` and ``offload`` of the module (``shop.seal``) or file (``./seal.py``) that PERDURE_SEAL names.
 
-    Nothing, if it names none. Raises DefinitionError if there is no such module, or it defines neither.
+    Empty if PERDURE_SEAL is not set. Raises DefinitionError if the module cannot be imported, or defines neither.
     """
     name = os.environ.get(SEAL)
     if not name:

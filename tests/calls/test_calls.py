@@ -241,7 +241,7 @@ async def test_a_key_belongs_to_one_question_and_to_no_signal(opened: Open) -> N
     handle = await engine.start(desk)
     assert await handle.signal("quote", Asked(1), key="k") is SendVerdict.DELIVERED
     assert await quoted(handle, 5, "k") == Quoted(10, 2)
-    with pytest.raises(KeyConflict, match="with this key 'quote' was asked something else"):
+    with pytest.raises(KeyConflict, match="the key belongs to a call 'quote' with another value"):
         await quoted(handle, 6, "k")
 
 

@@ -23,7 +23,7 @@ from tests.house.tree import PACKAGE
 
 PROCESSES = 100
 BUDGETS = {
-    (3, 11): {"step": 2_245, "process": 5_170},
+    (3, 11): {"step": 2_245, "process": 5_110},
     (3, 12): {"step": 2_125, "process": 4_840},
     (3, 13): {"step": 2_125, "process": 4_840},
 }

@@ -55,6 +55,6 @@ async def test_an_engine_that_is_asked_from_workflow_code_refuses_and_says_what_
     engine: Engine, verb: str
 ) -> None:
     handle = await engine.start(outer, verb)
-    with pytest.raises(ProcessFailed, match=r"asked from workflow code.*order\.child\(\.\.\.\).*ask in a step"):
+    with pytest.raises(ProcessFailed, match=r"called from workflow code.*order\.child\(\.\.\.\).*engine in a step"):
         await handle.result(LIMIT)
     assert (await engine.count()).get("turn/inner") is None

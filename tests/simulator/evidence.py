@@ -10,7 +10,7 @@ from msgspec import Struct, json
 
 from perdure.authoring.task import task_of
 from perdure.kernel import undo
-from perdure.kernel.child import begun, is_task, queue_kind
+from perdure.kernel.child import TOLD_FIRST, begun, is_task, queue_kind
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import LETTERS, LettersWanted, Message, MessageType
@@ -51,7 +51,7 @@ class Evidence(Struct):
     def bereft(self) -> bool:
         """Whether it was held while its children, too many for one commit, were told to end before it."""
         held = [e for events in self.runs.values() for e in events if e.type is EventType.HELD]
-        return any(b"children are told first" in (event.payload or b"") for event in held)
+        return any(TOLD_FIRST.encode() in (event.payload or b"") for event in held)
 
     def marks(self, why: str) -> dict[str, int]:
         """How often its records say that it was restarted or terminated because of ``why``."""

@@ -1,1 +1,1 @@
-"""The client: what can be asked and told from outside a worker."""
+"""The client: starts, reads, signals and commands processes from outside a worker."""

@@ -1,4 +1,4 @@
-"""Calls: questions to running processes, and the waiting for their answers, which are events of their histories."""
+"""Calls: questions to running processes. The answer to a call is an event in the history of the process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ANSWERS = tuple(sorted(ANSWERS))
 
 
 class Answers:
-    """Looks for answers: what is asked for at one moment about one process is looked for by one query."""
+    """Looks for the answers to calls; one query looks for all that are wanted of one process at one moment."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -35,7 +35,7 @@ class Answers:
         self._looks: set[asyncio.Task[None]] = set()
 
     async def find(self, id: bytes, name: str) -> Event | None:
-        """The answer to the call of that name (``quote:7``), if it is there now."""
+        """The answer to the call ``name`` (``quote:7``: its name and message number); None if there is none yet."""
         future: asyncio.Future[Event | None] = asyncio.get_running_loop().create_future()
         wanted = self._wanted.get(id)
         if wanted is None:
@@ -71,7 +71,7 @@ class Answers:
 
 
 class Calls(Reference):
-    """Questions to a process that answers."""
+    """The part of a handle that asks the code of a process a question and waits for the answer."""
 
     __slots__ = ()
 
@@ -89,12 +89,13 @@ class Calls(Reference):
         self, name: str, value: object = None, type: Any = Any, *, key: str | None = None,
         timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
     ) -> Any:  # fmt: skip
-        """Ask a process something, which its code gets by ``receive(name, Call[...])``; its answer, as ``type``.
+        """Ask the process a question and return the answer of its code, as ``type``.
 
-        ``key`` is the caller's own: the same question asked again is not put again, but gets the answer to the first
-        one. After ``timeout`` seconds TimeoutError is raised: the question stays, and its key gets the answer later.
-        Raises CallRefused if the code refuses, CallUnanswered if the process has ended or is broken instead,
-        KeyConflict if the key belongs to another question, Overloaded, ProcessNotFound.
+        The code receives the question by ``receive(name, Call[...])``. A call with the same ``key`` and value is not
+        sent again: it gets the answer to the first one. After ``timeout`` seconds (default: never) TimeoutError is
+        raised; the question stays, and a call with the same key gets the answer later. Raises CallRefused if the code
+        refuses, CallUnanswered if the process has ended or is broken and has not answered, KeyConflict if the key
+        belongs to another question, PayloadError if a value cannot be stored or decoded, InboxFull, Overloaded.
         """
         name, raw, key, sender = validation.call(name, value, key, who, why, origin)
         patience = validation.timeout(timeout)
@@ -108,7 +109,7 @@ class Calls(Reference):
         finally:
             answers.waiting -= 1
         if answer.digest is not None and answer.digest != digest(raw):
-            raise KeyConflict(f"with this key {name!r} was asked something else; use another key, or ask the same")
+            raise KeyConflict(f"the key belongs to a call {name!r} with another value; use another key, or that value")
         if answer.type is EventType.CALL_ANSWERED:
             return decoded(answer, type)
         failure = Failure.shown(answer.payload or b"{}")
@@ -134,7 +135,7 @@ class Calls(Reference):
             self._parts.followers.remove(self.id_bytes, hint)
 
     async def _told(self, call: str, hint: asyncio.Event, end: asyncio.Task[Process]) -> Event:
-        """Look whenever the process has shown something, at last once a second."""
+        """Look for the answer at each hint that the process has published or answered, and once a second at least."""
         pause = HINT_GAP_SECONDS
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The client: starts processes, asks after them, and sends them what people and programs want of them."""
+"""The client: starts processes, finds them, and gives a handle to each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,14 @@ R = TypeVar("R")
 
 
 class Client:
-    """Everything that can be asked of processes from outside; works in a web process that runs no work."""
+    """Starts, finds and counts processes. It needs no worker, so it fits into a web server.
+
+    The verbs for a single process are methods of its handle; those for queues, for automatic recovery and for the
+    store's clock are methods of ``queues``, ``recovery`` and ``clock``.
+
+    While the database does not answer, starts and messages wait for it, and reads raise StoreUnavailable. Workflow code
+    may not use it: every method that reads or writes raises WorkflowMisuse there.
+    """
 
     def __init__(
         self, store: Store, doors: Doors, registry: Registry, machine: Machine, local: LocalWorker | None = None
@@ -67,11 +74,13 @@ class Client:
     @overload
     async def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> Handle[Any]: ...
     async def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
-        """Start a process; once this has answered, a crash of anything cannot lose it.
+        """Start a process and return its handle once it is stored: from then on no crash can lose it.
 
-        What follows the workflow are the workflow's own arguments; a key, a deadline, a delay, attributes and a first
+        The arguments after the workflow are the workflow's own; a key, a deadline, a delay, attributes and a first
         signal are options of the workflow: ``engine.start(order.options(key="A-17"), 1299)``, see
-        :meth:`Startable.options`.
+        :meth:`Startable.options`. Raises KeyConflict if the key belongs to a process with another input, UnknownKind
+        if neither this program nor a live worker knows the workflow's name, InvalidInput (PayloadError, InvalidKey) for
+        arguments or options that cannot be stored, InboxFull if the first signal found no room, Overloaded.
         """
         flow: Workflow[Any, Any] | NamedWorkflow
         try:
@@ -91,9 +100,9 @@ class Client:
     async def _elsewhere(
         self, workflow: Startable[Any, Any] | str, unknown: UnknownKind
     ) -> tuple[NamedWorkflow, StartOptions]:
-        """What living workers host by a name that is not known here; raises UnknownKind if that is none, or several.
+        """Find the version that live workers host of a name not known here; raises UnknownKind if none or several.
 
-        Where they host none a NamedWorkflow is taken at its word.
+        A NamedWorkflow that no live worker hosts is started as it is.
         """
         bare, options = split(NamedWorkflow(workflow) if isinstance(workflow, str) else workflow)
         if not isinstance(bare, NamedWorkflow) or bare.name in self.registry.kinds:
@@ -108,7 +117,7 @@ class Client:
         return bare, options
 
     async def _hosted(self, kind: str) -> set[str]:
-        """The versions that living workers host of it."""
+        """The versions of this kind that live workers host."""
         validation.outside_a_turn()
         return {version for name, version in hosted_by(await self.store.workers()) if name == kind}
 
@@ -131,7 +140,12 @@ class Client:
         *,
         keys: Iterable[str | None] | None = None,
     ) -> list[Handle[Any]]:
-        """Start many processes of one kind, each with its own arguments; all go in as few transactions as possible."""
+        """Start many processes of one kind and return their handles in order; uses as few transactions as possible.
+
+        ``calls`` gives a tuple of arguments for each process, ``keys`` a key or None for each. Some may be stored when
+        another one fails: the same call with the same keys then starts those that are missing. Raises KeyConflict,
+        UnknownKind if this program does not know the workflow, InvalidInput (PayloadError, InvalidKey), Overloaded.
+        """
         flow = self.registry.find(workflow)
         every = validation.calls(calls)
         names = list(keys) if keys is not None else [None] * len(every)
@@ -172,14 +186,14 @@ class Client:
         return Message(self.machine.new_id(), process.id, MessageType.SIGNAL, *validation.first_signal(options.signal))
 
     async def _forward(self, message: Message, handle: Handle[Any]) -> SendVerdict:
-        """Send what was to come with a start to the process that has the key: nothing else is to be written then."""
+        """Send the first signal of a start to the process that has the key already; nothing else is written then."""
         answer: SendAnswer = await asked(self.doors.send, replace(message, process=handle.id_bytes))
         validation.check_room(answer)
         self.local.sent(answer)
         return answer.verdict
 
     async def _dated(self, fresh: Sequence[Process], delay: int | None = None) -> list[Process]:
-        """The same with their deadlines, and the delay of all of them, as times by the store's clock."""
+        """The same processes with their deadlines, and the one delay of all, as times by the store's clock."""
         now = await self.store.now()
         due_at = None if delay is None else now + delay
         dated = (None if one.deadline is None else now + one.deadline for one in fresh)
@@ -210,7 +224,7 @@ class Client:
     @overload
     async def handle(self, workflow: str, key: str) -> Handle[Any]: ...
     async def handle(self, workflow: Workflow[Any, Any] | str, key: str) -> Handle[Any]:
-        """The handle of the process with that key; raises ProcessNotFound."""
+        """Find the process of a workflow (or of a workflow's name) by its key; raises ProcessNotFound."""
         validation.outside_a_turn()
         kind = workflow if isinstance(workflow, str) else workflow.name
         found = await self.store.search(Search(kind=kind, key=key, limit=1))
@@ -219,7 +233,7 @@ class Client:
         return self.handle_of(found[0])
 
     def handle_of(self, process: Process) -> Handle[Any]:
-        """A handle for a row at hand."""
+        """The handle of a process whose row was read already."""
         known = self.registry.versions.get((process.kind, process.code)) or self.registry.kinds.get(process.kind)
         type = Any if known is None else known.shape.result_type
         return Handle(self.parts, process.id, process.kind, process.key, created=False, result_type=type)
@@ -229,9 +243,9 @@ class Client:
     @overload
     def process(self, process: ProcessId, type: Any = Any) -> Handle[Any]: ...
     def process(self, process: ProcessId, type: Any = Any) -> Handle[Any]:
-        """The handle of the process with that id, with results of that ``type``; nothing is read.
+        """The handle of the process with this id; its ``result`` is decoded to ``type``. Raises InvalidKey.
 
-        Whether there is such a process its verbs find out: they raise ProcessNotFound. Raises InvalidKey.
+        Nothing is read: if there is no such process, the handle's methods raise ProcessNotFound.
         """
         return Handle(self.parts, validation.reference(process), result_type=type, known=False)
 
@@ -240,12 +254,12 @@ class Client:
         return await self.parts.row(validation.reference(process))
 
     async def list(self, search: Search | None = None) -> Sequence[ProcessView]:
-        """Processes that fit the search, newest first."""
+        """The processes that fit the search, newest first, at most ``search.limit`` (100). Raises InvalidInput."""
         validation.outside_a_turn()
         return await views(self.store, await self.store.search(validation.search(search)))
 
     async def count(self, search: Search | None = None) -> dict[str, dict[str, int]]:
-        """How many processes there are: by kind, then by status."""
+        """How many processes fit the search, by kind, then by status: ``{"order": {"running": 3}}``."""
         validation.outside_a_turn()
         counts: dict[str, dict[str, int]] = {}
         for kind, status, number in await self.store.count(validation.search(search)):
@@ -254,11 +268,11 @@ class Client:
 
 
 def _check_existing(process: Process, answer: StartAnswer) -> None:
-    """Raise what has kept a start from being stored, unless a process with the same key and input exists already."""
+    """Raise KeyConflict or StoreUnavailable for a start that was refused; a repeat with the same input is none."""
     if answer.verdict is StartVerdict.CONFLICT:
         raise KeyConflict(
             f"the key {process.key!r} of kind {process.kind!r} belongs to process {id_text(answer.id)}, "
             "which was started with another input; use another key, or the same input"
         )
     if answer.verdict is StartVerdict.REFUSED:
-        raise StoreUnavailable("this worker was just ended by others; nothing was started, try again")
+        raise StoreUnavailable("another worker took this one for dead and ended it; nothing was started, try again")

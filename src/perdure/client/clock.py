@@ -1,4 +1,4 @@
-"""The store's time as people see it beside the clock of its machine, and the order to bring the two into step."""
+"""The store's time compared with the clock of its machine, and the command that brings the two together."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from perdure.store.base import Store
 
 @dataclass(frozen=True, slots=True)
 class ClockView:
-    """The store's time (``at``), what its machine's clock shows, and how many seconds the first is ahead, since when.
+    """The store's time (``at``), the clock of its machine, and since when and by how much the time is ahead of it.
 
-    While ``mending`` that shrinks at half the clock's pace; ``who``, ``why`` and ``origin`` are of the order to do so.
+    While ``mending``, the lead shrinks at half the clock's pace; ``who``, ``why`` and ``origin`` describe that order.
     """
 
     at: datetime
@@ -36,25 +36,25 @@ class ClockView:
 
 
 class Timekeeping:
-    """The store's time, which no clock moves backward. ``engine.clock`` has it.
+    """The store's time, which never runs backward; ``engine.clock`` gives access to it.
 
-    Where the clock of the machine was ahead for a moment, the time goes on from there at the clock's pace. It comes
-    back into step by itself, in a hundred times as long as it was ahead; :meth:`mend` has it do so sooner.
+    If the machine's clock was ahead for a moment, the time goes on from there at the clock's pace. Its lead shrinks by
+    itself, within a hundred times its own length; :meth:`mend` makes that faster.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     async def state(self) -> ClockView:
-        """The two times, and how far they are apart."""
+        """Read the two times, and how far they are apart."""
         return _view(await self._row())
 
     async def mend(self, *, who: str = "", why: str = "", origin: str = "client") -> ClockView:
-        """Let the time run at half the clock's pace until the two are in step: timers ring later meanwhile."""
+        """Let the time run at half the clock's pace until the two agree; until then timers fire later."""
         return _view(await self._change(True, validation.sender(who, why, origin)))
 
     async def leave(self, *, who: str = "", why: str = "", origin: str = "client") -> ClockView:
-        """Take the order of :meth:`mend` back."""
+        """Take back the order of :meth:`mend`."""
         return _view(await self._change(False, validation.sender(who, why, origin)))
 
     async def _row(self) -> Clock:

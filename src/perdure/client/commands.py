@@ -14,7 +14,7 @@ from perdure.clock import Duration, microseconds
 from perdure.errors import BadRecord, IllegalMove, PerdureError
 from perdure.futures import asked
 from perdure.kernel import command, manual_result, run, transition
-from perdure.kernel.child import beforehand, without_orders
+from perdure.kernel.child import beforehand, portions, told_first, without_orders
 from perdure.kernel.claim import Claim
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.event import Event
@@ -32,7 +32,9 @@ Decide = Callable[[Process, Sequence[Event], int], Commit]
 class Commands(Reference):
     """The commands to a process. Every verb records ``who`` asks, ``why``, and from where (``origin``).
 
-    All raise ProcessNotFound, and IllegalMove if the command does not fit the process's status.
+    All raise ProcessNotFound. A verb that returns nothing has taken effect when it returns; it raises IllegalMove if it
+    does not fit the process's status, or if the process kept changing. ``retry``, ``restart_from``, ``set_result`` and
+    ``skip`` raise UnreadablePayload or NewerRecord for a history that cannot be read here.
     """
 
     __slots__ = ()
@@ -47,9 +49,11 @@ class Commands(Reference):
         why: str = "",
         origin: str = "client",
     ) -> SendVerdict:
-        """Send a signal with a value; it waits in the inbox until the process receives it. A person is recorded.
+        """Send a signal with a value; it waits in the inbox until the code of the process receives it.
 
-        ``key`` makes a repeat with the same key count once.
+        Of signals with the same ``key`` only the first counts. Returns DELIVERED; DUPLICATE if a signal with this key
+        was sent before; FINISHED if the process has ended. ``origin`` is recorded only with ``who`` or ``why``. Raises
+        InboxFull, InvalidKey, and PayloadError if the value cannot be stored.
         """
         signal = validation.signal(name, value, key, who, why, origin)
         return (await self._send(MessageType.SIGNAL, *signal)).verdict
@@ -62,9 +66,11 @@ class Commands(Reference):
         why: str = "",
         origin: str = "client",
     ) -> SendVerdict:
-        """Ask a process to cancel: its code may clean up first.
+        """Ask a process to cancel: its code gets CancelledError where it waits, and may clean up.
 
-        If it has not ended ``deadline`` seconds from now it is terminated, whatever becomes of us meanwhile.
+        A process that has not ended ``deadline`` seconds from now is terminated, even if this client dies meanwhile.
+        Does not wait for the end. Returns FINISHED if the process has ended already. Raises InvalidInput for a wrong
+        deadline.
         """
         sender = validation.sender(who, why, origin)
         raw = sender.encode()
@@ -73,13 +79,14 @@ class Commands(Reference):
         until = await self._parts.store.now() + validation.duration(deadline, "the deadline")
         wish = command.wish(sender, until)
         verdict = (await self._send(MessageType.CANCEL, "cancel", wish, None, raw)).verdict
-        # If we die here it is asked to cancel, and whoever has it in hand, or takes it next, notes the deadline.
+        # If we die here the process is asked to cancel, and the worker that holds it, or claims it next, sets the
+        # deadline.
         if verdict is not SendVerdict.FINISHED:
             await self._bound(sender, until)
         return verdict
 
     async def _bound(self, sender: Sender, until: int) -> None:
-        """See to it that the row bears the deadline: by its owner's next commit, or by ours if nobody listens."""
+        """Wait until its owner has written the deadline into the row; write it here if no owner does so in time."""
         patience = self._parts.machine.monotonic() + limits.OWNER_HEARS_SECONDS
         wait = limits.OWNER_HEARS_SECONDS / 1000
         while True:
@@ -94,23 +101,32 @@ class Commands(Reference):
             wait = min(wait * 2, limits.OWNER_HEARS_SECONDS / 20)
 
     async def hold(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
-        """Pause a running process until it is resumed: its steps in flight are fenced off, messages wait."""
+        """Pause a process until it is resumed: messages wait, and results of its steps in flight do not count.
+
+        Raises IllegalMove if it is not running.
+        """
         sender = validation.sender(who, why, origin)
         spread = 1 + limits.IDLE_CHECK_JITTER * (2 * self._parts.machine.random() - 1)
         idle = microseconds(limits.IDLE_CHECK_SECONDS * spread)
         await self._order(lambda row, history, now: command.held(row, sender, now=now, idle_at=now + idle), read=False)
 
     async def resume(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
-        """Let a held process go on where it was; steps that were in flight run again under their old keys."""
+        """Let a held process go on where it was; steps that were in flight run again under their idempotency keys.
+
+        Raises IllegalMove if it is not held.
+        """
         sender = validation.sender(who, why, origin)
         await self._order(lambda row, history, now: command.resumed(row, sender, now=now), read=False)
 
     async def terminate(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
-        """End a process at once, whoever holds it; its steps in flight are fenced off."""
+        """End a process at once, whichever worker holds it; results of its steps in flight do not count.
+
+        Its code does not run any more, so nothing is cleaned up or undone. Raises IllegalMove if it has ended.
+        """
         sender = validation.sender(who, why, origin)
         try:
             await self._order(lambda row, history, now: transition.terminated(row, sender, history, now=now))
-        except BadRecord:  # nothing can be appended to its history; ended it is all the same
+        except BadRecord:  # nothing can be appended to its history: end it without an event
 
             def forced(row: Process, history: Sequence[Event], now: int) -> Commit:
                 return transition.unrecorded(transition.terminated(row, sender, now=now))
@@ -118,7 +134,11 @@ class Commands(Reference):
             await self._order(forced, read=False)
 
     async def retry(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
-        """Let a failed, broken or held process go on from its last good event."""
+        """Let a failed, broken or held process go on from its last good event.
+
+        A failed process goes on in a new run: the step that failed gets new attempts, under its old idempotency key.
+        Raises IllegalMove in any other status, and if a step that would count as done was undone.
+        """
         sender = validation.sender(who, why, origin)
 
         def retried(row: Process, history: Sequence[Event], now: int) -> Commit:
@@ -129,19 +149,20 @@ class Commands(Reference):
         await self._order(retried)
 
     async def restart(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
-        """Begin again from the stored input, in a new run that keeps nothing; the old one can still be read.
+        """Begin again from the stored input, in a new run that keeps no results; the old run can still be read.
 
-        Its steps run under new idempotency keys. Nothing is undone; children that have not answered are asked to end;
-        messages are offered again, but for wishes to cancel.
+        Its steps run under new idempotency keys. Nothing is undone; children that have not answered are asked to end.
+        All messages are delivered again, except requests to cancel. Allowed in every status.
         """
         sender = validation.sender(who, why, origin)
         await self._order(lambda row, history, now: run.restarted(row, history, sender, now=now))
 
     async def restart_from(self, step: str, *, who: str = "", why: str = "", origin: str = "client") -> None:
-        """Run a step again, and all that followed it, in a new run that keeps what was before and beside it.
+        """Run a step again, and all that followed it, in a new run that keeps the results before and beside it.
 
-        ``step`` is its name, or name and place (``charge:2``) if it was answered more than once. Only that step and
-        what is asked for later get new idempotency keys.
+        ``step`` is its name, or name and place (``charge:2``) if several steps of this name have ended. Only this step
+        and those asked for later get new idempotency keys. Allowed in every status. Raises IllegalMove if no such step
+        has ended, if several have, or if a step that would be kept was undone.
         """
         sender = validation.sender(who, why, origin)
 
@@ -154,16 +175,18 @@ class Commands(Reference):
     async def set_result(
         self, step: str, value: object, *, who: str = "", why: str = "", origin: str = "client"
     ) -> None:
-        """Give a step that is open or has failed its result by hand; a failed one gets it in a new run.
+        """Set the result of a step that is open or has failed; a failed step gets its result in a new run.
 
-        ``step`` is its name, or name and place (``charge:2``). By a bare name, one that its worker has not told of yet
-        is waited for, at most as long as that takes. If the code does not ask for that step, or cannot read
-        that value, the process breaks, which tells both sides; ``restart_from`` that step takes the result back.
+        ``step`` is its name, or name and place (``charge:2``). If no open step is known by a bare name, this waits some
+        seconds: the worker may not have reported it yet. If the code does not ask for the step, or cannot read the
+        value, the process becomes broken, and its error shows both sides; ``restart_from`` the step takes the result
+        back. Raises IllegalMove if no such step is open or has failed, or if several are; PayloadError for a value that
+        cannot be stored.
         """
         await self._by_hand(step, value, validation.sender(who, why, origin), skipped=False)
 
     async def skip(self, step: str, *, who: str = "", why: str = "", origin: str = "client") -> None:
-        """Leave out a step that is open or has failed: its result is None; else as :meth:`set_result`."""
+        """Skip a step that is open or has failed: its result becomes None. Otherwise like :meth:`set_result`."""
         await self._by_hand(step, None, validation.sender(who, why, origin), skipped=True)
 
     async def _by_hand(self, step: str, value: object, sender: Sender, *, skipped: bool) -> None:
@@ -177,9 +200,8 @@ class Commands(Reference):
         while True:
             try:
                 return await self._order(given)
-            except (
-                manual_result.NothingOpen
-            ):  # a step that began a moment ago stands in the row from its worker's next beat on
+            except manual_result.NothingOpen:
+                # A step that began a moment ago is in the row once its worker has renewed the lease.
                 if self._parts.machine.monotonic() > patience or (await self._parts.row(self.id_bytes)).owner is None:
                     raise
             await asyncio.sleep(limits.STEPS_TOLD_SECONDS / 20)
@@ -187,7 +209,7 @@ class Commands(Reference):
     # -- writing -------------------------------------------------------------------------------------------------
 
     async def _order(self, decide: Decide, *, read: bool = True) -> None:
-        """Read the row and its run, let the kernel decide, write if nobody was quicker; else seize the row first."""
+        """Read the row and its run, let the kernel decide, and write; if the row has changed meanwhile, seize it."""
         for _ in range(limits.COMMAND_TRIES):
             row = await self._parts.row(self.id_bytes)
             history: Sequence[Event] = ()
@@ -200,16 +222,16 @@ class Commands(Reference):
         raise IllegalMove(f"process {self.id} kept changing while the command was decided; nothing was done, try again")
 
     async def _seized(self, decide: Decide) -> bool:
-        """Take a running process from whoever has it, so that nobody can be quicker, then decide and write.
+        """Take a running process from its worker, so that the worker can change it no more; then decide and write.
 
-        For a moment the command itself is its owner, with a lease of its own. Only another command can take it then.
+        For a moment the command itself owns the process, with a short lease. Only another command can take it then.
         """
         lease = microseconds(limits.SEIZED_SECONDS)
         answer = await self._parts.store.claim(
             Claim(self._parts.machine.new_id(), (), 1, lease, only=self.id_bytes, seize=True)
         )
-        # If we die here the process is in nobody's hand: a sweep frees it, or its lease lapses, and it goes on where it
-        # was. The command was not carried out; whoever gave it has had no answer.
+        # If we die here the owner of the process is no worker: a sweep frees it, or its lease lapses, and it goes on
+        # where it was. The command was not carried out, and its caller has had no answer.
         if not answer.claimed:
             return False
         row, history = answer.claimed[0].process, answer.claimed[0].events
@@ -221,24 +243,24 @@ class Commands(Reference):
             raise
 
     async def _carried_out(self, row: Process, history: Sequence[Event], decide: Decide, now: int) -> bool:
-        """Write what the kernel decides, if nobody was quicker.
+        """Write what the kernel decides; false if the row has changed meanwhile.
 
-        Where many children are to hear of it, one transaction would be long: they are told before, in portions, while
-        their parent is held.
+        Orders to very many children would make the transaction long: they are sent before it, in portions, while the
+        parent is held.
         """
         commit = decide(row, history, now)
         letters = beforehand(commit.sends)
         if not letters:
             return await self._written(commit)
         if row.status is Status.RUNNING:
-            told = Sender("perdure", f"its {len(letters):,} children are told first", "command")
+            told = Sender("perdure", told_first(letters), "command")
             pause = command.held(row, told, now=now, idle_at=now + microseconds(limits.IDLE_CHECK_SECONDS))
             if not await self._written(pause):
                 return False
             commit = decide(pause.after, (*history, *pause.events), now)
-        # If we die here it stays held, and says why: whoever gives the command again tells those who were not told.
-        for first in range(0, len(letters), limits.OUTBOX_RECORDS):
-            portion = letters[first : first + limits.OUTBOX_RECORDS]
+        # If we die here the process stays held, and its error says why: the same command, given again, also sends the
+        # orders that were not sent.
+        for portion in portions(letters):
             await asyncio.gather(*(asked(self._parts.doors.send, letter) for letter in portion))
         return await self._written(replace(commit, sends=without_orders(commit.sends)))
 
@@ -255,7 +277,7 @@ class Commands(Reference):
 
 
 def _refuse_unreadable(row: Process, history: Sequence[Event]) -> None:
-    """What cannot be opened here would be copied as it is, what is not known left out: that is told before."""
+    """Raise if a new run would copy a payload that cannot be opened here, or lack an event that is not known here."""
     refuse_newer(row, history)
     if trouble := first_trouble(event.payload for event in history):
         raise trouble

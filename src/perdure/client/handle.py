@@ -1,4 +1,4 @@
-"""A handle: one durable process as a client holds it, by its id; all that is done to one process is done by it."""
+"""A handle: a client's reference to one durable process; everything done to a single process is a method of it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ ResultT = TypeVar("ResultT")
 
 
 class Handle(Commands, Published, Calls, Generic[ResultT]):
-    """What ``start``, ``handle`` and ``process`` answer. ``created`` is false if the process existed already.
+    """A reference to one durable process: what ``start``, ``handle`` and ``process`` of an engine return.
 
-    ``sent`` says what became of the signal that came with the start, if one did. ``kind`` and ``key`` are None where
-    nothing but the id is known.
+    ``created`` is true if ``start`` has created the process, and false if the process existed already. ``sent`` says
+    what became of the signal that was given to ``start``, if one was. ``kind`` and ``key`` are None if only the id is
+    known.
 
-    A handle holds no connection and no memory of the process; any number may exist for one process.
+    A handle holds no connection and copies nothing of the process; any number of handles may exist for one process.
+    Every method that reads or changes the process raises ProcessNotFound if it does not exist, or not any more.
     """
 
     __slots__ = ("_type", "created", "key", "kind", "known", "sent")
@@ -43,7 +45,8 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
         known: bool = True,
         result_type: Any = Any,
     ) -> None:
-        super().__init__(parts, id_bytes)
+        self._parts = parts
+        self.id_bytes = id_bytes
         self._type = result_type
         self.kind = kind
         self.key = key
@@ -55,9 +58,11 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
         return f"<Handle {self.kind or 'process'} {self.key or self.id}>"
 
     async def result(self, timeout: Duration | None = None) -> ResultT:
-        """Wait for the end and give the result. ``timeout`` in seconds raises TimeoutError; the process goes on.
+        """Wait until the process has ended, and return its result as the type that the workflow declares.
 
-        Raises ProcessFailed, ProcessCancelled or ProcessBroken if it did not complete.
+        Raises ProcessFailed or ProcessCancelled if the process has ended so, and ProcessBroken once it cannot go on
+        without a person. After ``timeout`` seconds (default: never) it raises TimeoutError; the process goes on. Raises
+        PayloadError if the result does not fit the type.
         """
         validation.outside_a_turn()
         limit = validation.timeout(timeout)
@@ -76,14 +81,18 @@ class Handle(Commands, Published, Calls, Generic[ResultT]):
         return result
 
     async def status(self) -> ProcessView:
-        """The process as it is now, with its next mover."""
+        """Read the process as it is now: its status, what it waits for, and who moves it next."""
         [seen] = await views(self._parts.store, [await self._parts.row(self.id_bytes)])
         return seen
 
     async def history(
         self, run: int | None = None, *, after: int = 0, limit: int = 1000, backward: bool = False
     ) -> Sequence[Event]:
-        """Events of a run (default the present one) with numbers above ``after``, at most ``limit``."""
+        """Read at most ``limit`` events of a run (default: the current one) with numbers above ``after``, in order.
+
+        With ``backward`` the newest event comes first; then ``after``, if not 0, asks for the numbers below it. The
+        times of events are microseconds since 1970 (UTC). Raises InvalidInput for a wrong limit.
+        """
         validation.rows(limit, "the limit")
         row = await self._parts.row(self.id_bytes)
         return await self._parts.store.history(row.id, run or row.run, after=after, limit=limit, backward=backward)

@@ -1,7 +1,7 @@
 """Starts and signals processes inside a database transaction that belongs to the caller.
 
-If his transaction commits, the process is there, due, and workers are woken; if it is rolled back, nothing ever
-happened. The same arguments, answers, errors and limits at the door as those of the client.
+If the caller's transaction commits, the process exists and is due, and workers are woken; if it is rolled back, nothing
+has happened. Arguments, results, errors and limits are those of the client.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from perdure.client import validation
 from perdure.client.client import Client, P, R
 from perdure.client.handle import Handle
 from perdure.client.validation import ProcessId
-from perdure.errors import InvalidInput, ProcessNotFound
+from perdure.errors import InvalidInput
 from perdure.futures import at_once
 from perdure.kernel.commit import Start
 from perdure.kernel.message import Message, MessageType, SendVerdict
-from perdure.kernel.names import id_text
 
 HandleT = TypeVar("HandleT")
 
@@ -41,9 +40,9 @@ class Blocking(Protocol):
 
 
 class InTransaction:
-    """What ``engine.within(connection)`` answers for a connection whose calls are awaited.
+    """What ``engine.within(connection)`` returns for a connection whose calls are awaited.
 
-    A handle that it answers is of use to others, and to :meth:`Handle.result`, once the transaction has committed.
+    The methods of a handle that ``start`` returns work once the transaction has committed.
     """
 
     def __init__(self, client: Client, connection: Any) -> None:
@@ -56,8 +55,8 @@ class InTransaction:
     @overload
     async def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> Handle[Any]: ...
     async def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
-        """Start a process with the caller's commit: see :meth:`Client.start`."""
-        flow, options = self._client.registry.startable(workflow, at_word=True)  # nothing is read: a guest may not wait
+        """Start a process that exists once the caller commits: see :meth:`Client.start`. Takes no delay."""
+        flow, options = self._client.registry.startable(workflow, at_word=True)  # reads nothing: it must not wait
         process = self._client._fresh(flow, args, kwargs, options)
         if options.delay is not None:
             raise InvalidInput("a start in the caller's own transaction takes no delay. Let the workflow sleep first.")
@@ -81,18 +80,16 @@ class InTransaction:
         why: str = "",
         origin: str = "client",
     ) -> SendVerdict:
-        """Send a signal with the caller's commit: see :meth:`Handle.signal`."""
+        """Send a signal that arrives once the caller commits: see :meth:`Handle.signal`."""
         id = validation.reference(process)
         signal = validation.signal(name, value, key, who, why, origin)
         answer = await self._door.send(Message(self._client.machine.new_id(), id, MessageType.SIGNAL, *signal))
-        if answer.verdict is SendVerdict.NOT_FOUND:
-            raise ProcessNotFound(f"no process has the id {id_text(id)}; nothing was sent")
-        validation.check_room(answer)
+        validation.check_sent(answer)
         return answer.verdict
 
 
 class BlockingInTransaction(Generic[HandleT]):
-    """The same for a connection whose calls block; it may be used on any thread on which the connection may."""
+    """The same for a connection whose calls block; usable on every thread on which the connection is."""
 
     def __init__(self, inside: InTransaction, hold: Callable[[Handle[Any]], HandleT]) -> None:
         self._inside = inside
@@ -103,19 +100,19 @@ class BlockingInTransaction(Generic[HandleT]):
     @overload
     def start(self, workflow: str, /, *args: Any, **kwargs: Any) -> HandleT: ...
     def start(self, workflow: Startable[Any, Any] | str, /, *args: Any, **kwargs: Any) -> HandleT:
-        """Start a process with the caller's commit: see :meth:`Client.start`."""
+        """Start a process that exists once the caller commits: see :meth:`Client.start`. Takes no delay."""
         return self._hold(at_once(self._inside.start(workflow, *args, **kwargs)))
 
     @wraps(InTransaction.signal)
     def signal(self, *args: Any, **kwargs: Any) -> SendVerdict:
-        """Send a signal with the caller's commit: see :meth:`Handle.signal`."""
+        """Send a signal that arrives once the caller commits: see :meth:`Handle.signal`."""
         return at_once(self._inside.signal(*args, **kwargs))
 
 
 def blocking_in_transaction(
     client: Client, connection: Any, hold: Callable[[Handle[Any]], HandleT]
 ) -> BlockingInTransaction[HandleT]:
-    """One whose verbs are ordinary calls; raises InvalidInput if those of the connection must be awaited."""
+    """Start and signal by ordinary calls; raises InvalidInput if the connection's own calls must be awaited."""
     inside = InTransaction(client, connection)
     if not inside.blocking:
         raise InvalidInput("the calls of this connection must be awaited. Use it with an Engine, on its event loop.")

@@ -12,21 +12,21 @@ from perdure.kernel.process import Process
 
 
 class LocalWorker(Protocol):
-    """What a client asks of the worker beside it, and tells it, so that nothing takes the way through the store."""
+    """How a client calls the worker of its own engine directly, without a detour through the store."""
 
     def start(
         self, process: Process, workflow: Workflow[Any, Any], messages: tuple[Message, ...]
     ) -> asyncio.Future[StartAnswer] | None:
-        """Start a process as owned by that worker; None if it does not take it."""
+        """Start a process that the worker owns from the beginning; None if the worker does not take it."""
 
     def holds(self, process: bytes) -> bool:
-        """Whether that worker holds the process."""
+        """Whether the worker holds the process."""
 
     def sent(self, answer: SendAnswer) -> None:
-        """A message was sent from here."""
+        """This client has sent a message."""
 
     def taken(self, process: bytes, token: int | None) -> None:
-        """A command from here took a row from its owner; it has that token now."""
+        """A command of this client took a row from its owner; the row has ``token`` now."""
 
 
 class NoWorker:

@@ -1,4 +1,4 @@
-"""What a client is made of, and one process as a client refers to it."""
+"""The parts that a client and its handles share, and the reference to one process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perdure.clock import Machine
 from perdure.errors import ProcessNotFound
 from perdure.futures import OnAnswer, asked
 from perdure.kernel.commit import Commit, Start
-from perdure.kernel.message import Message, MessageType, SendAnswer, SendVerdict
+from perdure.kernel.message import Message, MessageType, SendAnswer
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
 from perdure.loop import Outage
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 
 class Doors(Protocol):
-    """Where records are handed in to be written in batches; the committer of the engine."""
+    """What writes a client's records, in batches: the committer of the engine."""
 
     outage: Outage
 
     def start(self, start: Start, answered: OnAnswer) -> None:
-        """Have a new process stored."""
+        """Store a new process; ``answered`` gets the answer."""
 
     def send(self, message: Message, answered: OnAnswer) -> None:
-        """Have a message sent."""
+        """Send a message; ``answered`` gets the answer."""
 
     def commit(self, commit: Commit, answered: OnAnswer) -> None:
-        """Have a commit written."""
+        """Write a commit; ``answered`` gets the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientParts:
-    """What the verbs of a client and of its handles work with; one for each client."""
+    """What the methods of a client and of its handles work with; one for each client."""
 
     store: Store
     doors: Doors
@@ -51,7 +51,7 @@ class ClientParts:
     local: LocalWorker
 
     async def row(self, id: bytes) -> Process:
-        """The stored row of a process; raises ProcessNotFound."""
+        """Read the stored row of a process; raises ProcessNotFound."""
         validation.outside_a_turn()
         found = await self.store.search(Search(ids=(id,), limit=1))
         if not found:
@@ -59,16 +59,16 @@ class ClientParts:
         return found[0]
 
     async def ended(self, id: bytes) -> Process:
-        """The row of a process once it has ended or is broken; raises ProcessNotFound.
+        """Wait until a process has ended or is broken, and return its row; raises ProcessNotFound.
 
-        Whether the worker beside this client holds the process is asked at the moment at which the wait begins: nobody
-        would tell of an end between the two.
+        The local worker is asked whether it holds the process at the moment at which the wait begins: an end between
+        the two would wake no waiter.
         """
         return await self.results.wait(id, here=self.local.holds(id))
 
 
 class Reference:
-    """One process by its id: what every verb about it needs."""
+    """One process by its id: what every method of a handle needs."""
 
     __slots__ = ("_parts", "id_bytes")
 
@@ -88,8 +88,6 @@ class Reference:
         validation.outside_a_turn()
         message = Message(self._parts.machine.new_id(), self.id_bytes, type, name, raw, key, sender)
         answer: SendAnswer = await asked(self._parts.doors.send, message)
-        if answer.verdict is SendVerdict.NOT_FOUND:
-            raise ProcessNotFound(f"no process has the id {self.id}; nothing was sent")
-        validation.check_room(answer)
+        validation.check_sent(answer)
         self._parts.local.sent(answer)
         return answer

@@ -1,4 +1,4 @@
-"""Queues as people see and set them: what waits and runs of each, which limits it has, and whether it is blocked."""
+"""Queues as people see and set them: what waits and runs in each, its limits, and whether it is blocked."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from perdure.kernel.transition import Sender
 from perdure.store.base import Search, Store
 
 Change = Callable[[Queue, Sender], Queue]
-"""What becomes of a queue's row, by whose wish."""
+"""Makes a queue's new row from the old one, for the sender of the change."""
 MOST = 1_000_000_000
-"""The largest limit; above it, give none."""
+"""The largest number that a limit can be."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """What the verbs on queues answer: the limits (None: no limit), and what waits and runs now.
+    """What the verbs on queues return: the limits (None: no limit), and how many tasks wait and run now.
 
-    ``per`` is seconds. ``full`` says how much of ``concurrency`` is taken: the sum of the costs that run.
-    ``who``, ``why`` and ``origin`` are of the last change, which was made at ``changed_at``.
+    ``per`` is in seconds. ``full`` says how much of ``concurrency`` is taken: the sum of the costs of running tasks.
+    ``who``, ``why`` and ``origin`` describe the last change, made at ``changed_at``.
     """
 
     name: str
@@ -55,7 +55,7 @@ class QueueView:
 
 
 class Queues:
-    """The verbs on queues. ``engine.queues`` has them; every change is recorded with who, why and origin."""
+    """The verbs on queues, as in ``engine.queues.list()``; every change is recorded with who, why and origin."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -72,33 +72,33 @@ class Queues:
         why: str = "",
         origin: str = "client",
     ) -> QueueView:
-        """Set the limits of a queue, over all workers; those not given are taken away.
+        """Set the limits of a queue, over all workers; a limit that is not given is removed.
 
-        At most ``concurrency`` runs at once (the sum of the costs), ``share_concurrency`` of each share, and ``rate``
-        begins in ``per`` seconds, one if none are given. With or without limits, the shares of a queue that was ever
-        set here take turns. Raises InvalidInput.
+        Limits count the costs of tasks: at most ``concurrency`` runs at once, at most ``share_concurrency`` of each
+        share, and at most ``rate`` begins in ``per`` seconds (default: 1). Once this was called for a queue, its shares
+        take turns, even without a limit. Raises InvalidInput, InvalidKey.
         """
         numbers = {"concurrency": concurrency, "rate": rate, "share_concurrency": share_concurrency}
         for name, number in numbers.items():
             if number is not None and (type(number) is not int or not 1 <= number <= MOST):
                 raise InvalidInput(f"{name}={shown(number)}. Give a whole number from 1, or None for no limit.")
         if per is not None and rate is None:
-            raise InvalidInput(f"per={shown(per)} says in which time a rate begins, and there is no rate=. Give both.")
+            raise InvalidInput(f"per={shown(per)} is the period of a rate, but there is no rate=. Give both.")
         period = validation.duration(1.0 if per is None else per, "the period of the rate")
         return await self._change(
             queue, lambda old, sender: replace(old, per=period, **numbers), validation.sender(who, why, origin)
         )
 
     async def block(self, queue: str, *, who: str = "", why: str = "", origin: str = "client") -> QueueView:
-        """Let nothing more of the queue begin; what runs goes on. Who blocks it first is the one who is shown."""
+        """Begin no more tasks of the queue; running tasks go on. A blocked queue shows who blocked it first."""
         return await self._change(queue, blocked, validation.sender(who, why, origin))
 
     async def unblock(self, queue: str, *, who: str = "", why: str = "", origin: str = "client") -> QueueView:
-        """Let what waits in the queue begin again, within its limits."""
+        """Let the waiting tasks of the queue begin again, within its limits."""
         return await self._change(queue, unblocked, validation.sender(who, why, origin))
 
     async def list(self) -> builtins.list[QueueView]:
-        """Every queue that was set here or in which something waits or runs, by name."""
+        """Every queue that was ever limited or blocked, or in which tasks wait or run, by name."""
         queues = {queue.name: queue for queue in await self.store.records(Queue) if queue.name != SWITCH}
         unfinished = await self.store.count(Search(statuses=(Status.RUNNING,), tasks=True))
         counts = {kind.removeprefix(QUEUE_MARK): number for kind, _, number in unfinished if is_task(kind)}
@@ -114,7 +114,7 @@ class Queues:
 
 
 async def changed(store: Store, name: str, change: Change, sender: Sender) -> Queue:
-    """Read a queue's row, change it, and write it if nobody was quicker; else look again."""
+    """Read a queue's row, change it and write it; if it has changed meanwhile, try again. Raises IllegalMove."""
     for _ in range(limits.COMMAND_TRIES):
         old = next((queue for queue in await store.records(Queue) if queue.name == name), Queue(name, 0))
         now = await store.now()
@@ -128,14 +128,14 @@ async def changed(store: Store, name: str, change: Change, sender: Sender) -> Qu
 
 
 def blocked(old: Queue, sender: Sender) -> Queue:
-    """Blocked by whoever asks for it, unless somebody was before him."""
+    """The row of a queue blocked by the sender, or as it is if it is blocked already."""
     if old.blocked_at is not None:
         return old
     return replace(old, blocked_at=old.changed_at, blocked_by=sender.who, blocked_why=sender.why)
 
 
 def unblocked(old: Queue, sender: Sender) -> Queue:
-    """Blocked by nobody."""
+    """The row of a queue that is not blocked any more."""
     return replace(old, blocked_at=None, blocked_by="", blocked_why="")
 
 

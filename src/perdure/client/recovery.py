@@ -1,4 +1,4 @@
-"""Recovery as people see and switch it: whether workers end, take over and revive by themselves."""
+"""Recovery as people see and switch it: whether workers end dead workers and take over processes by themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perdure.store.base import Store, switch
 
 @dataclass(frozen=True, slots=True)
 class RecoveryView:
-    """Whether automatic recovery is paused, since when, by whom, why; and of the last change who, why, from where."""
+    """Whether automatic recovery is paused, since when, by whom and why; who made the last change, why, from where."""
 
     paused_at: datetime | None
     paused_by: str
@@ -26,30 +26,30 @@ class RecoveryView:
 
     @property
     def paused(self) -> bool:
-        """Whether nothing is recovered now unless a person orders it."""
+        """Whether automatic recovery is paused now."""
         return self.paused_at is not None
 
 
 class Recovery:
-    """The switch of automatic recovery, for all workers on the database. ``engine.recovery`` has it.
+    """The switch of automatic recovery, for all workers on the database: ``engine.recovery``.
 
-    While it is paused no worker is ended by others, no lapsed lease is taken over, and nothing that is over its
-    deadline is forced to end; what is found is reported. Ordinary work goes on: timers, retries, new starts.
+    While recovery is paused, no worker is ended by others, no lapsed lease is taken over, and no process over its
+    deadline is forced to end; such findings are only reported. Ordinary work goes on: timers, retries, new starts.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     async def state(self) -> RecoveryView:
-        """Whether it is paused, since when, by whom and why."""
+        """Read whether recovery is paused, since when, by whom and why."""
         return _view(await switch(self.store))
 
     async def pause(self, *, who: str = "", why: str = "", origin: str = "client") -> RecoveryView:
-        """Pause it, at once for all workers. Who pauses it first is the one who is shown."""
+        """Pause recovery, at once for all workers. Its state shows who paused it first."""
         return _view(await changed(self.store, SWITCH, blocked, validation.sender(who, why, origin)))
 
     async def resume(self, *, who: str = "", why: str = "", origin: str = "client") -> RecoveryView:
-        """Let workers recover by themselves again: the next sweeps find what has gathered."""
+        """Let workers recover by themselves again; the next sweeps find what there is to recover."""
         return _view(await changed(self.store, SWITCH, unblocked, validation.sender(who, why, origin)))
 
 

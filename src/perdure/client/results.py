@@ -1,4 +1,4 @@
-"""Results: who in this OS process waits for which durable process to end."""
+"""Results: the callers in this OS process that wait for a durable process to end."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from perdure.store.notifications import TAIL
 
 
 class Results:
-    """Waiters by process id. Ends committed here are told at once; others are looked up, many in one query.
+    """Waiters by process id. An end that is committed here wakes them at once; others are looked up, many in one query.
 
-    Each has the time at which it began to wait. What was asked of the store before that does not count for it: between
-    asking and answer somebody may have had the process retried, and waits for what comes of that. What was asked at the
-    same time counts: a test's clock stands still.
+    Each waiter has the time at which it began to wait. A query that was sent before that does not answer it: the
+    process may have been retried meanwhile, and the caller waits for the end of the new run. A query that was sent at
+    the same time does, for a test's clock stands still.
     """
 
     def __init__(self, store: Store, machine: Machine, outage: Outage) -> None:
@@ -47,9 +47,9 @@ class Results:
         self._look_at = 0.0
 
     async def wait(self, id: bytes, *, here: bool) -> Process:
-        """The process once it has ended or is broken; raises ProcessNotFound if there is none (any more).
+        """Wait until a process has ended or is broken, and return its row; raises ProcessNotFound if it was removed.
 
-        ``here`` says that it is in hand in this OS process, which tells of its end without a look at the store.
+        ``here`` says that the local worker holds the process, and reports its end without a query.
         """
         if self.outer is None:
             raise PerdureError("the engine is not open: use `async with Engine(...) as engine`")
@@ -68,7 +68,7 @@ class Results:
 
     @property
     def awaited(self) -> KeysView[bytes]:
-        """The ids of the processes that somebody waits for, as they are at any time."""
+        """A live view of the ids of the processes that are waited for."""
         return self._waiters.keys()
 
     def open(self) -> None:
@@ -77,7 +77,7 @@ class Results:
         self.loop.start()
 
     def ended(self, process: Process, asked: float) -> None:
-        """A process has ended (or is broken), says a store ``asked`` at that time: tell those who waited then."""
+        """A process has ended or is broken: answer the callers that waited when the store was ``asked`` (monotonic)."""
         if self._away:
             self._leave(process.id)
         waiters = self._waiters.pop(process.id, None)
@@ -95,13 +95,13 @@ class Results:
             self.hint()
 
     def parted(self, id: bytes) -> None:
-        """A process has left our hands without an end: whoever waits for it is told by looking from now on."""
+        """The local worker has released a process that has not ended: look in the store for its end from now on."""
         if id in self._waiters:
             self._miss_from_here(id)
             self.loop.wake()
 
     async def close(self) -> None:
-        """Stop looking; whoever still waits gets an error: the process goes on, elsewhere or later."""
+        """Stop looking; each remaining waiter gets PerdureError, though its process goes on, elsewhere or later."""
         self.outer = None
         await self.loop.stop()
         for futures in self._waiters.values():
@@ -118,7 +118,7 @@ class Results:
         self.loop.wake()
 
     def named(self, tails: Sequence[bytes]) -> None:
-        """The processes whose ids end so have ended elsewhere: look for those of them that somebody waits for."""
+        """Processes whose ids have these tails have ended elsewhere: look for those that are waited for."""
         for tail in tails:
             if (id := self._tails.get(tail)) is not None:
                 self._named[id] = None
@@ -126,12 +126,12 @@ class Results:
             self.loop.wake()
 
     def _miss_from_here(self, id: bytes) -> None:
-        """Somebody waits for a process that others have in hand."""
+        """From now on look in the store for the end of this process, which the local worker does not hold."""
         self._away[id] = None
         self._tails[id[-TAIL:]] = id
 
     def _leave(self, id: bytes) -> None:
-        """Nobody waits for it any more, or it has come to its end."""
+        """Look for this process no more: it has ended, or no caller waits for it."""
         if id in self._away:
             del self._away[id]
             self._tails.pop(id[-TAIL:], None)
@@ -145,7 +145,7 @@ class Results:
         return wait
 
     async def _look_for_named(self) -> float:
-        """Look for those that were named, and wait on for the next look at all."""
+        """Look for the processes that were named; the time of the next look at all of them stays."""
         ids = tuple(islice(self._named, limits.LIST_ROWS))
         for id in ids:
             del self._named[id]
@@ -169,7 +169,7 @@ class Results:
             looked += sum(id in self._away for id in ids)
             self._to_the_end(ids)
             if hinted and len(found) < len(ids) / 2:
-                break  # those who have waited longest end first; the others are looked at by a later hint, or the poll
+                break  # the processes awaited longest end first; a later hint, or the poll, looks at the others
         took = self.machine.monotonic() - started
         if self._hinted:
             await asyncio.sleep(max(RESULT_GAP_SECONDS, took))
@@ -182,9 +182,9 @@ class Results:
         return self._wait
 
     async def _miss(self) -> None:
-        """Look now and then whether those waited for are there at all, and whether some worker hosts their code.
+        """Check now and then that the awaited processes still exist, and that some worker hosts their code.
 
-        A finished process is removed after a while.
+        Retention removes a finished process after a while.
         """
         if self.machine.monotonic() >= self._there_until:
             self._there.clear()
@@ -197,14 +197,14 @@ class Results:
         self._there |= found
         for id in (id for id in ids if id not in found):
             self._leave(id)
-            gone = ProcessNotFound(f"no process has the id {id_text(id)} any more; its retention may be over")
+            gone = ProcessNotFound(f"no process has the id {id_text(id)} any more; retention may have removed it")
             for future in self._waiters.pop(id, ()):
                 if not future.done():
                     future.set_exception(gone)
         await self._unserved.look(rows)
 
     def _to_the_end(self, ids: Iterable[bytes]) -> None:
-        """Let those that were looked at in vain wait behind the others."""
+        """Move the processes that have not ended behind those that were not looked at yet."""
         for id in ids:
             if id in self._away:
                 del self._away[id]
@@ -230,10 +230,10 @@ def outcome(ended: Process, type: Any) -> Any:
 
 
 MISSED_ROWS = 100
-"""Whole rows are read to see whether they are there: not too many at once."""
+"""The most processes that one check for existence reads, since it reads whole rows."""
 
 MISS_SECONDS = 30.0
-"""Those that are there are looked at again after so long."""
+"""A process that was found to exist is checked again after this time."""
 
 RESULT_GAP_SECONDS = 0.002
 """Looks follow each other no faster than this, nor faster than they take, however many hints come."""

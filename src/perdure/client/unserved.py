@@ -1,4 +1,4 @@
-"""Unserved: somebody waits for the result of a process whose code no live worker hosts; that is said once."""
+"""Unserved: a caller waits for the result of a process whose code no live worker hosts; the log says so once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ log = logger("process")
 
 
 class Unserved:
-    """Logs each kind and version for which somebody here waits in vain, once."""
+    """Logs each kind and version that is waited for here and that no live worker hosts, once."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._told: set[Pair] = set()
 
     async def look(self, awaited: Sequence[Process]) -> None:
-        """Look whether live workers host the code of these processes."""
+        """Check whether live workers host the code of these processes."""
         running = {(row.kind, row.code): row for row in awaited if row.status is Status.RUNNING}
         fresh = {pair: row for pair, row in running.items() if pair not in self._told}
         served = await self._served() if fresh else set()
@@ -37,7 +37,7 @@ class Unserved:
 
 
 def _what(row: Process) -> str:
-    """What would have to be served, and how."""
+    """What a live worker would have to serve or host, and the command that starts one."""
     if is_task(row.kind):
         queue = row.kind.removeprefix(QUEUE_MARK)
         label = f" with the label {row.code!r}" if row.code else ""

@@ -1,4 +1,4 @@
-"""What comes in at the client's door is checked here, before anything is stored; every refusal says what to do."""
+"""Checks of everything that a caller gives to a client, before anything is stored; every refusal says what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perdure import limits
 from perdure.authoring.start import NamedWorkflow, StartOptions
 from perdure.authoring.workflow import Workflow
 from perdure.clock import SECOND, in_seconds, microseconds
-from perdure.errors import InboxFull, InvalidInput, InvalidKey, PayloadError, WorkflowMisuse
+from perdure.errors import InboxFull, InvalidInput, InvalidKey, PayloadError, ProcessNotFound, WorkflowMisuse
 from perdure.kernel.failure import safe_text
 from perdure.kernel.message import SendAnswer, SendVerdict, call_key
 from perdure.kernel.names import check_key, check_name, id_bytes, id_text
@@ -31,11 +31,11 @@ _ROWS_AT_MOST = 100 * limits.LIST_ROWS
 
 
 def outside_a_turn() -> None:
-    """Raise WorkflowMisuse in workflow code, of which a replay would ask the same of the store again."""
+    """Raise WorkflowMisuse in workflow code: each replay would send the same request to the store again."""
     if turns and current_turn() is not None:
         raise WorkflowMisuse(
-            "an engine was asked from workflow code, which would ask it again at every replay. Start a child with "
-            "`order.child(...)`, send a signal with `tell(...)`, or ask in a step."
+            "an engine was called from workflow code, which would call it again at every replay. Start a child with "
+            "`order.child(...)`, send a signal with `tell(...)`, or call the engine in a step."
         )
 
 
@@ -61,7 +61,7 @@ def duration(given: Any, what: str) -> int:
 
 
 def delay(options: StartOptions, deadline: int | None) -> int | None:
-    """After how many microseconds a process begins that has a delay; raises InvalidInput."""
+    """The delay of a start in microseconds, None if it has none; raises InvalidInput."""
     if options.delay is None:
         return None
     if options.signal is not None:
@@ -110,7 +110,7 @@ def attributes(given: Any) -> bytes | None:
 
 
 def calls(given: Any) -> list[Sequence[Any]]:
-    """The arguments of many calls; raises InvalidInput for a text, whose letters nobody means."""
+    """The arguments of many calls; raises InvalidInput, also for a text: its characters would count as arguments."""
     every: list[Sequence[Any]] = []
     for args in given:
         if isinstance(args, str | bytes) or not isinstance(args, Sequence):
@@ -120,7 +120,7 @@ def calls(given: Any) -> list[Sequence[Any]]:
 
 
 def portions(processes: Sequence[Process]) -> Iterator[Sequence[Process]]:
-    """New processes in portions that leave an engine room for what others ask of it meanwhile."""
+    """New processes in portions that leave the engine room for the records of other callers."""
     at = size = 0
     for n, process in enumerate(processes):
         size += len(process.input)
@@ -131,7 +131,7 @@ def portions(processes: Sequence[Process]) -> Iterator[Sequence[Process]]:
 
 
 def sender(who: Any, why: Any, origin: Any) -> Sender:
-    """Who asks for something, safe to store and to show; raises InvalidInput if a part is no text."""
+    """Who asks, why and from where, safe to store and to show; raises InvalidInput if one of them is not a text."""
     for name, text in (("who", who), ("why", why), ("origin", origin)):
         if not isinstance(text, str):
             raise InvalidInput(f"{name}= is {shown(text)}. Give a text.")
@@ -183,7 +183,7 @@ def search(given: Any) -> Search:
         return Search()
     given = _by_bytes(given)
     try:
-        plain = asdict(given) if isinstance(given, Search) else given  # what is a Search already is not looked into
+        plain = asdict(given) if isinstance(given, Search) else given  # convert() would not check a Search
         found = msgspec.convert(plain, Search, from_attributes=True, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
         raise InvalidInput(f"the search cannot be understood: {error}. Correct that field of Search(...).") from None
@@ -205,7 +205,7 @@ def search(given: Any) -> Search:
 
 
 def _by_bytes(given: Any) -> Any:
-    """The same search with ids as bytes where it names them by the texts that views show."""
+    """The same search with ids as bytes, also where the caller gave them as the texts that views show."""
     if not isinstance(given, Search):
         return given
     ids: Any = given.ids
@@ -215,8 +215,15 @@ def _by_bytes(given: Any) -> Any:
     return replace(given, before_id=reference(before)) if isinstance(before, str) else given
 
 
+def check_sent(answer: SendAnswer) -> None:
+    """Raise ProcessNotFound or InboxFull if a message was not put into the inbox of its process."""
+    if answer.verdict is SendVerdict.NOT_FOUND:
+        raise ProcessNotFound(f"no process has the id {id_text(answer.process)}; nothing was sent")
+    check_room(answer)
+
+
 def check_room(answer: SendAnswer) -> None:
-    """Raise InboxFull if a message was refused for want of room."""
+    """Raise InboxFull if a message was refused because the inbox is full."""
     if answer.verdict is SendVerdict.FULL:
         raise InboxFull(
             f"the inbox of process {id_text(answer.process)} is full: {limits.INBOX_RECORDS:,} signals and calls, or "

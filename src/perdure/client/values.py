@@ -29,11 +29,11 @@ NO_DEFAULT: Any = object()
 """Stands for a default that was not given."""
 
 HINT_GAP_SECONDS = 0.01
-"""Looks follow each other no faster than this where a hint does not say which process has published."""
+"""The pause before a look if a hint does not say which process has published, so that looks are not too many."""
 
 
 class Followers:
-    """Who in this OS process follows which durable processes; the store is asked for hints only meanwhile."""
+    """The followers of each durable process in this OS process; the store is watched only while there are any."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -50,7 +50,7 @@ class Followers:
         return hint
 
     def remove(self, id: bytes, hint: asyncio.Event) -> None:
-        """Whoever waited for this event follows no more."""
+        """Forget an event whose follower has stopped."""
         waiting = self._waiting[id]
         waiting.discard(hint)
         self._vague.discard(hint)
@@ -61,7 +61,7 @@ class Followers:
             self._stop = None
 
     def vague(self, hint: asyncio.Event) -> bool:
-        """Whether it was set by a hint that named nobody; asking takes the answer away."""
+        """Whether the event was set by a notification that named no process; true only once for each."""
         found = hint in self._vague
         self._vague.discard(hint)
         return found
@@ -86,10 +86,10 @@ class StoredValue(NamedTuple):
 
 
 class Stream(Generic[T]):
-    """What ``values`` answers, for ``async for``.
+    """What ``values`` returns, for ``async for``.
 
-    ``run``, ``number`` and ``name`` tell of the value given last; ``values(…, after=stream.number, run=stream.run)``
-    goes on behind it, in another program too.
+    ``run``, ``number`` and ``name`` are those of the last value; ``values(…, after=stream.number, run=stream.run)``
+    goes on after it, in another program too.
     """
 
     def __init__(self, found: AsyncGenerator[StoredValue, None], type: Any, run: int | None, after: int) -> None:
@@ -109,12 +109,12 @@ class Stream(Generic[T]):
         return value
 
     async def aclose(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         await self._found.aclose()
 
 
 class Published(Reference):
-    """What a process has published."""
+    """The part of a handle that reads what the process has published."""
 
     __slots__ = ()
 
@@ -123,11 +123,12 @@ class Published(Reference):
     @overload
     async def value(self, name: str, type: Any = Any, *, wait: Duration = 0, default: Any = NO_DEFAULT) -> Any: ...
     async def value(self, name: str, type: Any = Any, *, wait: Duration = 0, default: Any = NO_DEFAULT) -> Any:
-        """The value that a process has published last under that name, as ``type``.
+        """Return the value that the process has published last under this name, as ``type``.
 
-        If there is none yet, the first one is awaited for up to ``wait`` seconds, as long as the process has not ended;
-        then ``default`` is given, or NothingPublished raised. A run that has only just continued as new has the last
-        value of the run before.
+        If there is none yet, wait up to ``wait`` seconds for the first one, but not longer than the process runs; then
+        return ``default``, or raise NothingPublished. If the run has continued the one before as new, and has published
+        nothing under this name yet, the last value of the run before counts. Raises PayloadError if the value does not
+        fit the type, InvalidKey, InvalidInput, ProcessNotFound.
         """
         check_name(name, "the name of the value")
         patience = validation.timeout(wait)
@@ -178,16 +179,17 @@ class Published(Reference):
         self, name: str | None = None, type: Any = Any, *, after: int = 0, run: int | None = None,
         follow: bool = True,
     ) -> Stream[Any]:  # fmt: skip
-        """The values that a process publishes under that name (under any, if none is given), for ``async for``.
+        """The values that the process publishes under this name (default: under any name), for ``async for``.
 
-        First those that its present run has published, then each one when it is committed, until the process has ended
-        or is broken. ``after`` leaves out what has no higher number, in that ``run``. What a later run has kept of the
-        one followed is not given again. Without ``follow`` it ends with what there is.
+        First the stream gives the values that the current run has published, then each new one when it is committed. It
+        ends when the process has ended or is broken; without ``follow``, after the values that exist. ``run`` is the
+        run to begin with, ``after`` the number in it after which to begin. Values that a later run has kept of the run
+        before are not given again. Raises InvalidKey and InvalidInput; the stream, ProcessNotFound and PayloadError.
         """
         if name is not None:
             check_name(name, "the name of the value")
         if not isinstance(after, int) or not 0 <= after < 1 << 31:
-            raise InvalidInput(f"after= is {shown(after)}. Give the number of a value, as a stream tells it.")
+            raise InvalidInput(f"after= is {shown(after)}. Give the number of a value: the `number` of a stream.")
         found = self._found(name, run, after, follow=follow)
         return Stream(found, type, run, after)
 
@@ -217,7 +219,7 @@ class Published(Reference):
 
 
 class _Tail:
-    """Where somebody is who follows: the run, and the number of what was read last."""
+    """The position of a follower: the run, and the number of the value that was read last."""
 
     def __init__(self, parts: ClientParts, id: bytes, name: str | None, run: int, after: int, last: int) -> None:
         self.run = run
@@ -232,7 +234,7 @@ class _Tail:
 
     @property
     def listens(self) -> bool:
-        """Whether it is told of values that come from now on."""
+        """Whether notifications announce new values to this follower by now."""
         return self._hint is not None
 
     async def read(self) -> list[Event]:
@@ -246,9 +248,12 @@ class _Tail:
         return found
 
     async def moved_on(self) -> bool:
-        """Whether there is more to read: the process is in a later run, behind what that has kept of this one."""
+        """Whether a later run has begun, so that there may be more to read.
+
+        Moves on to it once this run is read to its end, behind the values that the later run has kept of this one.
+        """
         opened = await self._parts.store.history(self._id, self.run + 1, limit=1)
-        if not opened and self.run + 1 < self._last:  # that run was pruned: there is nothing of it to be given
+        if not opened and self.run + 1 < self._last:  # that run was pruned: skip it
             self.run, self._after = self.run + 1, 0
             return True
         if not opened:
@@ -260,17 +265,17 @@ class _Tail:
         return True
 
     async def _was_the_last(self) -> bool:
-        """Whether this run, which is over, has no value that came after the last look."""
+        """Whether this run, which is over, has no more values after those that were read."""
         left = await self._parts.store.history(
             self._id, self.run, after=self._after, limit=1, types=_PUBLISHED, names=self._names
         )
         return not left
 
     async def wait(self) -> bool:
-        """Wait until it is worth looking; answers whether the process had ended by then."""
+        """Wait until there may be new values; returns whether the process had ended by then."""
         if self._hint is None:
             self._hint = self._parts.followers.add(self._id)
-            return False  # look once more: from now on we are told
+            return False  # look once more: only from now on do notifications come
         hint = self._hint
         if self._end is None or (self._end.done() and self._end.result().run < self.run):
             self._end = asyncio.create_task(self._parts.ended(self._id))
@@ -286,7 +291,7 @@ class _Tail:
         return self._end.done() and self._end.result().run <= self.run
 
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Stop waiting for values and for the end of the process."""
         if self._end is not None:
             self._end.cancel()
         if self._hint is not None:
@@ -294,14 +299,14 @@ class _Tail:
 
 
 def ended(hint: asyncio.Event, end: asyncio.Task[Process]) -> None:
-    """Whoever waits is to look; an error, taken note of here, is for him too, if he still waits."""
+    """Wake the follower: its wait for the end is over. An error is marked as retrieved, and the follower raises it."""
     if not end.cancelled():
         end.exception()
     hint.set()
 
 
 def decoded(event: Event, type: Any) -> Any:
-    """A published value as it was, or as that type; raises PayloadError, UnreadablePayload."""
+    """The payload of an event, decoded to ``type``; raises PayloadError, UnreadablePayload."""
     raw = event.payload or b"null"
     if why := why_undecodable(raw):
         raise why

@@ -27,7 +27,7 @@ def instant(microseconds: int) -> datetime: ...
 @overload
 def instant(microseconds: int | None) -> datetime | None: ...
 def instant(microseconds: int | None) -> datetime | None:
-    """A stored time as an aware datetime in UTC; one that no calendar has is shown as the first or last that it has."""
+    """A stored time as an aware datetime in UTC; a time outside the years 1 to 9999 becomes the first or last day."""
     if microseconds is None:
         return None
     try:
@@ -38,10 +38,12 @@ def instant(microseconds: int | None) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessView:
-    """What ``status`` and ``list`` answer.
+    """One process as ``status`` and ``list`` show it; times are datetimes in UTC.
 
-    ``mover`` says who moves it next (worker, timer, message, person, nobody), ``waiting`` why it does not move,
-    ``since`` and ``until`` the times of that.
+    ``mover`` says who moves the process next (worker, timer, message, person, nobody), ``waiting`` why it does not
+    move, ``since`` and ``until`` since when and until when. ``events`` counts the events of the current run,
+    ``unheard`` the messages that its code has not been given yet, ``deaths`` how often a worker died that held the
+    process. ``state`` is what its code has set, ``progress`` the steps under way, ``owner`` the worker that holds it.
     """
 
     id: str
@@ -84,7 +86,7 @@ async def views(store: Store, rows: Sequence[Process]) -> list[ProcessView]:
 
 
 async def standing(store: Store, rows: Sequence[Process]) -> QueueLoads:
-    """What must be known of queues to say why some of these processes do not move; nothing if no task is due."""
+    """The queues and loads that tell why some of these processes wait; read only if a task among them waits."""
     if not any(is_task(row.kind) and row.status is Status.RUNNING and row.owner is None for row in rows):
         return QueueLoads()
     queues = tuple(await store.records(Queue))
@@ -92,12 +94,12 @@ async def standing(store: Store, rows: Sequence[Process]) -> QueueLoads:
 
 
 def view(process: Process, now: int, workers: dict[bytes, str], queues: QueueLoads = NO_QUEUES) -> ProcessView:
-    """The view of a row at a time by the store's clock; ``workers`` names owners, ``queues`` knows of limits."""
+    """The view of a row at ``now`` (microseconds by the store's clock); ``workers`` and ``queues`` explain its wait."""
 
     def value(raw: bytes | None) -> Any:
         try:
             return None if raw is None else decode(raw)
-        except PerdureError as why:  # one that is sealed or damaged hides none of the others
+        except PerdureError as why:  # a sealed or damaged payload must not hide the others
             return {"unreadable": str(why)}
 
     mover = next_mover(process, now, workers, queues)

@@ -6,7 +6,7 @@ fences a late answer or runs a suspect alone does the same for a task, and there
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 from msgspec import Struct, json
@@ -126,6 +126,21 @@ def beforehand(sends: Sequence[Message]) -> tuple[Message, ...]:
     """The orders to end that are sent before their commit, in portions: all if they are too many for it, else none."""
     orders = tuple(message for message in sends if message.type in ORDERS)
     return orders if len(orders) > limits.OUTBOX_RECORDS else ()
+
+
+TOLD_FIRST = "children are told first"
+"""Stands in the reason for which a parent is held while orders go out before the commit that ends it."""
+
+
+def told_first(orders: Sequence[Message]) -> str:
+    """Why a parent is held while these orders go out."""
+    return f"its {len(orders):,} {TOLD_FIRST}"
+
+
+def portions(orders: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """These orders, as many at a time as one commit takes."""
+    for first in range(0, len(orders), limits.OUTBOX_RECORDS):
+        yield orders[first : first + limits.OUTBOX_RECORDS]
 
 
 def without_orders(sends: Sequence[Message]) -> tuple[Message, ...]:

@@ -2,7 +2,8 @@
 
 The steps of a database lie in ``sql/<database>/migrations`` as ``001_what_it_does.sql``. They are applied in order,
 each in a transaction of its own together with the note that it was applied, so that a kill in the middle loses at most
-the step under way and the next opener goes on from there.
+the step under way and the next opener goes on from there. A database that has none yet gets them all in one
+transaction: a client that opens it meanwhile finds it empty or ready, never half made.
 """
 
 from __future__ import annotations

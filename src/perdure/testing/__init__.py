@@ -1,4 +1,4 @@
-"""What tests need: an engine whose time skips, with steps replaced; and what Perdure's own tests are made of."""
+"""For tests: an engine whose time skips and whose steps can be replaced; and the parts of Perdure's own tests."""
 
 from perdure.testing.fakes import Fakes
 from perdure.testing.skipping_engine import SkippingEngine, engine

@@ -1,4 +1,4 @@
-"""Migrations: numbered, each in a transaction of its own, under a lock; many openers and a kill in the middle."""
+"""Migrations: numbered, a transaction each or one for a new schema, a lock; many openers and a kill in the middle."""
 
 from __future__ import annotations
 
@@ -70,6 +70,8 @@ async def test_sixteen_openers_at_once_apply_each_step_once(
 ) -> None:
     await asyncio.gather(*(opened(url) for _ in range(16)))
     assert await outside.fetchval(APPLIED) == ALL
+    # In one transaction: a client that opens it meanwhile finds no schema, or the whole of it.
+    assert await outside.fetchval("SELECT count(DISTINCT xmin::text) FROM perdure.migration") == 1
 
 
 async def test_an_opener_killed_in_the_middle_leaves_whole_steps_and_the_next_goes_on(

@@ -33,10 +33,13 @@ import asyncio, os, signal, sys
 from perdure.store.sqlite import schema as sqlite_schema
 from perdure.store.sqlite.store import SqliteStore
 whole = sqlite_schema.statements
+left = int(sys.argv[2])
 def cut(script):
-    for number, statement in enumerate(whole(script)):
-        if number == int(sys.argv[2]):
+    global left
+    for statement in whole(script):
+        if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
         yield statement
 sqlite_schema.statements = cut
 asyncio.run(SqliteStore(sys.argv[1]).open())
@@ -93,7 +96,10 @@ async def test_16_stores_of_one_program_open_at_once(url: str) -> None:
     await asyncio.gather(*(store.close() for store in stores))
 
 
-@pytest.mark.parametrize("statement", [0, 1, 5, 12])
+STATEMENTS = sum(len(schema.statements(migration)) for migration in schema.migrations())
+
+
+@pytest.mark.parametrize("statement", [0, 1, 5, 12, STATEMENTS - 1])
 async def test_a_starter_killed_in_a_migration_leaves_nothing_half_done(
     file: Path, url: str, spawn: Spawn, statement: int
 ) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from perdure import limits
 from perdure.exhaustion import exhausted
 from perdure.futures import asked
-from perdure.kernel.child import beforehand, without_orders
+from perdure.kernel.child import beforehand, portions, without_orders
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process
@@ -104,8 +104,7 @@ class SweepContext:
         letters = beforehand(commit.sends)
         # If we die here some of many children have heard of their parent's end before it: the parent is held, over its
         # deadline, and the next round ends it.
-        for first in range(0, len(letters), limits.OUTBOX_RECORDS):
-            portion = letters[first : first + limits.OUTBOX_RECORDS]
+        for portion in portions(letters):
             await asyncio.gather(*(asked(self.committer.send, letter) for letter in portion))
         if letters:
             commit = replace(commit, sends=without_orders(commit.sends))

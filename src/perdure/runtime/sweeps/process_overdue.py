@@ -12,7 +12,7 @@ from msgspec import json
 from perdure.authoring.task import may_end_late
 from perdure.errors import StoreUnavailable
 from perdure.kernel import transition
-from perdure.kernel.child import beforehand, is_task
+from perdure.kernel.child import beforehand, is_task, told_first
 from perdure.kernel.command import held, until_of
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event
@@ -54,7 +54,7 @@ async def _decided(
     if row.status is not Status.RUNNING or not (orders := beforehand(commit.sends)):
         return (commit,)
     # Else the answers of the first children to be told would let it go on to another end, while the rest are told.
-    why = f"it is over its deadline: its {len(orders):,} children are told first"
+    why = f"it is over its deadline: {told_first(orders)}"
     pause = held(row, Sender("perdure", why, "supervisor"), now=context.time.now(), idle_at=context.time.idle_at())
     # If we die here or later it is held and over its deadline: the next round ends it.
     if not await context.write([pause]):

@@ -144,7 +144,10 @@ async def _lock_what_is_not_there(connection: asyncpg.Connection[asyncpg.Record]
 
 
 async def _apply_next(connection: asyncpg.Connection[asyncpg.Record], schema: str) -> None:
-    """Apply one step in a transaction of its own, unless another opener did it while we waited for the lock."""
+    """Apply the next step in a transaction of its own, or all to a new schema: nobody finds it half made.
+
+    Nothing is left to apply if another opener did it while we waited for the lock.
+    """
     sql = queries(schema)
     async with connection.transaction():
         await connection.execute(sql["fixed_path"])
@@ -155,11 +158,13 @@ async def _apply_next(connection: asyncpg.Connection[asyncpg.Record], schema: st
         await connection.execute(sql["lock_schema"])
         done: int = await connection.fetchval(sql["last_migration"])
         left = steps("postgres")[done:]
-        if left:
+        together = left[:1] if done else left
+        if together:
             await connection.execute(sql["limit_waiting"])
-            await connection.execute(script(left[0], schema))
-            if len(left) == 1:
-                await connection.execute(functions(schema))
-                await connection.execute(sql["grant_roles"])
-            await connection.execute(sql["record_migration"], left[0].number, left[0].name)
+        for step in together:
+            await connection.execute(script(step, schema))
+            await connection.execute(sql["record_migration"], step.number, step.name)
+        if together and together[-1] is left[-1]:
+            await connection.execute(functions(schema))
+            await connection.execute(sql["grant_roles"])
         # If we die here the whole step is rolled back and the lock is free: the next opener applies it.

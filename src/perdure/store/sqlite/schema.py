@@ -1,4 +1,7 @@
-"""The schema of a SQLite store: numbered migrations, each in one transaction under the write lock."""
+"""The schema of a SQLite store: numbered migrations, each in one transaction under the write lock.
+
+A new database gets them all in one transaction: whoever opens it meanwhile finds no schema or the whole of it.
+"""
 
 from __future__ import annotations
 
@@ -72,16 +75,18 @@ def _use_wal(connection: Connection) -> None:
 
 
 def _step(connection: Connection) -> int:
-    """Apply the next migration, if there is one; the answer is the version after it."""
+    """Apply the next migration, or all to a new database, if any is left; the answer is the version after it."""
     version = _version(connection)
     if version >= len(migrations()):
         return version
-    for statement in statements(migrations()[version]):
-        connection.raw.execute(statement)
+    reached = version + 1 if version else len(migrations())
+    for migration in migrations()[version:reached]:
+        for statement in statements(migration):
+            connection.raw.execute(statement)
     connection.raw.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     # If we die before the COMMIT the number and the tables are rolled back together: the next starter does it all.
-    connection.raw.execute(f"PRAGMA user_version = {version + 1}")
-    return version + 1
+    connection.raw.execute(f"PRAGMA user_version = {reached}")
+    return reached
 
 
 def statements(script: str) -> list[str]:

@@ -5,6 +5,9 @@ in the end, so that no other law sees it, and each has cost the time of a lease.
 struck the worker that ought to have moved the process: the worker was killed, stopped or paused, one of its calls
 failed, or a clock was set.
 
+A worker with little room takes what is due in its order: while it takes what comes before a process, that one waits in
+its turn and does not stand still.
+
 The law asks less of a worker that is too old for what a process holds: only a newer worker can go on with it. The old
 worker need not claim it. If the old worker has it, and the process has unheard messages, the lease may lapse: once
 released, the process would be due at once, for the same worker.
@@ -43,6 +46,7 @@ class Stillness:
         self._leased: dict[bytes, float] = {}
         self._lives: dict[bytes, Life] = {}
         self._full: dict[int, float] = {}
+        self._taken: dict[int, list[tuple[float, Process]]] = {}
         self._looked = 0.0
         options, slowest = cluster.swarm.options, max(cluster.swarm.latencies)
         self.bound = SLACK_SECONDS + WAYS * slowest
@@ -59,6 +63,8 @@ class Stillness:
         time = self._cluster.loop.now
         if worker and now.owner is not None and (was is None or was.owner != now.owner):
             self._lives[now.owner] = life
+            if was is not None:
+                self._taken.setdefault(life.number, []).append((time, was))
         if was is not None and was.owner is not None and was.owner != now.owner:
             self._changed_hands(life, was, mark)
         if now.owner is not None and (was is None or (was.owner, was.due_at) != (now.owner, now.due_at)):
@@ -108,8 +114,16 @@ class Stillness:
                 continue
             if self._is_beyond(node.life, process):
                 continue  # it keeps away, so that newer ones look first
-            if self._full.get(node.life.number, 0.0) < since:  # until then it had no room
+            if self._full.get(node.life.number, 0.0) < since and not self._takes_others_first(
+                node.life, process, since
+            ):
                 self._broken(process, f"it has been due for over {self.bound:g} s, and {node.name} does not take it")
+
+    def _takes_others_first(self, life: Life, process: Process, since: float) -> bool:
+        """Whether a life has taken, since then, what comes before a process: lapsed rows, then by priority and time."""
+        taken = self._taken[life.number] = [pair for pair in self._taken.get(life.number, ()) if pair[0] >= since]
+        place = process.priority, process.due_at or 0
+        return any(row.owner is not None or (row.priority, row.due_at or 0) <= place for _, row in taken)
 
     def _look_at_owned(self, process: Process, moved: float) -> None:
         """A worker holds the process: then it waits for something there."""
