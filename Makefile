@@ -63,7 +63,7 @@ hostile: $(VENV)/develops postgres
 # while clients read each end in the store before the worker hears of it: make late DOORS=commit MS=60 CLIENTS=1
 late: $(VENV)/develops postgres
 	@$(BIN)/python -m pytest -p tests.late --quiet $(if $(DOORS),--late-doors=$(DOORS)) $(if $(MS),--late-ms=$(MS)) \
-	  $(if $(SEED),--late-seed=$(SEED)) $(if $(CLIENTS),--late-clients) tests/runtime tests/sweeps tests/calls
+	  $(if $(SEED),--late-seed=$(SEED)) $(if $(CLIENTS),--late-clients) tests/runtime tests/sweeps tests/calls tests/portal
 
 # Before a whole `make test`, all that it needs is installed in one go.
 check: $(if $(filter test,$(MAKECMDGOALS)),$(VENV)/plays-s3) $(VENV)/develops

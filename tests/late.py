@@ -1,9 +1,11 @@
 """Answers of the store come late: ordinary tests under this plugin meet what is true no more when it is heard.
 
 ``make late`` runs them so, ``make late DOORS=commit MS=40 SEED=7`` with one door of the store. What goes wrong then is
-a test that counts on being told first, or an engine that takes what it hears for what is. With ``CLIENTS=1`` too, each
-caller of ``result`` reads the store all the time, as one in another program may, and knows of an end before its own
-worker hears that it is stored: ``make late DOORS=commit MS=60 CLIENTS=1`` finds the tests that look at that worker then.
+a test that counts on being told first, or an engine that takes what it hears for what is.
+
+With ``CLIENTS=1`` each caller of ``result`` reads the store all the time, as one in another program may: it knows of an
+end before its own worker hears that it is stored. ``make late DOORS=commit MS=60 CLIENTS=1`` finds the tests that look
+at what that worker logs and counts then.
 """
 
 from __future__ import annotations

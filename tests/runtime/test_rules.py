@@ -302,7 +302,7 @@ async def test_rule_05_a_lost_claim_is_freed_however_many_rows_its_worker_holds(
 
 
 def later(machine: Machine, patch: pytest.MonkeyPatch) -> None:
-    """Two seconds pass for this machine alone, at once: longer than a lease of one, which a busy machine seldom loses."""
+    """Two seconds pass for this machine alone, at once: longer than a lease."""
     patch.setattr(machine, "monotonic", lambda: Machine.monotonic(machine) + 2.0)
 
 
