@@ -15,6 +15,7 @@ from bench.seat import Seat
 Measurement = dict[str, Any]
 W5_LEAD_SECONDS = 12.0
 SLOW_SYNC_MS = 1.0
+HISTORIES = (10, 1_000, 10_000)  # events before the first wake
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,12 @@ def _flooded(who: Contestant, cluster: Cluster, n: int) -> Measurement:
         return backlog.measure_queue(seat, n)
 
 
+def _wakes(who: Contestant, cluster: Cluster, n: int) -> Measurement:
+    with Seat(who, cluster) as seat:
+        seat.prepare()
+        return seat.run("w15", n=n, histories=HISTORIES, worker=seat.worker().pid)
+
+
 def _peak_rss(root: int) -> float:
     """The largest resident MB that any process of the worker has had."""
     from pathlib import Path
@@ -161,6 +168,10 @@ ALL = {
                 Figure("missing", "effects missing"),
                 Figure("repeated", "effects repeated"),
                 Figure("repeated_most", "most in one process"),
+                Figure("fresh_seen_s", "fresh worker: seen after s", 2),
+                Figure("fresh_after_kill_s", "fresh: done after the kill s", 1),
+                Figure("fresh_missing", "fresh: effects missing"),
+                Figure("fresh_unfinished", "fresh: not finished"),
             ),
             _recovery,
         ),
@@ -232,6 +243,34 @@ ALL = {
             (Figure("tasks_per_s", "tasks/s"), *LATENCY),
             _queued,
             sync_ms=SLOW_SYNC_MS,
+        ),
+        Workload(
+            "w15",
+            "waking a process with 10, 1,000 and 10,000 events of history (signal to the first effect after it)",
+            (
+                Figure("short_ms", "10: p50 ms", 2),
+                Figure("middle_ms", "1,000: p50 ms", 2),
+                Figure("long_ms", "10,000: p50 ms", 2),
+                Figure("ratio", "10,000 × 10", 2),
+                Figure("short_cpu_ms", "10: worker CPU ms", 2),
+                Figure("middle_cpu_ms", "1,000: worker CPU ms", 2),
+                Figure("long_cpu_ms", "10,000: worker CPU ms", 2),
+                Figure("ratio_cpu", "CPU, 10,000 × 10", 2),
+            ),
+            _wakes,
+        ),
+        Workload(
+            "w16",
+            "steps that return 1 kB, 100 kB and 1 MB",
+            (
+                Figure("small_per_s", "1 kB: steps/s"),
+                Figure("middle_per_s", "100 kB: steps/s"),
+                Figure("large_per_s", "1 MB: steps/s"),
+                Figure("small_ms", "1 kB: ms a step, idle", 2),
+                Figure("middle_ms", "100 kB: ms a step, idle", 2),
+                Figure("large_ms", "1 MB: ms a step, idle", 2),
+            ),
+            _simple("w16"),
         ),
     )
 }
