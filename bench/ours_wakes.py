@@ -69,7 +69,7 @@ async def wakes(task: Task) -> dict[str, Any]:
         for group in groups:
             for number in range(ROUNDS):
                 await _wake_all(door, task, group, number, idle)
-        return _answer(groups[1:])
+        return answer(groups[1:])
 
 
 async def _start(door: Engine, task: Task, group: int, events: int) -> Patients:
@@ -78,17 +78,20 @@ async def _start(door: Engine, task: Task, group: int, events: int) -> Patients:
     return Patients(events, dict(zip(numbers, handles, strict=True)))
 
 
-async def _until_let_go(door: Engine, group: Patients, events: int) -> None:
-    """Wait until no worker owns any of the rows, and each has so many events."""
+async def _until_let_go(door: Engine, group: Patients, events: int) -> list[int]:
+    """Wait until no worker owns any of the rows, and each has so many events; answers how often each was claimed."""
     end = time.monotonic() + LET_GO_SECONDS
+    tokens: list[int] = []
     for handle in group.handles.values():
         while True:
             row = await door.row(handle.id)
             if row.owner is None and row.events >= events and row.inbox == row.seen:
+                tokens.append(row.token)
                 break
             if time.monotonic() > end:
                 raise TimeoutError(f"process {handle.id} has {row.events} events and was not let go")
             await asyncio.sleep(0.05)
+    return tokens
 
 
 async def _idle_share(task: Task) -> float:
@@ -100,10 +103,13 @@ async def _idle_share(task: Task) -> float:
 
 async def _wake_all(door: Engine, task: Task, group: Patients, wake: int, idle: float) -> None:
     """Wake the processes one after another, then wait until all were let go, which counts as the worker's CPU too."""
+    before = await _until_let_go(door, group, group.events + 2 * wake)
     begun, cpu = time.monotonic(), _cpu(task.worker)
     latencies = [await _wake(task, number, handle, wake) for number, handle in group.handles.items()]
-    await _until_let_go(door, group, group.events + 2 * (wake + 1))
+    after = await _until_let_go(door, group, group.events + 2 * (wake + 1))
     spent = _cpu(task.worker) - cpu - idle * (time.monotonic() - begun)
+    if any(late == early for early, late in zip(before, after, strict=True)):
+        raise RuntimeError(f"a process with {group.events} events went on without being claimed: that is no wake")
     group.latencies += latencies
     group.cpu.append(spent / len(latencies))
 
@@ -112,7 +118,7 @@ async def _wake(task: Task, process: int, handle: Handle[None], wake: int) -> fl
     """Seconds from sending the signal to the first effect after it."""
     begun = time.monotonic()
     await handle.signal("wake", {"wake": wake})
-    while (awake := _noted(task.effects, process, wake)) is None:
+    while (awake := noted(task.effects, process, wake)) is None:
         if time.monotonic() > begun + AWAKE_SECONDS:
             raise TimeoutError(f"process {handle.id} did not wake")
         await asyncio.sleep(0.002)
@@ -120,7 +126,7 @@ async def _wake(task: Task, process: int, handle: Handle[None], wake: int) -> fl
     return awake - begun
 
 
-def _noted(path: str, process: int, wake: int) -> float | None:
+def noted(path: str, process: int, wake: int) -> float | None:
     """When the process noted this wake; None if it has not yet."""
     try:
         with open(path) as file:
@@ -135,10 +141,10 @@ def _cpu(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | 2)
 
 
-def _answer(groups: list[Patients]) -> dict[str, Any]:
+def answer(groups: list[Patients]) -> dict[str, Any]:
     """The medians of each length, and the longest as a multiple of the shortest."""
-    answer: dict[str, Any] = {"wakes": sum(len(group.latencies) for group in groups)}
+    measured: dict[str, Any] = {"wakes": sum(len(group.latencies) for group in groups)}
     for name, group in zip(SIZES, groups, strict=True):
-        answer |= {f"{name}_ms": median(group.latencies) * 1000, f"{name}_cpu_ms": median(group.cpu) * 1000}
-    ratios = {f"ratio{what}": answer[f"long{what}_ms"] / answer[f"short{what}_ms"] for what in ("", "_cpu")}
-    return answer | ratios
+        measured |= {f"{name}_ms": median(group.latencies) * 1000, f"{name}_cpu_ms": median(group.cpu) * 1000}
+    ratios = {f"ratio{what}": measured[f"long{what}_ms"] / measured[f"short{what}_ms"] for what in ("", "_cpu")}
+    return measured | ratios

@@ -22,23 +22,20 @@ Effect = tuple[int, int, int, float]  # worker, process, step, when
 
 
 def measure(seat: Seat, n: int) -> dict[str, Any]:
-    """The same load without and with the kill; the difference is what the kill cost. Then a kill of a fresh worker."""
-    patience = PATIENCE_SECONDS.get(seat.who.name, DEFAULT_PATIENCE_SECONDS)
-    calm = _pass(seat, n, kill=False, patience=patience)
-    return {
-        "calm_s": calm["seconds"],
-        **_pass(seat, n, kill=True, patience=patience),
-        **fresh_figures(_pass(seat, n, kill=True, patience=patience, grace=0.0)),
-    }
+    """The same load twice, without and with the kill; the difference is what the kill cost."""
+    calm = _pass(seat, n, kill=False)
+    return {"calm_s": calm["seconds"], **_pass(seat, n, kill=True)}
 
 
-def fresh_figures(answer: dict[str, Any]) -> dict[str, Any]:
-    """The figures of a pass whose workers had only just started, under names of their own."""
+def measure_fresh(seat: Seat, n: int) -> dict[str, Any]:
+    """The load with the kill, where both workers have only just started; the figures have names of their own."""
+    answer = _pass(seat, n, kill=True, grace=0.0)
     named = {f"fresh_{key}": answer.get(key) for key in ("after_kill_s", "seen_s", "missing", "repeated_most")}
-    return named | {"fresh_unfinished": answer["n"] - answer["finished"]}
+    return named | {"fresh_unfinished": n - answer["finished"]}
 
 
-def _pass(seat: Seat, n: int, kill: bool, patience: float, grace: float = GRACE_SECONDS) -> dict[str, Any]:
+def _pass(seat: Seat, n: int, kill: bool, grace: float = GRACE_SECONDS) -> dict[str, Any]:
+    patience = PATIENCE_SECONDS.get(seat.who.name, DEFAULT_PATIENCE_SECONDS)
     log = os.path.join(seat.scratch, "effects.log")
     if os.path.exists(log):
         os.unlink(log)

@@ -197,7 +197,8 @@ def seed(task: Task) -> dict[str, Any]:
     finished = DBOS.start_workflow(order, payload.asked(1))
     finished.get_result()
     waiting = client(task).enqueue(
-        {"queue_name": QUEUE, "workflow_name": "order", "delay_seconds": 365 * 86400.0, "app_version": "bench"}, payload.asked(1)
+        {"queue_name": QUEUE, "workflow_name": "order", "delay_seconds": 365 * 86400.0, "app_version": "bench"},
+        payload.asked(1),
     )
     time.sleep(1.5)
     return {"finished": finished.get_workflow_id(), "waiting": waiting.get_workflow_id()}
