@@ -14,7 +14,8 @@ from perdure.kernel.process import Process, Status
 from perdure.store.base import Search
 from perdure.testing.simulator import Cluster
 
-LINGERS_SECONDS = 220.0
+LINGERS_SECONDS = 110.0
+"""Longer than anything here waits for it, and shorter than the two minutes in which something must move."""
 DEADLINE_SECONDS = 3.0
 SOON_SECONDS = 60.0
 TOLD_SECONDS = 180.0
