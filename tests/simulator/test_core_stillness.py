@@ -1,12 +1,14 @@
-"""What the law that nothing stands still does not accuse: a command that came too late for what it had taken."""
+"""What the law that nothing stands still does not accuse: a late command, and a worker with too old code."""
 
 from __future__ import annotations
 
 import asyncio
 
-from perdure import limits, workflow
+from perdure import Workflow, limits, patched, receive, step, workflow
+from perdure.authoring.registry import Registry
 from perdure.clock import SECOND
 from perdure.kernel.claim import Claim
+from perdure.runtime.options import WorkerOptions
 from perdure.testing.simulator import Cluster, Swarm, simulate
 
 
@@ -30,3 +32,68 @@ async def taken_by_a_command(cluster: Cluster) -> None:
 def test_a_process_that_a_command_took_and_left_goes_on_without_a_broken_law() -> None:
     for seed in range(3):
         simulate(taken_by_a_command, seed, workflows=[nap], swarm=Swarm()).check()
+
+
+def older() -> Workflow[[], str]:
+    """The old code of the greeting: not in the module, whose functions all count as the code of its workflows."""
+
+    @workflow(name="greeting")
+    async def greeting() -> str:
+        return await receive("go", str)
+
+    return greeting
+
+
+@step
+async def bow() -> None: ...
+
+
+@step
+async def rest() -> None:
+    await asyncio.sleep(60)
+
+
+@workflow
+async def busy() -> None:
+    await rest()
+
+
+@workflow(name="greeting")
+async def greeting() -> str:
+    if patched("polite"):
+        await bow()
+    return await receive("go", str)
+
+
+async def left_by_an_older_worker(cluster: Cluster) -> None:
+    """A worker with old code claims what took a patch, when no newer one lives; when its lease ends it is busy."""
+    [worker] = cluster.workers
+    old, new = cluster.registry, Registry(greeting)
+    worker.kill()
+    cluster.registry = lambda: new
+    newer = cluster.node("newer", work=True)
+    newer.start()
+    known, _ = old().versions.values()
+    handle = await cluster.client.start(known)
+    await asyncio.sleep(2)
+    newer.kill()
+    cluster.registry = old
+    worker.start()
+    await asyncio.sleep(1)
+    await handle.signal("go", "hello")
+    await asyncio.sleep(1)
+    await cluster.client.start(busy)
+    await asyncio.sleep(1)
+    cluster.registry = lambda: new
+    newer.start()
+    assert await handle.result() == "hello"
+    cluster.probe("left to newer code", sum(one.telemetry.counters["processes_handed_over"] for one in cluster.engines))
+
+
+def test_a_worker_with_older_code_may_wait_for_the_end_of_its_lease() -> None:
+    left, alone = 0, Swarm(nodes=1, options=WorkerOptions(in_flight=1))
+    for seed in range(3):
+        played = simulate(left_by_an_older_worker, seed, workflows=[older(), busy], swarm=alone)
+        played.check()
+        left += played.probes["left to newer code"]
+    assert left

@@ -81,6 +81,10 @@ class Handover:
         self._step_aside(process, now, seconds, times)
         return seconds
 
+    def has_left(self, process: bytes) -> bool:
+        """Whether a process was left to other workers when this one had it last."""
+        return process in self._since
+
     def _step_aside(self, process: Process, now: float, seconds: float, times: int) -> None:
         """Let other workers look first: the one that releases a process knows when it is due, and would be the first.
 

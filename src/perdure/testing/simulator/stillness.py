@@ -8,9 +8,10 @@ failed, or a clock was set.
 A worker with little room takes what is due in its order: while it takes what comes before a process, that one waits in
 its turn and does not stand still.
 
-The law asks less of a worker that is too old for what a process holds: only a newer worker can go on with it. The old
-worker need not claim it. If the old worker has it, and the process has unheard messages, the lease may lapse: once
-released, the process would be due at once, for the same worker.
+The law asks less of a worker that is too old for what a process holds: a type of event that it does not know, or a
+patch that its code never asks for. Only a newer worker can go on with it. The old worker need not claim it. If the old
+worker has it, and the process has unheard messages, the lease may lapse: once released, the process would be due at
+once, for the same worker.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from perdure import limits
 from perdure.kernel.child import is_task
+from perdure.kernel.patch import taken_in
 from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import UnknownNumber
 from perdure.testing.simulator.life import Life
@@ -138,10 +140,20 @@ class Stillness:
 
     def _is_beyond(self, life: Life, process: Process) -> bool:
         """Whether a process holds what a life is too old to know: only a newer one could go on with it."""
-        server, known = self._cluster.server, self._cluster.monitor.known.get(process.id)
-        if any(store.life is life and store.newer for store in server.stores):
+        known = self._cluster.monitor.known.get(process.id)
+        if known is None:
             return False
-        return known is not None and any(isinstance(event.type, UnknownNumber) for event in known.events)
+        if taken_in(known.events) and self._has_left(life, process.id):
+            return True
+        if any(store.life is life and store.newer for store in self._cluster.server.stores):
+            return False
+        return any(isinstance(event.type, UnknownNumber) for event in known.events)
+
+    def _has_left(self, life: Life, process: bytes) -> bool:
+        """Whether the worker of a life says that it leaves a process to those with newer code."""
+        engines = [node.engine for node in self._cluster.workers if node.life is life]
+        workers = [engine.worker for engine in engines if engine is not None]
+        return any(one is not None and one.scheduler.unreadable.handover.has_left(process) for one in workers)
 
     def _calm(self, life: Life, since: float) -> bool:
         """Whether a life has lived undisturbed since that time, on a clock that was never set."""
