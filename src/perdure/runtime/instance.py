@@ -33,11 +33,14 @@ class Instance:
     the time of the last turn, ``turns`` their number, ``not_before`` the latest timer that has fired since the last
     commit. It is ``gone`` once it was let go; ``leaving``, or with ``trouble``, it is let go when the commit under way
     has been answered. ``lease_end`` is on the monotonic clock, ``resumed`` the event by which a person resumed it.
+    ``last`` is the last event of its history that was written or replayed, ``weight`` the bytes of all payloads.
+    While it is ``replaying``, nothing that comes in may reach it.
     """
 
     __slots__ = (
-        "at", "commit", "events", "gone", "inbox", "inputs", "lease_end", "leaving", "loop", "not_before", "number",
-        "outbox", "process", "resumed", "steps", "trouble", "turns", "warned", "workflow",
+        "at", "commit", "events", "gone", "inbox", "inputs", "last", "lease_end", "leaving", "loop", "not_before",
+        "number", "outbox", "process", "replaying", "resumed", "steps", "trouble", "turns", "warned", "weight",
+        "workflow",
     )  # fmt: skip
 
     def __init__(self, process: Process, workflow: Workflow[Any, Any], loop: TurnLoop, lease_end: float = 0.0) -> None:
@@ -60,6 +63,9 @@ class Instance:
         self.trouble: BaseException | None = None
         self.warned = False
         self.resumed = 0
+        self.last: Event | None = None
+        self.weight = 0
+        self.replaying = False
 
     # -- what comes in ---------------------------------------------------------------------------------------------
 
@@ -124,6 +130,8 @@ class Instance:
     ) -> None:
         """Record an event of the turn that is run, to be replayed in it."""
         self.number += 1
+        if payload is not None:
+            self.weight += len(payload)
         self.events.append(Event(self.number, self.turns, type, self.at, place, name, payload, digest, message))
 
     def note(
@@ -162,6 +170,8 @@ class Instance:
             self.steps.expect()
         if self.inbox.consumed:
             self.inbox.committed()
+        if commit.events:
+            self.last = commit.events[-1]
         self.events = []
         self.not_before = 0
         self.number = commit.after.events
@@ -217,9 +227,42 @@ class Instance:
         else:
             self.trouble = trouble
 
+    def replay(self, events: Sequence[Event], messages: Sequence[Message]) -> None:
+        """A replay of these events begins, and of the messages to which they refer."""
+        self.replaying = True
+        self.last = events[-1] if events else None
+        self.weight = sum(len(event.payload) for event in events if event.payload is not None)
+        self.weight += sum(len(message.payload) for message in messages if message.number <= self.process.seen)
+
+    def replayed(self) -> None:
+        """The replay has ended: what comes in may reach the code."""
+        self.replaying = False
+
+    def is_at(self, last: Sequence[Event]) -> bool:
+        """Whether the history that was read ends where it ends here: a restored backup may have gone another way."""
+        if self.last is None or not last:
+            return self.last is None and not last
+        return _mark(last[-1]) == _mark(self.last)
+
+    def rest(self) -> None:
+        """It was let go, and its code stays in memory: until it wakes, nothing that comes for it counts."""
+        self.gone = True
+
+    def wake(self, process: Process, lease_end: float) -> None:
+        """It was claimed again, and goes on from memory: ``process`` is the row now."""
+        self.gone = False
+        self.process = process
+        self.lease_end = lease_end
+        self.inbox.patience = 0
+
     def drop(self) -> None:
         """Let go: steps are cancelled, the code's memory is evicted; nothing that it does now counts (rule 20)."""
         self.gone = True
         if self.steps.in_flight or self.steps.retries:
             self.steps.stop()
         self.loop.evict()
+
+
+def _mark(event: Event) -> tuple[int, int, EventType, int, str, str]:
+    """What tells an event from another one of the same number: its payload may be sealed, or elsewhere."""
+    return event.number, event.turn, event.type, event.at, event.place, event.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perdure.kernel.event import SHOWN, Event, EventType
@@ -19,10 +19,16 @@ from perdure.turns.asking import OutgoingSignal
 from perdure.turns.loop import Ask
 from perdure.turns.publication import publications_of
 
+PORTION_EVENTS = 500
+"""So many events are replayed before the event loop may have a breath."""
 
-def replay(instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> None:
-    """Deliver the recorded turns at their own times, in the recorded order; raises HistoryMisfit."""
-    Replay(instance, events, messages).run()
+
+def replay(instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> Iterator[None]:
+    """Deliver the recorded turns at their own times, in the recorded order; raises HistoryMisfit.
+
+    A long history is replayed in portions, between which this yields. Nothing else may reach the process until the end.
+    """
+    return Replay(instance, events, messages).run()
 
 
 class Replay:
@@ -40,10 +46,12 @@ class Replay:
         self.outgoing: list[OutgoingSignal] = []
         self.kept: dict[Slot, Event] = {}
 
-    def run(self) -> None:
-        """Run all recorded turns; then what comes is new."""
+    def run(self) -> Iterator[None]:
+        """Run all recorded turns, a portion at a time; then what comes is new."""
+        self.instance.replay(self.events, [*self.letters.values()])
         self._begin()
         number = last = 0
+        breath = PORTION_EVENTS
         for event in self.events:
             if event.turn == 0:
                 self._recall(event)
@@ -51,6 +59,9 @@ class Replay:
             self.kept.clear()
             if event.turn != number:
                 self._turn(number, last)
+                if event.number > breath:
+                    breath = event.number + PORTION_EVENTS
+                    yield
                 number = event.turn
                 self.instance.reach(event.at)
             self._deliver(event)
@@ -59,6 +70,7 @@ class Replay:
         self._arrive()
         self.instance.reach(self.instance.at, number)
         self._go_on()
+        self.instance.replayed()
 
     def _begin(self) -> None:
         instance, loop, opening, events = self.instance, self.instance.loop, self.opening, self.events
