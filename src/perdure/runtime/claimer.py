@@ -324,9 +324,10 @@ class Claimer:
         breath = self.scheduler.time.monotonic() + BREATH_SECONDS
         while left:
             one = left.popleft()
-            if next(one, DONE) is not DONE:
+            more = next(one, DONE) is not DONE
+            if more:
                 left.append(one)
-            if self.scheduler.time.monotonic() > breath:
+            if more or self.scheduler.time.monotonic() > breath:
                 await asyncio.sleep(0)  # steps, beats and commits go on meanwhile
                 breath = self.scheduler.time.monotonic() + BREATH_SECONDS
 

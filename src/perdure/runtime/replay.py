@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from perdure import limits
 from perdure.kernel.event import SHOWN, Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.patch import has_passed
@@ -18,9 +19,6 @@ from perdure.turns import patches
 from perdure.turns.asking import OutgoingSignal
 from perdure.turns.loop import Ask
 from perdure.turns.publication import publications_of
-
-PORTION_EVENTS = 500
-"""So many events are replayed before the event loop may have a breath."""
 
 
 def replay(instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> Iterator[None]:
@@ -51,7 +49,7 @@ class Replay:
         self.instance.replay(self.events, [*self.letters.values()])
         self._begin()
         number = last = 0
-        breath = PORTION_EVENTS
+        breath = limits.REPLAY_EVENTS
         for event in self.events:
             if event.turn == 0:
                 self._recall(event)
@@ -60,7 +58,7 @@ class Replay:
             if event.turn != number:
                 self._turn(number, last)
                 if event.number > breath:
-                    breath = event.number + PORTION_EVENTS
+                    breath = event.number + limits.REPLAY_EVENTS
                     yield
                 number = event.turn
                 self.instance.reach(event.at)
