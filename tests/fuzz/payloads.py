@@ -26,7 +26,7 @@ from perdure.kernel.process import Process, merged, missing
 from perdure.kernel.retry import decode_attempt
 from perdure.kernel.run import opening_of
 from perdure.kernel.soundness import unsound
-from perdure.kernel.worker import Backlog, WorkerRow, unhosted
+from perdure.kernel.worker import Backlog, WorkerRow, mistakable, unhosted
 from perdure.store.sqlite.row import check_attributes
 from tests.fuzz.entry import Entry, refused, same
 
@@ -151,6 +151,7 @@ def _records(raw: bytes) -> None:
     until_of(Message(ID, ID, MessageType.CANCEL, payload=raw))
     origin_of(Message(ID, ID, MessageType.RESULT, sender=raw))
     unhosted([Backlog("a", "", 1)], [WorkerRow(ID, "w", hosts=raw)])
+    mistakable([WorkerRow(ID, "w", hosts=raw)])
     row = Process(ID, "k", None, b"[]", events=2)
     unsound(row, [_event(EventType.RUN_OPENED, raw), _event(EventType.REVIVED, raw)], (), 0)
 

@@ -9,10 +9,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+from perdure.authoring.registry import Registry
 from perdure.authoring.start import NamedWorkflow
+from perdure.authoring.workflow import DEFINED, workflow
 from perdure.errors import UnknownKind
 from perdure.kernel.worker import Offer, WorkerRow, namesakes
 from tests.runtime.conftest import LIMIT, Open, until
@@ -24,12 +27,29 @@ from perdure import workflow
 @workflow
 async def run(number: int) -> str:
     return f"{__name__.rpartition('_')[2]} {number}"
+
+@workflow(name="order", version="1")
+async def order(number: int) -> str:
+    return await run(number)
+
+@workflow(name="account")
+async def account(number: int) -> str:
+    return await run(number)
 """
 
 
 @pytest.fixture
-def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ModuleType, ModuleType]]:
-    """Two modules that define a workflow ``run`` each."""
+def defined() -> Iterator[None]:
+    """Forgets afterwards what a test has defined: by default engines of other tests host all that is defined."""
+    before = dict(DEFINED)
+    yield
+    DEFINED.clear()
+    DEFINED.update(before)
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defined: None) -> Iterator[tuple[ModuleType, ModuleType]]:
+    """Two modules that each define a workflow ``run``, and two whose names are given: ``account`` and ``order``."""
     names = ["perdure_billing", "perdure_shipping"]
     for name in names:
         (tmp_path / f"{name}.py").write_text(TEXT)
@@ -76,6 +96,66 @@ async def test_the_name_alone_starts_none_of_several_and_a_version_says_which(
             await stranger.start(name, 3)
     chosen = NamedWorkflow("run", version="perdure_shipping:run")
     assert await (await stranger.start(chosen, 4)).result(LIMIT) == "shipping 4"
+
+
+async def test_a_given_name_that_live_workers_host_from_two_modules_is_told_with_what_to_do(
+    opened: Open, modules: tuple[ModuleType, ModuleType], caplog: pytest.LogCaptureFixture
+) -> None:
+    billing, shipping = modules
+    await opened(work=True, workflows=[billing.account, billing.order])
+    await opened(work=True, workflows=[billing.account, shipping.order])
+    await until(lambda: shared(caplog))
+    (line,) = set(shared(caplog))
+    assert "as one workflow, 'order' version '1': perdure_billing:order, perdure_shipping:order." in line
+    assert "runs processes that the code of another one has begun" in line
+    assert "give one function another name with @workflow(name=...), or stop the workers with the old module" in line
+
+
+async def test_a_worker_runs_a_process_of_a_given_name_with_the_code_of_its_own_module(
+    opened: Open, modules: tuple[ModuleType, ModuleType]
+) -> None:
+    billing, shipping = modules
+    client, _ = await opened()
+    bill = await client.start(billing.order, 1)
+    await opened(work=True, workflows=[shipping.order])
+    assert await bill.result(LIMIT) == "shipping 1"
+
+
+async def test_a_worker_beside_one_that_has_ended_tells_of_no_shared_name(
+    opened: Open, modules: tuple[ModuleType, ModuleType], caplog: pytest.LogCaptureFixture
+) -> None:
+    billing, shipping = modules
+    former, _ = await opened(work=True, workflows=[billing.order])
+    await former.close()
+    await opened(work=True, workflows=[shipping.order, shipping.run])
+    await opened(work=True, workflows=[billing.run])
+    await until(lambda: any("several workflows called 'run'" in line for line in caplog.messages))
+    assert shared(caplog) == []
+
+
+def shared(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for line in caplog.messages if "functions of different modules" in line]
+
+
+def test_the_offer_of_a_registry_has_the_places_of_functions_whose_versions_do_not_say_them(
+    modules: tuple[ModuleType, ModuleType],
+) -> None:
+    origins = Registry(modules[0]).offer(1).origins
+    assert origins == {("order", "1"): "perdure_billing:order", ("account", ""): "perdure_billing:account"}
+
+
+@pytest.mark.parametrize(
+    ("module", "origin"), [("sh\udc80p", "sh\\udc80p:same"), ("my shop", "my shop:same"), (None, ""), ("", "")]
+)
+def test_a_function_of_a_module_without_a_name_that_is_text_is_offered_too(
+    module: str | None, origin: str, defined: None
+) -> None:
+    space: dict[str, Any] = {"__name__": module} if module is not None else {}
+    exec("async def same(): ...", space)  # noqa: S102
+    given = workflow(name="other")(space["same"])
+    offer = Registry(given).offer(1)
+    assert offer.origins == ({("other", ""): origin} if origin else {})
+    assert Offer.decode(offer.encode()) == offer
 
 
 def test_only_names_that_are_so_by_default_are_namesakes() -> None:

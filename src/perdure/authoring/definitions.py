@@ -38,8 +38,11 @@ def _dotted(file: Path, module: str) -> str:
 def origin_of(function: FunctionType) -> str:
     """Where a function is defined, if that means the same in every OS process; else empty.
 
-    It does not for a function that is defined inside another one, or typed into an interpreter or a notebook.
+    It does not for a function that is defined inside another one, or typed into an interpreter or a notebook, or made
+    by ``exec`` without a module.
     """
+    if not function.__module__:
+        return ""
     typed_in = function.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__")
     origin = "" if typed_in else definition_of(function)
     return "" if "<" in origin else origin

@@ -67,7 +67,9 @@ class Registry:
     def offer(self, schema: int) -> Offer:
         """The offer of a worker with this registry; ``schema`` is the newest one that its Perdure knows."""
         codes = {pair: fingerprint(workflow.function) for pair, workflow in self.versions.items()}
-        return Offer(frozenset(self.hosted), codes, schema)
+        places = {pair: _plain(origin_of(workflow.function)) for pair, workflow in self.versions.items()}
+        origins = {pair: place for pair, place in places.items() if place not in ("", pair[1])}
+        return Offer(frozenset(self.hosted), codes, schema, origins)
 
     @property
     def limited(self) -> bool:
@@ -315,6 +317,11 @@ def source_of(function: Callable[..., Any]) -> str:
     if (spec := sys.modules[name].__spec__) is not None:  # it was run as `python -m shop.orders`
         return spec.name
     return str(Path(function.__code__.co_filename).resolve())
+
+
+def _plain(origin: str) -> str:
+    """An origin that can be stored: the name of a folder, and so of a module, may hold bytes that are no text."""
+    return origin.encode(errors="backslashreplace").decode()
 
 
 def _where(member: Any) -> str:

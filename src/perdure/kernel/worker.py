@@ -1,8 +1,8 @@
 """A worker as the store knows it: one incarnation of one OS process, its beats, its offer, and the unhosted backlog.
 
-An offer names the kinds and versions that the worker hosts, their code and the schema. Workers of old versions write
-and read only pairs of texts. So what was added later is written as such pairs too, whose first text begins with a
-space, as no name does. A backlog counts the processes of one kind and version that no worker holds.
+An offer names the kinds and versions that the worker hosts, their code, their origins and the schema. Workers of old
+versions write and read only pairs of texts. So what was added later is written as such pairs too, whose first text
+begins with a space, as no name does. A backlog counts the processes of one kind and version that no worker holds.
 """
 
 from __future__ import annotations
@@ -108,22 +108,30 @@ class BeatAnswer(Struct, frozen=True, gc=False):
 
 _SCHEMA = " schema"
 _CODE = " code "
+_ORIGIN = " origin "
 _pairs = json.Decoder(list[tuple[str, str]]).decode
 
 Pair = tuple[str, str]
 
 
 class Offer(Struct, frozen=True):
-    """``codes`` has a digest of the code of each kind and version; ``schema`` is the newest that the worker knows."""
+    """What a worker hosts, and which code that is.
+
+    ``codes`` has a digest of the code of each kind and version; ``schema`` is the newest that the worker knows.
+    ``origins`` has the place of the function, ``shop.orders:order``, where the version is not that place already.
+    """
 
     hosted: frozenset[Pair] = frozenset()
     codes: Mapping[Pair, str] = {}
     schema: int = 0
+    origins: Mapping[Pair, str] = {}
 
     def encode(self) -> bytes:
         """The JSON that stands in the worker's row."""
         codes = [(f"{_CODE}{digest} {kind}", version) for (kind, version), digest in sorted(self.codes.items())]
-        return json.encode([*sorted(self.hosted), *codes, (_SCHEMA, str(self.schema))])
+        # A line feed parts the two: a kind has none, while a module is named like its folder, perhaps with spaces.
+        origins = [(f"{_ORIGIN}{origin}\n{kind}", version) for (kind, version), origin in sorted(self.origins.items())]
+        return json.encode([*sorted(self.hosted), *codes, *origins, (_SCHEMA, str(self.schema))])
 
     @classmethod
     def decode(cls, raw: bytes) -> Offer:
@@ -138,6 +146,10 @@ class Offer(Struct, frozen=True):
         pair = (kind, version)
         return pair in self.hosted and pair in other.codes and self.codes.get(pair) != other.codes[pair]
 
+    def origin(self, kind: str, version: str) -> str:
+        """Where the function of a hosted kind and version is defined; empty if the worker has not said so."""
+        return self.origins.get((kind, version)) or (version if _by_default(kind, version) else "")
+
 
 def hosted_by(workers: Iterable[WorkerRow]) -> set[Pair]:
     """The kinds and versions that at least one of these workers hosts."""
@@ -148,14 +160,37 @@ def namesakes(workers: Iterable[WorkerRow]) -> dict[str, list[str]]:
     """Default names that functions of several modules share, each with their origins: ``shop.orders:order``."""
     found: dict[str, set[str]] = {}
     for kind, version in hosted_by(workers):
-        if version.endswith(f":{kind}"):
+        if _by_default(kind, version):
             found.setdefault(kind, set()).add(version)
     return {kind: sorted(origins) for kind, origins in sorted(found.items()) if len(origins) > 1}
+
+
+def mistakable(workers: Iterable[WorkerRow]) -> dict[Pair, list[str]]:
+    """Kinds and versions that workers host from different modules, each with its origins.
+
+    Such a name was given to several functions, or the function was moved. The workers run each other's processes.
+    """
+    found: dict[Pair, set[str]] = {}
+    for offer in (Offer.decode(worker.hosts) for worker in workers):
+        for pair in offer.hosted:
+            if origin := offer.origin(*pair):
+                found.setdefault(pair, set()).add(origin)
+    return {pair: sorted(origins) for pair, origins in sorted(found.items()) if len(set(map(_module, origins))) > 1}
+
+
+def _by_default(kind: str, version: str) -> bool:
+    """Whether the version is the place of the function, as it is where no name was given."""
+    return version.endswith(f":{kind}")
+
+
+def _module(origin: str) -> str:
+    return origin.rpartition(":")[0]
 
 
 def _read(pairs: Iterable[Pair]) -> Offer:
     hosted: set[Pair] = set()
     codes: dict[Pair, str] = {}
+    origins: dict[Pair, str] = {}
     schema = 0
     for first, second in pairs:
         if first == _SCHEMA:
@@ -163,9 +198,12 @@ def _read(pairs: Iterable[Pair]) -> Offer:
         elif first.startswith(_CODE):
             digest, _, kind = first.removeprefix(_CODE).partition(" ")
             codes[kind, second] = digest
-        else:
+        elif first.startswith(_ORIGIN):
+            origin, _, kind = first.removeprefix(_ORIGIN).rpartition("\n")
+            origins[kind, second] = origin
+        elif not first.startswith(" "):  # else a newer version has added it
             hosted.add((first, second))
-    return Offer(frozenset(hosted), codes, schema)
+    return Offer(frozenset(hosted), codes, schema, origins)
 
 
 COUNTED = 1_000

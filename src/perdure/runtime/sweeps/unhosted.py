@@ -1,6 +1,7 @@
 """Sweep: processes due for a minute that no live worker takes. They are only reported: no worker could start them.
 
-The first round reports at once how many processes there are, due or not, for whose code no live worker exists.
+The first round reports at once how many processes there are, due or not, for whose code no live worker exists. It also
+tells of the names that workflows of several modules share.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from perdure.kernel.child import QUEUE_MARK, is_task
 from perdure.kernel.process import Process
 from perdure.kernel.queue import Load, Queue, QueueLoads
 from perdure.kernel.soundness import Finding
-from perdure.kernel.worker import COUNTED, Backlog, namesakes, unhosted
+from perdure.kernel.worker import COUNTED, Backlog, WorkerRow, mistakable, namesakes, unhosted
 from perdure.logs import logger
 from perdure.runtime.sweeps.context import SweepContext
 from perdure.store.base import Overdue, Store
@@ -99,17 +100,32 @@ async def _begin(store: Store) -> None:
         workers = await store.workers()
         for backlog in unhosted(backlogs, workers):
             log.warning("%s", told(backlog))
-        for kind, origins in namesakes(workers).items():
-            log.warning(
-                "workers host several workflows called %r: %s. Each runs its own processes, but the name alone starts "
-                "none of them. Give each a name of its own with @workflow(name=...)",
-                kind,
-                ", ".join(origins),
-            )
+        _tell_of_names(workers)
     except StoreUnavailable:
         raise
     except PerdureError as error:  # an unreadable record there must not keep the sweep from what is due
         log.warning("it is not known whether processes wait for code that no live worker offers: %s", error)
+
+
+def _tell_of_names(workers: Sequence[WorkerRow]) -> None:
+    """Log a line for each name that functions of several modules share, by default or because it was given to them."""
+    for kind, origins in namesakes(workers).items():
+        log.warning(
+            "workers host several workflows called %r: %s. Each runs its own processes, but the name alone starts "
+            "none of them. Give each a name of its own with @workflow(name=...)",
+            kind,
+            ", ".join(origins),
+        )
+    for (kind, version), origins in mistakable(workers).items():
+        log.warning(
+            "workers host functions of different modules as one workflow, %r%s: %s. Each of these workers also runs "
+            "processes that the code of another one has begun. If a function was moved and its code is the same, that "
+            "is no problem. If the code differs, such processes become broken or go on with the wrong code: give one "
+            "function another name with @workflow(name=...), or stop the workers with the old module",
+            kind,
+            f" version {version!r}" if version else "",
+            ", ".join(origins),
+        )
 
 
 def told(backlog: Backlog) -> str:
