@@ -198,12 +198,16 @@ async def test_a_restored_history_that_went_another_way_is_replayed(
 @workflow
 async def waits_for_ever() -> None:
     begun.append("waiting")
-    await receive("never")
+    while True:
+        try:
+            await receive("never")
+        except asyncio.CancelledError:
+            begun.append("it does not want to end")
 
 
 @workflow
 async def fathering() -> None:
-    await waits_for_ever.child()
+    await waits_for_ever.child.options(on_parent_end="terminate")()
 
 
 async def test_an_order_to_end_is_carried_out_though_the_process_is_in_memory(opened: Open) -> None:
