@@ -6,13 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perdure import limits, receive, set_state
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.engine import Engine
 from perdure.errors import DefinitionError
-from perdure.kernel.event import EventType
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
 from perdure.runtime import claimer
@@ -185,10 +185,9 @@ async def test_a_restored_history_that_went_another_way_is_replayed(
     await rests(engine, handle.id, 1)
     assert engine.worker is not None
     [kept] = engine.worker.scheduler.cache._instances.values()
-    assert kept.last is not None
-    kept.last = type(kept.last)(
-        kept.last.number, kept.last.turn, EventType.STEP_COMPLETED, kept.last.at - 1, kept.last.place, kept.last.name
-    )
+    last = kept.last_event
+    assert last is not None
+    kept.last_event = replace(last, at=last.at - 1)
     await handle.signal("add", 2)
     assert await handle.result(LIMIT) == 5
     assert begun == ["counting"] * 2
@@ -269,7 +268,7 @@ async def test_a_long_history_is_replayed_in_portions_and_the_loop_breathes(
     async def look() -> None:
         nonlocal seen
         while not scheduler.telemetry.counters["completed"]:
-            if any(instance.replaying for instance in scheduler.instances.values()):
+            if scheduler.replaying:
                 seen += 1
                 # What comes meanwhile does not reach the process before it is where it was.
                 engine.worker.inbox.look(handle.id_bytes)  # type: ignore[union-attr]
@@ -295,7 +294,7 @@ async def test_a_process_that_is_ended_while_it_is_replayed_is_let_go(
     scheduler = engine.worker.scheduler
 
     async def drop() -> None:
-        while not any(instance.replaying for instance in scheduler.instances.values()):
+        while not scheduler.replaying:
             await asyncio.sleep(0)
         for instance in list(scheduler.instances.values()):
             scheduler.release(instance)

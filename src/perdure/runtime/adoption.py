@@ -11,6 +11,7 @@ from perdure.kernel.integrity import flaw, flaw_of_news
 from perdure.kernel.names import id_text
 from perdure.runtime import release, turn
 from perdure.runtime.instance import Instance
+from perdure.runtime.process_cache import ends_with
 from perdure.runtime.replay import replay
 from perdure.turns.loop import TurnLoop
 
@@ -31,8 +32,8 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
     kept = scheduler.cache.take(process)
     lease_end = sent + scheduler.lease_seconds
     if claimed.cached:
-        if kept is not None and kept.is_at(claimed.events[-1:]) and not release.to_end(claimed):
-            kept.wake(process, lease_end)
+        if kept is not None and ends_with(kept, claimed.events[-1:]) and not release.to_end(claimed):
+            kept.renewed(lease_end, process)
             _go_on_from_memory(scheduler, kept, claimed)
         else:
             if kept is not None:
@@ -52,6 +53,7 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
     try:
         if release.carried_out(scheduler, instance, claimed) or release.too_late(scheduler, instance):
             return
+        scheduler.replaying.add(instance)
         for _ in replay(instance, claimed.events, claimed.messages):
             yield
             if instance.gone:
@@ -61,6 +63,8 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
         if not release.short(scheduler, instance, error):
             scheduler.unreadable.misfit(instance, claimed.events, error)
         return
+    finally:
+        scheduler.replaying.discard(instance)
     if claimed.was_owned_by is not None:
         scheduler.telemetry.counters["takeovers"] += 1
         evidence = b'{"worker":"%s","lease":"lapsed","origin":"automatic"}' % id_text(claimed.was_owned_by).encode()
@@ -72,7 +76,7 @@ def _made(scheduler: Scheduler, claimed: Claimed, lease_end: float) -> Instance:
     process = claimed.process
     code = scheduler.registry.code_of(process.kind, process.code)
     loop = TurnLoop(process.id, process.id, process.seen if claimed.backlog else 0)
-    instance = scheduler.instances[process.id] = Instance(process, code, loop, lease_end)
+    instance = scheduler.instances[process.id] = Instance(process, code, loop, lease_end, claimed.events)
     return instance
 
 

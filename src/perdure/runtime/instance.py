@@ -33,17 +33,23 @@ class Instance:
     the time of the last turn, ``turns`` their number, ``not_before`` the latest timer that has fired since the last
     commit. It is ``gone`` once it was let go; ``leaving``, or with ``trouble``, it is let go when the commit under way
     has been answered. ``lease_end`` is on the monotonic clock, ``resumed`` the event by which a person resumed it.
-    ``last`` is the last event of its history that was written or replayed, ``weight`` the bytes of all payloads.
-    While it is ``replaying``, nothing that comes in may reach it.
+    ``last_event`` of its history was written or replayed, ``weight`` are the bytes of all payloads.
     """
 
     __slots__ = (
-        "at", "commit", "events", "gone", "inbox", "inputs", "last", "lease_end", "leaving", "loop", "not_before",
-        "number", "outbox", "process", "replaying", "resumed", "steps", "trouble", "turns", "warned", "weight",
+        "at", "commit", "events", "gone", "inbox", "inputs", "last_event", "lease_end", "leaving", "loop",
+        "not_before", "number", "outbox", "process", "resumed", "steps", "trouble", "turns", "warned", "weight",
         "workflow",
     )  # fmt: skip
 
-    def __init__(self, process: Process, workflow: Workflow[Any, Any], loop: TurnLoop, lease_end: float = 0.0) -> None:
+    def __init__(
+        self,
+        process: Process,
+        workflow: Workflow[Any, Any],
+        loop: TurnLoop,
+        lease_end: float = 0.0,
+        history: Sequence[Event] = (),
+    ) -> None:
         self.process = process
         self.workflow = workflow
         self.loop = loop
@@ -63,9 +69,8 @@ class Instance:
         self.trouble: BaseException | None = None
         self.warned = False
         self.resumed = 0
-        self.last: Event | None = None
-        self.weight = 0
-        self.replaying = False
+        self.last_event = history[-1] if history else None
+        self.weight = sum(len(event.payload) for event in history if event.payload is not None) if history else 0
 
     # -- what comes in ---------------------------------------------------------------------------------------------
 
@@ -82,6 +87,7 @@ class Instance:
         new = 0
         for message in self.inbox.hear(self.process, messages):
             self.inputs.append((EventType.MESSAGE_RECEIVED, message, None))
+            self.weight += len(message.payload)
             new += 1
         return new
 
@@ -171,7 +177,7 @@ class Instance:
         if self.inbox.consumed:
             self.inbox.committed()
         if commit.events:
-            self.last = commit.events[-1]
+            self.last_event = commit.events[-1]
         self.events = []
         self.not_before = 0
         self.number = commit.after.events
@@ -200,9 +206,15 @@ class Instance:
         """The commit under way was answered, and nothing of it was written."""
         self.commit = None
 
-    def renewed(self, lease_end: float) -> None:
-        """A beat has renewed the lease; a late answer does not shorten it."""
+    def renewed(self, lease_end: float, claimed: Process | None = None) -> None:
+        """A beat has renewed the lease; a late answer does not shorten it.
+
+        Or it was let go and ``claimed`` again: that is the row now, and it goes on from memory.
+        """
         self.lease_end = max(self.lease_end, lease_end)
+        if claimed is not None:
+            self.process, self.gone = claimed, False
+            self.inbox.patience = 0
 
     def show(self, progress: bytes | None) -> None:
         """The row shows this progress, as a beat writes it; None if that beat has failed."""
@@ -227,42 +239,14 @@ class Instance:
         else:
             self.trouble = trouble
 
-    def replay(self, events: Sequence[Event], messages: Sequence[Message]) -> None:
-        """A replay of these events begins, and of the messages to which they refer."""
-        self.replaying = True
-        self.last = events[-1] if events else None
-        self.weight = sum(len(event.payload) for event in events if event.payload is not None)
-        self.weight += sum(len(message.payload) for message in messages if message.number <= self.process.seen)
+    def drop(self, *, evict: bool = True) -> None:
+        """Let go: steps are cancelled, the code's memory is evicted; nothing that it does now counts (rule 20).
 
-    def replayed(self) -> None:
-        """The replay has ended: what comes in may reach the code."""
-        self.replaying = False
-
-    def is_at(self, last: Sequence[Event]) -> bool:
-        """Whether the history that was read ends where it ends here: a restored backup may have gone another way."""
-        if self.last is None or not last:
-            return self.last is None and not last
-        return _mark(last[-1]) == _mark(self.last)
-
-    def rest(self) -> None:
-        """It was let go, and its code stays in memory: until it wakes, nothing that comes for it counts."""
+        If it is not to ``evict``, the code stays in memory: until it is claimed again, nothing that comes in counts.
+        """
         self.gone = True
-
-    def wake(self, process: Process, lease_end: float) -> None:
-        """It was claimed again, and goes on from memory: ``process`` is the row now."""
-        self.gone = False
-        self.process = process
-        self.lease_end = lease_end
-        self.inbox.patience = 0
-
-    def drop(self) -> None:
-        """Let go: steps are cancelled, the code's memory is evicted; nothing that it does now counts (rule 20)."""
-        self.gone = True
+        if not evict:
+            return
         if self.steps.in_flight or self.steps.retries:
             self.steps.stop()
         self.loop.evict()
-
-
-def _mark(event: Event) -> tuple[int, int, EventType, int, str, str]:
-    """What tells an event from another one of the same number: its payload may be sealed, or elsewhere."""
-    return event.number, event.turn, event.type, event.at, event.place, event.name

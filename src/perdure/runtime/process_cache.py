@@ -7,9 +7,10 @@ row is as it was when it let go: token, version and last event tell. A process t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from perdure import limits
+from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process
 from perdure.runtime.instance import Instance
 
@@ -40,7 +41,7 @@ class ProcessCache:
             return False
         process = instance.process
         self.evict(process.id)
-        instance.rest()
+        instance.drop(evict=False)
         self._instances[process.id] = instance
         self._rows[process.id] = process.token, process.version
         self._weight += instance.weight
@@ -105,3 +106,15 @@ def only_waits(instance: Instance) -> bool:
         or len(instance.loop.open) > away
         or instance.number != process.events
     )
+
+
+def ends_with(instance: Instance, last: Sequence[Event]) -> bool:
+    """Whether the history ends in memory as it was read: a restored backup may have gone another way."""
+    if instance.last_event is None or not last:
+        return instance.last_event is None and not last
+    return _mark(last[-1]) == _mark(instance.last_event)
+
+
+def _mark(event: Event) -> tuple[int, int, EventType, int, str, str]:
+    """What tells an event from another one of the same number: its payload may be sealed, or elsewhere."""
+    return event.number, event.turn, event.type, event.at, event.place, event.name

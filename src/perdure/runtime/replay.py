@@ -46,7 +46,6 @@ class Replay:
 
     def run(self) -> Iterator[None]:
         """Run all recorded turns, a portion at a time; then what comes is new."""
-        self.instance.replay(self.events, [*self.letters.values()])
         self._begin()
         number = last = 0
         breath = limits.REPLAY_EVENTS
@@ -68,7 +67,6 @@ class Replay:
         self._arrive()
         self.instance.reach(self.instance.at, number)
         self._go_on()
-        self.instance.replayed()
 
     def _begin(self) -> None:
         instance, loop, opening, events = self.instance, self.instance.loop, self.opening, self.events

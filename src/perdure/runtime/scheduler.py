@@ -42,7 +42,10 @@ log = logger("process")
 
 
 class Scheduler:
-    """Holds this worker's processes, and the ids of those ``starting``, whose insert is under way."""
+    """Holds this worker's processes, and the ids of those ``starting``, whose insert is under way.
+
+    Nothing that comes in may reach those ``replaying`` before they are where they were.
+    """
 
     def __init__(self, parts: WorkerParts, events: WorkerEvents) -> None:
         self.parts = parts
@@ -56,6 +59,7 @@ class Scheduler:
         self.lease = parts.lease
         self.hold = microseconds(limits.HOLD_SECONDS)
         self.instances: dict[bytes, Instance] = {}
+        self.replaying: set[Instance] = set()
         self.alarms = Alarms(parts.time, self._ring)
         self.shortages = Shortages(parts.telemetry, parts.machine.monotonic, events.worn_out)
         self.agent = Agent(parts, self, self.shortages)
@@ -254,7 +258,7 @@ class Scheduler:
         letters: inbox.FoundLetters = inbox.NONE,
     ) -> None:
         """Its unheard messages were read, and ``letters``: begin its next turn, which waited for them if ``wanted``."""
-        if instance.replaying:
+        if instance in self.replaying:
             instance.inbox.await_messages()  # they are read again when it has come to where it was
             return
         counted = instance.inbox.read() if wanted else 0

@@ -92,7 +92,6 @@ def _answer(instance: Instance, type: EventType, ask: Ask[Any], payload: bytes |
 
 
 def _receive(instance: Instance, message: Message) -> None:
-    instance.weight += len(message.payload)
     if message.type in ANSWERS:
         ask = None if message.sender is None else _awaited(instance, message)
         _deliver_answer(instance, _of_a_child(instance, message) if ask is None else ask, message)

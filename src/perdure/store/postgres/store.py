@@ -213,7 +213,7 @@ class PostgresStore:
         if queued:
             taken.sort(key=lambda pair: pair[1].priority)  # they come in several parts
         met = Types.met
-        cached = {process.id for _, process in taken if claim.has(process)} if claim.cached else frozenset[bytes]()
+        cached = {process.id for _, process in taken if claim.has(process)}
         held = await self._held([process for _, process in taken], cached)
         if Types.met != met and not self._ahead:  # perhaps a newer Perdure has migrated since we looked
             await self._look_ahead(now=True)
@@ -240,14 +240,15 @@ class PostgresStore:
         held = _Held(defaultdict(list), defaultdict(list), set(), {})
         lived = [process for process in claimed if process.events]
         if lived:
-            firsts = [one.events if one.id in cached else 1 for one in lived]
-            columns = [one.id for one in lived], [one.run for one in lived], firsts, [one.events for one in lived]
+            firsts, counts = [one.events if one.id in cached else 1 for one in lived], [one.events for one in lived]
+            columns = [one.id for one in lived], [one.run for one in lived], firsts, counts
             for found in await self._writes.rows("claimed_events", *columns):
                 held.events[found[0]].append(row.event_of(found))
         asked = [process for process in claimed if process.inbox]
         if asked:
             inboxes = {process.id: process.inbox for process in asked}
-            runs = [0 if one.id in cached else one.run for one in asked]  # in run 0 no event refers to a message
+            # In run 0 no event refers to a message.
+            runs = [0 if one.id in cached else one.run for one in asked]
             wants = [one.id for one in asked], runs, [one.seen for one in asked]
             for found in await self._writes.rows("claimed_messages", *wants, limits.BATCH_BYTES):
                 if found[0] is not None:
