@@ -59,10 +59,11 @@ fuzz: $(VENV)/develops
 hostile: $(VENV)/develops postgres
 	@PERDURE_HOSTILE=all $(BIN)/python -m pytest --quiet tests/input/test_hostile_fields.py tests/cli/test_hostile.py
 
-# Ordinary tests while every answer of the store comes late: make late, make late DOORS=commit MS=40 SEED=7
+# Ordinary tests while every answer of the store comes late: make late, make late DOORS=commit MS=40 SEED=7;
+# while clients read each end in the store before the worker hears of it: make late DOORS=commit MS=60 CLIENTS=1
 late: $(VENV)/develops postgres
 	@$(BIN)/python -m pytest -p tests.late --quiet $(if $(DOORS),--late-doors=$(DOORS)) $(if $(MS),--late-ms=$(MS)) \
-	  $(if $(SEED),--late-seed=$(SEED)) tests/runtime tests/sweeps tests/calls
+	  $(if $(SEED),--late-seed=$(SEED)) $(if $(CLIENTS),--late-clients) tests/runtime tests/sweeps tests/calls tests/portal
 
 # Before a whole `make test`, all that it needs is installed in one go.
 check: $(if $(filter test,$(MAKECMDGOALS)),$(VENV)/plays-s3) $(VENV)/develops

@@ -46,7 +46,7 @@ def _compare(options: argparse.Namespace) -> int:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "what", nargs="*", default=["all"], help="w1 … w14, all (the default), install, report, compare COMMIT"
+        "what", nargs="*", default=["all"], help="w1 … w16, all (the default), install, report, compare COMMIT"
     )
     parser.add_argument("--peers", default="", help="contestants, by commas: " + ", ".join(contestant.ALL))
     parser.add_argument("--runs", type=int, default=3, help="alternated rounds; the report shows medians")

@@ -16,6 +16,7 @@ from typing import Any
 from bench import contestant, limit
 from bench.contestant import ROOT, Contestant
 from bench.database import Cluster
+from bench.interpreter import build_of
 from bench.seat import DriverFailed, Seat
 from bench.slow_disk import NoSlowDisk, slowed
 from bench.workload import Workload
@@ -133,7 +134,7 @@ def _keep(
             "stamp": stamp,
             "versions": versions(who),
             "postgres": server,
-            "machine": machine(),
+            "machine": f"{machine()}, {build_of(who.python)}",
             "runs": [],
             "limits": [],
         }

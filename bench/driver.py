@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, cast
 
@@ -34,6 +34,8 @@ class Task:
     variant: str = ""
     lead: float = 12.0  # seconds until the timers of W5 are due
     pause: float = 0.3  # seconds that a step of W7 takes
+    histories: list[int] = field(default_factory=list)  # events of the processes that W15 wakes
+    worker: int = 0  # the OS process of the worker that W15 watches
     parent: int = 0  # the OS process that a worker must not outlive
 
     @property
@@ -48,7 +50,7 @@ Role = Callable[[Task], "dict[str, Any] | Coroutine[Any, Any, dict[str, Any] | N
 def main(roles: dict[str, Role]) -> None:
     """Run the role named on the command line and print its answer."""
     role, asked = sys.argv[1], json.loads(sys.argv[2])
-    known = {field.name for field in fields(Task)}
+    known = {one.name for one in fields(Task)}
     task = Task(**{name: value for name, value in asked.items() if name in known})
     if task.parent:
         threading.Thread(target=_end_with, args=(task.parent,), daemon=True).start()

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Raw, json
 
+from bench import ours_payloads, ours_wakes, payload
 from bench.driver import Stopwatch, Task, gaps, lags, main, note_effect, ready, spread
 from perdure import Engine, Handle, Search, now, step, workflow
 from perdure.authoring.queue import Task as WaitingTask
@@ -22,18 +23,18 @@ moments: list[float] = []
 
 
 @step
-async def effect(i: int) -> int:
+async def effect(work: dict[str, Any]) -> dict[str, Any]:
     """Do nothing, and say when."""
     moments.append(time.perf_counter())
-    return i
+    return payload.made(work["step"])
 
 
 @workflow
-async def order(steps: int) -> int:
+async def order(asked: dict[str, Any]) -> dict[str, Any]:
     """Run the steps one after another."""
-    for i in range(steps):
-        await effect(i)
-    return steps
+    for i in range(asked["steps"]):
+        await effect(payload.work(i))
+    return payload.outcome(asked["steps"])
 
 
 @step
@@ -58,17 +59,17 @@ async def slow_effect(path: str, process: int, i: int, pause: float) -> int:
 
 
 @step(queue="bench")
-async def queued_effect(i: int) -> int:
+async def queued_effect(work: dict[str, Any]) -> dict[str, Any]:
     """Do nothing, in a queue."""
-    return i
+    return payload.made(work["step"])
 
 
 @workflow
-async def queued_order(steps: int) -> int:
+async def queued_order(asked: dict[str, Any]) -> dict[str, Any]:
     """Have queued steps run elsewhere, one after another."""
-    for i in range(steps):
-        await queued_effect(i)
-    return steps
+    for i in range(asked["steps"]):
+        await queued_effect(payload.work(i))
+    return payload.outcome(asked["steps"])
 
 
 @workflow
@@ -102,7 +103,7 @@ async def flood(door: Engine, task: Task, n: int, steps: int) -> None:
 
     async def one() -> None:
         for _ in left:
-            await (await door.start(order, steps)).result()
+            await (await door.start(order, payload.asked(steps))).result()
 
     await asyncio.gather(*(one() for _ in range(min(task.in_flight, n))))
 
@@ -120,9 +121,9 @@ async def throughput(task: Task) -> dict[str, Any]:
 async def step_latency(task: Task) -> dict[str, Any]:
     """W3: one process of many steps on an idle system."""
     async with engine(task) as door:
-        await (await door.start(order, 20)).result()
+        await (await door.start(order, payload.asked(20))).result()
         moments.clear()
-        await (await door.start(order, task.n)).result()
+        await (await door.start(order, payload.asked(task.n))).result()
         return spread(gaps(moments))
 
 
@@ -131,7 +132,7 @@ async def measure_latency(door: Engine, n: int) -> list[float]:
     times: list[float] = []
     for _ in range(n + 10):
         begun = time.perf_counter()
-        await (await door.start(order, 1)).result()
+        await (await door.start(order, payload.asked(1))).result()
         times.append(time.perf_counter() - begun)
     return times[10:]
 
@@ -175,9 +176,9 @@ async def queued(task: Task) -> dict[str, Any]:
 
         async def one() -> None:
             for _ in left:
-                await (await door.start(queued_order, 1)).result()
+                await (await door.start(queued_order, payload.asked(1))).result()
 
-        await (await door.start(queued_order, 20)).result()
+        await (await door.start(queued_order, payload.asked(20))).result()
         watch = Stopwatch()
         await asyncio.gather(*(one() for _ in range(min(task.in_flight, task.n))))
         answer = watch.rate(task.n, "tasks")
@@ -188,14 +189,14 @@ async def queued(task: Task) -> dict[str, Any]:
 async def _each(door: Engine, steps: int) -> float:
     """Seconds from asking for a queued step to its result, in a process of several."""
     begun = time.perf_counter()
-    await (await door.start(queued_order, steps)).result()
+    await (await door.start(queued_order, payload.asked(steps))).result()
     return (time.perf_counter() - begun) / steps
 
 
 async def seed_task(task: Task) -> dict[str, Any]:
     """One task that waits in the queue for nobody in particular, to be cloned for W13."""
     async with engine(task, work=False) as door:
-        waiting = WaitingTask("queued_effect", "bench/1", Raw(b"[1]"))
+        waiting = WaitingTask("queued_effect", "bench/1", Raw(json.encode([payload.work(0)])))
         row = Process(door.machine.new_id(), queue_kind("bench"), None, json.encode(waiting))
         await door.store.start([Start(row)])
     return {"waiting": id_text(row.id)}
@@ -229,7 +230,7 @@ async def prepare(task: Task) -> None:
 async def seed(task: Task) -> dict[str, Any]:
     """One waiting and one finished process, to be cloned for W6."""
     async with engine(task) as door:
-        finished = await door.start(order, 1)
+        finished = await door.start(order, payload.asked(1))
         await finished.result()
         waiting = await door.start(sleeper, time.time() + YEAR_SECONDS)
         while (await door.row(waiting.id)).owner is not None:  # noqa: ASYNC110 - nobody tells of a release
@@ -256,9 +257,9 @@ async def outcome(task: Task) -> dict[str, Any]:
 async def other_worker(task: Task) -> dict[str, Any]:
     """W10: start by a client, run by another worker; rate, then latency on an idle system."""
     async with engine(task, work=False) as door:
-        await (await door.start(order, 1)).result()
+        await (await door.start(order, payload.asked(1))).result()
         watch = Stopwatch()
-        handles = await start_all(door, task, [(1,)] * task.n, order)
+        handles = await start_all(door, task, [(payload.asked(1),)] * task.n, order)
         await asyncio.gather(*(handle.result() for handle in handles))
         answer = watch.rate(task.n, "processes")
         await asyncio.sleep(1.0)
@@ -297,5 +298,7 @@ if __name__ == "__main__":
             "seed_task": seed_task,
             "w13": drain,
             "w12": families,
+            "w15": ours_wakes.wakes,
+            "w16": ours_payloads.payloads,
         }
     )

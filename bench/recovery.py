@@ -23,18 +23,25 @@ Effect = tuple[int, int, int, float]  # worker, process, step, when
 
 def measure(seat: Seat, n: int) -> dict[str, Any]:
     """The same load twice, without and with the kill; the difference is what the kill cost."""
+    calm = _pass(seat, n, kill=False)
+    return {"calm_s": calm["seconds"], **_pass(seat, n, kill=True)}
+
+
+def measure_fresh(seat: Seat, n: int) -> dict[str, Any]:
+    """The load with the kill, where both workers have only just started; the figures have names of their own."""
+    answer = _pass(seat, n, kill=True, grace=0.0)
+    named = {f"fresh_{key}": answer.get(key) for key in ("after_kill_s", "seen_s", "missing", "repeated_most")}
+    return named | {"fresh_unfinished": n - answer["finished"]}
+
+
+def _pass(seat: Seat, n: int, kill: bool, grace: float = GRACE_SECONDS) -> dict[str, Any]:
     patience = PATIENCE_SECONDS.get(seat.who.name, DEFAULT_PATIENCE_SECONDS)
-    calm = _pass(seat, n, kill=False, patience=patience)
-    return {"calm_s": calm["seconds"], **_pass(seat, n, kill=True, patience=patience)}
-
-
-def _pass(seat: Seat, n: int, kill: bool, patience: float) -> dict[str, Any]:
     log = os.path.join(seat.scratch, "effects.log")
     if os.path.exists(log):
         os.unlink(log)
     before = seat.run("outcome")["finished"]
     workers = [seat.worker(), seat.worker()]
-    time.sleep(GRACE_SECONDS)  # both have beaten at least once, as workers in service have
+    time.sleep(grace)  # by default both have beaten at least once, as workers in service have
     begun = time.monotonic()
     submitted = seat.run("submit", n=n, steps=STEPS, pause=PAUSE_SECONDS)
     answer: dict[str, Any] = {"submit_s": submitted.get("submit_s", 0.0), "n": n}

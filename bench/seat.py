@@ -31,6 +31,7 @@ class Seat:
         self.scratch = tempfile.mkdtemp(prefix="perdure-seat-")
         self.name = cluster.database() if who.store == "postgres" else ""
         self.groups: list[subprocess.Popen[str]] = []
+        self.listeners: list[threading.Thread] = []
 
     def __enter__(self) -> Seat:
         return self
@@ -38,6 +39,8 @@ class Seat:
     def __exit__(self, *_: object) -> None:
         for started in self.groups:
             end_group(started)
+        for listener in self.listeners:
+            listener.join()
         if self.name:
             self.cluster.drop(self.name)
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -98,11 +101,13 @@ class Seat:
 
         def listen() -> None:
             assert started.stdout is not None
-            for line in started.stdout:
-                if line.startswith(READY):
-                    heard.set()
+            with started.stdout as lines:
+                for line in lines:
+                    if line.startswith(READY):
+                        heard.set()
 
-        threading.Thread(target=listen, daemon=True).start()
+        self.listeners.append(threading.Thread(target=listen, daemon=True))
+        self.listeners[-1].start()
         if not heard.wait(START_SECONDS):
             raise DriverFailed(f"{self.who.name}: the worker did not become ready\n{self.errors()}")
         return started

@@ -62,6 +62,26 @@ def _best_peer(workload: str, figure: str) -> Callable[[Get], float | None]:
 _COMMIT = {"ours": "pg_commit_p50_ms", "ours-sqlite": "sqlite_commit_p50_ms"}
 
 
+def _history(who: str) -> list[Target]:
+    """What a thousand times as much history may add to a wake."""
+    return [
+        at_most(who, "wake of a process with 10,000 events, × with 10", "w15", "ratio", 1.5, 2),
+        at_most(who, "the same, CPU of the worker", "w15", "ratio_cpu", 1.5, 2),
+    ]
+
+
+def _large_results() -> list[Target]:
+    """SQLite may take so much longer than PostgreSQL for steps that return 1 MB."""
+    idle, busy = (
+        _ratio("w16", "large_ms", "ours-sqlite", "ours"),
+        _ratio("w16", "large_per_s", "ours", "ours-sqlite"),
+    )
+    return [
+        Target("ours-sqlite", "step of 1 MB, idle, ms × PostgreSQL", "≤ 1.3", idle, _fixed(1.3), False, 2),
+        Target("ours-sqlite", "steps of 1 MB at load, ms each × PostgreSQL", "≤ 1.3", busy, _fixed(1.3), False, 2),
+    ]
+
+
 def _longer(who: str) -> Callable[[Get], float | None]:
     def reading(get: Get) -> float | None:
         killed, calm = get("w7", who, "seconds"), get("w7", who, "calm_s")
@@ -139,6 +159,9 @@ def _crowd(who: str, other_ms: float) -> list[Target]:
         at_most(who, "kill -9: effects lost", "w7", "missing", 0),
         unfinished,
         at_most(who, "kill -9: effects repeated, most in one process", "w7", "repeated_most", 1),
+        at_most(who, "kill -9 of a fresh worker: seen after s", "w7", "fresh_seen_s", 1, 2),
+        at_most(who, "kill -9 of a fresh worker: effects lost", "w7", "fresh_missing", 0),
+        at_most(who, "kill -9 of a fresh worker: processes without a result", "w7", "fresh_unfinished", 0),
         at_least(who, "client to another worker, processes/s", "w10", "processes_per_s", 8_000),
         at_most(who, "client to another worker, idle p50 ms", "w10", "p50_ms", other_ms, 2),
         at_least(who, "rate with 100,000 children of one parent, × 10,000", "w12", "ratio", 0.8, 2),
@@ -146,6 +169,7 @@ def _crowd(who: str, other_ms: float) -> list[Target]:
         at_least(who, "queued steps/s", "w11", "tasks_per_s", 3_000),
         _queued_step(who, "queued step, idle, p50", "w11"),
         _queued_step(who, "the same where a sync takes 1 ms longer", "w14"),
+        *_history(who),
     ]
 
 
@@ -173,6 +197,7 @@ TARGETS: tuple[Target, ...] = (
     *_footprint("ours", idle_percent=0.5, stored=700),
     *_crowd("ours-sqlite", other_ms=20),
     *_footprint("ours-sqlite", idle_percent=1.0, stored=300),
+    *_large_results(),
     at_most("ours", "a step at load, transactions", "w9", "transactions_per_step_all_in", 0.02, 4),
     at_most("ours", "a step at load, reads", "w9", "reads_per_step", 0.0005, 4),
 )

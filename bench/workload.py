@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,7 @@ from bench.seat import Seat
 Measurement = dict[str, Any]
 W5_LEAD_SECONDS = 12.0
 SLOW_SYNC_MS = 1.0
+HISTORIES = (10, 1_000, 10_000)  # events before the first wake
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,10 @@ def _backlog(who: Contestant, cluster: Cluster, n: int) -> Measurement:
 def _recovery(who: Contestant, cluster: Cluster, n: int) -> Measurement:
     with Seat(who, cluster) as seat:
         seat.prepare()
-        return recovery.measure(seat, n)
+        answer = recovery.measure(seat, n)
+    with Seat(who, cluster) as seat:  # nothing that the first kill left undone gets in the way
+        seat.prepare()
+        return answer | recovery.measure_fresh(seat, n)
 
 
 def _footprint(who: Contestant, cluster: Cluster, n: int) -> Measurement:
@@ -87,6 +91,13 @@ def _queued(who: Contestant, cluster: Cluster, n: int) -> Measurement:
 def _flooded(who: Contestant, cluster: Cluster, n: int) -> Measurement:
     with Seat(who, cluster) as seat:
         return backlog.measure_queue(seat, n)
+
+
+def wakes(who: Contestant, cluster: Cluster, n: int, histories: Sequence[int] = HISTORIES) -> Measurement:
+    """W15: n processes for each length of history, in a worker of their own."""
+    with Seat(who, cluster) as seat:
+        seat.prepare()
+        return seat.run("w15", n=n, histories=list(histories), worker=seat.worker().pid)
 
 
 def _peak_rss(root: int) -> float:
@@ -161,6 +172,10 @@ ALL = {
                 Figure("missing", "effects missing"),
                 Figure("repeated", "effects repeated"),
                 Figure("repeated_most", "most in one process"),
+                Figure("fresh_seen_s", "fresh worker: seen after s", 2),
+                Figure("fresh_after_kill_s", "fresh: done after the kill s", 1),
+                Figure("fresh_missing", "fresh: effects missing"),
+                Figure("fresh_unfinished", "fresh: not finished"),
             ),
             _recovery,
         ),
@@ -232,6 +247,34 @@ ALL = {
             (Figure("tasks_per_s", "tasks/s"), *LATENCY),
             _queued,
             sync_ms=SLOW_SYNC_MS,
+        ),
+        Workload(
+            "w15",
+            "waking a process with 10, 1,000 and 10,000 events of history (signal to the first effect after it)",
+            (
+                Figure("short_ms", "10: p50 ms", 2),
+                Figure("middle_ms", "1,000: p50 ms", 2),
+                Figure("long_ms", "10,000: p50 ms", 2),
+                Figure("ratio", "10,000 × 10", 2),
+                Figure("short_cpu_ms", "10: worker CPU ms", 2),
+                Figure("middle_cpu_ms", "1,000: worker CPU ms", 2),
+                Figure("long_cpu_ms", "10,000: worker CPU ms", 2),
+                Figure("ratio_cpu", "CPU, 10,000 × 10", 2),
+            ),
+            wakes,
+        ),
+        Workload(
+            "w16",
+            "steps that return 1 kB, 100 kB and 1 MB",
+            (
+                Figure("small_per_s", "1 kB: steps/s"),
+                Figure("middle_per_s", "100 kB: steps/s"),
+                Figure("large_per_s", "1 MB: steps/s"),
+                Figure("small_ms", "1 kB: ms a step, idle", 2),
+                Figure("middle_ms", "100 kB: ms a step, idle", 2),
+                Figure("large_ms", "1 MB: ms a step, idle", 2),
+            ),
+            _simple("w16"),
         ),
     )
 }

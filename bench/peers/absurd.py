@@ -10,6 +10,7 @@ import absurdctl
 import psycopg
 from absurd_sdk import AsyncAbsurd
 
+from bench import payload
 from bench.driver import Stopwatch, Task, gaps, lags, main, note_effect, ready, spread
 
 QUEUE = "bench"
@@ -22,18 +23,18 @@ wakes: list[float] = []
 made = 0
 
 
-async def order(params: Any, ctx: Any) -> int:
+async def order(params: Any, ctx: Any) -> dict[str, Any]:
     """Run the steps one after another."""
     global made
 
-    async def effect() -> int:
+    async def effect() -> dict[str, Any]:
         moments.append(time.perf_counter())
-        return 1
+        return payload.made(i)
 
     for i in range(params["steps"]):
         await ctx.step(f"effect-{i}", effect)
     made += 1
-    return int(params["steps"])
+    return payload.outcome(params["steps"])
 
 
 async def sleeper(params: Any, ctx: Any) -> int:
@@ -63,18 +64,18 @@ async def slow_order(params: Any, ctx: Any) -> int:
     return int(params["steps"])
 
 
-async def queued_order(params: Any, ctx: Any) -> int:
+async def queued_order(params: Any, ctx: Any) -> dict[str, Any]:
     """Have queued work done elsewhere, one piece after another."""
     for i in range(params["steps"]):
 
         async def ask() -> str:
             assert asker is not None
-            spawned = await asker.spawn("order", {"steps": 1}, queue=QUEUE)
+            spawned = await asker.spawn("order", payload.asked(1), queue=QUEUE)
             return str(spawned["task_id"])
 
         task_id = await ctx.step(f"ask-{i}", ask)
         await ctx.await_task_result(task_id, queue_name=QUEUE, step_name=f"answer-{i}")
-    return int(params["steps"])
+    return payload.outcome(params["steps"])
 
 
 asker: AsyncAbsurd | None = None
@@ -120,7 +121,7 @@ async def until_completed(task: Task, n: int, after: str = NOTHING, local: bool 
 
 async def spawn_now(door: AsyncAbsurd) -> str:
     """Run one order and give its id, above which the ids of all later tasks are."""
-    spawned = await door.spawn("order", {"steps": 1})
+    spawned = await door.spawn("order", payload.asked(1))
     await door.await_task_result(spawned["task_id"])
     await asyncio.sleep(0.01)
     return str(spawned["task_id"])
@@ -136,7 +137,7 @@ async def throughput(task: Task) -> dict[str, Any]:
     made = 0
     watch = Stopwatch()
     for _ in range(task.n):
-        await door.spawn("order", {"steps": task.steps})
+        await door.spawn("order", payload.asked(task.steps))
     await until_completed(task, task.n, after)
     return watch.rate(task.n * (task.steps if task.steps > 1 else 1), "steps" if task.steps > 1 else "processes")
 
@@ -145,7 +146,7 @@ async def step_latency(task: Task) -> dict[str, Any]:
     """W3: one task of many steps on an idle system."""
     install(task)
     start_workers(task, 1)
-    await app(task).spawn("order", {"steps": task.n})
+    await app(task).spawn("order", payload.asked(task.n))
     await until_completed(task, 1)
     return spread(gaps(moments))
 
@@ -158,7 +159,7 @@ async def result_latency(task: Task) -> dict[str, Any]:
     times: list[float] = []
     for _ in range(min(task.n, 30) + 2):
         begun = time.perf_counter()
-        spawned = await door.spawn("order", {"steps": 1})
+        spawned = await door.spawn("order", payload.asked(1))
         await door.await_task_result(spawned["task_id"])
         times.append(time.perf_counter() - begun)
     return spread(times[2:])
@@ -197,7 +198,7 @@ async def seed(task: Task) -> dict[str, Any]:
     install(task)
     start_workers(task, 1)
     door = app(task)
-    finished = await door.spawn("order", {"steps": 1})
+    finished = await door.spawn("order", payload.asked(1))
     waiting = await door.spawn("sleeper", {"due": time.time() + 365 * 86400.0})
     await until_completed(task, 1)
     await asyncio.sleep(1.0)
@@ -228,13 +229,13 @@ async def other_worker(task: Task) -> dict[str, Any]:
     after = await spawn_now(door)
     watch = Stopwatch()
     for _ in range(task.n):
-        await door.spawn("order", {"steps": 1})
+        await door.spawn("order", payload.asked(1))
     await until_completed(task, task.n, after, local=False)
     answer = watch.rate(task.n, "processes")
     times: list[float] = []
     for _ in range(20):
         begun = time.perf_counter()
-        spawned = await door.spawn("order", {"steps": 1})
+        spawned = await door.spawn("order", payload.asked(1))
         await door.await_task_result(spawned["task_id"])
         times.append(time.perf_counter() - begun)
     return answer | spread(times)
@@ -248,13 +249,13 @@ async def queued(task: Task) -> dict[str, Any]:
         running.add(asyncio.create_task(app(task, ASKING).start_worker(concurrency=CONCURRENCY)))
 
     async def one(steps: int) -> None:
-        spawned = await door.spawn("queued_order", {"steps": steps})
+        spawned = await door.spawn("queued_order", payload.asked(steps))
         await door.await_task_result(spawned["task_id"])
 
     await one(1)
     watch = Stopwatch()
     for _ in range(task.n):
-        await door.spawn("queued_order", {"steps": 1})
+        await door.spawn("queued_order", payload.asked(1))
     await until_completed(task, task.n + 1, local=False, queue=ASKING)
     answer = watch.rate(task.n, "tasks")
     begun = time.perf_counter()

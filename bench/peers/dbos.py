@@ -10,6 +10,7 @@ from typing import Any
 
 from dbos import DBOS, DBOSClient
 
+from bench import payload
 from bench.driver import Stopwatch, Task, gaps, lags, main, note_effect, ready, spread
 
 QUEUE = "bench"
@@ -17,33 +18,33 @@ moments: list[float] = []
 
 
 @DBOS.step()
-def effect(i: int) -> int:
+def effect(work: dict[str, Any]) -> dict[str, Any]:
     """Do nothing, and say when."""
     moments.append(time.perf_counter())
-    return i
+    return payload.made(work["step"])
 
 
 @DBOS.workflow()
-def order(steps: int) -> int:
+def order(asked: dict[str, Any]) -> dict[str, Any]:
     """Run the steps one after another."""
-    for i in range(steps):
-        effect(i)
-    return steps
+    for i in range(asked["steps"]):
+        effect(payload.work(i))
+    return payload.outcome(asked["steps"])
 
 
 @DBOS.step()
-async def effect_async(i: int) -> int:
+async def effect_async(work: dict[str, Any]) -> dict[str, Any]:
     """Do nothing, as an async function."""
     moments.append(time.perf_counter())
-    return i
+    return payload.made(work["step"])
 
 
 @DBOS.workflow()
-async def order_async(steps: int) -> int:
+async def order_async(asked: dict[str, Any]) -> dict[str, Any]:
     """Run the steps one after another, as an async function."""
-    for i in range(steps):
-        await effect_async(i)
-    return steps
+    for i in range(asked["steps"]):
+        await effect_async(payload.work(i))
+    return payload.outcome(asked["steps"])
 
 
 @DBOS.step()
@@ -76,17 +77,17 @@ async def slow_order(path: str, process: int, steps: int, pause: float) -> int:
 
 
 @DBOS.workflow()
-def queued_effect(i: int) -> int:
+def queued_effect(work: dict[str, Any]) -> dict[str, Any]:
     """Do nothing, in the queue."""
-    return i
+    return payload.made(work["step"])
 
 
 @DBOS.workflow()
-def queued_order(steps: int) -> int:
+def queued_order(asked: dict[str, Any]) -> dict[str, Any]:
     """Have queued work done elsewhere, one piece after another."""
-    for i in range(steps):
-        DBOS.enqueue_workflow(QUEUE, queued_effect, i).get_result()
-    return steps
+    for i in range(asked["steps"]):
+        DBOS.enqueue_workflow(QUEUE, queued_effect, payload.work(i)).get_result()
+    return payload.outcome(asked["steps"])
 
 
 def launch(task: Task, queue: bool = False, executor: str = "local") -> None:
@@ -117,11 +118,11 @@ def throughput(task: Task) -> dict[str, Any]:
     if task.variant == "queue":
         return through_queue(task)
     launch(task)
-    DBOS.start_workflow(order, 1).get_result()
+    DBOS.start_workflow(order, payload.asked(1)).get_result()
     if task.variant == "async":
         return asyncio.run(throughput_async(task))
     watch = Stopwatch()
-    handles = [DBOS.start_workflow(order, task.steps) for _ in range(task.n)]
+    handles = [DBOS.start_workflow(order, payload.asked(task.steps)) for _ in range(task.n)]
     for handle in handles:
         handle.get_result()
     return watch.rate(task.n * (task.steps if task.steps > 1 else 1), "steps" if task.steps > 1 else "processes")
@@ -130,7 +131,7 @@ def throughput(task: Task) -> dict[str, Any]:
 async def throughput_async(task: Task) -> dict[str, Any]:
     """W1 and W2 with async functions."""
     watch = Stopwatch()
-    handles = [await DBOS.start_workflow_async(order_async, task.steps) for _ in range(task.n)]
+    handles = [await DBOS.start_workflow_async(order_async, payload.asked(task.steps)) for _ in range(task.n)]
     await asyncio.gather(*(handle.get_result() for handle in handles))
     return watch.rate(task.n * (task.steps if task.steps > 1 else 1), "steps" if task.steps > 1 else "processes")
 
@@ -138,9 +139,9 @@ async def throughput_async(task: Task) -> dict[str, Any]:
 def through_queue(task: Task) -> dict[str, Any]:
     """W1 and W2 through the queue, in one OS process."""
     launch(task, queue=True)
-    DBOS.enqueue_workflow(QUEUE, order, 1).get_result()
+    DBOS.enqueue_workflow(QUEUE, order, payload.asked(1)).get_result()
     watch = Stopwatch()
-    handles = [DBOS.enqueue_workflow(QUEUE, order, task.steps) for _ in range(task.n)]
+    handles = [DBOS.enqueue_workflow(QUEUE, order, payload.asked(task.steps)) for _ in range(task.n)]
     for handle in handles:
         handle.get_result()
     return watch.rate(task.n * (task.steps if task.steps > 1 else 1), "steps" if task.steps > 1 else "processes")
@@ -149,9 +150,9 @@ def through_queue(task: Task) -> dict[str, Any]:
 def step_latency(task: Task) -> dict[str, Any]:
     """W3: one workflow of many steps on an idle system."""
     launch(task)
-    DBOS.start_workflow(order, 20).get_result()
+    DBOS.start_workflow(order, payload.asked(20)).get_result()
     moments.clear()
-    DBOS.start_workflow(order, task.n).get_result()
+    DBOS.start_workflow(order, payload.asked(task.n)).get_result()
     return spread(gaps(moments))
 
 
@@ -161,7 +162,7 @@ def result_latency(task: Task) -> dict[str, Any]:
     times: list[float] = []
     for _ in range(task.n + 10):
         begun = time.perf_counter()
-        DBOS.start_workflow(order, 1).get_result()
+        DBOS.start_workflow(order, payload.asked(1)).get_result()
         times.append(time.perf_counter() - begun)
     return spread(times[10:])
 
@@ -193,10 +194,11 @@ def prepare(task: Task) -> None:
 def seed(task: Task) -> dict[str, Any]:
     """One waiting and one finished workflow, to be cloned for W6."""
     launch(task, queue=True)
-    finished = DBOS.start_workflow(order, 1)
+    finished = DBOS.start_workflow(order, payload.asked(1))
     finished.get_result()
     waiting = client(task).enqueue(
-        {"queue_name": QUEUE, "workflow_name": "order", "delay_seconds": 365 * 86400.0, "app_version": "bench"}, 1
+        {"queue_name": QUEUE, "workflow_name": "order", "delay_seconds": 365 * 86400.0, "app_version": "bench"},
+        payload.asked(1),
     )
     time.sleep(1.5)
     return {"finished": finished.get_workflow_id(), "waiting": waiting.get_workflow_id()}
@@ -220,14 +222,14 @@ def submit(task: Task) -> dict[str, Any]:
 def queued(task: Task) -> dict[str, Any]:
     """W11: work asked for by a workflow here and run by another worker through the queue; rate, then latency."""
     launch(task)
-    DBOS.start_workflow(queued_order, 1).get_result()
+    DBOS.start_workflow(queued_order, payload.asked(1)).get_result()
     watch = Stopwatch()
-    handles = [DBOS.start_workflow(queued_order, 1) for _ in range(task.n)]
+    handles = [DBOS.start_workflow(queued_order, payload.asked(1)) for _ in range(task.n)]
     for handle in handles:
         handle.get_result()
     answer = watch.rate(task.n, "tasks")
     begun = time.perf_counter()
-    DBOS.start_workflow(queued_order, 10).get_result()
+    DBOS.start_workflow(queued_order, payload.asked(10)).get_result()
     return answer | spread([(time.perf_counter() - begun) / 10])
 
 
@@ -241,16 +243,16 @@ def other_worker(task: Task) -> dict[str, Any]:
     """W10: start by a client, run by another worker; rate, then latency on an idle system."""
     door = client(task)
     options = {"queue_name": QUEUE, "workflow_name": "order", "app_version": "bench"}
-    door.enqueue(options, 1).get_result(polling_interval_sec=0.02)
+    door.enqueue(options, payload.asked(1)).get_result(polling_interval_sec=0.02)
     watch = Stopwatch()
-    handles = [door.enqueue(options, 1) for _ in range(task.n)]
+    handles = [door.enqueue(options, payload.asked(1)) for _ in range(task.n)]
     for handle in handles:
         handle.get_result(polling_interval_sec=0.02)
     answer = watch.rate(task.n, "processes")
     times: list[float] = []
     for _ in range(10):
         begun = time.perf_counter()
-        door.enqueue(options, 1).get_result(polling_interval_sec=0.002)
+        door.enqueue(options, payload.asked(1)).get_result(polling_interval_sec=0.002)
         times.append(time.perf_counter() - begun)
     return answer | spread(times)
 

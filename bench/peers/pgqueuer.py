@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from datetime import timedelta
 from typing import Any
@@ -13,10 +14,12 @@ from pgqueuer.core.completion import CompletionWatcher
 from pgqueuer.db import AsyncpgDriver
 from pgqueuer.queries import Queries
 
+from bench import payload
 from bench.driver import Stopwatch, Task, lags, main, ready, spread
 
 ENQUEUE_AT_ONCE = 500
 BATCH = 100
+PAYLOAD = json.dumps(payload.asked(1)).encode()
 made = 0
 wakes: list[float] = []
 
@@ -34,9 +37,9 @@ async def start_worker(task: Task) -> asyncio.Task[None]:
     queue = PgQueuer.from_asyncpg_connection(await asyncpg.connect(task.url))
 
     @queue.entrypoint("order")
-    async def order(_job: Any) -> None:
+    async def order(job: Any) -> None:
         global made
-        made += 1
+        made += json.loads(job.payload)["steps"]
 
     @queue.entrypoint("sleeper")
     async def sleeper(_job: Any) -> None:
@@ -68,7 +71,7 @@ async def enqueue(door: Queries, name: str, n: int) -> None:
     """Enqueue in arrays of 500."""
     for first in range(0, n, ENQUEUE_AT_ONCE):
         size = min(ENQUEUE_AT_ONCE, n - first)
-        await door.enqueue([name] * size, [b"1"] * size, [0] * size)
+        await door.enqueue([name] * size, [PAYLOAD] * size, [0] * size)
 
 
 async def throughput(task: Task) -> dict[str, Any]:
@@ -93,7 +96,7 @@ async def latency(task: Task, n: int) -> list[float]:
     async with CompletionWatcher(driver, queries=Queries(driver), debounce=timedelta(milliseconds=1)) as watcher:
         for _ in range(n + 2):
             begun = time.perf_counter()
-            (job,) = await door.enqueue("order", b"1")
+            (job,) = await door.enqueue("order", PAYLOAD)
             await watcher.wait_for(job)
             times.append(time.perf_counter() - begun)
     return times[2:]
@@ -141,9 +144,9 @@ async def seed(task: Task) -> dict[str, Any]:
     """One waiting and one finished job, to be cloned for W6."""
     door = await queries(task)
     await start_worker(task)
-    (done,) = await door.enqueue("order", b"1")
+    (done,) = await door.enqueue("order", PAYLOAD)
     await until_finished(door, 1)
-    (waiting,) = await door.enqueue("order", b"1", execute_after=timedelta(days=365))
+    (waiting,) = await door.enqueue("order", PAYLOAD, execute_after=timedelta(days=365))
     return {"finished": str(done), "waiting": str(waiting)}
 
 

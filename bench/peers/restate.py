@@ -19,6 +19,7 @@ import restate
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
+from bench import payload
 from bench.driver import Stopwatch, Task, gaps, lags, main, note_effect, ready, spread
 
 CLIENTS = 128
@@ -27,17 +28,18 @@ service = restate.Service("bench")
 
 
 @service.handler()
-async def order(ctx: restate.Context, steps: int) -> list[float]:
-    """Run the steps one after another; a long run answers the moments of its steps."""
+async def order(ctx: restate.Context, asked: dict[str, Any]) -> dict[str, Any]:
+    """Run the steps one after another; a long run answers the moments of its steps too."""
     moments: list[float] = []
 
-    async def effect() -> int:
+    async def effect() -> dict[str, Any]:
         moments.append(time.perf_counter())
-        return 1
+        return payload.made(i)
 
-    for i in range(steps):
+    for i in range(asked["steps"]):
         await ctx.run_typed(f"effect-{i}", effect)
-    return moments if steps > 10 else []
+    answer = payload.outcome(asked["steps"])
+    return answer | {"moments": moments} if asked["steps"] > 10 else answer
 
 
 @service.handler()
@@ -175,7 +177,7 @@ async def flood(session: aiohttp.ClientSession, task: Task, n: int, steps: int) 
 
     async def one() -> None:
         for _ in left:
-            async with session.post(address, json=steps) as answer:
+            async with session.post(address, json=payload.asked(steps)) as answer:
                 await answer.read()
                 if answer.status >= 300:
                     raise RuntimeError(f"Restate answered {answer.status}")
@@ -204,8 +206,8 @@ async def step_latency(task: Task) -> dict[str, Any]:
     """W3: one invocation of many steps on an idle system."""
     await alone(task)
     async with client() as session:
-        await call(session, task, "order", 20)
-        return spread(gaps(await call(session, task, "order", task.n)))
+        await call(session, task, "order", payload.asked(20))
+        return spread(gaps((await call(session, task, "order", payload.asked(task.n)))["moments"]))
 
 
 async def measure_latency(session: aiohttp.ClientSession, task: Task, n: int) -> list[float]:
@@ -213,7 +215,7 @@ async def measure_latency(session: aiohttp.ClientSession, task: Task, n: int) ->
     times: list[float] = []
     for _ in range(n + 10):
         begun = time.perf_counter()
-        await call(session, task, "order", 1)
+        await call(session, task, "order", payload.asked(1))
         times.append(time.perf_counter() - begun)
     return times[10:]
 
@@ -229,7 +231,7 @@ async def timers(task: Task) -> dict[str, Any]:
     """W5: many sleepers due at one instant."""
     await alone(task)
     async with client(task.n + 10) as session:
-        await call(session, task, "order", 1)
+        await call(session, task, "order", payload.asked(1))
         begun = time.time()
         due = begun + task.lead
         wakes = await asyncio.gather(*(call(session, task, "sleeper", due) for _ in range(task.n)))

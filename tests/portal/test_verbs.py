@@ -22,6 +22,7 @@ from perdure.errors import IllegalMove, InvalidInput, KeyConflict, ProcessNotFou
 from perdure.kernel.message import SendVerdict
 from perdure.portal import BlockingHandle
 from tests.portal import shop
+from tests.runtime.conftest import until
 
 LIMIT = 20.0
 """Seconds after which a test has failed; nothing waits for this long when all is well."""
@@ -64,6 +65,7 @@ def test_a_script_starts_tells_and_waits_without_an_event_loop(engine: BlockingE
     ]
     assert [view.key for view in engine.list(Search(kind="order"))] == ["A-1"]
     assert engine.count() == {"order": {"completed": 1}}
+    engine.run(lambda opened: until(lambda: opened.metrics()["completed"]))
     assert engine.metrics()["completed"] == 1
 
 

@@ -228,7 +228,7 @@ async def test_a_long_wait_for_a_retry_costs_no_memory_and_survives_its_worker(
     monkeypatch.setattr(limits, "HOLD_SECONDS", 0.01)
     first, _ = await opened(work=True, workflows=[retries])
     handle = await first.start(retries, 3)
-    row = await until_row(first, handle.id, lambda row: row.owner is None)
+    row = await until_row(first, handle.id, lambda row: row.owner is None and row.awaiting)
     assert (row.reminder, row.awaiting) == (False, "step failing")
     await until(lambda: not first.metrics()["in_hand"])
     await first.close()

@@ -62,7 +62,7 @@ async def test_when_one_of_a_group_fails_the_others_are_cancelled(opened: Open) 
     engine, _ = await opened(work=True, workflows=[grouped])
     handle = await engine.start(grouped)
     assert await handle.result(LIMIT) == "1 failed"
-    assert engine.metrics()["in_hand"] == 0
+    await until(lambda: engine.metrics()["in_hand"] == 0)
     gates["slow"].set()
     assert (await names(engine, handle.id)).count("STEP_COMPLETED") == 0
 

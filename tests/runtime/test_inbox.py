@@ -136,7 +136,7 @@ async def test_400_signals_over_200_runs_cost_what_arrives_and_each_is_received_
 
     machine, told = await opened(work=True, workflows=[pairs])
     told.store = Counting(told.store)
-    assert sorted(await handle.result(60)) == list(range(400))
+    assert sorted(await handle.result(3 * LIMIT)) == list(range(400))
     events = sum(
         [
             (await engine.row(handle.id)).events,

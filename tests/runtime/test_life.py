@@ -26,6 +26,7 @@ from perdure.kernel.message import SendVerdict
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
 from perdure.runtime.options import WorkerOptions
+from tests.runtime.conftest import until
 
 LIMIT = 20.0
 """Seconds after which a test has failed; nothing waits for this long when all is well."""
@@ -186,6 +187,7 @@ async def timed() -> str:
 async def test_a_step_is_cancelled_at_its_deadline_and_silent_after_it(engine: Engine) -> None:
     handle = await engine.start(timed)
     assert await handle.result(LIMIT) == "StepTimeout"
+    await until(lambda: engine.metrics()["late_results"])
     assert shop.done == ["cancelled"]
     assert engine.metrics()["late_results"] == 1
     assert await names(engine, handle.id) == ["STEP_FAILED", "COMPLETED"]

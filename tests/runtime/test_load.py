@@ -162,7 +162,7 @@ async def test_a_thousand_processes_of_every_behaviour_end_as_they_should(
     assert counts == {
         Status.COMPLETED: each * len(GOOD), Status.FAILED: each, Status.CANCELLED: each, Status.BROKEN: each,
     }  # fmt: skip
-    assert here.metrics()["in_hand"] == 0
+    await until(lambda: here.metrics()["in_hand"] == 0)
 
 
 @workflow

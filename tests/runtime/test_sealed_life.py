@@ -245,6 +245,7 @@ async def test_what_is_sealed_in_the_store_does_not_stand_in_our_log(
     await (await engine.start(forgetful, "card 4111")).result(LIMIT)
     with pytest.raises(ProcessBroken, match="card 4111"):
         await (await engine.start(undoing, "card 4111")).result(LIMIT)
+    await until(lambda: "UndoFailed" in caplog.text)  # the end is logged once its commit is answered
     told = caplog.text
     assert told.count("failed and nobody awaited it") == 2 and "StepError" in told
     assert told.count("UndoFailed") == 1 and told.count("ValueError") >= 2

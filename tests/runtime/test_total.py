@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from perdure import limits
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.errors import DefinitionError, ProcessFailed
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
+from perdure.runtime.supervisor import Supervisor
 from perdure.runtime.sweeps import process_overdue
 from perdure.store.base import Search
 from tests.runtime.conftest import LIMIT, Open, until
@@ -100,7 +100,7 @@ async def test_what_is_in_the_queue_when_its_total_time_is_over_never_begins(ope
 async def test_a_worker_that_gets_a_task_after_its_total_time_does_not_begin_it(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "SWEEP_ROWS", 0)  # no sweep ends it first
+    monkeypatch.setattr(Supervisor, "start", lambda *_, **__: None)  # no sweep ends it first
     engine, _ = await opened(work=True, workflows=[pays_in_time], queues=[])
     await engine.start(pays_in_time, "a", True)
     await _over(engine)

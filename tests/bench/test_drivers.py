@@ -1,0 +1,80 @@
+"""Our own drivers measure what their tables show: on both stores, by OS processes of their own, at a small scale."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+import pytest
+
+from bench import contestant, ours_wakes, payload, recovery, workload
+from bench.contestant import Contestant
+from bench.database import Cluster
+from bench.driver import Task, note_effect
+from bench.seat import Seat
+from tests.conftest import NO_FSYNC
+
+HISTORIES = (5, 40, 260)  # the last is long enough for a worker to keep the process for a while
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A PostgreSQL server of the bench."""
+    with Cluster(NO_FSYNC) as server:
+        yield server
+
+
+@pytest.fixture(params=["ours", "ours-sqlite"])
+def ours(request: pytest.FixtureRequest) -> Contestant:
+    """Our engine on each store."""
+    return contestant.ALL[request.param]
+
+
+def figures(name: str) -> set[str]:
+    """What the table of a workload shows."""
+    return {figure.key for figure in workload.ALL[name].figures}
+
+
+def test_wakes_are_measured_for_each_length_of_history(ours: Contestant, cluster: Cluster) -> None:
+    measured = workload.wakes(ours, cluster, 2, HISTORIES)
+    assert measured["wakes"] == len(HISTORIES) * 2 * ours_wakes.ROUNDS
+    assert figures("w15") <= set(measured)
+    assert measured["ratio"] == measured["long_ms"] / measured["short_ms"]
+    assert min(measured[f"{size}_ms"] for size in ours_wakes.SIZES) > 0
+
+
+def test_steps_with_large_results_are_measured_for_each_size(ours: Contestant, cluster: Cluster) -> None:
+    measured = workload.ALL["w16"].measure(ours, cluster, 2)
+    assert figures("w16") == set(measured)
+    assert min(measured.values()) > 0
+
+
+def test_a_fresh_worker_that_is_killed_has_figures_of_its_own(ours: Contestant, cluster: Cluster) -> None:
+    with Seat(ours, cluster) as seat:
+        seat.prepare()
+        measured = recovery.measure_fresh(seat, 6)
+    assert {key for key in figures("w7") if key.startswith("fresh_")} <= set(measured)
+    assert (measured["fresh_missing"], measured["fresh_unfinished"]) == (0, 0)
+
+
+def test_the_longest_history_is_compared_with_the_shortest() -> None:
+    groups = [ours_wakes.Patients(events, {}, [events / 1000, 9.0, 0.0], [events / 500]) for events in HISTORIES]
+    answer = ours_wakes.answer(groups)
+    assert (answer["short_ms"], answer["long_ms"], answer["middle_cpu_ms"]) == (5.0, 260.0, 80.0)
+    assert (answer["ratio"], answer["ratio_cpu"], answer["wakes"]) == (52.0, 52.0, 9)
+
+
+def test_a_wake_is_read_from_the_effect_that_its_process_has_noted(tmp_path: object) -> None:
+    task = Task(scratch=str(tmp_path))
+    assert ours_wakes.noted(task.effects, 1, 2) is None
+    note_effect(task.effects, 2, 1)
+    assert ours_wakes.noted(task.effects, 1, 2) is None
+    note_effect(task.effects, 1, 2)
+    assert ours_wakes.noted(task.effects, 1, 2)
+
+
+def test_a_long_text_has_its_size_and_cannot_be_made_much_shorter() -> None:
+    for size in (1_000, 100_000):
+        text = payload.text(size).encode()
+        assert len(text) == size
+        assert len(zlib.compress(text, 9)) > 0.7 * size
