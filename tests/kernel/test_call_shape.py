@@ -137,14 +137,14 @@ def test_typed_arguments_come_back_typed() -> None:
 
 def test_a_step_cannot_change_the_objects_of_the_workflow() -> None:
     lines = [Line("A", 1)]
-    raw, args, kwargs = SHIP.copy((lines,), {})
+    raw, _, args, kwargs = SHIP.copy((lines,), {})
     args[0][0].count = 99
     args[0].append(Line("B", 1))
     assert lines == [Line("A", 1)]
     assert raw == SHIP.encode((lines,))
     assert kwargs == {}
     loose = {"free": [1]}
-    _, args, _ = FREE.copy((loose,), {})
+    _, _, args, _ = FREE.copy((loose,), {})
     args[0]["free"].append(2)
     assert loose == {"free": [1]}
 
@@ -152,7 +152,7 @@ def test_a_step_cannot_change_the_objects_of_the_workflow() -> None:
 def test_plain_arguments_are_handed_on_as_they_are() -> None:
     call = ("A-17", 1299)
     PAY.encode(call)
-    raw, args, _ = PAY.copy(call, {})
+    raw, _, args, _ = PAY.copy(call, {})
     assert args is call
     assert raw == b'["A-17",1299]'
 

@@ -71,7 +71,7 @@ class TaskShape(CallShape):
         self.steps = steps
         self._taken: set[str] = set()
 
-    def decode(self, raw: bytes) -> tuple[list[Any], dict[str, Any]]:
+    def decode(self, raw: bytes, *, ours: bool = False) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of :func:`perform`; raises UnknownKind if it cannot be known here which step is meant."""
         task = task_of(raw)
         step = self._step(task)

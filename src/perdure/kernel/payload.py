@@ -18,16 +18,18 @@ from msgspec.structs import astuple
 
 from perdure.errors import DefinitionError, InvalidInput, PayloadError, PayloadTooLarge
 from perdure.kernel.names import check_name
-from perdure.kernel.plain import SCALARS, Refused, Walk, same, shown
+from perdure.kernel.plain import SCALARS, Refused, Walk, has_plain_numbers, is_plain, same, shown
 from perdure.kernel.reading import (
     NOT_SCALAR,
     changed,
     check_comes_back,
     check_strict,
     checked_type,
+    comes_back,
     decode,
     decoder,
     plain_kinds,
+    plain_parts,
 )
 from perdure.kernel.stored import why_undecodable
 from perdure.limits import ATTRIBUTES_BYTES, INTEGER_DIGITS, PAYLOAD_BYTES, PAYLOAD_DEPTH
@@ -42,6 +44,7 @@ _PLACE = re.compile(r"(?<=at `)\$\[(\d+)\](.*)")
 _KNOWN_AT_MOST = 256
 _BRACE = ord("{")  # a byte is found ten times faster than bytes are
 _NONE: dict[str, Any] = {}
+_CONTAINERS = frozenset({dict, list})
 
 
 class Unchecked:
@@ -65,10 +68,23 @@ def encode(value: Any, *, type: Any = Unchecked, limit: int = PAYLOAD_BYTES, wha
         if len(raw) <= limit and (kind is str or len(raw) <= INTEGER_DIGITS) and (kind is not float or raw != b"null"):
             return raw
         return _write(value, limit, what)
-    raw = _write(value, limit, what)
-    if type is not Unchecked:
+    at_once = _at_once(value, (value,), limit) if is_plain(value) else None
+    raw = at_once or _write(value, limit, what)
+    if type is not Unchecked and not (at_once and comes_back(value, plain_parts(type))):
         check_comes_back(value, raw, type, what)
     return raw
+
+
+def _at_once(value: Any, parts: Iterable[Any], limit: int) -> bytes | None:
+    """The JSON of a value whose parts are plain but for their numbers; None if only the walk can say what is wrong."""
+    try:
+        raw = _to_json(value)
+    except (ValueError, TypeError):  # a lone surrogate, too many digits, or a change by another thread
+        return None
+    # msgspec writes NaN as null.
+    if (len(raw) > INTEGER_DIGITS or b"null" in raw) and not has_plain_numbers(parts):
+        return None
+    return raw if len(raw) <= limit else None
 
 
 def _write(value: Any, limit: int, what: str) -> bytes:
@@ -99,8 +115,10 @@ def encode_attributes(attributes: Mapping[str, Any]) -> bytes:
 
 def digest(raw: bytes) -> bytes:
     """Eight bytes that name these arguments; the order of an object's keys does not count."""
-    if _BRACE in raw:
-        raw = _sorted_json(_from_json(raw))
+    return _name_of(_sorted_json(_from_json(raw)) if _BRACE in raw else raw)
+
+
+def _name_of(raw: bytes) -> bytes:
     return blake2b(raw, digest_size=8).digest()
 
 
@@ -137,6 +155,7 @@ class CallShape:
         "_fewest",
         "_known",
         "_order",
+        "_parts",
         "_plain",
         "_result",
         "_result_kinds",
@@ -172,6 +191,7 @@ class CallShape:
         self._result_of = decoder(self.result_type)
         self._result_kinds = plain_kinds(result)
         self._plain = {name: plain_kinds(type) for name, type in self._types.items()}
+        self._parts = {name: plain_parts(type) for name, type in self._types.items()}
         self._known: dict[tuple[type, ...], bool] = {}
         fields = [(f"_{place}", self._types[name], UNSET) for place, name in enumerate(self._order)]
         array = msgspec.defstruct("Arguments", fields, array_like=True, forbid_unknown_fields=True, gc=False)
@@ -179,21 +199,28 @@ class CallShape:
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any] = _NONE) -> bytes:
         """The payload of a call; raises InvalidInput if it does not fit the signature, PayloadError if not JSON."""
-        return self._quick(args, kwargs) or self._slow(args, kwargs)[0]
+        return self._quick(args, kwargs) or self._small(args, kwargs) or self._slow(args, kwargs)[0]
 
     def copy(
         self, args: Sequence[Any], kwargs: Mapping[str, Any] = _NONE
-    ) -> tuple[bytes, Sequence[Any], Mapping[str, Any]]:
-        """The payload of a call, and arguments that share nothing changeable with the caller's."""
+    ) -> tuple[bytes, bytes, Sequence[Any], Mapping[str, Any]]:
+        """The payload of a call, its digest, and arguments that share nothing changeable with the caller's."""
         raw = self._quick(args, kwargs)
         if raw is not None:
-            return raw, args, kwargs
-        return self._slow(args, kwargs)
+            return raw, _name_of(raw), args, kwargs
+        raw = self._small(args, kwargs)
+        if raw is not None:
+            return raw, _name_of(_sorted_json(args)), _from_json(raw), kwargs
+        raw, args, kwargs = self._slow(args, kwargs)
+        return raw, digest(raw), args, kwargs
 
-    def decode(self, raw: bytes) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments that ``raw`` holds, typed by the signature; raises PayloadError if they do not fit it."""
+    def decode(self, raw: bytes, *, ours: bool = False) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments that ``raw`` holds, typed by the signature; raises PayloadError if they do not fit it.
+
+        ``ours`` says that this program has just written it, so that it is strict JSON.
+        """
         call = self._read(raw)
-        if len(raw) > PAYLOAD_DEPTH or _BRACE in raw:
+        if not ours and (len(raw) > PAYLOAD_DEPTH or _BRACE in raw):
             check_strict(raw, self._what, PAYLOAD_DEPTH + 2)
         return call
 
@@ -224,9 +251,12 @@ class CallShape:
         type = Unchecked if value.__class__ in self._result_kinds else self.result_type
         return encode(value, type=type, limit=limit, what=self._result)
 
-    def decode_result(self, raw: bytes) -> Any:
-        """The result that ``raw`` holds, typed by the annotation; raises PayloadError if it does not fit it."""
-        if raw[0] not in NOT_SCALAR:
+    def decode_result(self, raw: bytes, *, ours: bool = False) -> Any:
+        """The result that ``raw`` holds, typed by the annotation; raises PayloadError if it does not fit it.
+
+        ``ours`` says that this program has just written it, so that it is strict JSON.
+        """
+        if ours or raw[0] not in NOT_SCALAR:
             try:
                 return self._result_of(raw)
             except Exception:  # decode() says below what does not fit, and why
@@ -252,6 +282,15 @@ class CallShape:
             return None
         # msgspec writes NaN as null.
         return raw if len(raw) <= INTEGER_DIGITS and not (with_floats and b"null" in raw) else None
+
+    def _small(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes | None:
+        """The payload of a call with small plain dicts and lists, or None."""
+        if kwargs or _CONTAINERS.isdisjoint(map(type, args)) or not self._fewest <= len(args) <= len(self._order):
+            return None
+        for name, value in zip(self._order, args, strict=False):
+            if type(value) not in self._plain[name] and not (is_plain(value) and comes_back(value, self._parts[name])):
+                return None
+        return _at_once(args, args, PAYLOAD_BYTES)
 
     def _slow(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[bytes, list[Any], dict[str, Any]]:
         """The payload and copies of the arguments, after every check."""

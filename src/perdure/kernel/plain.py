@@ -31,7 +31,47 @@ SCALARS = frozenset({int, str, bool, float, type(None)})
 """The types that are JSON already and come back as they were."""
 
 _SAFE = frozenset({str, bool, type(None)})
+_TEXT = frozenset({str})
 _BY_MSGSPEC = (datetime, date, time, timedelta, UUID, bytes, bytearray, memoryview)
+
+
+SMALL_LEVELS = 3
+"""So many levels of dicts and lists are checked without the walk, each of at most :data:`SMALL_PARTS` parts."""
+
+SMALL_PARTS = 256
+
+
+def is_plain(value: Any, levels: int = SMALL_LEVELS) -> bool:
+    """Whether this small dict or list is its own plain tree, but for its numbers: see :func:`has_plain_numbers`."""
+    if type(value) is dict:
+        if not _TEXT.issuperset(map(type, value)):
+            return False
+        parts: Any = value.values()
+    elif type(value) is list:
+        parts = value
+    else:
+        return False
+    if len(parts) > SMALL_PARTS:
+        return False
+    if SCALARS.issuperset(map(type, parts)):
+        return True
+    return levels > 1 and all(type(part) in SCALARS or is_plain(part, levels - 1) for part in parts)
+
+
+def has_plain_numbers(parts: Iterable[Any]) -> bool:
+    """Whether JSON holds every number in these parts of a plain tree as it is."""
+    for part in parts:
+        kind = type(part)
+        if kind is float:
+            if not isfinite(part):
+                return False
+        elif kind is int:
+            if not _INTEGERS_FROM < part < _INTEGERS_TO:
+                return False
+        elif kind is dict or kind is list:
+            if not has_plain_numbers(part.values() if kind is dict else part):
+                return False
+    return True
 
 
 class Refused(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -23,15 +23,27 @@ NOT_SCALAR = frozenset(b"[{ \t\r\n")
 """The first bytes of JSON that may hold more than one value."""
 
 _Class = type
+_NO_KINDS: frozenset[Any] = frozenset()
 _ENUMS = "Give the members of the enum only texts, or only integers below 2**63."
 
 
-def decode(raw: bytes, type: Any = Any, *, what: str = "the value") -> Any:
-    """The value that ``raw`` holds, as ``type``; raises PayloadError if it does not fit or is not strict JSON."""
+def decode(raw: bytes, type: Any = Any, *, what: str = "the value", ours: bool = False) -> Any:
+    """The value that ``raw`` holds, as ``type``; raises PayloadError if it does not fit or is not strict JSON.
+
+    ``ours`` says that this program has just written it, so that it is strict.
+    """
     value = _read(raw, type, what)
-    if raw[0] in NOT_SCALAR:
+    if not ours and raw[0] in NOT_SCALAR and not _has_no_twins(raw, value):
         check_strict(raw, what)
     return value
+
+
+def _has_no_twins(raw: bytes, value: Any) -> bool:
+    """Whether ``raw``, which holds ``value``, is seen at a glance to be one object that names each key once.
+
+    Each key is followed by a colon, and the dict has all of them: it has as many keys as there are colons.
+    """
+    return value.__class__ is dict and raw.count(b":") == len(value) and raw.count(b"{") == 1 and b"[" not in raw
 
 
 def _read(raw: bytes, type: Any, what: str) -> Any:
@@ -155,6 +167,32 @@ def plain_kinds(type: Any) -> frozenset[Any]:
     if get_origin(type) in (Union, UnionType):
         return frozenset(kind for one in get_args(type) for kind in plain_kinds(one))
     return frozenset()
+
+
+@lru_cache(maxsize=512)
+def plain_parts(type: Any) -> Mapping[Any, frozenset[Any] | None]:
+    """The containers that come back from ``type`` as they were, if they are plain and all their parts are of a kind.
+
+    None stands for parts of every kind.
+    """
+    if type is Any or type is object:
+        return {dict: None, list: None}
+    if get_origin(type) in (Union, UnionType):
+        return {kind: parts for one in get_args(type) for kind, parts in plain_parts(one).items()}
+    kind = get_origin(type) or type
+    if kind is not dict and kind is not list:
+        return {}
+    *keys, part = get_args(type) or (Any,)
+    if keys not in ([], [str], [Any]):
+        return {}
+    return {kind: None if part is Any or part is object else plain_kinds(part)}
+
+
+def comes_back(value: Any, parts: Mapping[Any, frozenset[Any] | None]) -> bool:
+    """Whether this plain dict or list comes back as it was from the type that has these plain parts."""
+    kind = value.__class__
+    kinds = parts.get(kind, _NO_KINDS)
+    return kinds is None or kinds.issuperset(map(_Class, value.values() if kind is dict else value))
 
 
 def named(type: Any) -> str:

@@ -139,14 +139,13 @@ class AskingLoop(BareLoop):
         ask.raw = b""
         shape = step.shape
         try:
-            ask.raw, ask.args, ask.kwargs = shape.copy(args, kwargs)
+            ask.raw, ask.digest, ask.args, ask.kwargs = shape.copy(args, kwargs)
         except ValueError:
             ask.args, ask.kwargs, waits = promised(args, kwargs)
             if not waits:
                 raise
             when_resolved(ask, waits)
             return ask
-        ask.digest = payloads.digest(ask.raw)
         self.open[slot] = ask
         (self._others().away if step.away else self._asks).append(ask)
         if step.undo is not None:
@@ -163,8 +162,7 @@ class AskingLoop(BareLoop):
     def put(self, ask: Ask[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Ask for a step whose promised arguments are known now; raises InvalidInput if they are unfit."""
         shape = ask.step.shape
-        ask.raw, ask.args, ask.kwargs = shape.copy(args, kwargs)
-        ask.digest = payloads.digest(ask.raw)
+        ask.raw, ask.digest, ask.args, ask.kwargs = shape.copy(args, kwargs)
         self.open[ask.slot] = ask
         (self._others().away if ask.step.away else self._asks).append(ask)
         if ask.step.undo is not None:
