@@ -23,7 +23,6 @@ NOT_SCALAR = frozenset(b"[{ \t\r\n")
 """The first bytes of JSON that may hold more than one value."""
 
 _Class = type
-_NO_KINDS: frozenset[Any] = frozenset()
 _ENUMS = "Give the members of the enum only texts, or only integers below 2**63."
 
 
@@ -170,29 +169,20 @@ def plain_kinds(type: Any) -> frozenset[Any]:
 
 
 @lru_cache(maxsize=512)
-def plain_parts(type: Any) -> Mapping[Any, frozenset[Any] | None]:
-    """The containers that come back from ``type`` as they were, if they are plain and all their parts are of a kind.
+def plain_parts(type: Any) -> Mapping[Any, frozenset[Any]]:
+    """The containers that come back from ``type`` as they were if all their parts are of these kinds.
 
-    None stands for parts of every kind.
+    SCALARS itself stands for parts of every kind, as long as they are plain.
     """
     if type is Any or type is object:
-        return {dict: None, list: None}
+        return {dict: SCALARS, list: SCALARS}
     if get_origin(type) in (Union, UnionType):
-        return {kind: parts for one in get_args(type) for kind, parts in plain_parts(one).items()}
+        return {kind: kinds for one in get_args(type) for kind, kinds in plain_parts(one).items()}
     kind = get_origin(type) or type
     if kind is not dict and kind is not list:
         return {}
     *keys, part = get_args(type) or (Any,)
-    if keys not in ([], [str], [Any]):
-        return {}
-    return {kind: None if part is Any or part is object else plain_kinds(part)}
-
-
-def comes_back(value: Any, parts: Mapping[Any, frozenset[Any] | None]) -> bool:
-    """Whether this plain dict or list comes back as it was from the type that has these plain parts."""
-    kind = value.__class__
-    kinds = parts.get(kind, _NO_KINDS)
-    return kinds is None or kinds.issuperset(map(_Class, value.values() if kind is dict else value))
+    return {kind: plain_kinds(part)} if keys in ([], [str], [Any]) else {}
 
 
 def named(type: Any) -> str:

@@ -65,7 +65,7 @@ class Instance:
     # -- what comes in ---------------------------------------------------------------------------------------------
 
     def deliver(self, type: EventType, ask: Ask[Any], payload: bytes | None, *, ours: bool = False) -> None:
-        """A step has completed or failed: its answer, which ``ours`` says was just written here, opens the next turn."""
+        """A step has completed or failed: its answer opens the next turn. ``ours``: it was just written here."""
         self.steps.in_flight.pop(ask.slot, None)
         self.inputs.append((type, ask, payload, ours))
 

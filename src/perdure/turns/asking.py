@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from perdure.kernel import payload as payloads
 from perdure.turns import saga
 from perdure.turns.ask import Ask, promised, when_resolved
 from perdure.turns.bare_loop import BareLoop, TurnTask, current_task
 from perdure.turns.mailbox import Mailbox
 
 if TYPE_CHECKING:
-    from perdure.kernel.payload import CallShape
+    from perdure.kernel.call_shape import CallShape
     from perdure.turns.ask import AskedStep
     from perdure.turns.patches import Patches
     from perdure.turns.publication import Publications

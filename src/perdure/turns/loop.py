@@ -22,7 +22,7 @@ from perdure.turns.current import current_turn, turn_running
 from perdure.turns.sandbox import overrides
 
 if TYPE_CHECKING:
-    from perdure.kernel.payload import CallShape
+    from perdure.kernel.call_shape import CallShape
 
 __all__ = ["Ask", "TurnLoop", "current_turn", "turn_running"]
 
@@ -124,9 +124,7 @@ class TurnLoop(AskingLoop):
 
     # -- what comes in -------------------------------------------------------------------------------------------------
 
-    def step_done(
-        self, place: str, name: str, digest: bytes | None, payload: bytes | None, ours: bool = False
-    ) -> None:
+    def step_done(self, place: str, name: str, digest: bytes | None, payload: bytes | None, ours: bool = False) -> None:
         """Deliver a step's result; raises HistoryMisfit if the code asked for no such step, or with other arguments.
 
         ``ours`` says that this program has just written the payload.
