@@ -73,9 +73,15 @@ DISGUISED = [
     defaultdict(int, a=1), Counter("aab"), (1, 2), {1, 2}, b"a", object(), MagicMock(spec=dict), MagicMock(spec=list),
 ]  # fmt: skip
 
-ODD = [math.nan, math.inf, -math.inf, -0.0, 1e16, 2**64, 10**INTEGER_DIGITS, 1 - 10 ** (INTEGER_DIGITS - 1)]
-ODD += [-(10 ** (INTEGER_DIGITS - 1)), 10**5000, "\ud800", "null", "\0", "{[:", "x" * INTEGER_DIGITS, None]
+ODD = [math.nan, math.inf, -math.inf, -0.0, 1e16, 2**64, "\ud800", "null", "\0", "{[:", "x" * INTEGER_DIGITS, None]
+LONG = [INTEGER_DIGITS - 2, INTEGER_DIGITS - 1, INTEGER_DIGITS, 5000]
 
+long = st.builds(
+    lambda digits, sign, more: sign * 10**digits + more,
+    st.sampled_from(LONG),
+    st.sampled_from([1, -1]),
+    st.integers(-1, 1),
+)
 leaves = (
     st.none()
     | st.booleans()
