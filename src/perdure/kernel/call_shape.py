@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import astuple
 
 from perdure.errors import DefinitionError, InvalidInput, PayloadError
-from perdure.kernel.payload import Unchecked, at_once, digest, digest_of, encode, refused, surrogate, too_large
+from perdure.kernel.payload import at_once, digest, digest_of, encode, refused, surrogate, too_large
 from perdure.kernel.plain import Refused, Walk, has_plain_numbers, is_plain, same, shown
 from perdure.kernel.reading import (
     NOT_SCALAR,
@@ -154,12 +154,13 @@ class CallShape:
     def encode_result(self, value: Any, *, limit: int = PAYLOAD_BYTES) -> bytes:
         """The payload of a result; raises PayloadError if it would not come back as the annotation says."""
         kind = value.__class__
+        if kind in self._result_kinds:
+            return encode(value, limit=limit, what=self._result)
         if kind in self._result_parts:
             raw = at_once(value, self._result_parts[kind], limit)
             if raw is not None:
                 return raw
-        type = Unchecked if kind in self._result_kinds else self.result_type
-        return encode(value, type=type, limit=limit, what=self._result)
+        return encode(value, type=self.result_type, limit=limit, what=self._result)
 
     def decode_result(self, raw: bytes, *, ours: bool = False) -> Any:
         """The result that ``raw`` holds, typed by the annotation; raises PayloadError if it does not fit it.
