@@ -21,8 +21,9 @@ from perdure.turns.loop import Ask, TurnLoop
 if TYPE_CHECKING:
     from perdure.authoring.workflow import Workflow
 
-Input: TypeAlias = tuple[EventType, Any, bytes | None]
-"""What opens a turn: (STEP_COMPLETED or STEP_FAILED, the ask, payload) or (MESSAGE_RECEIVED, the message, None)."""
+Input: TypeAlias = tuple[EventType, Any, bytes | None, bool]
+"""What opens a turn: (STEP_COMPLETED or STEP_FAILED, the ask, its payload, whether that was just written here) or
+(MESSAGE_RECEIVED, the message, None, False)."""
 
 
 class Instance:
@@ -74,10 +75,10 @@ class Instance:
 
     # -- what comes in ---------------------------------------------------------------------------------------------
 
-    def deliver(self, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
-        """A step has completed or failed: its answer opens the next turn."""
+    def deliver(self, type: EventType, ask: Ask[Any], payload: bytes | None, *, ours: bool = False) -> None:
+        """A step has completed or failed: its answer opens the next turn. ``ours``: it was just written here."""
         self.steps.in_flight.pop(ask.slot, None)
-        self.inputs.append((type, ask, payload))
+        self.inputs.append((type, ask, payload, ours))
 
     def hear(self, messages: Sequence[Message]) -> int:
         """Put messages into the next turn, each once, in the order of their numbers; return how many were new.
@@ -86,7 +87,7 @@ class Instance:
         """
         new = 0
         for message in self.inbox.hear(self.process, messages):
-            self.inputs.append((EventType.MESSAGE_RECEIVED, message, None))
+            self.inputs.append((EventType.MESSAGE_RECEIVED, message, None, False))
             self.weight += len(message.payload)
             new += 1
         return new
@@ -95,7 +96,7 @@ class Instance:
         """Letters that waited in the store were read: they come before all that was heard since."""
         self.inbox.fetch(())
         self.at += 1  # the timer of a receive with timeout 0 fires in the turn that hears the letters, if any came
-        self.inputs[:0] = [(EventType.MESSAGE_RECEIVED, letter, None) for letter in letters]
+        self.inputs[:0] = [(EventType.MESSAGE_RECEIVED, letter, None, False) for letter in letters]
 
     # -- turns -----------------------------------------------------------------------------------------------------
 
