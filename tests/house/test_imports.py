@@ -13,7 +13,6 @@ ALLOWED = {
     "authoring/registry.py module_of": "the modules of an application are loaded when a worker starts",
     "authoring/undo.py undo_of": "a step is declared: two modules know each other there",
     "turns/sandbox/overrides.py _function": "a gate is read from a pickle",
-    "turns/sandbox/overrides.py originals": "a workflow is declared",
     "cli/entry.py main": "the command line starts",
     "cli/worker_process.py _loop_factory": "a worker starts, with uvloop or without",
     "cli/worker.py demo": "the demonstration starts",

@@ -29,7 +29,7 @@ def folder() -> Iterator[Path]:
 
 
 async def test_after_a_power_cut_everything_acknowledged_is_there_and_every_law_holds(folder: Path) -> None:
-    tally = await session(150, folder, seed=3, tries=75)
+    tally = await session(100, folder, seed=3, tries=50)
     assert tally.lost == []
     assert set(tally.cuts) == set(Fate)
     assert tally.acknowledged > 1000

@@ -10,6 +10,6 @@ from tests.simulator.core_former import tenancies, tenancy
 
 def test_processes_go_on_exactly_while_their_former_runs_are_pruned_in_any_weather() -> None:
     probes: Counter[str] = Counter()
-    for seed in range(30):
+    for seed in range(15):
         probes += simulate(tenancies, seed, workflows=[tenancy]).check().probes
     assert probes["a former run was pruned"] > 30

@@ -11,7 +11,7 @@ from tests.simulator.core_restore import restoring
 
 def test_what_a_backup_lacks_is_told_and_held_and_all_ends_well() -> None:
     probes: Counter[str] = Counter()
-    for seed in range(25):
+    for seed in range(15):
         probes += simulate(restoring, seed, workflows=[payment]).check().probes
     for probe in (
         "a process was set back",

@@ -9,8 +9,8 @@ from perdure.testing.simulator.choice import Record
 from perdure.testing.simulator.shrink import shrink
 from tests.simulator.core_pairs import naive, pair, ten_pairs
 
-REPETITIONS = 600
-"""Some 320 are needed, which take 8 seconds on a quiet machine; `shrink` itself gives up after a minute."""
+REPETITIONS = 300
+"""Some 140 are needed, which take 3 seconds on a quiet machine; `shrink` itself gives up after a minute."""
 
 
 def played(seed: int, choices: Record | None = None, most: int | None = None) -> History:

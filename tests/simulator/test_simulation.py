@@ -12,8 +12,8 @@ from tests.simulator import probes
 from tests.simulator.campaign import SCENE, Kept
 from tests.simulator.scene import scene
 
-HISTORIES, AT_ONCE = 60, 30
-"""As many as there is a quarter of a minute for; `make sim` runs more, `make sim-long` as many as one likes."""
+HISTORIES, AT_ONCE = 40, 20
+"""As many as there is ten seconds for; `make sim` runs more, `make sim-long` as many as one likes."""
 SEEDS = Path(__file__).parent / "seeds"
 
 

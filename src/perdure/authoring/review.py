@@ -11,7 +11,8 @@ import builtins
 import inspect
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any, TypeAlias
@@ -41,26 +42,40 @@ def review(functions: Iterable[FunctionType]) -> None:
     Raises DefinitionError for a call that leaves a field to the clock.
     """
     for one in functions:
-        tree = _tree(one.__code__)
-        if tree is None:
+        looked_at = _looked_at(one.__code__)
+        if looked_at is None:
             continue
         file, before = one.__code__.co_filename, one.__code__.co_firstlineno - 1
         names = _Names(one)
-        for kind, call in _made(names, tree):
+        for kind, call in _made(names, looked_at):
             clock_fields.refuse(kind, call, f"{file}:{before + call.lineno}")
-        for line, text in _mistakes(names, tree):
+        for line, text in _mistakes(names, looked_at):
             if (file, before + line, text) not in _told:
                 _told.add((file, before + line, text))
                 warnings.warn_explicit(text, RuntimeWarning, file, before + line, one.__module__)
 
 
+@dataclass(frozen=True, slots=True)
+class _LookedAt:
+    """What is looked at in the source of some code, in the order of a walk; ``read`` are the names that it reads."""
+
+    calls: Sequence[ast.Call]
+    statements: Sequence[ast.Expr | ast.Assign | ast.Try | ast.TryStar]
+    read: Set[str]
+
+
 @lru_cache(maxsize=256)
-def _tree(code: CodeType) -> ast.AST | None:
-    """The source of the code, if it can be had."""
+def _looked_at(code: CodeType) -> _LookedAt | None:
+    """This of the code, if its source can be had. It is the same for every engine that the workflow is added to."""
     try:
-        return ast.parse(textwrap.dedent(inspect.getsource(code)))
+        nodes = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(code)))))
     except (OSError, TypeError, SyntaxError):
         return None
+    return _LookedAt(
+        [node for node in nodes if isinstance(node, ast.Call)],
+        [node for node in nodes if isinstance(node, ast.Expr | ast.Assign | ast.Try | ast.TryStar)],
+        {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)},
+    )
 
 
 class _Names:
@@ -89,26 +104,25 @@ class _Names:
         return value if isinstance(value, Askable) and not isinstance(value, type) else None
 
 
-def _made(names: _Names, tree: ast.AST) -> Iterator[tuple[type, ast.Call]]:
+def _made(names: _Names, looked_at: _LookedAt) -> Iterator[tuple[type, ast.Call]]:
     """The classes that the code calls, each with the call."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(kind := names.value(node.func), type):
-            yield kind, node
+    for call in looked_at.calls:
+        if isinstance(kind := names.value(call.func), type):
+            yield kind, call
 
 
-def _mistakes(names: _Names, tree: ast.AST) -> Found:
-    read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    for node in ast.walk(tree):
+def _mistakes(names: _Names, looked_at: _LookedAt) -> Found:
+    for node in looked_at.statements:
         if isinstance(node, ast.Expr | ast.Assign):
-            yield from _unawaited(names, node, read)
-        elif isinstance(node, ast.Try | ast.TryStar):
+            yield from _unawaited(names, node, looked_at.read)
+        else:
             yield from _unreachable(names, node)
 
 
 # -- a step that nobody awaits -----------------------------------------------------------------------------------------
 
 
-def _unawaited(names: _Names, node: ast.Expr | ast.Assign, read: set[str]) -> Found:
+def _unawaited(names: _Names, node: ast.Expr | ast.Assign, read: Set[str]) -> Found:
     asked = names.asked(node.value)
     if asked is None or _is_child(asked):  # the options of a child say what becomes of it at its parent's end
         return

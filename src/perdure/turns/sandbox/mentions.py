@@ -7,7 +7,8 @@ import dis
 import inspect
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -60,10 +61,7 @@ def _mentions(code: CodeType, names: Mapping[str, Any], cells: Mapping[str, Any]
     constant: Any = None
     module: Any = _NOTHING
     value: Any = _NOTHING
-    for instruction in dis.get_instructions(code):
-        kind, name = instruction.opname, instruction.argval
-        if kind in _TRANSPARENT:
-            continue
+    for kind, name in _instructions(code):
         owner: Any = None
         if kind in ("LOAD_GLOBAL", "LOAD_NAME"):
             value = names.get(name, getattr(builtins, name, _NOTHING))
@@ -91,3 +89,10 @@ def _mentions(code: CodeType, names: Mapping[str, Any], cells: Mapping[str, Any]
             constant = name
         if value is not _NOTHING:
             yield owner, name, value
+
+
+@lru_cache(maxsize=1024)
+def _instructions(code: CodeType) -> Sequence[tuple[str, Any]]:
+    """What the code does: names and arguments of its instructions. A workflow is looked at anew for each engine."""
+    every = ((instruction.opname, instruction.argval) for instruction in dis.get_instructions(code))
+    return [(kind, name) for kind, name in every if kind not in _TRANSPARENT]

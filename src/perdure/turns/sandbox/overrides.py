@@ -94,7 +94,7 @@ def originals() -> list[tuple[Any, str]]:
     names += [("uuid", name) for name in _MACHINE_IDS]
     found = []
     for module, name in names:
-        function = getattr(import_module(module), name, None)
+        function = getattr(sys.modules[module], name, None)  # all are imported above
         if function is not None:
             found += [(function, f"{module}.{name}"), (getattr(function, "__wrapped__", function), f"{module}.{name}")]
     return found
