@@ -170,6 +170,8 @@ class CallShape:
         if ours or raw[0] not in NOT_SCALAR:
             try:
                 return self._result_of(raw)
+            except MemoryError:
+                raise  # of this program, and not of the value
             except Exception:  # decode() says below what does not fit, and why
                 pass
         return decode(raw, self.result_type, what=self._result)

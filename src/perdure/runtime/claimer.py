@@ -156,7 +156,7 @@ class Claimer:
         asked = 0
         try:
             for hosted, most in self._offers(room):
-                asked = min(most, self._portion.rows)
+                asked = min(most, self._most())
                 answers.append(await self.claim(hosted, asked))
                 full = full or len(answers[-1].claimed) == asked
                 if self.alone and answers[-1].claimed:
@@ -199,7 +199,7 @@ class Claimer:
 
     async def _claim_named(self, room: int) -> float:
         """Claim those that hints have named; the answer does not tell which of them other workers took first."""
-        self._asking = asked = tuple(islice(self._named, min(room, self._portion.rows)))
+        self._asking = asked = tuple(islice(self._named, min(room, self._most())))
         for id in self._asking:
             del self._named[id]
         try:
@@ -222,6 +222,11 @@ class Claimer:
             return self._failed(1, error)
         self.unsure = False
         return 0.0
+
+    def _most(self) -> int:
+        """How many rows one claim asks for: other living workers get their share of a backlog."""
+        share = limits.CLAIM_ROWS // (1 + len(self.events.offers()))
+        return min(self._portion.rows, max(share, limits.CLAIM_SHARE_ROWS))
 
     def _room(self) -> int:
         """How many more processes to claim: those that only wait for children leave room for their children.
