@@ -15,6 +15,8 @@ COUNTERS = {
     "commits_resent": "batches sent again because their outcome was unknown",
     "batches_halved": "batches halved because the database refused a record in them",
     "claims": "processes claimed",
+    "cache_hits": "processes claimed that were still in memory and went on without a replay",
+    "cache_misses": "processes claimed whose history was replayed",
     "processes_handed_over": "times that a process was left to a newer worker, which understands all of it",
     "takeovers": "processes claimed whose lease had lapsed",
     "completed": "processes completed here",

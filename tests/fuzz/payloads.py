@@ -14,6 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from perdure.authoring.task import task_of
 from perdure.kernel import plain
+from perdure.kernel.call_shape import CallShape
 from perdure.kernel.child import begun
 from perdure.kernel.command import until_of
 from perdure.kernel.diagnosis import next_mover
@@ -21,7 +22,7 @@ from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message, MessageType, origin_of
 from perdure.kernel.patch import taken_in
-from perdure.kernel.payload import CallShape, decode, digest, encode
+from perdure.kernel.payload import decode, digest, encode
 from perdure.kernel.process import Process, merged, missing
 from perdure.kernel.retry import decode_attempt
 from perdure.kernel.run import opening_of

@@ -16,8 +16,9 @@ from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.client import validation
 from perdure.errors import InvalidInput, PayloadError, PerdureError, UnreadablePayload
+from perdure.kernel.call_shape import CallShape
 from perdure.kernel.failure import UNSAFE, safe_text
-from perdure.kernel.payload import CallShape, decode, encode
+from perdure.kernel.payload import decode, encode
 from perdure.kernel.plain import same, shown
 from perdure.kernel.process import merged, missing
 from perdure.kernel.retry import Retry

@@ -56,7 +56,8 @@ def looks(page: Page) -> Iterator[Look]:
     workflow = next(one for one in known() if (one.name, one.version) == (page.process.kind, page.process.code))
     for events in _prefixes(page.events):
         instance = Instance(page.process, workflow, TurnLoop(page.process.id, page.process.id))
-        replay(instance, events, page.messages)
+        for _ in replay(instance, events, page.messages):
+            pass
         yield _look(instance)
         instance.drop()
 

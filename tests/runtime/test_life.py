@@ -25,6 +25,7 @@ from perdure.errors import (
 from perdure.kernel.message import SendVerdict
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
+from perdure.runtime.options import WorkerOptions
 from tests.runtime.conftest import until
 
 LIMIT = 20.0
@@ -309,20 +310,21 @@ async def changing() -> str:
     return code["second"]
 
 
-async def test_a_history_that_does_not_fit_the_code_breaks_with_both_sides_shown(engine: Engine) -> None:
-    code["second"] = "charge"
-    handle = await engine.start(changing)
-    while (await handle.status()).mover != "message":
-        await asyncio.sleep(0)
-    code["second"] = "pack"
-    await handle.signal("go")
-    with pytest.raises(ProcessBroken, match=r"charge.*pack"):
-        await handle.result(LIMIT)
-    status = await handle.status()
-    assert (status.status, status.mover) == (Status.BROKEN, "person")
-    code["second"] = "charge"
-    await handle.retry(who="anna")
-    assert await handle.result(LIMIT) == "charge"
+async def test_a_history_that_does_not_fit_the_code_breaks_with_both_sides_shown(store_url: str) -> None:
+    async with Engine(store_url, work=True, options=WorkerOptions(cached=0)) as engine:
+        code["second"] = "charge"
+        handle = await engine.start(changing)
+        while (await handle.status()).mover != "message":
+            await asyncio.sleep(0)
+        code["second"] = "pack"
+        await handle.signal("go")
+        with pytest.raises(ProcessBroken, match=r"charge.*pack"):
+            await handle.result(LIMIT)
+        status = await handle.status()
+        assert (status.status, status.mover) == (Status.BROKEN, "person")
+        code["second"] = "charge"
+        await handle.retry(who="anna")
+        assert await handle.result(LIMIT) == "charge"
 
 
 @workflow

@@ -80,3 +80,22 @@ def test_the_wait_grows_up_to_a_bound_and_a_look_that_succeeds_asks_for_more_aga
         asking.succeeded()
     assert asking.rows == limits.CLAIM_ROWS
     assert not claimer.is_of_what_was_read(StoreUnavailable("away"))
+
+
+async def test_a_backlog_is_shared_among_the_workers_that_live(opened: Open) -> None:
+    client, _ = await opened(workflows=[at_once])
+    first, store = await opened(work=True, workflows=[at_once])
+    second, _ = await opened(work=True, workflows=[at_once])
+    assert first.worker is not None and second.worker is not None
+    await until(lambda: first.worker is not None and first.worker.context.offers())
+    store.calls.clear()
+    handles = await client.start_many(at_once, [(str(number),) for number in range(600)])
+    assert await asyncio.gather(*(handle.result(LIMIT) for handle in handles)) == [str(one) for one in range(600)]
+    asked = [claim.limit for door, claim in store.calls if door == "claim" and claim.limit]
+    assert asked and max(asked) <= limits.CLAIM_ROWS // 2
+    await second.close(0)
+    await until(lambda: first.worker is not None and not first.worker.context.offers())
+    store.calls.clear()
+    first.worker.claimer.wake()
+    await until(lambda: any(door == "claim" for door, _ in store.calls))
+    assert max(claim.limit for door, claim in store.calls if door == "claim") == limits.CLAIM_ROWS

@@ -49,6 +49,7 @@ COUNTED = {
     "work that nobody hosts was reported": "processes_unhosted",
     "a store outage was survived": "store_errors",
     "a process was parked as broken": "broken",
+    "a process went on from memory": "cache_hits",
 }
 """Probes that a counter of some engine tells of."""
 

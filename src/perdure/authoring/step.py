@@ -21,10 +21,10 @@ from perdure.authoring.queue import Accept, note, routing, task_process, with_nu
 from perdure.authoring.undo import undo_of
 from perdure.clock import Duration
 from perdure.errors import DefinitionError
+from perdure.kernel.call_shape import CallShape
 from perdure.kernel.declared_error import NOTHING, declared
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType
-from perdure.kernel.payload import CallShape
 from perdure.kernel.process import Process
 from perdure.kernel.retry import Retry
 from perdure.limits import QUEUED_STEP_TIMEOUT_SECONDS, STEP_TIMEOUT_SECONDS, TRANSACTION_TIMEOUT_SECONDS

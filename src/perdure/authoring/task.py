@@ -11,9 +11,10 @@ from msgspec import json
 from perdure.authoring.queue import Task, steps_named
 from perdure.authoring.workflow import Workflow
 from perdure.errors import PayloadError, StepError, UnknownKind
+from perdure.kernel.call_shape import CallShape
 from perdure.kernel.child import is_task, queue_kind
 from perdure.kernel.failure import Failure
-from perdure.kernel.payload import CallShape, encode
+from perdure.kernel.payload import encode
 from perdure.kernel.process import Process
 from perdure.kernel.stored import MALFORMED, why_undecodable
 from perdure.limits import PAYLOAD_BYTES
@@ -71,7 +72,7 @@ class TaskShape(CallShape):
         self.steps = steps
         self._taken: set[str] = set()
 
-    def decode(self, raw: bytes) -> tuple[list[Any], dict[str, Any]]:
+    def decode(self, raw: bytes, *, ours: bool = False) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of :func:`perform`; raises UnknownKind if it cannot be known here which step is meant."""
         task = task_of(raw)
         step = self._step(task)

@@ -15,10 +15,10 @@ from perdure.authoring.review import review
 from perdure.authoring.start import Startable
 from perdure.clock import Duration
 from perdure.errors import DefinitionError, InvalidKey
+from perdure.kernel.call_shape import CallShape
 from perdure.kernel.child import is_task
 from perdure.kernel.failure import Failure
 from perdure.kernel.names import check_name
-from perdure.kernel.payload import CallShape
 from perdure.turns.sandbox import static_check
 from perdure.turns.verbs import new_uuid, now, process_id, random_source, receive, set_state, tell
 

@@ -29,6 +29,7 @@ def worker(
     lease: float = limits.LEASE_SECONDS,
     beat: float = limits.BEAT_SECONDS,
     in_flight: int = limits.IN_FLIGHT_PROCESSES,
+    cached: int = limits.CACHED_PROCESSES,
     stop: float = limits.STOP_SECONDS,
     cells: int = limits.STEP_CELLS,
     migrate: bool = True,
@@ -57,6 +58,8 @@ def worker(
         Seconds between two signs of life; at most half a lease.
     in_flight
         How many processes one worker holds at once.
+    cached
+        How many processes that only wait stay in memory, so that they wake without a replay.
     stop
         Seconds that running steps get to finish when the worker stops.
     cells
@@ -78,7 +81,7 @@ def worker(
         raise InvalidInput(f"--workers {workers} would do nothing; give 1 or more")
     served = None if queues is None else dict(map(_queue, queues))
     options = ProcessOptions(
-        modules, lease, beat, in_flight, stop, cells, migrate, json, workflows, served, labels or [], version()
+        modules, lease, beat, in_flight, cached, stop, cells, migrate, json, workflows, served, labels or [], version()
     )  # fmt: skip
     try:
         options.worker_options  # noqa: B018 (refused here, before any worker is started)

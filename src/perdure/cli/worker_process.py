@@ -39,6 +39,7 @@ class ProcessOptions(msgspec.Struct, frozen=True):
     lease: float = limits.LEASE_SECONDS
     beat: float = limits.BEAT_SECONDS
     in_flight: int = limits.IN_FLIGHT_PROCESSES
+    cached: int = limits.CACHED_PROCESSES
     stop: float = limits.STOP_SECONDS
     cells: int = limits.STEP_CELLS
     migrate: bool = True
@@ -56,7 +57,9 @@ class ProcessOptions(msgspec.Struct, frozen=True):
     @property
     def worker_options(self) -> WorkerOptions:
         """The same as the engine takes them; raises DefinitionError on nonsense."""
-        return WorkerOptions(self.lease, self.beat, self.in_flight, self.stop, cells=self.cells, exit_when_hung=True)
+        return WorkerOptions(
+            self.lease, self.beat, self.in_flight, self.stop, cells=self.cells, exit_when_hung=True, cached=self.cached
+        )
 
 
 class Stopping:

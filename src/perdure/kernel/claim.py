@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from perdure.errors import PerdureError
@@ -18,6 +20,8 @@ class Claim(Struct, frozen=True, gc=False):
     ``among`` narrows it to processes that a hint names as due and free: the store looks for no others.
     ``seize`` takes the ``only`` process, if it is running, from its owner, hosted here or not: for a command whose
     writes the owner keeps overtaking. Its ``worker`` is a fresh id, which never enlists and never beats.
+    ``cached`` are processes that the claimant still has in memory, by id: the token and version of the row when it let
+    go of them.
     """
 
     worker: bytes
@@ -28,6 +32,11 @@ class Claim(Struct, frozen=True, gc=False):
     only: bytes | None = None
     among: tuple[bytes, ...] = ()
     seize: bool = False
+    cached: Mapping[bytes, tuple[int, int]] = {}
+
+    def has(self, claimed: Process) -> bool:
+        """Whether the claimant has this process in memory, as its row was until this claim gave it the next token."""
+        return self.cached.get(claimed.id) == (claimed.token - 1, claimed.version)
 
 
 class Claimed(Struct, frozen=True, gc=False):
@@ -36,7 +45,8 @@ class Claimed(Struct, frozen=True, gc=False):
     One claim reads a limited number of unheard messages: the row's ``inbox`` says whether there are more.
     ``was_owned_by`` is the worker whose lease had lapsed, if any: then the claim is a takeover. ``trouble`` says why
     some of its payloads cannot be opened, or that letters are missing from its inbox: then it must not be replayed.
-    ``backlog`` says that letters wait in its inbox that it has heard and not received.
+    ``backlog`` says that letters wait in its inbox that it has heard and not received. ``cached`` says that the
+    claimant has it in memory: only its last event and its unheard messages were read.
     """
 
     process: Process
@@ -45,6 +55,7 @@ class Claimed(Struct, frozen=True, gc=False):
     was_owned_by: bytes | None = None
     trouble: PerdureError | None = None
     backlog: bool = False
+    cached: bool = False
 
 
 class ClaimAnswer(Struct, frozen=True, gc=False):

@@ -50,6 +50,11 @@ def flaw(process: Process, events: Sequence[Event], messages: Sequence[Message])
     return None if referred <= _NOT_RECEIVED else _without(process, events, messages)
 
 
+def flaw_of_news(process: Process, messages: Sequence[Message]) -> StoreError | None:
+    """The same for a process whose history is in memory: only the messages that it has not heard were read."""
+    return strange(process, messages) or _without(process, (), messages)
+
+
 def strange(process: Process, messages: Sequence[Message]) -> StoreError | None:
     """Why these messages cannot be delivered; None if they can."""
     if set(map(type, map(_type_of, messages))) <= _MESSAGES:

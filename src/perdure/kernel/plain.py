@@ -31,7 +31,57 @@ SCALARS = frozenset({int, str, bool, float, type(None)})
 """The types that are JSON already and come back as they were."""
 
 _SAFE = frozenset({str, bool, type(None)})
+_TEXT = frozenset({str})
 _BY_MSGSPEC = (datetime, date, time, timedelta, UUID, bytes, bytearray, memoryview)
+
+
+SMALL_PARTS = 256
+"""A dict or list that holds others is checked without the walk if none of them has more parts than that."""
+
+SMALL_LEVELS = 3
+"""And if no more than so many are nested."""
+
+
+def is_plain(value: Any, kinds: frozenset[Any] = SCALARS) -> bool:
+    """Whether a value is a dict or list that is its own plain tree, but for its numbers: see `has_plain_numbers`.
+
+    Its parts are of these ``kinds``; for SCALARS itself they may be small dicts and lists of such parts too.
+    """
+    if type(value) is dict:
+        flat = _TEXT.issuperset(map(type, value)) and kinds.issuperset(map(type, value.values()))
+    elif type(value) is list:
+        flat = kinds.issuperset(map(type, value))
+    else:
+        return False
+    return flat or (kinds is SCALARS and _is_small(value, SMALL_LEVELS))
+
+
+def _is_small(value: Any, levels: int) -> bool:
+    kind = type(value)
+    if kind in SCALARS:
+        return True
+    if levels == 0 or not (kind is dict or kind is list) or len(value) > SMALL_PARTS:
+        return False
+    if kind is dict:
+        if not _TEXT.issuperset(map(type, value)):
+            return False
+        value = value.values()
+    return SCALARS.issuperset(map(type, value)) or all(_is_small(part, levels - 1) for part in value)
+
+
+def has_plain_numbers(parts: Iterable[Any]) -> bool:
+    """Whether JSON holds every number in these parts of a plain tree as it is."""
+    for part in parts:
+        kind = type(part)
+        if kind is float:
+            if not isfinite(part):
+                return False
+        elif kind is int:
+            if not _INTEGERS_FROM < part < _INTEGERS_TO:
+                return False
+        elif (kind is dict or kind is list) and not has_plain_numbers(part.values() if kind is dict else part):
+            return False
+    return True
 
 
 class Refused(Exception):

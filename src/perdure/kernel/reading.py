@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -26,12 +26,23 @@ _Class = type
 _ENUMS = "Give the members of the enum only texts, or only integers below 2**63."
 
 
-def decode(raw: bytes, type: Any = Any, *, what: str = "the value") -> Any:
-    """The value that ``raw`` holds, as ``type``; raises PayloadError if it does not fit or is not strict JSON."""
+def decode(raw: bytes, type: Any = Any, *, what: str = "the value", ours: bool = False) -> Any:
+    """The value that ``raw`` holds, as ``type``; raises PayloadError if it does not fit or is not strict JSON.
+
+    ``ours`` says that this program has just written it, so that it is strict.
+    """
     value = _read(raw, type, what)
-    if raw[0] in NOT_SCALAR:
+    if not ours and raw[0] in NOT_SCALAR and not _has_no_twins(raw, value):
         check_strict(raw, what)
     return value
+
+
+def _has_no_twins(raw: bytes, value: Any) -> bool:
+    """Whether ``raw``, which holds ``value``, is seen at a glance to be one object that names each key once.
+
+    Each key is followed by a colon, and the dict has all of them: it has as many keys as there are colons.
+    """
+    return value.__class__ is dict and raw.count(b":") == len(value) and raw.count(b"{") == 1 and b"[" not in raw
 
 
 def _read(raw: bytes, type: Any, what: str) -> Any:
@@ -155,6 +166,23 @@ def plain_kinds(type: Any) -> frozenset[Any]:
     if get_origin(type) in (Union, UnionType):
         return frozenset(kind for one in get_args(type) for kind in plain_kinds(one))
     return frozenset()
+
+
+@lru_cache(maxsize=512)
+def plain_parts(type: Any) -> Mapping[Any, frozenset[Any]]:
+    """The containers that come back from ``type`` as they were if all their parts are of these kinds.
+
+    SCALARS itself stands for parts of every kind, as long as they are plain.
+    """
+    if type is Any or type is object:
+        return {dict: SCALARS, list: SCALARS}
+    if get_origin(type) in (Union, UnionType):
+        return {kind: kinds for one in get_args(type) for kind, kinds in plain_parts(one).items()}
+    kind = get_origin(type) or type
+    if kind is not dict and kind is not list:
+        return {}
+    *keys, part = get_args(type) or (Any,)
+    return {kind: plain_kinds(part)} if keys in ([], [str], [Any]) else {}
 
 
 def named(type: Any) -> str:

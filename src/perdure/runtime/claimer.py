@@ -6,6 +6,7 @@ After a claim has failed because of the rows that it read, a portion says for ho
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
@@ -14,6 +15,7 @@ from perdure.errors import StoreError, StoreUnavailable
 from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.logs import logger
 from perdure.loop import Loop
+from perdure.runtime.adoption import adopt
 from perdure.runtime.events import WorkerEvents
 from perdure.runtime.parts import WorkerParts
 from perdure.runtime.release import without_the_dead
@@ -24,6 +26,8 @@ BREATH_SECONDS = 0.02
 """Histories are replayed for this long before the event loop gets its turn."""
 SOON_SECONDS = 0.02
 """The delay of a look that most likely finds no work for this worker."""
+DONE = object()
+"""What stands in for the next portion of a replay that has none."""
 RESTING_TIMES = 4
 """A worker holds at most this many times its capacity, however many of its processes wait for children."""
 
@@ -152,7 +156,7 @@ class Claimer:
         asked = 0
         try:
             for hosted, most in self._offers(room):
-                asked = min(most, self._portion.rows)
+                asked = min(most, self._most())
                 answers.append(await self.claim(hosted, asked))
                 full = full or len(answers[-1].claimed) == asked
                 if self.alone and answers[-1].claimed:
@@ -195,7 +199,7 @@ class Claimer:
 
     async def _claim_named(self, room: int) -> float:
         """Claim those that hints have named; the answer does not tell which of them other workers took first."""
-        self._asking = asked = tuple(islice(self._named, min(room, self._portion.rows)))
+        self._asking = asked = tuple(islice(self._named, min(room, self._most())))
         for id in self._asking:
             del self._named[id]
         try:
@@ -218,6 +222,11 @@ class Claimer:
             return self._failed(1, error)
         self.unsure = False
         return 0.0
+
+    def _most(self) -> int:
+        """How many rows one claim asks for: other living workers get their share of a backlog."""
+        share = limits.CLAIM_ROWS // (1 + len(self.events.offers()))
+        return min(self._portion.rows, max(share, limits.CLAIM_SHARE_ROWS))
 
     def _room(self) -> int:
         """How many more processes to claim: those that only wait for children leave room for their children.
@@ -296,8 +305,9 @@ class Claimer:
         """
         sent = self.scheduler.time.monotonic()
         claim = Claim(
-            self.incarnation.id, hosted, limit, self.scheduler.lease, alone=self.alone, among=among, only=only
-        )
+            self.incarnation.id, hosted, limit, self.scheduler.lease, alone=self.alone, among=among, only=only,
+            cached=self.scheduler.cache.rows,
+        )  # fmt: skip
         answer = await self.store.claim(claim)
         self.scheduler.telemetry.took("claim", self.scheduler.time.monotonic() - sent)
         self.scheduler.time.heard(answer.now, sent)
@@ -309,13 +319,22 @@ class Claimer:
             return answer  # this incarnation has ended meanwhile, and the rows that it was given are freed with it
         if answer.claimed:
             self.claimed_any.set()
-        breath = self.scheduler.time.monotonic() + BREATH_SECONDS
-        for claimed in await without_the_dead(self.scheduler, answer.claimed):
-            self.scheduler.adopt(claimed, sent)
-            if self.scheduler.time.monotonic() > breath:
-                await asyncio.sleep(0)  # long histories: steps, beats and commits go on meanwhile
-                breath = self.scheduler.time.monotonic() + BREATH_SECONDS
+        mine = await without_the_dead(self.scheduler, answer.claimed)
+        await self._adopt([adopt(self.scheduler, claimed, sent) for claimed in mine])
         return answer
+
+    async def _adopt(self, claimed: Iterable[Iterator[None]]) -> None:
+        """Hold what was claimed: long histories by turns, a portion each, and with a breath for the event loop."""
+        left = deque(claimed)
+        breath = self.scheduler.time.monotonic() + BREATH_SECONDS
+        while left:
+            one = left.popleft()
+            more = next(one, DONE) is not DONE
+            if more:
+                left.append(one)
+            if more or self.scheduler.time.monotonic() > breath:
+                await asyncio.sleep(0)  # steps, beats and commits go on meanwhile
+                breath = self.scheduler.time.monotonic() + BREATH_SECONDS
 
 
 log = logger("worker")

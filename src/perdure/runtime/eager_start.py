@@ -63,7 +63,7 @@ class EagerStart:
         scheduler = self.scheduler
         _, messages = self.starting[instance.process.id]
         try:
-            turn.begin(instance)
+            turn.begin(instance, ours=True)
             turn.gather(instance)
             outbox = instance.outbox
             wait = outbox is not None and outbox.pending  # an insert carries no children: the next commit does

@@ -21,8 +21,9 @@ from perdure.turns.loop import Ask, TurnLoop
 if TYPE_CHECKING:
     from perdure.authoring.workflow import Workflow
 
-Input: TypeAlias = tuple[EventType, Any, bytes | None]
-"""What opens a turn: (STEP_COMPLETED or STEP_FAILED, the ask, payload) or (MESSAGE_RECEIVED, the message, None)."""
+Input: TypeAlias = tuple[EventType, Any, bytes | None, bool]
+"""What opens a turn: (STEP_COMPLETED or STEP_FAILED, the ask, its payload, whether that was just written here) or
+(MESSAGE_RECEIVED, the message, None, False)."""
 
 
 class Instance:
@@ -33,14 +34,23 @@ class Instance:
     the time of the last turn, ``turns`` their number, ``not_before`` the latest timer that has fired since the last
     commit. It is ``gone`` once it was let go; ``leaving``, or with ``trouble``, it is let go when the commit under way
     has been answered. ``lease_end`` is on the monotonic clock, ``resumed`` the event by which a person resumed it.
+    ``last_event`` of its history was written or replayed, ``weight`` are the bytes of all payloads.
     """
 
     __slots__ = (
-        "at", "commit", "events", "gone", "inbox", "inputs", "lease_end", "leaving", "loop", "not_before", "number",
-        "outbox", "process", "resumed", "steps", "trouble", "turns", "warned", "workflow",
+        "at", "commit", "events", "gone", "inbox", "inputs", "last_event", "lease_end", "leaving", "loop",
+        "not_before", "number", "outbox", "process", "resumed", "steps", "trouble", "turns", "warned", "weight",
+        "workflow",
     )  # fmt: skip
 
-    def __init__(self, process: Process, workflow: Workflow[Any, Any], loop: TurnLoop, lease_end: float = 0.0) -> None:
+    def __init__(
+        self,
+        process: Process,
+        workflow: Workflow[Any, Any],
+        loop: TurnLoop,
+        lease_end: float = 0.0,
+        history: Sequence[Event] = (),
+    ) -> None:
         self.process = process
         self.workflow = workflow
         self.loop = loop
@@ -60,13 +70,15 @@ class Instance:
         self.trouble: BaseException | None = None
         self.warned = False
         self.resumed = 0
+        self.last_event = history[-1] if history else None
+        self.weight = sum(len(event.payload) for event in history if event.payload is not None) if history else 0
 
     # -- what comes in ---------------------------------------------------------------------------------------------
 
-    def deliver(self, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
-        """A step has completed or failed: its answer opens the next turn."""
+    def deliver(self, type: EventType, ask: Ask[Any], payload: bytes | None, *, ours: bool = False) -> None:
+        """A step has completed or failed: its answer opens the next turn. ``ours``: it was just written here."""
         self.steps.in_flight.pop(ask.slot, None)
-        self.inputs.append((type, ask, payload))
+        self.inputs.append((type, ask, payload, ours))
 
     def hear(self, messages: Sequence[Message]) -> int:
         """Put messages into the next turn, each once, in the order of their numbers; return how many were new.
@@ -75,7 +87,8 @@ class Instance:
         """
         new = 0
         for message in self.inbox.hear(self.process, messages):
-            self.inputs.append((EventType.MESSAGE_RECEIVED, message, None))
+            self.inputs.append((EventType.MESSAGE_RECEIVED, message, None, False))
+            self.weight += len(message.payload)
             new += 1
         return new
 
@@ -83,7 +96,7 @@ class Instance:
         """Letters that waited in the store were read: they come before all that was heard since."""
         self.inbox.fetch(())
         self.at += 1  # the timer of a receive with timeout 0 fires in the turn that hears the letters, if any came
-        self.inputs[:0] = [(EventType.MESSAGE_RECEIVED, letter, None) for letter in letters]
+        self.inputs[:0] = [(EventType.MESSAGE_RECEIVED, letter, None, False) for letter in letters]
 
     # -- turns -----------------------------------------------------------------------------------------------------
 
@@ -124,6 +137,8 @@ class Instance:
     ) -> None:
         """Record an event of the turn that is run, to be replayed in it."""
         self.number += 1
+        if payload is not None:
+            self.weight += len(payload)
         self.events.append(Event(self.number, self.turns, type, self.at, place, name, payload, digest, message))
 
     def note(
@@ -162,6 +177,8 @@ class Instance:
             self.steps.expect()
         if self.inbox.consumed:
             self.inbox.committed()
+        if commit.events:
+            self.last_event = commit.events[-1]
         self.events = []
         self.not_before = 0
         self.number = commit.after.events
@@ -190,9 +207,15 @@ class Instance:
         """The commit under way was answered, and nothing of it was written."""
         self.commit = None
 
-    def renewed(self, lease_end: float) -> None:
-        """A beat has renewed the lease; a late answer does not shorten it."""
+    def renewed(self, lease_end: float, claimed: Process | None = None) -> None:
+        """A beat has renewed the lease; a late answer does not shorten it.
+
+        Or it was let go and ``claimed`` again: that is the row now, and it goes on from memory.
+        """
         self.lease_end = max(self.lease_end, lease_end)
+        if claimed is not None:
+            self.process, self.gone = claimed, False
+            self.inbox.patience = 0
 
     def show(self, progress: bytes | None) -> None:
         """The row shows this progress, as a beat writes it; None if that beat has failed."""
@@ -217,9 +240,14 @@ class Instance:
         else:
             self.trouble = trouble
 
-    def drop(self) -> None:
-        """Let go: steps are cancelled, the code's memory is evicted; nothing that it does now counts (rule 20)."""
+    def drop(self, *, evict: bool = True) -> None:
+        """Let go: steps are cancelled, the code's memory is evicted; nothing that it does now counts (rule 20).
+
+        If it is not to ``evict``, the code stays in memory: until it is claimed again, nothing that comes in counts.
+        """
         self.gone = True
+        if not evict:
+            return
         if self.steps.in_flight or self.steps.retries:
             self.steps.stop()
         self.loop.evict()

@@ -13,7 +13,8 @@ class WorkerOptions:
     """What may be set for one worker; the defaults are those of ``limits``. Raises DefinitionError on nonsense.
 
     ``exit_when_hung`` lets a worker end its OS process when code has blocked its event loop until its lease is lost, as
-    `perdure worker` does; else the worker drops all that it held as soon as the loop runs again.
+    `perdure worker` does; else the worker drops all that it held as soon as the loop runs again. ``cached`` is how many
+    processes that only wait, and were let go, stay in memory, so that their next wake needs no replay; 0 keeps none.
     """
 
     lease_seconds: float = limits.LEASE_SECONDS
@@ -24,6 +25,7 @@ class WorkerOptions:
     key_retention_seconds: float = limits.KEY_RETENTION_SECONDS
     cells: int = limits.STEP_CELLS
     exit_when_hung: bool = False
+    cached: int = limits.CACHED_PROCESSES
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the reason."""
@@ -36,5 +38,7 @@ class WorkerOptions:
             raise DefinitionError(f"in_flight={self.in_flight}: a worker must hold at least one process")
         if self.cells < 1:
             raise DefinitionError(f"cells={self.cells}: a worker must have room for at least one hard step")
+        if self.cached < 0:
+            raise DefinitionError(f"cached={self.cached}: it may not be negative; 0 keeps no process in memory")
         if min(self.stop_seconds, self.retention_seconds, self.key_retention_seconds) < 0:
             raise DefinitionError("stop_seconds, retention_seconds and key_retention_seconds may not be negative")

@@ -146,6 +146,11 @@ def ordered(messages: Sequence[Message], since: int) -> Message | None:
     return None
 
 
+def to_end(claimed: Claimed) -> bool:
+    """Whether a claimed process may have been ordered to end; its history tells whether that was meant for this run."""
+    return ordered(claimed.messages, claimed.process.seen) is not None
+
+
 def carried_out(scheduler: Holder, instance: Instance, claimed: Claimed) -> bool:
     """Whether a claimed process was ordered to end: then it is ended before its code runs, and its children are told.
 

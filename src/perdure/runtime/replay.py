@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from perdure import limits
 from perdure.kernel.event import SHOWN, Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.patch import has_passed
@@ -20,9 +21,12 @@ from perdure.turns.loop import Ask
 from perdure.turns.publication import publications_of
 
 
-def replay(instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> None:
-    """Deliver the recorded turns at their own times, in the recorded order; raises HistoryMisfit."""
-    Replay(instance, events, messages).run()
+def replay(instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> Iterator[None]:
+    """Deliver the recorded turns at their own times, in the recorded order; raises HistoryMisfit.
+
+    A long history is replayed in portions, between which this yields. Nothing else may reach the process until the end.
+    """
+    return Replay(instance, events, messages).run()
 
 
 class Replay:
@@ -40,10 +44,11 @@ class Replay:
         self.outgoing: list[OutgoingSignal] = []
         self.kept: dict[Slot, Event] = {}
 
-    def run(self) -> None:
-        """Run all recorded turns; then what comes is new."""
+    def run(self) -> Iterator[None]:
+        """Run all recorded turns, a portion at a time; then what comes is new."""
         self._begin()
         number = last = 0
+        breath = limits.REPLAY_EVENTS
         for event in self.events:
             if event.turn == 0:
                 self._recall(event)
@@ -51,6 +56,9 @@ class Replay:
             self.kept.clear()
             if event.turn != number:
                 self._turn(number, last)
+                if event.number > breath:
+                    breath = event.number + limits.REPLAY_EVENTS
+                    yield
                 number = event.turn
                 self.instance.reach(event.at)
             self._deliver(event)

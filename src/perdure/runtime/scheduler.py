@@ -11,11 +11,9 @@ from perdure import limits
 from perdure.clock import microseconds
 from perdure.errors import StoreError
 from perdure.kernel import transition
-from perdure.kernel.claim import Claimed
 from perdure.kernel.commit import APPLIED, Commit, CommitAnswer, Verdict
 from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
-from perdure.kernel.integrity import flaw
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
 from perdure.kernel.process import COMPLETED, RUNNING
@@ -27,15 +25,15 @@ from perdure.runtime.eager_start import EagerStart
 from perdure.runtime.events import WorkerEvents
 from perdure.runtime.instance import Instance
 from perdure.runtime.parts import WorkerParts
+from perdure.runtime.process_cache import ProcessCache
 from perdure.runtime.ready import Alarms, Ready
 from perdure.runtime.release import Unreadable, park, unwritten
-from perdure.runtime.replay import replay
 from perdure.runtime.shortage import Shortages
 from perdure.runtime.steps.agent import Agent
 from perdure.runtime.steps.attempt_run import AttemptRun
 from perdure.runtime.steps.late_results import LateResults
 from perdure.runtime.turn_commit import drafted, limited
-from perdure.turns.loop import Ask, TurnLoop
+from perdure.turns.loop import Ask
 from perdure.turns.publication import publications_of
 from perdure.turns.renewal import left_over
 from perdure.turns.saga import UndoAsk
@@ -44,7 +42,10 @@ log = logger("process")
 
 
 class Scheduler:
-    """Holds this worker's processes, and the ids of those ``starting``, whose insert is under way."""
+    """Holds this worker's processes, and the ids of those ``starting``, whose insert is under way.
+
+    Nothing that comes in may reach those ``replaying`` before they are where they were.
+    """
 
     def __init__(self, parts: WorkerParts, events: WorkerEvents) -> None:
         self.parts = parts
@@ -58,6 +59,7 @@ class Scheduler:
         self.lease = parts.lease
         self.hold = microseconds(limits.HOLD_SECONDS)
         self.instances: dict[bytes, Instance] = {}
+        self.replaying: set[Instance] = set()
         self.alarms = Alarms(parts.time, self._ring)
         self.shortages = Shortages(parts.telemetry, parts.machine.monotonic, events.worn_out)
         self.agent = Agent(parts, self, self.shortages)
@@ -67,51 +69,25 @@ class Scheduler:
         self.emptied = asyncio.Event()
         self.eager = EagerStart(self)
         self.unreadable = Unreadable(self)
+        self.cache = ProcessCache(0 if parts.alone else parts.options.cached)
         self.starting = self.eager.starting
         self.ready = Ready(self._turn, parts.time)
         self.feed = self.ready.put
 
     # -- holding processes -------------------------------------------------------------------------------------
 
-    def adopt(self, claimed: Claimed, sent: float) -> None:
-        """Hold a claimed process: replay its history, deliver its unheard messages, go on."""
-        process = claimed.process
-        if (late := self.instances.get(process.id)) is not None:
-            self.drop(late)  # a command elsewhere has taken it from us, and we have claimed it again
-        code = self.registry.code_of(process.kind, process.code)
-        loop = TurnLoop(process.id, process.id, process.seen if claimed.backlog else 0)
-        instance = Instance(process, code, loop, sent + self.lease_seconds)
-        self.instances[process.id] = instance
-        self.telemetry.counters["claims"] += 1
-        now = self.time.now()
-        trouble = flaw(process, claimed.events, claimed.messages) or claimed.trouble
-        if trouble is not None:
-            self.unreadable.let_go(instance, trouble)
-            return
-        try:
-            if release.carried_out(self, instance, claimed) or release.too_late(self, instance):
-                return
-            replay(instance, claimed.events, claimed.messages)
-            self.telemetry.counters["messages"] += instance.hear(claimed.messages)
-        except Exception as error:  # a misfit, or code or a payload that cannot be opened: a person must see it
-            if release.short(self, instance, error):
-                return
-            self.unreadable.misfit(instance, claimed.events, error)
-            return
-        if claimed.was_owned_by is not None:
-            self.telemetry.counters["takeovers"] += 1
-            evidence = b'{"worker":"%s","lease":"lapsed","origin":"automatic"}' % id_text(claimed.was_owned_by).encode()
-            instance.note(EventType.REVIVED, now, evidence)
-        if turn.must_fetch(instance):
-            self.await_messages(instance)
-        elif instance.inputs or instance.loop.due_timers(now):
-            self.feed(instance)
-        else:
-            self._settle(instance)
-
     def drop(self, instance: Instance) -> None:
         """Let a process go without writing: its lease is lost, or was refused (rule 17)."""
         instance.drop()
+        self._part(instance)
+
+    def _rest(self, instance: Instance) -> None:
+        """Let a process go that only waits: its code stays in memory while there is room."""
+        if self.draining or self.alone or not self.cache.keep(instance):
+            instance.drop()
+        self._part(instance)
+
+    def _part(self, instance: Instance) -> None:
         if instance in self.alarms:
             self.alarms.cancel(instance)
         if self.instances.get(instance.process.id) is instance:
@@ -123,6 +99,7 @@ class Scheduler:
     def drain(self) -> None:
         """Begin no more steps; a process is handed back as soon as it has none in flight and all is written."""
         self.draining = True
+        self.cache.clear()
         for instance in list(self.instances.values()):
             if not (instance.steps.in_flight or instance.inputs or instance.events):
                 self.release(instance)
@@ -159,9 +136,9 @@ class Scheduler:
                 self.await_messages(instance)
             elif instance.inputs:  # what it has asked for is already answered
                 self.feed(instance)
-            self._settle(instance)
+            self.settle(instance)
 
-    def _settle(self, instance: Instance) -> None:
+    def settle(self, instance: Instance) -> None:
         """Write what has happened, or release what was asked for if there is nothing to write."""
         if instance.commit is not None or instance.gone or instance.inbox.unheard:
             return
@@ -246,8 +223,11 @@ class Scheduler:
                 if process.status is not COMPLETED:
                     failure_log.ended(process)
                 self.events.ended(process, self.committer.sent)
-            self.drop(instance)
-            if process.status is RUNNING and process.due_at is not None:
+            if process.status is not RUNNING:
+                self.drop(instance)
+                return
+            self._rest(instance)
+            if process.due_at is not None:
                 self.events.due(self.time.now() if inbox > process.seen else process.due_at)
             return
         steps = instance.steps
@@ -258,11 +238,11 @@ class Scheduler:
         elif inbox > instance.inbox.heard:
             self.await_messages(instance, inbox)  # rule 18: they open the next turn before outputs are released
         elif instance.events or steps.asked or instance.loop.timers.open or instance.outbox is not None:
-            self._settle(instance)
+            self.settle(instance)
         else:  # a step after a step, as most commits are
             self._begin_asked(instance)
             if not steps.in_flight:
-                self._settle(instance)
+                self.settle(instance)
 
     def await_messages(self, instance: Instance, count: int = 0) -> None:
         """Have a process's messages read before it goes on: ``count`` are in its inbox, as far as is known."""
@@ -278,6 +258,9 @@ class Scheduler:
         letters: inbox.FoundLetters = inbox.NONE,
     ) -> None:
         """Its unheard messages were read, and ``letters``: begin its next turn, which waited for them if ``wanted``."""
+        if instance in self.replaying:
+            instance.inbox.await_messages()  # they are read again when it has come to where it was
+            return
         counted = instance.inbox.read() if wanted else 0
         if instance.gone or self.unreadable.among(instance, (*letters[1], *messages), counted):
             return
@@ -291,7 +274,7 @@ class Scheduler:
         if instance.inputs or instance.loop.due_timers(self.time.now()):
             self.feed(instance)
         else:
-            self._settle(instance)
+            self.settle(instance)
 
     # -- steps and timers --------------------------------------------------------------------------------------
 
@@ -308,7 +291,7 @@ class Scheduler:
         if isinstance(ask, UndoAsk):
             self.telemetry.counters["undos_spent"] += 1
             compensation.gave_up(instance, ask, failure, self.time.now())
-            self._settle(instance)
+            self.settle(instance)
         else:
             instance.deliver(EventType.STEP_FAILED, ask, failure.encode())
             self.feed(instance)
@@ -325,7 +308,7 @@ class Scheduler:
         if release.passed(instance, self.time.now()):
             return  # the lease guard lets go of it
         instance.steps.ask([ask])
-        self._settle(instance)
+        self.settle(instance)
 
     def came_late(self, attempt: AttemptRun, value: Any) -> None:
         """See StepListener: a step may accept the first answer of any attempt."""
@@ -353,7 +336,7 @@ class Scheduler:
         instance.steps.end(undo.slot)
         if not instance.gone:
             instance.outward().put(undo)
-            self._settle(instance)
+            self.settle(instance)
 
     def step_shown(self, attempt_run: AttemptRun, name: str, raw: bytes) -> None:
         """See StepListener: the value is written when the event loop comes to it."""
@@ -363,7 +346,7 @@ class Scheduler:
         publications_of(instance.loop)
         now = max(self.time.now(), instance.at)
         instance.note(EventType.PUBLISHED, now, raw, name=name, place=f"{ask.name}:{ask.place}")
-        self.agent.loop.call_soon(self._settle, instance)
+        self.agent.loop.call_soon(self.settle, instance)
 
     def _ring(self, instance: Instance) -> None:
         """The earliest timer of a process is due by the store's clock."""
@@ -373,7 +356,7 @@ class Scheduler:
             self.telemetry.counters["timers"] += 1
             self.feed(instance)
         else:
-            self._settle(instance)  # it was held for long enough while it waited for children or messages
+            self.settle(instance)  # it was held for long enough while it waited for children or messages
 
     # -- processes that cannot go on -----------------------------------------------------------------------------
 

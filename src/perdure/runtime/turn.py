@@ -21,9 +21,12 @@ from perdure.turns.saga import UndoAsk
 _COMPLETED, _MESSAGE = EventType.STEP_COMPLETED, EventType.MESSAGE_RECEIVED
 
 
-def begin(instance: Instance, input: bytes = b"") -> None:
-    """Run the first turn at the opening time of the run; ``input`` is that of a run which the process itself opened."""
-    args, kwargs = instance.workflow.shape.decode(input or instance.process.input)
+def begin(instance: Instance, input: bytes = b"", *, ours: bool = False) -> None:
+    """Run the first turn at the opening time of the run; ``input`` is that of a run which the process itself opened.
+
+    ``ours`` says that this program has just written the input.
+    """
+    args, kwargs = instance.workflow.shape.decode(input or instance.process.input, ours=ours)
     instance.loop.begin(instance.workflow.function, args, kwargs, instance.workflow.shape)
     instance.loop.run(instance.at)
 
@@ -39,11 +42,11 @@ def run(instance: Instance, now: int) -> None:
     if due:
         for _, place in due:
             loop.timer_fired(place)
-    for type, subject, payload in inputs:
+    for type, subject, payload, ours in inputs:
         if type is _MESSAGE:
             _receive(instance, subject)
         elif subject.slot in loop.open:
-            _answer(instance, type, subject, payload)
+            _answer(instance, type, subject, payload, ours)
     if instance.number == before:
         instance.void_turn()
         return
@@ -81,12 +84,12 @@ def _gather_others(instance: Instance, outputs: Outputs) -> None:
 # -- what comes in -------------------------------------------------------------------------------------------------
 
 
-def _answer(instance: Instance, type: EventType, ask: Ask[Any], payload: bytes | None) -> None:
+def _answer(instance: Instance, type: EventType, ask: Ask[Any], payload: bytes | None, ours: bool) -> None:
     instance.record(type, ask.place, ask.name, payload, ask.digest)
     if instance.steps.remembers:
         instance.steps.forget(ask)
     if type is _COMPLETED:
-        instance.loop.step_done(ask.place, ask.name, ask.digest, payload)
+        instance.loop.step_done(ask.place, ask.name, ask.digest, payload, ours)
     else:
         instance.loop.step_failed(ask.place, ask.name, ask.digest, payload)
 

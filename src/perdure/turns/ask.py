@@ -12,10 +12,10 @@ from perdure.errors import WorkflowMisuse
 from perdure.limits import PAYLOAD_DEPTH
 
 if TYPE_CHECKING:
+    from perdure.kernel.call_shape import CallShape
     from perdure.kernel.declared_error import Declared
     from perdure.kernel.failure import Failure
     from perdure.kernel.message import MessageType
-    from perdure.kernel.payload import CallShape
     from perdure.kernel.process import Process
     from perdure.kernel.retry import Retry
 

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from perdure.kernel import payload as payloads
 from perdure.turns import saga
 from perdure.turns.ask import Ask, promised, when_resolved
 from perdure.turns.bare_loop import BareLoop, TurnTask, current_task
 from perdure.turns.mailbox import Mailbox
 
 if TYPE_CHECKING:
-    from perdure.kernel.payload import CallShape
+    from perdure.kernel.call_shape import CallShape
     from perdure.turns.ask import AskedStep
     from perdure.turns.patches import Patches
     from perdure.turns.publication import Publications
@@ -139,14 +138,13 @@ class AskingLoop(BareLoop):
         ask.raw = b""
         shape = step.shape
         try:
-            ask.raw, ask.args, ask.kwargs = shape.copy(args, kwargs)
+            ask.raw, ask.digest, ask.args, ask.kwargs = shape.copy(args, kwargs)
         except ValueError:
             ask.args, ask.kwargs, waits = promised(args, kwargs)
             if not waits:
                 raise
             when_resolved(ask, waits)
             return ask
-        ask.digest = payloads.digest(ask.raw)
         self.open[slot] = ask
         (self._others().away if step.away else self._asks).append(ask)
         if step.undo is not None:
@@ -163,8 +161,7 @@ class AskingLoop(BareLoop):
     def put(self, ask: Ask[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Ask for a step whose promised arguments are known now; raises InvalidInput if they are unfit."""
         shape = ask.step.shape
-        ask.raw, ask.args, ask.kwargs = shape.copy(args, kwargs)
-        ask.digest = payloads.digest(ask.raw)
+        ask.raw, ask.digest, ask.args, ask.kwargs = shape.copy(args, kwargs)
         self.open[ask.slot] = ask
         (self._others().away if ask.step.away else self._asks).append(ask)
         if ask.step.undo is not None:

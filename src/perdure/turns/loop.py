@@ -22,7 +22,7 @@ from perdure.turns.current import current_turn, turn_running
 from perdure.turns.sandbox import overrides
 
 if TYPE_CHECKING:
-    from perdure.kernel.payload import CallShape
+    from perdure.kernel.call_shape import CallShape
 
 __all__ = ["Ask", "TurnLoop", "current_turn", "turn_running"]
 
@@ -124,16 +124,17 @@ class TurnLoop(AskingLoop):
 
     # -- what comes in -------------------------------------------------------------------------------------------------
 
-    def step_done(self, place: str, name: str, digest: bytes | None, payload: bytes | None) -> None:
+    def step_done(self, place: str, name: str, digest: bytes | None, payload: bytes | None, ours: bool = False) -> None:
         """Deliver a step's result; raises HistoryMisfit if the code asked for no such step, or with other arguments.
 
+        ``ours`` says that this program has just written the payload.
         An ask that the code has cancelled is not open any more: look into ``open`` before delivering a live result.
         """
         ask = self.open.pop((name, place), None)
         if ask is None or (digest is not None and digest != ask.digest):
             raise misfit(self, "result", place, name, ask)
         try:
-            value = ask.step.shape.decode_result(payload or b"null")
+            value = ask.step.shape.decode_result(payload or b"null", ours=ours)
         except PayloadError as error:
             raise HistoryMisfit(f"a result of step {name!r} at place {place}", f"cannot read it ({error})") from error
         resolve(ask, value)

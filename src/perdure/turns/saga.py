@@ -211,10 +211,11 @@ class Saga:
         undo.slot = undo.name, undo.place = owed.slot
         undo.number = loop.numbers = loop.numbers + 1
         try:
-            undo.raw, undo.args, undo.kwargs = step.shape.copy((), owed.undo.arguments(owed.ask.raw, owed.result))
+            given = owed.undo.arguments(owed.ask.raw, owed.result)
+            undo.raw, undo.digest, undo.args, undo.kwargs = step.shape.copy((), given)
         except ValueError as error:  # a person must see it: its only attempt fails with it
             undo.raw, undo.args, undo.kwargs, undo.unfit = b"null", (), {}, error
-        undo.digest = payload.digest(undo.raw)
+            undo.digest = payload.digest(undo.raw)
         undo.add_done_callback(self._answered, context=Context())
         loop.ask_for_undo(undo)
 

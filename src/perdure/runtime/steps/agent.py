@@ -182,7 +182,7 @@ class Agent:
         if error is None:
             if self._budgets:
                 self.succeeded(ask)
-            instance.deliver(_COMPLETED, ask, result)
+            instance.deliver(_COMPLETED, ask, result, ours=True)
             self.listener.feed(instance)
             return
         instance.steps.end(ask.slot)

@@ -213,7 +213,7 @@ class PostgresStore:
         if queued:
             taken.sort(key=lambda pair: pair[1].priority)  # they come in several parts
         met = Types.met
-        held = await self._held([process for _, process in taken])
+        held = await self._held(claim, [process for _, process in taken])
         if Types.met != met and not self._ahead:  # perhaps a newer Perdure has migrated since we looked
             await self._look_ahead(now=True)
         claimed = tuple(
@@ -224,27 +224,30 @@ class PostgresStore:
                 before,
                 held.holes.get(process.id),
                 process.id in held.backlog,
+                claim.has(process),
             )
             for before, process in taken
         )
         self.lineage.claimed(process for _, process in taken)
         return ClaimAnswer(claimed, now, next_due_at, alive, bool(suspects), self._ahead, suspects is None)
 
-    async def _held(self, claimed: Sequence[Process]) -> _Held:
-        """What the claimed rows hold.
+    async def _held(self, claim: Claim, claimed: Sequence[Process]) -> _Held:
+        """What the claimed rows hold; of those in the claimant's memory, only the last event and unheard messages.
 
         Events written after the claim are fenced off; messages that came after it are read later.
         """
         held = _Held(defaultdict(list), defaultdict(list), set(), {})
         lived = [process for process in claimed if process.events]
         if lived:
-            columns = [one.id for one in lived], [one.run for one in lived], [one.events for one in lived]
+            bounds = [one.events if claim.has(one) else 1 for one in lived], [one.events for one in lived]
+            columns = [one.id for one in lived], [one.run for one in lived], *bounds
             for found in await self._writes.rows("claimed_events", *columns):
                 held.events[found[0]].append(row.event_of(found))
         asked = [process for process in claimed if process.inbox]
         if asked:
             inboxes = {process.id: process.inbox for process in asked}
-            wants = [one.id for one in asked], [one.run for one in asked], [one.seen for one in asked]
+            runs = [0 if claim.has(one) else one.run for one in asked]  # in run 0 no event refers to a message
+            wants = [one.id for one in asked], runs, [one.seen for one in asked]
             for found in await self._writes.rows("claimed_messages", *wants, limits.BATCH_BYTES):
                 if found[0] is not None:
                     message = row.message_of(found)

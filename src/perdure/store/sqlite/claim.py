@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 from msgspec import Struct, json
@@ -90,11 +90,15 @@ def look(connection: Connection, clock: SqliteClock, claim: Claim, at: int | Non
 
 
 class TakenRows(Struct):
-    """What a claim took: the rows as they are now, their former owners, and what is left for others."""
+    """What a claim took: the rows as they are now, their former owners, and what is left for others.
+
+    ``cached`` are the ids of those that the claimant has in memory.
+    """
 
     rows: list[Process]
     owners: list[bytes | None]
     left: DueWork
+    cached: Set[bytes] = frozenset()
 
     @property
     def garbled(self) -> bool:
@@ -122,7 +126,11 @@ def take(transaction: Transaction, clock: SqliteClock, claim: Claim) -> TakenRow
     owners = [row.owner for row in rows]
     rows = _owned(transaction, claim, rows)
     left = DueWork(now, True, [], [], claim.alone) if claim.seize else look(connection, clock, claim, now)
-    return TakenRows(rows, owners, left)
+    return TakenRows(rows, owners, left, _cached(claim, rows))
+
+
+def _cached(claim: Claim, rows: Sequence[Process]) -> frozenset[bytes]:
+    return frozenset(row.id for row in rows if claim.has(row)) if claim.cached else frozenset()
 
 
 def _let(transaction: Transaction, claim: Claim, rows: list[Process]) -> list[Process]:
@@ -171,13 +179,14 @@ def _take_among(transaction: Transaction, claim: Claim) -> TakenRows:
     transaction.void = not rows
     heads: list[tuple[int, int, int | None, int | None]] = [(0, 0, now, None)] if len(rows) < len(free) else []
     owned = _owned(transaction, claim, rows)
-    return TakenRows(owned, [None] * len(owned), DueWork(now, True, heads, [], False))
+    left = DueWork(now, True, heads, [], False)
+    return TakenRows(owned, [None] * len(owned), left, _cached(claim, owned))
 
 
 def bare(taken: TakenRows) -> tuple[Claimed, ...]:
     """The claimed rows that hold neither events nor messages."""
     return tuple(
-        Claimed(row, (), (), owner, unreadable_claim(row, (), ()))
+        Claimed(row, (), (), owner, unreadable_claim(row, (), ()), cached=row.id in taken.cached)
         for row, owner in zip(taken.rows, taken.owners, strict=True)
     )
 
@@ -185,9 +194,9 @@ def bare(taken: TakenRows) -> tuple[Claimed, ...]:
 def read(connection: Connection, taken: TakenRows) -> ClaimAnswer:
     """Read what the taken processes hold (rule 3): nothing older than the rows, and nothing that came after them."""
     met = Types.met
-    packed = _packed_events(connection, taken.rows)
+    packed = _packed_events(connection, taken)
     events = _events(packed, taken.rows)
-    packed += (inboxes := _packed_messages(connection, taken.rows, events))
+    packed += (inboxes := _packed_messages(connection, taken, events))
     messages = _messages(inboxes, taken.rows)
     backlog = _backlogged(connection, taken.rows)
     holes = _lacking(connection, [row.id for row in taken.rows if row.inbox])
@@ -197,6 +206,7 @@ def read(connection: Connection, taken: TakenRows) -> ClaimAnswer:
             Claimed(
                 row, held := tuple(events[row.id]), inbox := tuple(messages[row.id]), owner,
                 (unreadable_claim(row, held, inbox) if odd else None) or holes.get(row.id), row.id in backlog,
+                row.id in taken.cached,
             )
             for row, owner in zip(taken.rows, taken.owners, strict=True)
         )
@@ -271,10 +281,12 @@ def _read(connection: Connection, ids: Sequence[bytes]) -> list[Process]:
     return [row for packed in connection.ask("read_processes", 2, cells) for row in sqlite_row.processes(packed)]
 
 
-def _packed_events(connection: Connection, rows: Sequence[Process]) -> list[tuple[Any, ...]]:
+def _packed_events(connection: Connection, taken: TakenRows) -> list[tuple[Any, ...]]:
     packed: list[tuple[Any, ...]] = []
-    for group in _grouped([row for row in rows if row.events]):
-        packed += connection.ask("read_histories", 2, [cell for row in group for cell in (row.id, row.run)])
+    firsts = [(row, row.events if row.id in taken.cached else 1) for row in taken.rows if row.events]
+    for group in _grouped(firsts):
+        cells = [cell for row, first in group for cell in (row.id, row.run, first)]
+        packed += connection.ask("read_histories", 3, cells)
     return packed
 
 
@@ -288,27 +300,32 @@ def _events(packed: Sequence[tuple[Any, ...]], rows: Sequence[Process]) -> defau
     return events
 
 
-def _grouped(rows: Sequence[Process]) -> Iterator[list[Process]]:
-    """The rows in groups of so many events that one packed answer holds them well."""
-    group: list[Process] = []
+def _grouped(rows: Sequence[tuple[Process, int]]) -> Iterator[list[tuple[Process, int]]]:
+    """The rows, each with its first event to read, in groups of so many events as one packed answer holds well."""
+    group: list[tuple[Process, int]] = []
     count = 0
-    for row in rows:
-        if group and count + row.events > EVENTS_AT_ONCE:
+    for row, first in rows:
+        size = row.events - first + 1
+        if group and count + size > EVENTS_AT_ONCE:
             yield group
             group, count = [], 0
-        group.append(row)
-        count += row.events
+        group.append((row, first))
+        count += size
     if group:
         yield group
 
 
 def _packed_messages(
-    connection: Connection, rows: Sequence[Process], events: defaultdict[bytes, list[Event]]
+    connection: Connection, taken: TakenRows, events: defaultdict[bytes, list[Event]]
 ) -> list[tuple[Any, ...]]:
     """The messages that the rows count and have not heard, up to one batch, and those that the events refer to."""
-    unheard = [cell for row in rows if row.inbox > row.seen for cell in (row.id, row.seen)]
+    unheard = [cell for row in taken.rows if row.inbox > row.seen for cell in (row.id, row.seen)]
     named = [
-        (row.id, event.message) for row in rows if row.inbox for event in events[row.id] if event.message is not None
+        (row.id, event.message)
+        for row in taken.rows
+        if row.inbox and row.id not in taken.cached
+        for event in events[row.id]
+        if event.message is not None
     ]
     packed = connection.ask("read_unheard", 2, unheard, BATCH_BYTES) if unheard else []
     for group in _weighed(connection, named):

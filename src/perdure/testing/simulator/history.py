@@ -173,15 +173,17 @@ def _listening(loop: SimLoop, cluster: Cluster) -> Iterator[None]:
 @contextmanager
 def _small_limits(seed: int) -> Iterator[None]:
     """While inside, small processes reach limits that only large ones reach otherwise: each in some histories."""
-    before = limits.LONG_HISTORY_EVENTS, limits.OUTBOX_RECORDS
+    before = limits.LONG_HISTORY_EVENTS, limits.OUTBOX_RECORDS, limits.REPLAY_EVENTS
     if seed % 2:
         limits.LONG_HISTORY_EVENTS = FEW_EVENTS
     if seed % 3 == 0:
         limits.OUTBOX_RECORDS = FEW_RECORDS
+    if seed % 5 < 2:
+        limits.REPLAY_EVENTS = FEW_EVENTS
     try:
         yield
     finally:
-        limits.LONG_HISTORY_EVENTS, limits.OUTBOX_RECORDS = before
+        limits.LONG_HISTORY_EVENTS, limits.OUTBOX_RECORDS, limits.REPLAY_EVENTS = before
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from perdure import limits
 from perdure.runtime.options import WorkerOptions
 from perdure.testing.simulator.choice import Choices
 
@@ -103,14 +104,17 @@ class Swarm:
             skew=choices.pick((0.0, 0.0001, 0.01), "swarm"),
             refusals=choices.pick(REFUSALS, "shortages"),
             storm_seconds=choices.pick((10.0, 5.0, 30.0), "swarm"),
-            options=choices.pick(
-                (
-                    WorkerOptions(lease_seconds=5.0, beat_seconds=1.0, stop_seconds=2.0),
-                    WorkerOptions(lease_seconds=2.0, beat_seconds=0.5, stop_seconds=1.0),
-                    WorkerOptions(lease_seconds=15.0, beat_seconds=3.0, stop_seconds=10.0),
-                    WorkerOptions(lease_seconds=5.0, beat_seconds=1.0, stop_seconds=2.0, in_flight=2),
+            options=replace(
+                choices.pick(
+                    (
+                        WorkerOptions(lease_seconds=5.0, beat_seconds=1.0, stop_seconds=2.0),
+                        WorkerOptions(lease_seconds=2.0, beat_seconds=0.5, stop_seconds=1.0),
+                        WorkerOptions(lease_seconds=15.0, beat_seconds=3.0, stop_seconds=10.0),
+                        WorkerOptions(lease_seconds=5.0, beat_seconds=1.0, stop_seconds=2.0, in_flight=2),
+                    ),
+                    "swarm",
                 ),
-                "swarm",
+                cached=choices.pick((limits.CACHED_PROCESSES, 0, 2), "cache"),
             ),
         )
 

@@ -73,7 +73,7 @@ SELECT s.now, NULL::bigint AS next_due_at, true AS alive, false AS suspects, s.w
 FROM perdure.seize($1, $2, $3) AS s
 
 -- name: claimed_events
-SELECT * FROM perdure.claimed_events($1, $2, $3)
+SELECT * FROM perdure.claimed_events_from($1, $2, $3, $4)
 
 -- name: claimed_messages
 SELECT * FROM perdure.held_letters($1, $2, $3, $4)

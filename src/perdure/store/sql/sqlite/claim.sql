@@ -71,9 +71,10 @@ UPDATE process SET
 WHERE id IN (VALUES /* each */ (?) /* end */)
 
 -- name: read_histories
-WITH given (process, run) AS (VALUES /* each */ (?, ?) /* end */)
+WITH given (process, run, first) AS (VALUES /* each */ (?, ?, ?) /* end */)
 SELECT '[' || coalesce(group_concat(head), '') || ']', CAST(group_concat(body, '') AS BLOB) FROM (
-    SELECT e.head, e.body FROM given CROSS JOIN packed_event AS e ON e.process = given.process AND e.run = given.run
+    SELECT e.head, e.body FROM given
+    CROSS JOIN packed_event AS e ON e.process = given.process AND e.run = given.run AND e.number >= given.first
     ORDER BY e.process, e.number
 )
 

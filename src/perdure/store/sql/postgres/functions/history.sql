@@ -1,18 +1,28 @@
 -- Events and messages of processes: those that a claim reads, and those that are asked for.
 
--- The histories of claimed processes. Events later than the claimed row are of another owner's commit, which came in
+-- The histories of claimed processes, each from some event on. Events later than the claimed row are of another owner's commit, which came in
 -- between: left out (rule 3).
-CREATE OR REPLACE FUNCTION perdure.claimed_events(processes uuid[], runs int[], counts int[])
+CREATE OR REPLACE FUNCTION perdure.claimed_events_from(processes uuid[], runs int[], firsts int[], counts int[])
 RETURNS SETOF perdure.event_out LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off
 SET enable_material = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY
-    SELECT e.* FROM unnest(processes, runs, counts) AS u(process, run, events)
+    SELECT e.* FROM unnest(processes, runs, firsts, counts) AS u(process, run, first, events)
     CROSS JOIN LATERAL (
         SELECT o.* FROM perdure.event_out o
-        WHERE o.process = u.process AND o.run = u.run AND o.number <= u.events OFFSET 0) AS e
+        WHERE o.process = u.process AND o.run = u.run AND o.number BETWEEN u.first AND u.events OFFSET 0) AS e
     ORDER BY e.process, e.number;
+END
+$$;
+
+-- The same from the first event on: workers that know no schema above 9 ask so.
+CREATE OR REPLACE FUNCTION perdure.claimed_events(processes uuid[], runs int[], counts int[])
+RETURNS SETOF perdure.event_out LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN QUERY
+    SELECT e.* FROM perdure.claimed_events_from(processes, runs, array_fill(1, ARRAY[cardinality(counts)]), counts) AS e;
 END
 $$;
 

@@ -1,0 +1,99 @@
+"""An adoption: how a process that was claimed comes to be held here, from memory or by a replay of its history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from perdure.kernel.claim import Claimed
+from perdure.kernel.event import EventType
+from perdure.kernel.integrity import flaw, flaw_of_news
+from perdure.kernel.names import id_text
+from perdure.runtime import release, turn
+from perdure.runtime.instance import Instance
+from perdure.runtime.process_cache import ends_with
+from perdure.runtime.replay import replay
+from perdure.turns.loop import TurnLoop
+
+if TYPE_CHECKING:
+    from perdure.runtime.scheduler import Scheduler
+
+
+def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]:
+    """Hold a claimed process: bring it to where it was, deliver its unheard messages, go on.
+
+    A long history is replayed in portions: where this yields, the event loop may have a breath. ``sent`` is when the
+    claim was sent, by the monotonic clock.
+    """
+    process = claimed.process
+    if (late := scheduler.instances.get(process.id)) is not None:
+        scheduler.drop(late)  # a command elsewhere has taken it from us, and we have claimed it again
+    scheduler.telemetry.counters["claims"] += 1
+    kept = scheduler.cache.take(process)
+    lease_end = sent + scheduler.lease_seconds
+    if claimed.cached:
+        if kept is not None and ends_with(kept, claimed.events[-1:]) and not release.to_end(claimed):
+            kept.renewed(lease_end, process)
+            _go_on_from_memory(scheduler, kept, claimed)
+        else:
+            if kept is not None:
+                kept.drop()
+            # Its history was not read. It is handed back, and comes with it: it is not in memory any more.
+            scheduler.release(_made(scheduler, claimed, lease_end))
+        return
+    if kept is not None:
+        kept.drop()
+    if process.events:
+        scheduler.telemetry.counters["cache_misses"] += 1
+    instance = _made(scheduler, claimed, lease_end)
+    trouble = flaw(process, claimed.events, claimed.messages) or claimed.trouble
+    if trouble is not None:
+        scheduler.unreadable.let_go(instance, trouble)
+        return
+    try:
+        if release.carried_out(scheduler, instance, claimed) or release.too_late(scheduler, instance):
+            return
+        scheduler.replaying.add(instance)
+        for _ in replay(instance, claimed.events, claimed.messages):
+            yield
+            if instance.gone:
+                return
+        scheduler.telemetry.counters["messages"] += instance.hear(claimed.messages)
+    except Exception as error:  # a misfit, or code or a payload that cannot be opened: a person must see it
+        if not release.short(scheduler, instance, error):
+            scheduler.unreadable.misfit(instance, claimed.events, error)
+        return
+    finally:
+        scheduler.replaying.discard(instance)
+    if claimed.was_owned_by is not None:
+        scheduler.telemetry.counters["takeovers"] += 1
+        evidence = b'{"worker":"%s","lease":"lapsed","origin":"automatic"}' % id_text(claimed.was_owned_by).encode()
+        instance.note(EventType.REVIVED, scheduler.time.now(), evidence)
+    _go_on(scheduler, instance)
+
+
+def _made(scheduler: Scheduler, claimed: Claimed, lease_end: float) -> Instance:
+    process = claimed.process
+    code = scheduler.registry.code_of(process.kind, process.code)
+    loop = TurnLoop(process.id, process.id, process.seen if claimed.backlog else 0)
+    instance = scheduler.instances[process.id] = Instance(process, code, loop, lease_end, claimed.events)
+    return instance
+
+
+def _go_on_from_memory(scheduler: Scheduler, instance: Instance, claimed: Claimed) -> None:
+    scheduler.instances[instance.process.id] = instance
+    scheduler.telemetry.counters["cache_hits"] += 1
+    trouble = flaw_of_news(instance.process, claimed.messages) or claimed.trouble
+    if trouble is not None:
+        scheduler.unreadable.let_go(instance, trouble)
+    elif not release.too_late(scheduler, instance) and scheduler.unreadable.hear(instance, claimed.messages):
+        _go_on(scheduler, instance)
+
+
+def _go_on(scheduler: Scheduler, instance: Instance) -> None:
+    if turn.must_fetch(instance) or instance.inbox.unheard:
+        scheduler.await_messages(instance)
+    elif instance.inputs or instance.loop.due_timers(scheduler.time.now()):
+        scheduler.feed(instance)
+    else:
+        scheduler.settle(instance)
