@@ -7,6 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 
+import asyncpg
 import pytest
 
 from perdure.authoring.step import step
@@ -16,7 +17,7 @@ from perdure.errors import PerdureError, StoreError, StoreUnavailable
 from perdure.kernel.retry import Retry
 from perdure.runtime.options import WorkerOptions
 from perdure.testing.faults import Gate, Outage
-from tests.runtime.conftest import LIMIT, Open, until, until_row
+from tests.runtime.conftest import A_MOMENT, LIMIT, Open, engines_on, until, until_row
 
 done: list[str] = []
 gates: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -282,3 +283,38 @@ async def test_a_start_while_stopping_is_stored_for_others(opened: Open) -> None
     client, _ = await opened()
     row = await client.row(handle.id)
     assert (row.owner, row.status) == (None, "running")
+
+
+async def test_a_claim_under_way_as_the_stop_begins_leaves_no_row_owned(postgres_url: str) -> None:
+    """It waits for a lock: it is carried out though the worker has stopped, which hands its row back at once."""
+    async with engines_on(postgres_url) as opened:
+        client, _ = await opened(workflows=[one_gate])
+        engine, store = await opened(work=True, workflows=[one_gate])
+        worker, other = engine.worker, await asyncpg.connect(postgres_url)
+        assert worker is not None
+        gate = store.before = Gate("claim")
+        handle = await client.start(one_gate, "late")
+        await asyncio.wait_for(gate.reached.wait(), LIMIT)
+        async with other.transaction():
+            await other.execute("LOCK TABLE perdure.process IN EXCLUSIVE MODE")
+            gate.open.set()
+            await _until_one_waits_for_a_lock(postgres_url)
+            draining = asyncio.create_task(worker.drain(LIMIT))
+            await until(lambda: worker.scheduler.draining)
+            for _ in range(20):  # time enough to look at what it owns: the claim is not among it yet
+                assert (await client.row(handle.id)).owner is None
+        await asyncio.wait_for(draining, LIMIT)
+        async with other.transaction():
+            await other.execute("LOCK TABLE perdure.process IN EXCLUSIVE MODE")  # behind the claim
+        assert (await client.row(handle.id)).owner is None
+        await other.close()
+
+
+async def _until_one_waits_for_a_lock(url: str) -> None:
+    looking = await asyncpg.connect(url)
+    try:
+        async with asyncio.timeout(LIMIT):
+            while not await looking.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                await asyncio.sleep(A_MOMENT)
+    finally:
+        await looking.close()

@@ -52,6 +52,7 @@ class Claimer:
         self.loop = Loop("claim", self._tick, scheduler.committer.outage)
         self.claimed_any = asyncio.Event()
         self.unsure = False
+        self._asked: asyncio.Future[ClaimAnswer] | None = None
         self._strayed = False
         self._next: int | None = None
         self._awaited: int | None = None  # the due time at which the next look is made, if it is not made before
@@ -308,7 +309,8 @@ class Claimer:
             self.incarnation.id, hosted, limit, self.scheduler.lease, alone=self.alone, among=among, only=only,
             cached=self.scheduler.cache.rows,
         )  # fmt: skip
-        answer = await self.store.claim(claim)
+        self._asked = asyncio.ensure_future(self.store.claim(claim))
+        answer = await asyncio.shield(self._asked)
         self.scheduler.telemetry.took("claim", self.scheduler.time.monotonic() - sent)
         self.scheduler.time.heard(answer.now, sent)
         if answer.schema_ahead:
@@ -322,6 +324,14 @@ class Claimer:
         mine = await without_the_dead(self.scheduler, answer.claimed)
         await self._adopt([adopt(self.scheduler, claimed, sent) for claimed in mine])
         return answer
+
+    async def answered(self) -> None:
+        """Wait for the answer to the last claim: one that nobody awaits any more may still be carried out."""
+        if (asked := self._asked) is not None:
+            try:
+                await asyncio.wait([asked])
+            finally:
+                asked.cancel()  # nobody waits for it any longer
 
     async def _adopt(self, claimed: Iterable[Iterator[None]]) -> None:
         """Hold what was claimed: long histories by turns, a portion each, and with a breath for the event loop."""

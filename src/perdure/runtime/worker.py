@@ -160,11 +160,10 @@ class Worker:
                 "stopping: the steps of %d processes have up to %g s to finish", len(self.scheduler.instances), seconds
             )
         await self.claimer.loop.stop()
-        if self.scheduler.instances:
-            ends = [asyncio.create_task(emptied.wait()), asyncio.create_task(self._hurry.wait())]
-            await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            for end in ends:
-                end.cancel()
+        ends = [asyncio.create_task(self._until_empty(emptied)), asyncio.create_task(self._hurry.wait())]
+        await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
         for instance in list(self.scheduler.instances.values()):
             self.scheduler.release(instance)
         if self.claimer.unsure and not self._hurry.is_set():
@@ -172,6 +171,12 @@ class Worker:
                 await self.reconcile()
             except PerdureError:
                 pass  # the store is away: the rows are freed when this incarnation is retired or found silent
+
+    async def _until_empty(self, emptied: asyncio.Event) -> None:
+        """Wait for the last claim, whose rows would be owned from then on, and until no process is held."""
+        await self.claimer.answered()
+        if self.scheduler.instances:
+            await emptied.wait()
 
     async def stop(self, seconds: float) -> None:
         """Drain, end all loops, and retire the incarnation."""
