@@ -47,18 +47,18 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """Each application in turn, and its worker."""
     folder = tmp_path_factory.mktemp(request.param)
     environment = {"PERDURE_URL": f"sqlite:///{folder}/shop.db", "XDG_RUNTIME_DIR": str(folder)}
-    server = Program([sys.executable, "-m", *SERVERS[request.param]], environment)
-    worker = Program([sys.executable, "-m", "perdure", "worker", "examples.web.orders"], environment)
+    programs = [worker := Program([sys.executable, "-m", "perdure", "worker", "examples.web.orders"], environment)]
     try:
+        worker.line_with(" hosts web.order")  # it has made the database, without which no server starts
+        programs.append(server := Program([sys.executable, "-m", *SERVERS[request.param]], environment))
         address = re.search(r"http://[\d.]+:\d+", server.line_with("http://127.0.0.1:"))
         assert address is not None
-        worker.line_with(" hosts web.order")
         yield Site(address[0])
         server.signal(signal.SIGTERM)
         server.wait()
         assert "Traceback" not in "\n".join(server.lines)
     finally:
-        for program in (server, worker):
+        for program in programs[::-1]:
             program.end()
 
 

@@ -9,7 +9,7 @@ from perdure.kernel.process import Status
 from tests.kill.harness import LIMIT, Harness
 from tests.kill.workload import poison
 
-SHORT = {"lease_seconds": 0.6, "beat_seconds": 0.2}
+SHORT = {"lease_seconds": 1.5, "beat_seconds": 0.3}
 MOST_TRIES = 4
 
 

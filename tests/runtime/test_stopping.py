@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 import asyncpg
 import pytest
@@ -287,14 +288,16 @@ async def test_a_start_while_stopping_is_stored_for_others(opened: Open) -> None
 
 async def test_a_claim_under_way_as_the_stop_begins_leaves_no_row_owned(postgres_url: str) -> None:
     """It waits for a lock: it is carried out though the worker has stopped, which hands its row back at once."""
-    async with engines_on(postgres_url) as opened:
+    async with engines_on(postgres_url) as opened, AsyncExitStack() as stack:
         client, _ = await opened(workflows=[one_gate])
         engine, store = await opened(work=True, workflows=[one_gate])
         worker, other = engine.worker, await asyncpg.connect(postgres_url)
+        stack.push_async_callback(other.close)
         assert worker is not None
         gate = store.before = Gate("claim")
-        handle = await client.start(one_gate, "late")
+        worker.claimer.wake()
         await asyncio.wait_for(gate.reached.wait(), LIMIT)
+        handle = await client.start(one_gate, "late")  # no earlier claim is under way any more
         async with other.transaction():
             await other.execute("LOCK TABLE perdure.process IN EXCLUSIVE MODE")
             gate.open.set()
@@ -307,7 +310,6 @@ async def test_a_claim_under_way_as_the_stop_begins_leaves_no_row_owned(postgres
         async with other.transaction():
             await other.execute("LOCK TABLE perdure.process IN EXCLUSIVE MODE")  # behind the claim
         assert (await client.row(handle.id)).owner is None
-        await other.close()
 
 
 async def _until_one_waits_for_a_lock(url: str) -> None:
