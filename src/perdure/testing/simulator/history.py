@@ -213,6 +213,7 @@ def _bury(loop: SimLoop, cluster: Cluster) -> None:
         if worker is not None:
             for instance in list(worker.scheduler.instances.values()):
                 instance.drop()
+            worker.scheduler.cache.clear()
     hooks = sys.unraisablehook
     sys.unraisablehook = lambda unraisable: None
     try:
