@@ -19,6 +19,8 @@ from perdure.errors import ProcessBroken, StoreError
 from perdure.kernel.event import EventType
 from perdure.kernel.names import id_bytes
 from perdure.kernel.process import FINAL, Status
+from perdure.loop import Loop
+from perdure.runtime.options import WorkerOptions
 from perdure.store.base import Search
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 from tests.store.damage import POSTGRES, SQLITE, named, statement
@@ -79,9 +81,16 @@ async def half_way(engine: Engine, names: list[str]) -> dict[str, str]:
     return {name: handle.id for name, handle in handles.items()}
 
 
+def claims(engine: Engine) -> Loop:
+    """The loop of its worker that claims: while it is stopped, what waits stays in the worker's memory alone."""
+    assert engine.worker is not None
+    return engine.worker.claimer.loop
+
+
 @pytest.mark.parametrize("table", ["process", "event", "message"])
+@pytest.mark.parametrize("in_memory", [False, True], ids=["replayed", "in memory"])
 async def test_no_bad_value_in_any_column_has_a_step_done_again_or_keeps_a_neighbour_waiting(
-    opened: Open, store_url: str, table: str
+    opened: Open, store_url: str, table: str, in_memory: bool
 ) -> None:
     values = SQLITE if store_url.startswith("sqlite") else POSTGRES
     # Whoever has died twice with his worker runs alone: those are tried in tests/kill.
@@ -91,7 +100,7 @@ async def test_no_bad_value_in_any_column_has_a_step_done_again_or_keeps_a_neigh
     for name in names:
         if table == "message":
             await engine.process(ids[name]).signal("go", "on")
-    await engine.close()
+    await (claims(engine).stop() if in_memory else engine.close())
     charged_before = dict(charged)
 
     client, _ = await opened()
@@ -100,7 +109,11 @@ async def test_no_bad_value_in_any_column_has_a_step_done_again_or_keeps_a_neigh
             await client.process(ids[name]).signal("go", "on")
         if not await damage(store_url, ids[name], table, name):
             del ids[name]
-    worker, _ = await opened(work=True, workflows=[bill])
+    if in_memory:
+        worker = engine
+        claims(engine).start()
+    else:
+        worker, _ = await opened(work=True, workflows=[bill])
     for name in ("healthy 1", "healthy 2"):
         await client.process(ids[name]).signal("go", "on")
         assert await client.process(ids[name]).result(timeout=LIMIT) == f"{name}/1{name}/2"
@@ -187,6 +200,39 @@ async def test_a_history_that_holds_more_than_its_row_counts_is_parked_and_can_b
     await client.process(ids["parked"]).signal("go", "on")
     await opened(work=True, workflows=[bill])
     await until_row(client, ids["parked"], lambda row: row.status is Status.BROKEN)
+
+
+@pytest.mark.parametrize("damaged", ["events: 1", "seen: 2"])
+async def test_a_row_that_counts_what_memory_does_not_have_is_parked_by_the_worker_that_has_it(
+    opened: Open, store_url: str, damaged: str
+) -> None:
+    engine, _ = await opened(work=True, workflows=[hears_both])
+    handle = await engine.start(hears_both)
+    await until_row(engine, handle.id, lambda row: row.owner is None and row.awaiting is not None)
+    assert await damage(store_url, handle.id, "process", damaged)
+    await handle.signal("begin")
+    with pytest.raises(ProcessBroken, match="is not whole"):
+        await handle.result(LIMIT)
+    assert engine.metrics()["cache_hits"] == 0
+
+
+@pytest.mark.parametrize("in_memory", [True, False], ids=["in memory", "replayed"])
+async def test_what_is_gone_before_the_last_event_parks_its_process_as_soon_as_the_history_is_read(
+    opened: Open, store_url: str, in_memory: bool
+) -> None:
+    """A worker that has the process in memory has the whole history, and ends it with its exact value."""
+    engine, _ = await opened(work=True, workflows=[hears_both], options=WorkerOptions(cached=9 if in_memory else 0))
+    handle = await engine.start(hears_both)
+    await handle.signal("begin")
+    await handle.signal("go", "first")
+    await until_row(engine, handle.id, lambda row: row.owner is None and row.events == 2)
+    assert await damage(store_url, handle.id, "event", "missing: the first")
+    await handle.signal("go", "second")
+    if in_memory:
+        assert await handle.result(LIMIT) == ["first", "second"]
+    else:
+        with pytest.raises(ProcessBroken, match="its row counts 2 events in run 1, and its history has 1 of them: 2"):
+            await handle.result(LIMIT)
 
 
 async def test_a_message_that_vanishes_under_a_running_process_parks_it_and_it_does_not_spin(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perdure import limits, receive, set_state
+from perdure import Handle, limits, receive, set_state
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.engine import Engine
@@ -17,6 +17,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
 from perdure.runtime import claimer
 from perdure.runtime.options import WorkerOptions
+from perdure.runtime.scheduler import Scheduler
 from perdure.store.base import Search
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
@@ -252,17 +253,22 @@ async def test_a_worker_that_stops_keeps_nothing(opened: Open) -> None:
     assert len(cache) == 0
 
 
+async def at_the_last_of(signals: int, opened: Open) -> tuple[Engine, Handle[int], Scheduler]:
+    """A worker without room in memory, and a process that waits for the last of so many signals."""
+    engine, _ = await opened(work=True, workflows=[counting], options=WorkerOptions(cached=0))
+    handle = await engine.start(counting, signals)
+    for number in range(signals - 1):
+        await handle.signal("add", number)
+    await rests(engine, handle.id, signals - 1)
+    assert engine.worker is not None
+    return engine, handle, engine.worker.scheduler
+
+
 async def test_a_long_history_is_replayed_in_portions_and_the_loop_breathes(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "REPLAY_EVENTS", 10)
-    engine, _ = await opened(work=True, workflows=[counting], options=WorkerOptions(cached=0))
-    handle = await engine.start(counting, 41)
-    for number in range(40):
-        await handle.signal("add", number)
-    await rests(engine, handle.id, 40)
-    assert engine.worker is not None
-    scheduler = engine.worker.scheduler
+    engine, handle, scheduler = await at_the_last_of(41, opened)
     seen = 0
 
     async def look() -> None:
@@ -285,13 +291,7 @@ async def test_a_process_that_is_ended_while_it_is_replayed_is_let_go(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "REPLAY_EVENTS", 5)
-    engine, _ = await opened(work=True, workflows=[counting], options=WorkerOptions(cached=0))
-    handle = await engine.start(counting, 31)
-    for number in range(30):
-        await handle.signal("add", number)
-    await rests(engine, handle.id, 30)
-    assert engine.worker is not None
-    scheduler = engine.worker.scheduler
+    engine, handle, scheduler = await at_the_last_of(31, opened)
 
     async def drop() -> None:
         while not scheduler.replaying:

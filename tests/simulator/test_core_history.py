@@ -11,10 +11,11 @@ import time
 
 import pytest
 
-from perdure import step, workflow
+from perdure import receive, step, workflow
 from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.file import SqliteFile
 from perdure.testing.simulator import Cluster, Escape, History, Swarm, database, simulate
+from perdure.turns.loop import TurnLoop
 from tests.simulator.core_pairs import calls, pair, ten_pairs
 
 
@@ -69,6 +70,30 @@ def test_a_database_that_a_history_has_used_is_as_a_new_one() -> None:
         used = database.lent(made)
         assert list(used.raw.iterdump()) == new
         database.given_back(used)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_workers_have_in_memory_is_evicted_with_their_history(killed: bool) -> None:
+    """Else Python frees it some time later, and the clean-up of its code fails there without a loop."""
+    kept: list[TurnLoop] = []
+
+    @workflow
+    async def waits() -> None:
+        await receive("never")
+
+    async def scenario(cluster: Cluster) -> None:
+        handle = await cluster.client.start(waits)
+        await asyncio.sleep(5.0)
+        for node in cluster.workers:
+            assert node.engine is not None and node.engine.worker is not None
+            kept.extend(instance.loop for instance in node.engine.worker.scheduler.cache._instances.values())
+            if killed:
+                node.kill()
+        assert [loop.dead for loop in kept] == [False]
+        await handle.terminate(who="Ann")
+
+    simulate(scenario, workflows=[waits], swarm=Swarm()).check()
+    assert [loop.dead for loop in kept] == [True]
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.0005, 0.001])

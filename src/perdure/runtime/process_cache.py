@@ -58,7 +58,7 @@ class ProcessCache:
         if instance is None:
             return None
         before = instance.process
-        if (before.token + 1, before.version, before.run) == (process.token, process.version, process.run):
+        if process.token == before.token + 1 and counts(process) == counts(before):
             return instance
         instance.drop()
         return None
@@ -106,6 +106,11 @@ def only_waits(instance: Instance) -> bool:
         or len(instance.loop.open) > away
         or instance.number != process.events
     )
+
+
+def counts(process: Process) -> tuple[int, int, int, int]:
+    """What a row counts that nobody changes without holding it: by this memory knows it again."""
+    return process.version, process.run, process.events, process.seen
 
 
 def ends_with(instance: Instance, last: Sequence[Event]) -> bool:
