@@ -82,11 +82,11 @@ class Bills:
         resting = known.process.status is Status.RUNNING and known.process.owner is None
         how = self.cluster.pick(damages)
         before = known.process.seen if how in OF_MESSAGES else how in IN_THE_MIDDLE and len(known.events) > 1
-        unseen = bool(before) and self.in_memory(id)
+        remembered = self.in_memory(id)
         if self.cluster.damage(id, how):
             if resting:
-                (self.remembered if unseen else self.unreadable).add(number)
-            if unseen and how == MESSAGE_GONE:
+                (self.remembered if remembered and before else self.unreadable).add(number)
+            if remembered and how == MESSAGE_GONE:
                 self.forgotten.add(number)
         self.paid.setdefault(number, begun[number, 1] if done else None)
 
