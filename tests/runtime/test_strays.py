@@ -86,6 +86,19 @@ async def test_a_row_that_was_let_go_while_it_was_looked_whether_it_is_still_our
     assert worker.telemetry.counters["takeovers"] == 0, "freed at once, and not when its lease lapsed"
 
 
+async def test_a_row_that_was_let_go_because_its_lease_was_about_to_end_is_freed_at_once(opened: Open) -> None:
+    """As after a claim that was carried out almost a lease after it was sent: in the store the lease is fresh."""
+    gates["now"] = asyncio.Event()
+    handle, worker, instance, _ = await at_work(opened, waits)
+    await worker.heartbeat.loop.stop()
+    instance.lease_end = worker.scheduler.time.monotonic()
+    await until(lambda: worker.scheduler.instances.get(handle.id_bytes) not in (None, instance))
+    gates["now"].set()
+    await handle.result(LIMIT)
+    assert worker.telemetry.counters["leases_lost"] == 1
+    assert worker.telemetry.counters["takeovers"] == 0, "freed at once, and not when its lease lapsed"
+
+
 async def test_a_commit_that_was_long_under_way_does_not_shorten_a_lease_that_was_renewed_meanwhile(
     opened: Open,
 ) -> None:

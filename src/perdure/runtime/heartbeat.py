@@ -136,8 +136,9 @@ class Heartbeat:
         edge = self.scheduler.time.monotonic() + margin
         for instance in [a for a in instances.values() if a.lease_end < edge]:
             self._lose(instance)
-            if self.scheduler.alone:
-                self.events.strayed()  # free it before another suspect is claimed, whose death would count against both
+            # In the store its lease may last longer, if the claim or the renewal was carried out long after it was sent.
+            # It is freed before another is claimed: of suspects, the death of the other would count against both.
+            self.events.strayed()
         release.let_go(self.scheduler)
         release.let_go_what_waits(self.scheduler)
         return margin / 3
