@@ -47,7 +47,7 @@ async def test_the_next_of_many_waits_for_a_place_while_places_become_free(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "START_WAIT_SECONDS", LIMIT)
-    monkeypatch.setattr(limits, "START_WAIT_PLACES", 1)
+    monkeypatch.setattr(limits, "START_WAIT_PROCESSES", 1)
     engine, _ = await opened(work=True, workflows=[doubling], options=WorkerOptions(in_flight=40))
     handles = await engine.start_many(doubling, [(number,) for number in range(200)])
     assert await asyncio.gather(*(handle.result(LIMIT) for handle in handles)) == [2 * one for one in range(200)]

@@ -28,5 +28,5 @@ class Room:
 
     def left(self, places: int) -> None:
         """So many places are free now."""
-        if places >= limits.START_WAIT_PLACES:
+        if places >= limits.START_WAIT_PROCESSES:
             self._found.set()
