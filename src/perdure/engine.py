@@ -259,6 +259,11 @@ class _OwnWorker:
         worker.scheduler.eager.start(process, workflow, to_future(future), messages)
         return future
 
+    async def has_room(self, kind: str) -> bool:
+        """See LocalWorker."""
+        worker = self._engine.worker
+        return worker is not None and await worker.has_room(kind)
+
     def holds(self, process: bytes) -> bool:
         """See LocalWorker."""
         worker = self._engine.worker

@@ -355,6 +355,27 @@ async def copies_beside() -> Any:
     return await slow
 
 
+@workflow
+async def copies_three_times() -> Any:
+    return await asyncio.gather(*(copying(name) for name in ("one", "two", "three")))
+
+
+async def test_what_steps_report_is_written_with_beats_and_not_with_each_commit(opened: Open) -> None:
+    options = WorkerOptions(lease_seconds=3.0, beat_seconds=0.1)
+    engine, store = await opened(work=True, workflows=[copies_three_times], options=options)
+    handle = await engine.start(copies_three_times)
+    await until_row(engine, handle.id, lambda row: (row.progress or b"").count(b'"rows":10') == 3)
+    store.calls.clear()
+    for ended, name in enumerate(("one", "two", "three"), 1):
+        gates[name].set()
+        if ended < 3:
+            await until_row(engine, handle.id, lambda row, ended=ended: row.events == ended)
+    await handle.result(LIMIT)
+    kept = [commit.progress_kept for door, commits in store.calls if door == "commit" for commit in commits]
+    assert kept == [True, True, False]
+    assert (await engine.row(handle.id)).progress is None, "nothing is open any more"
+
+
 async def test_progress_of_one_step_survives_the_commits_of_others(opened: Open) -> None:
     engine, _ = await opened(
         work=True, workflows=[copies_beside], options=WorkerOptions(lease_seconds=3.0, beat_seconds=0.1)

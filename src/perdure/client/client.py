@@ -156,7 +156,7 @@ class Client:
         for portion in validation.portions(fresh):
             if flow.deadline is not None:
                 portion = await self._dated(portion)
-            answers += await asyncio.gather(*(self._begin(process, flow, ()) for process in portion))
+            answers += await self._begin_all(portion, flow)
         return [self._handle(flow, process, answer) for process, answer in zip(fresh, answers, strict=True)]
 
     def _fresh(
@@ -206,6 +206,18 @@ class Client:
         if process.due_at is None and isinstance(workflow, Workflow):
             eager = self.local.start(process, workflow, messages)
         return asked(self.doors.start, Start(process, messages=messages)) if eager is None else eager
+
+    async def _begin_all(self, portion: Sequence[Process], workflow: Workflow[Any, Any]) -> list[StartAnswer]:
+        """Start many: what our own worker can run soon waits for a place there, to be claimed would take longer."""
+        begun: list[asyncio.Future[StartAnswer]] = []
+        waits = True
+        for process in portion:
+            eager = self.local.start(process, workflow, ())
+            if eager is None and waits:
+                waits = await self.local.has_room(process.kind)
+                eager = self.local.start(process, workflow, ()) if waits else None
+            begun.append(asked(self.doors.start, Start(process)) if eager is None else eager)
+        return await asyncio.gather(*begun)
 
     def _handle(
         self, workflow: Workflow[Any, Any] | NamedWorkflow, process: Process, answer: StartAnswer

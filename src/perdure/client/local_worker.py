@@ -19,6 +19,9 @@ class LocalWorker(Protocol):
     ) -> asyncio.Future[StartAnswer] | None:
         """Start a process that the worker owns from the beginning; None if the worker does not take it."""
 
+    async def has_room(self, kind: str) -> bool:
+        """Wait a moment for places in the worker, if it is full; false if they become free too slowly to wait again."""
+
     def holds(self, process: bytes) -> bool:
         """Whether the worker holds the process."""
 
@@ -34,6 +37,10 @@ class NoWorker:
 
     def start(self, process: Process, workflow: Workflow[Any, Any], messages: tuple[Message, ...]) -> None:
         """See LocalWorker."""
+
+    async def has_room(self, kind: str) -> bool:
+        """See LocalWorker."""
+        return False
 
     def holds(self, process: bytes) -> bool:
         """See LocalWorker."""

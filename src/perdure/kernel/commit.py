@@ -30,6 +30,7 @@ class Commit(Struct, frozen=True, gc=False):
     and recognised by their ids if the commit is sent again. If another transaction has locked the row of a message's
     target, the verdict is ``BUSY``.
     ``attributes_set`` says that the attributes have changed: else their column stays as it is, at no cost.
+    ``progress_kept`` says that the row shows the same progress as before: its column stays as it is, at no cost.
     ``published`` says that the events hold published values or answers: the store notifies those who wait for them.
     """
 
@@ -44,6 +45,7 @@ class Commit(Struct, frozen=True, gc=False):
     starts: tuple[Start, ...] = ()
     sends: tuple[Message, ...] = ()
     attributes_set: bool = False
+    progress_kept: bool = False
     published: bool = False
 
 

@@ -160,7 +160,10 @@ class OpenSteps:
         return self.reported.get(f"{ask.name}:{ask.place}", NOTHING).get("reported")
 
     def progress(self) -> bytes | None:
-        """What the steps that are open have reported, as the row shows it to people and to the next attempt."""
+        """What the steps that are open have reported, as the row shows it to people and to the next attempt.
+
+        The row may show it a beat late.
+        """
         told = dict(self.reported)
         for (name, place), attempt in self.in_flight.items():
             told[f"{name}:{place}"] = attempt.report()

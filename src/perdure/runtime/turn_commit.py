@@ -17,10 +17,11 @@ from perdure.clock import microseconds
 from perdure.kernel import transition
 from perdure.kernel.command import sooner
 from perdure.kernel.commit import STILL_BUSY, Commit, Outcome, Start
+from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
-from perdure.kernel.process import COMPLETED, FINAL, Status
+from perdure.kernel.process import COMPLETED, FINAL, Process, Status
 from perdure.kernel.quarantine import is_suspect
 from perdure.logs import logger
 from perdure.runtime import compensation, published
@@ -36,8 +37,9 @@ def drafted(parts: WorkerParts, instance: Instance, outcome: Outcome, *, inward:
     steps = instance.steps
     cleared = steps.inherited is not None and steps.cleared
     process = instance.process
-    if process.progress is not None or steps.reported:
-        process = replace(process, progress=steps.progress())
+    shown = process.progress
+    if shown is not None or steps.reported:
+        process = _progressed(instance, process)
     inbox = instance.inbox
     if inbox.until is not None:
         process = replace(process, deadline=sooner(process.deadline, inbox.until))
@@ -66,8 +68,23 @@ def drafted(parts: WorkerParts, instance: Instance, outcome: Outcome, *, inward:
     )
     if shows:
         commit = published.told(commit, instance.process)
+    if shown is not None and commit.after.progress is shown:
+        commit = replace(commit, progress_kept=True)
     instance.handed_over(commit, cleared=cleared)
     return commit
+
+
+def _progressed(instance: Instance, process: Process) -> Process:
+    """The row with what it shows of open steps, if that must be written now: the next beat writes the rest.
+
+    What a failed attempt has reported goes with its failure, since the next attempt may be another worker's. Where many
+    steps are under way, to write all that they report with the end of each would cost the square of their number.
+    """
+    steps = instance.steps
+    failed = steps.reported and any(event.type is EventType.ATTEMPT_FAILED for event in instance.events)
+    if steps.in_flight and not failed:
+        return process
+    return replace(process, progress=steps.progress())
 
 
 FARTHEST = microseconds(limits.FARTHEST_SECONDS)

@@ -20,6 +20,7 @@ from perdure.runtime.heartbeat import Heartbeat, LeaseCheck
 from perdure.runtime.inbox_reader import InboxReader
 from perdure.runtime.parts import WorkerParts
 from perdure.runtime.quarantine import Quarantine
+from perdure.runtime.room import Room
 from perdure.runtime.scheduler import Scheduler
 from perdure.runtime.supervisor import Supervisor
 from perdure.runtime.sweeps.context import Pages, SweepContext
@@ -64,6 +65,7 @@ class Worker:
         self.watchdog = Watchdog(self.heartbeat, witness, machine, telemetry, self._fence, exits=options.exit_when_hung)
         self.alone, self._calm = parts.alone, False
         self._hurry, self.worn_out = asyncio.Event(), asyncio.Event()
+        self.room = Room()
         self._ending: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -133,6 +135,13 @@ class Worker:
         if not shortages.active:
             return True
         return held < shortages.room(self.options.in_flight) and shortages.serves(kind)
+
+    async def has_room(self, kind: str) -> bool:
+        """Wait a moment for some processes held here to end; whether they have, and one of that kind could begin.
+
+        Many that are started at once wait for that as long as it goes quickly: it saves each of them a claim.
+        """
+        return await self.room.found() and self.takes(kind)
 
     async def until_idle(self, seconds: float) -> None:
         """Work until nothing has been claimed for so many seconds, and no process is held or waits for a place."""
@@ -273,6 +282,8 @@ class Dispatch:
         """There may be room for another."""
         self._worker.ends.parted(id)
         self._worker.claimer.parted()
+        if self._worker.room.wanted:
+            self._worker.room.left(self._worker.options.in_flight - self._worker.busy)
 
     def unheard(self, instance: Instance) -> None:
         """The inbox reader reads its messages."""

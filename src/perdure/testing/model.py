@@ -205,6 +205,7 @@ class Model:
             reminder=after.reminder and not unheard and not commit.lease,
             inbox=row.inbox,
             attributes=after.attributes if commit.attributes_set else row.attributes,
+            progress=row.progress if commit.progress_kept else after.progress,
             changed_at=self.now,
             created_at=row.created_at,
         )

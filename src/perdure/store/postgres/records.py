@@ -86,7 +86,7 @@ def outward_alone(commit: Commit) -> tuple[Any, ...] | None:
 def commit_records(commits: Sequence[Commit]) -> tuple[Any, ...]:
     """The arguments of the query ``commit``; the commits are sorted by id."""
     rare = [_commit_rare(commit.after) for commit in commits]
-    more = any(commit.offered is not None or commit.attributes_set for commit in commits)
+    more = any(commit.offered is not None or commit.attributes_set or commit.progress_kept for commit in commits)
     return (
         [
             (
@@ -113,8 +113,8 @@ def commit_records(commits: Sequence[Commit]) -> tuple[Any, ...]:
         None
         if rare.count(_COMMIT_DEFAULTS) == len(rare) and not more
         else [
-            (*columns[:5], _attributes(commit), *columns[5:], commit.offered)
-            for columns, commit in zip(rare, commits, strict=True)
+            (*first, _attributes(commit), state, b"" if commit.progress_kept else progress, error, commit.offered)
+            for (*first, state, progress, error), commit in zip(rare, commits, strict=True)
         ],
         _event_records(commits),
         [(place, *pair) for place, commit in enumerate(commits, 1) for pair in commit.consumed] or None,

@@ -54,7 +54,7 @@ class RecordSealer:
         after = commit.after
         return replace(
             commit,
-            after=self._fields(after),
+            after=self._fields(replace(after, progress=None) if commit.progress_kept else after),
             events=self._events(after, commit.events),
             starts=tuple(map(self.start, commit.starts)),
             sends=tuple(map(self.message, commit.sends)),

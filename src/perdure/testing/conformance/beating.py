@@ -125,6 +125,23 @@ class Beating:
         after = await trial.row(row.id)
         assert (after.token, after.version, after.changed_at) == (row.token, row.version, row.changed_at)
 
+    @pytest.mark.parametrize("batch", [1, 2])
+    async def test_a_commit_leaves_the_progress_as_it_is_if_it_says_so(self, trial: Trial, batch: int) -> None:
+        worker = await trial.worker()
+        rows = [await trial.owned(worker) for _ in range(batch)]
+        await trial.store.beat(
+            Beat(worker, tuple(LeaseRenewal(row.id, row.token, b'"1 of 3"') for row in rows), LEASE, SILENCE)
+        )
+        for kept, given, expected in (
+            (True, b'"0 of 3"', b'"1 of 3"'),
+            (True, None, b'"1 of 3"'),
+            (False, b'"2 of 3"', b'"2 of 3"'),
+            (False, None, None),
+        ):
+            await trial.store.commit([going_on(row, progress=given, progress_kept=kept) for row in rows])
+            rows = [await trial.row(row.id) for row in rows]
+            assert [row.progress for row in rows] == [expected] * batch
+
     async def test_rule_11_a_beat_of_an_ended_incarnation_renews_nothing(self, trial: Trial) -> None:
         worker = await trial.worker()
         row = await trial.owned(worker)

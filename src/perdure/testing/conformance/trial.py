@@ -159,7 +159,7 @@ def _results(row: Process, steps: int) -> tuple[Event, ...]:
     )
 
 
-_OF_THE_COMMIT = ("consumed", "lease", "not_before", "offered", "attributes_set", "published")
+_OF_THE_COMMIT = ("consumed", "lease", "not_before", "offered", "attributes_set", "progress_kept", "published")
 
 
 def _commit(row: Process, events: Sequence[Event], fields: dict[str, Any]) -> Commit:

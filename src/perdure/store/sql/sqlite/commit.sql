@@ -23,7 +23,8 @@ UPDATE process SET
     awaiting = nullif(column11, -0.5), deaths = column12, alone_deaths = column13,
     deadline = nullif(column14, -0.5), priority = column15,
     attributes = CASE column16 WHEN -0.5 THEN attributes ELSE nullif(column16, x'') END,
-    state = nullif(column17, -0.5), progress = nullif(column18, -0.5), result = nullif(column19, -0.5),
+    state = nullif(column17, -0.5), progress = CASE column18 WHEN x'' THEN progress ELSE nullif(column18, -0.5) END,
+    result = nullif(column19, -0.5),
     error = nullif(column20, -0.5), code = column21, changed_at = column23,
     opened_at = CASE column22 WHEN created_at THEN 0 WHEN -0.5 THEN NULL ELSE column22 END
 FROM /* rows */ (VALUES

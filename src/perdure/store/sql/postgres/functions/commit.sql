@@ -196,7 +196,8 @@ BEGIN
             code = u.code, opened_at = perdure.instant(u.opened_at), deaths = coalesce(u.deaths, 0), alone_deaths = coalesce(u.alone_deaths, 0),
             deadline = perdure.instant(u.deadline), priority = coalesce(u.priority, 4),
             attributes = CASE WHEN u.attributes IS NULL THEN p.attributes ELSE nullif(u.attributes, 'null')::jsonb END,
-            state = u.state, progress = u.progress, error = u.error
+            state = u.state, error = u.error,
+            progress = CASE WHEN u.progress = '' THEN p.progress ELSE u.progress END
         FROM ROWS FROM (unnest(records), unnest(rare)) WITH ORDINALITY
              AS u(id, token, version, forced, status, run, owner, lease, due_at, seen, events, awaiting, result,
                   code, opened_at, not_before, reminder, deaths, alone_deaths, deadline, priority, attributes, state, progress,

@@ -52,7 +52,8 @@ BEGIN
         deaths = coalesce(rare.deaths, 0), alone_deaths = coalesce(rare.alone_deaths, 0),
         deadline = perdure.instant(rare.deadline), priority = coalesce(rare.priority, 4),
         attributes = CASE WHEN rare.attributes IS NULL THEN p.attributes ELSE nullif(rare.attributes, 'null')::jsonb END,
-        state = rare.state, progress = rare.progress, error = rare.error
+        state = rare.state, error = rare.error,
+        progress = CASE WHEN rare.progress = '' THEN p.progress ELSE rare.progress END
     WHERE p.ctid = place;
     IF new_events IS NOT NULL THEN
         INSERT INTO perdure.event
