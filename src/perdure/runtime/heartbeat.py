@@ -136,7 +136,7 @@ class Heartbeat:
         edge = self.scheduler.time.monotonic() + margin
         for instance in [a for a in instances.values() if a.lease_end < edge]:
             self._lose(instance)
-            # In the store its lease may last longer, if the claim or the renewal was carried out long after it was sent.
+            # In the store its lease may last longer, if the claim or renewal was carried out long after it was sent.
             # It is freed before another is claimed: of suspects, the death of the other would count against both.
             self.events.strayed()
         release.let_go(self.scheduler)
