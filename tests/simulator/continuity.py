@@ -16,7 +16,7 @@ from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
 from perdure.kernel.run import CONTINUED, opening_of
 from perdure.kernel.soundness import Finding
-from tests.simulator.evidence import STEPS, Evidence, by_hand, program_of, tried_again
+from tests.simulator.evidence import STEPS, Evidence, by_hand, fits, program_of
 from tests.simulator.ledger import Ledger
 from tests.simulator.program import Attempted, Do, Fork, Guard, Line, Node, Scope, Way, Within, nodes
 
@@ -24,32 +24,53 @@ AGAIN = "restarted at "
 _ASKED = frozenset({EventType.ATTEMPT_FAILED, EventType.STEP_COMPLETED, EventType.STEP_FAILED})
 
 
-def keys_are_kept(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
-    """A step that goes on in a new run keeps its key, one that a person has begun again there has a new one (21)."""
+def keys_name_the_run(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """A step of a new round or a restarted run bears a key of that run; one that goes on or is retried, the one it had.
+
+    (Rule 21.) What a person has answered, nobody has done in this run; in another one it may have been done.
+    """
+    if is_task(evidence.row.kind):
+        return
     id = id_text(evidence.row.id)
     for run, events in evidence.runs.items():
         answered = by_hand(events)
-        for event in events[opening_of(events).kept + 1 if run > 1 else len(events) :]:
+        for event in events[opening_of(events).kept + 1 if run > 1 else 0 :]:
             slot = event.name, event.place
             if event.type is not EventType.STEP_COMPLETED or event.name not in STEPS or slot in answered:
                 continue
             first = _first_asked(evidence, run, slot)
-            done = {e.key for e in ledger.effects if e.kind == "done" and e.key.startswith(f"{id}/")}
-            keys = {key for key in done if key.split("/", 2)[2] == f"{event.name}:{event.place}"}
+            keys = {e.key for e in ledger.effects if e.kind == "done" and fits(e.key, evidence.row, id, event)}
             if first is not None and keys and f"{id}/{first}/{event.name}:{event.place}" not in keys:
                 yield f"run {run}: {event.name}:{event.place} was done under {sorted(keys)}, none is of run {first}"
 
 
 def _first_asked(evidence: Evidence, run: int, slot: tuple[str, str]) -> int | None:
-    """The run in which a step was first asked for, if the records of a run that keeps others tell."""
+    """The run in which a step was first asked for, if the records tell."""
     opening = opening_of(evidence.runs[run])
     if run == 1 or opening.done in ("restarted", CONTINUED, f"{AGAIN}{slot[0]}:{slot[1]}"):
         return run
     kept = evidence.runs[run][1 : opening.kept + 1]
-    again = opening.done == "retried" and tried_again(evidence, run) == slot
+    again = opening.done == "retried" and _tried_again(evidence, run) == slot and not _new_ways(evidence, run)
     if again or any((event.name, event.place) == slot and event.type in _ASKED for event in kept):
         return _first_asked(evidence, run - 1, slot)
     return None
+
+
+def _new_ways(evidence: Evidence, run: int) -> bool:
+    """A run goes ways that the one before it did not go: a step of the same name and place may be another one."""
+    ways, before = ({e.place for e in evidence.runs[n] if e.type is EventType.PATCHED} for n in (run, run - 1))
+    return bool(ways - before)
+
+
+def _tried_again(evidence: Evidence, run: int) -> tuple[str, str] | None:
+    """The failed step for which a run was opened: the one whose result a person gave with it, or the last that failed.
+
+    A step that failed after the one with that result is asked for in a run of its own, if it is asked for at all.
+    """
+    failed = [(e.name, e.place) for e in evidence.runs[run - 1] if e.type is EventType.STEP_FAILED]
+    first = opening_of(evidence.runs[run]).kept + 2
+    given = by_hand([e for e in evidence.runs[run] if e.number == first]).intersection(failed)
+    return next(iter(given), failed[-1] if failed else None)
 
 
 def signals_are_sent_once(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
@@ -127,7 +148,7 @@ def _own(evidence: Evidence) -> Iterator[Node]:
     return nodes(program_of(evidence.row).body, children=False)
 
 
-LAWS = (keys_are_kept, signals_are_sent_once, old_wishes_are_void, what_fits_goes_on, one_way_is_gone)
+LAWS = (keys_name_the_run, signals_are_sent_once, old_wishes_are_void, what_fits_goes_on, one_way_is_gone)
 
 
 def attempts_end(everything: Mapping[bytes, Evidence], ledger: Ledger) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from perdure.kernel.message import LETTERS, LettersWanted, Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Process, Status
 from perdure.kernel.retry import decode_attempt
-from perdure.kernel.run import CONTINUED, opening_of
+from perdure.kernel.run import opening_of
 from perdure.kernel.soundness import Finding
 from perdure.limits import SUSPECT_DEATHS
 from perdure.store.base import Search, Store
@@ -108,14 +108,14 @@ def results_have_effects(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
             if by_people and undo.undoes(event.place) is None:
                 continue
             kind = "undone" if undo.undoes(event.place) else "done"
-            done = [e for e in ledger.effects if e.kind == kind and _fits(e.key, evidence.row, id, event)]
+            done = [e for e in ledger.effects if e.kind == kind and fits(e.key, evidence.row, id, event)]
             if not done:
                 yield f"run {run}: {event.name}:{event.place} has a result, and nobody has done it"
             elif kind == "done" and event.payload not in {json.encode(effect.label) for effect in done}:
                 yield f"run {run}: {event.name}:{event.place} says {event.payload!r}, and {done[0].label} was done"
 
 
-def _fits(key: str, row: Process, id: str, event: Event) -> bool:
+def fits(key: str, row: Process, id: str, event: Event) -> bool:
     if is_task(row.kind):
         return key == task_of(row.input).key
     return key.startswith(f"{id}/") and key.split("/", 2)[2] == f"{event.name}:{event.place}"
@@ -131,6 +131,9 @@ def undone_in_reverse(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     done: dict[str, int] = {}
     asked: dict[str, int] = {}
     undone: dict[str, int] = {}
+    given = by_hand(
+        evidence.events
+    )  # a person may answer a step that the code has given up; the process is broken then
     for place, event in enumerate(evidence.events):
         step = undo.undoes(event.place)
         if event.type is EventType.UNDO_OWED and step:
@@ -139,7 +142,7 @@ def undone_in_reverse(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
             undone[step] = place
         elif event.type in (EventType.STEP_COMPLETED, EventType.STEP_FAILED) and event.name in STEPS:
             done[f"{event.name}:{event.place}"] = place
-            if undone and not any(isinstance(node, Guard) for node in own):
+            if undone and not any(isinstance(node, Guard) for node in own) and (event.name, event.place) not in given:
                 yield f"{event.name}:{event.place} was accepted after the undoing had begun"
     for step, place in undone.items():
         for other, since in asked.items():
@@ -180,50 +183,9 @@ def retries_wait(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
                 yield f"{event.name}:{event.place} failed, and is to be tried again after {wait} microseconds"
 
 
-def keys_name_the_round(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
-    """A step of a new round or a restarted run bears a key of that run, one that is retried the key it had (21)."""
-    if is_task(evidence.row.kind):
-        return
-    id = id_text(evidence.row.id)
-    for run, events in evidence.runs.items():
-        kept = opening_of(events).kept + 1
-        given = by_hand(events)
-        for event in events:
-            slot = event.name, event.place
-            first = _first_asked(evidence, run, slot)
-            if event.type is not EventType.STEP_COMPLETED or first is None or (run > 1 and event.number <= kept):
-                continue
-            if slot in given:  # nobody has done it in this run; in another one it may have been done
-                continue
-            keys = {e.key for e in ledger.effects if e.kind == "done" and _fits(e.key, evidence.row, id, event)}
-            if keys and event.name in STEPS and f"{id}/{first}/{event.name}:{event.place}" not in keys:
-                yield f"run {run}: {event.name}:{event.place} was done under {sorted(keys)}, none is of run {first}"
-
-
 def by_hand(events: Sequence[Event]) -> set[tuple[str, str]]:
     """The steps of a run that a person has answered."""
     return {(e.name, e.place) for e in events if e.type in (EventType.SET_BY_HAND, EventType.SKIPPED)}
-
-
-def _first_asked(evidence: Evidence, run: int, slot: tuple[str, str]) -> int | None:
-    """The run in which a step was first asked for, if the records tell."""
-    opening = opening_of(evidence.runs[run])
-    if run == 1 or opening.done in ("restarted", CONTINUED):
-        return run
-    if opening.done == "retried" and tried_again(evidence, run) == slot:
-        return _first_asked(evidence, run - 1, slot)
-    return None
-
-
-def tried_again(evidence: Evidence, run: int) -> tuple[str, str] | None:
-    """The failed step for which a run was opened: the one whose result a person gave with it, or the last that failed.
-
-    A step that failed after the one with that result is asked for in a run of its own, if it is asked for at all.
-    """
-    failed = [(e.name, e.place) for e in evidence.runs[run - 1] if e.type is EventType.STEP_FAILED]
-    first = opening_of(evidence.runs[run]).kept + 2
-    given = by_hand([e for e in evidence.runs[run] if e.number == first]).intersection(failed)
-    return next(iter(given), failed[-1] if failed else None)
 
 
 def deaths_are_counted(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
@@ -298,7 +260,7 @@ def letters_wait(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
 
 LAWS = (
     results_have_effects, undone_in_reverse, all_owed_is_undone, attempts_are_counted, retries_wait,
-    keys_name_the_round, deaths_are_counted, deaths_are_forgotten, all_was_heard, what_is_left_is_told,
+    deaths_are_counted, deaths_are_forgotten, all_was_heard, what_is_left_is_told,
     times_run_forward, letters_wait,
 )  # fmt: skip
 """What must hold of each process by itself."""
