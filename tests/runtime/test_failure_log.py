@@ -16,6 +16,7 @@ from perdure.errors import ProcessBroken, ProcessFailed, StoreRegressed, StoreUn
 from perdure.kernel.retry import Retry
 from perdure.logs import JsonLines
 from perdure.loop import Outage
+from perdure.runtime.options import WorkerOptions
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 shop = logging.getLogger("shop")
@@ -112,7 +113,7 @@ async def talking() -> int:
 async def test_what_workflow_code_prints_and_logs_is_not_repeated_by_its_replays(
     opened: Open, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    engine, _ = await opened(work=True, workflows=[talking])
+    engine, _ = await opened(work=True, workflows=[talking], options=WorkerOptions(cached=0))  # every turn is a replay
     handle = await engine.start(talking)
     for _ in range(3):
         await until_row(engine, handle.id, lambda row: row.owner is None and row.due_at is not None)

@@ -131,9 +131,8 @@ def undone_in_reverse(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     done: dict[str, int] = {}
     asked: dict[str, int] = {}
     undone: dict[str, int] = {}
-    given = by_hand(
-        evidence.events
-    )  # a person may answer a step that the code has given up; the process is broken then
+    # A person may answer a step that the code has given up; the process is broken then.
+    given = by_hand(evidence.events)
     for place, event in enumerate(evidence.events):
         step = undo.undoes(event.place)
         if event.type is EventType.UNDO_OWED and step:
