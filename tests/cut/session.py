@@ -106,7 +106,7 @@ class Witness:
 
 
 async def session(server: Server, wanted: int, seed: int, told: Callable[[str], None] = lambda text: None) -> Tally:
-    """Cut ``wanted`` connections around a batch while trades are made, and others around a claim; let all trades finish.
+    """Cut ``wanted`` connections around a batch, and some around a claim, while trades are made; all is checked.
 
     Only batches count: how many claims there are beside them depends on how fast the machine is.
     """
