@@ -46,9 +46,11 @@ async def test_a_claim_that_fails_is_tried_with_half_as_many_until_all_are_taken
     setattr(store, "after" if answered else "before", failing_above(3, asked, error))
     handles = [await client.start(at_once, str(number)) for number in range(30)]
     assert await asyncio.gather(*(handle.result(LIMIT) for handle in handles)) == [str(one) for one in range(30)]
-    failed = [count for count in asked if count > 3]
-    assert failed and any(count <= 3 for count in asked)
-    assert worker.telemetry.counters["store_errors"] == (0 if isinstance(error, MemoryError) else len(failed))
+    assert any(count > 3 for count in asked) and any(count <= 3 for count in asked)
+    if isinstance(error, MemoryError):
+        assert worker.telemetry.counters["store_errors"] == 0
+    else:  # the worker asks for more again and again, and may not have heard of the last failure yet
+        await until(lambda: worker.telemetry.counters["store_errors"] == sum(count > 3 for count in asked))
 
 
 async def test_a_process_that_cannot_be_claimed_even_alone_is_said_once_and_tried_ever_less_often(

@@ -1,9 +1,9 @@
 """The store on PostgreSQL: many machines, one schema, one round trip for a batch.
 
-Four connections, each for one purpose: one writes (starts, sends, claims, commits), one is kept for beats, one reads,
-and one listens and holds the worker's lock. With ``pooler=transaction`` in the URL the last one is missing: hints and
-instant evidence of death need a session of the worker's own. People's searches, which may take long, get a connection
-of their own when the first of them comes, so that no result and no sweep waits behind them.
+Each connection has one purpose: one writes (starts, sends, claims, commits), one listens and holds the worker's lock, one
+is kept for beats, one reads, and one is for people's searches, which may take long, so that no result and no sweep
+waits behind them. The last three are opened when they are first needed: a client never beats. With
+``pooler=transaction`` in the URL nothing listens: hints and instant evidence of death need a session of the worker's own.
 """
 
 from __future__ import annotations
@@ -91,10 +91,9 @@ class PostgresStore:
         self._ahead = ahead("postgres", reached)
         try:
             await self._writes.open(connection)
-            for one in (self._beats, self._reads):
-                await one.open()
-            self._searches.ready()
-            if (await self._reads.row("only_reads"))["only_reads"]:
+            for one in (self._beats, self._reads, self._searches):
+                one.ready()
+            if (await self._writes.row("only_reads"))["only_reads"]:
                 # A standby accepts no LISTEN and no writes; it answers reads.
                 log.info(
                     "%s is a standby, which only reads: processes can be looked at, but not started, signalled or run",
