@@ -49,16 +49,24 @@ class Outage:
 class Loop:
     """Calls ``tick`` again and again; ``tick`` returns how many seconds to wait, unless woken earlier.
 
-    An error of a tick is logged and the loop goes on after ``after_error`` seconds: nothing in the background may
-    end silently. ``outage`` logs that the database does not answer, once for all loops of an engine.
+    The first call comes after ``first_after`` seconds. An error of a tick is logged and the loop goes on after
+    ``after_error`` seconds: nothing in the background may end silently. ``outage`` logs that the database does not
+    answer, once for all loops of an engine.
     """
 
     def __init__(
-        self, name: str, tick: Callable[[], Awaitable[float]], outage: Outage | None = None, *, after_error: float = 1.0
+        self,
+        name: str,
+        tick: Callable[[], Awaitable[float]],
+        outage: Outage | None = None,
+        *,
+        first_after: float = 0.0,
+        after_error: float = 1.0,
     ) -> None:
         self.name = name
         self._tick = tick
         self._outage = outage
+        self._first_after = first_after
         self.after_error = after_error
         self._woken: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
@@ -82,28 +90,38 @@ class Loop:
         await asyncio.wait([task])
 
     async def _run(self) -> None:
-        assert self._woken is not None
+        if self._first_after:
+            await self._wait(self._first_after)
         while True:
-            self._woken.clear()
-            try:
-                wait = await self._tick()
-            except PerdureError as error:
-                if self._outage is not None and isinstance(error, StoreUnavailable):
-                    self._outage.began(error)
-                else:
-                    log.warning("%s: %s", self.name, error)
-                wait = self.after_error
-            except Exception as error:
-                if (what := exhausted(error, spawning=True)) is not None:
-                    log.warning("%s: the system refuses this worker %s (%s); tried again", self.name, what, error)
-                else:
-                    log.exception("%s: this must not happen; please report it", self.name)
-                wait = self.after_error
-            if wait <= 0:
+            wait = await self._ticked()
+            if wait > 0:
+                await self._wait(wait)
+            else:
                 await asyncio.sleep(0)
-                continue
-            timer = asyncio.get_running_loop().call_later(wait, self._woken.set)
-            try:
-                await self._woken.wait()
-            finally:
-                timer.cancel()
+
+    async def _ticked(self) -> float:
+        """Tick once; the answer is how many seconds to wait, also after an error."""
+        assert self._woken is not None
+        self._woken.clear()
+        try:
+            return await self._tick()
+        except PerdureError as error:
+            if self._outage is not None and isinstance(error, StoreUnavailable):
+                self._outage.began(error)
+            else:
+                log.warning("%s: %s", self.name, error)
+        except Exception as error:
+            if (what := exhausted(error, spawning=True)) is not None:
+                log.warning("%s: the system refuses this worker %s (%s); tried again", self.name, what, error)
+            else:
+                log.exception("%s: this must not happen; please report it", self.name)
+        return self.after_error
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait for so long, or until the loop is woken."""
+        assert self._woken is not None
+        timer = asyncio.get_running_loop().call_later(seconds, self._woken.set)
+        try:
+            await self._woken.wait()
+        finally:
+            timer.cancel()

@@ -10,8 +10,8 @@ import pytest
 
 from perdure import limits
 from perdure.clock import SECOND
-from perdure.runtime.supervisor import Supervisor
-from perdure.runtime.sweeps import owner_gone, unhosted
+from perdure.runtime.supervisor import AUDITS, Supervisor
+from perdure.runtime.sweeps import owner_gone, record_unsound, unhosted
 from perdure.store.base import Overdue, Search
 from perdure.testing.conformance.trial import SILENCE
 from perdure.testing.faults import Outage
@@ -42,10 +42,34 @@ async def test_what_a_supervisor_finds_is_counted_under_the_name_of_its_sweep(wa
     freed = ("orphans_freed", "leases_lapsed")  # its lease has lapsed as well: either sweep may be the first
     rounds = context.telemetry.seconds
     await until(lambda: counters["workers_silent"] and any(counters[name] for name in freed))
-    await until(lambda: rounds.get("sweep", [0])[0] >= len(supervisor.loops))
+    await until(lambda: rounds.get("sweep", [0])[0] >= len(supervisor.loops) - len(AUDITS))
     await supervisor.stop()
     assert counters["workers_silent"] == 1
     assert (await watch.sound(row)).token == row.token + 1
+
+
+async def test_an_audit_begins_within_its_first_period_and_not_with_the_worker(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = await watch.context()
+    audits = []
+
+    async def audit(*_: Any) -> int:
+        audits.append(1)
+        return 0
+
+    monkeypatch.setattr(record_unsound, "sweep", audit)
+    monkeypatch.setattr(context.machine, "random", lambda: 0.5)
+    for seconds, begun in ((3600.0, False), (0.002, True)):
+        monkeypatch.setattr(record_unsound, "SECONDS", seconds)
+        supervisor, before = Supervisor(context), context.telemetry.seconds.get("sweep", [0])[0]
+        supervisor.start()
+        others = len(supervisor.loops) - len(AUDITS)
+        await until(lambda: context.telemetry.seconds.get("sweep", [0])[0] >= before + others)  # noqa: B023
+        if begun:
+            await until(lambda: audits)
+        await supervisor.stop()
+        assert bool(audits) is begun
 
 
 async def test_a_round_that_fails_is_counted_and_followed_by_others(

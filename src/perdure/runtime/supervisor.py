@@ -32,6 +32,10 @@ EMPTYING: tuple[ModuleType, ...] = (owner_gone, lease_lapsed, process_overdue, p
 """The sweeps that leave less to find after each round: while one finds something, its next round follows at once,
 whether or not other supervisors were quicker with a part of it."""
 
+AUDITS: tuple[ModuleType, ...] = (record_unsound,)
+"""The sweeps that free nothing, and only check: each begins somewhere in its first period, so that workers that start
+together do not all check the same records at once, and none starts later for it."""
+
 
 class Supervisor:
     """Runs every sweep at its own pace, a bounded batch at a time."""
@@ -84,8 +88,9 @@ class Supervisor:
                 return 0.0
             return self._pace(sweep, seconds) * (0.9 + 0.2 * self.context.machine.random())
 
-        name = sweep.__name__.rpartition(".")[2]
-        return Loop(f"sweep {name.replace('_', ' ')}", tick, self.context.committer.outage)
+        name = f"sweep {sweep.__name__.rpartition('.')[2].replace('_', ' ')}"
+        first = seconds * self.context.machine.random() if sweep in AUDITS else 0.0
+        return Loop(name, tick, self.context.committer.outage, first_after=first)
 
     def _pace(self, sweep: ModuleType, seconds: float) -> float:
         """Seconds until a sweep looks again: fewer if a page follows its last one, or a second look is owed."""

@@ -99,13 +99,21 @@ async def test_both_ends_are_told_to_notice_a_peer_gone_dark_within_ten_seconds(
         await connection.close()
 
 
-async def test_each_purpose_has_a_connection_of_its_own(postgres: PostgresGround, trial: Trial) -> None:
-    sql = "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE 'perdure %' ORDER BY 1"
-    purposes = ["perdure beats", "perdure presence", "perdure reads", "perdure writes"]
+async def test_each_purpose_has_a_connection_of_its_own_once_it_is_needed(
+    postgres: PostgresGround, trial: Trial
+) -> None:
+    sql = "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE 'perdure %'"
+
+    async def purposes() -> set[str]:
+        return {row[0].removeprefix("perdure ") for row in await postgres.outside.fetch(sql)}
+
+    assert await purposes() == {"presence", "writes"}
     await trial.store.search(Search(ids=(bytes(16),)))
-    assert [row[0] for row in await postgres.outside.fetch(sql)] == purposes
+    assert await purposes() == {"presence", "writes", "reads"}
     await trial.stored()
-    assert [row[0] for row in await postgres.outside.fetch(sql)] == [*purposes[:3], "perdure searches", purposes[3]]
+    assert await purposes() == {"presence", "writes", "reads", "searches"}
+    await trial.beat(await trial.worker())
+    assert await purposes() == {"presence", "writes", "reads", "searches", "beats"}
 
 
 async def test_a_beat_does_not_wait_behind_a_write(postgres: PostgresGround, trial: Trial) -> None:

@@ -1,9 +1,9 @@
 """The store on PostgreSQL: many machines, one schema, one round trip for a batch.
 
-Each connection has one purpose: one writes (starts, sends, claims, commits), one listens and holds the worker's lock, one
-is kept for beats, one reads, and one is for people's searches, which may take long, so that no result and no sweep
+Each connection has one purpose: one writes (starts, sends, claims, commits), one listens and holds the worker's lock,
+one is kept for beats, one reads, and one is for people's searches, which may take long, so that no result and no sweep
 waits behind them. The last three are opened when they are first needed: a client never beats. With
-``pooler=transaction`` in the URL nothing listens: hints and instant evidence of death need a session of the worker's own.
+``pooler=transaction`` in the URL none listens: hints and instant evidence of death need a session of the worker's own.
 """
 
 from __future__ import annotations
