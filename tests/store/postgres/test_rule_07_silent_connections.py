@@ -99,9 +99,7 @@ async def test_both_ends_are_told_to_notice_a_peer_gone_dark_within_ten_seconds(
         await connection.close()
 
 
-async def test_each_purpose_has_a_connection_of_its_own_once_it_is_needed(
-    postgres: PostgresGround, trial: Trial
-) -> None:
+async def test_each_purpose_has_a_connection_of_its_own(postgres: PostgresGround, trial: Trial) -> None:
     sql = "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE 'perdure %'"
 
     async def purposes() -> set[str]:
