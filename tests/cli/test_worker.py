@@ -272,6 +272,15 @@ def test_a_worker_says_first_what_it_hosts_on_which_database_and_no_password(
     assert '"queues":["bank"]' in worker.line_with('"event":"started"')
 
 
+def test_a_worker_without_a_pool_says_how_to_use_the_other_cores(
+    sqlite_terminal: Terminal, programs: list[Program]
+) -> None:
+    cores = len(os.sched_getaffinity(0))
+    alone = run(sqlite_terminal, programs, TILL).line_with(" hosts ")
+    assert alone.endswith(f"it uses one of {cores} cores: --workers {cores} uses all") is (cores > 1)
+    assert "cores" not in run(sqlite_terminal, programs, TILL, "--workers", "2").line_with(" hosts ")
+
+
 @pytest.mark.parametrize(
     ("url", "shown"),
     [

@@ -126,6 +126,34 @@ async def test_rule_12_the_grace_begins_anew_when_our_own_connection_came_back(
     assert [await supervisor.probe() for _ in range(2)] == [0, 1]
 
 
+async def test_rule_12_in_the_grace_a_worker_that_was_seen_to_hold_its_lock_is_found_dead_at_once(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, unseen, seen = await watch.context(), await victim(watch), await victim(watch)
+    supervisor = Supervisor(context)
+    began = watch.machine.monotonic()
+    monkeypatch.setattr(type(watch.store.backend), "standing_since", property(lambda backend: began))
+    await unseen.die()  # it may have lost its session with those of all, and come back later
+    assert await supervisor.probe() == 0
+    await seen.die()
+    assert [await supervisor.probe() for _ in range(3)] == [0, 1, 0]
+    assert [worker.id for worker in await watch.store.workers() if worker.lock_free] == [unseen.id]
+
+
+async def test_rule_12_a_lock_that_was_seen_before_our_own_session_was_lost_tells_nothing(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, other = await watch.context(), await victim(watch)
+    supervisor = Supervisor(context)
+    came_back = watch.machine.monotonic()
+    monkeypatch.setattr(type(watch.store.backend), "standing_since", property(lambda backend: came_back))
+    assert await supervisor.probe() == 0
+    await other.die()  # as when the server restarts: its session is lost, and ours
+    await watch.passed(0.1)
+    came_back = watch.machine.monotonic()
+    assert [await supervisor.probe() for _ in range(3)] == [0, 0, 0]
+
+
 async def test_after_a_store_error_the_next_round_finds_the_dead_again(watch: Watch) -> None:
     context, dead = await watch.context(), await victim(watch)
     looks = worker_dead.Looks()

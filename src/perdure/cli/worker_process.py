@@ -114,7 +114,7 @@ async def _work(options: ProcessOptions, url: str, registry: Registry, lifeline:
     else:  # nobody else would end it if C code kept the interpreter
         fuse = Fuse(options.patience)
         watchdog.sign_by(fuse.put_off, fuse.take_away)
-    _tell_start(engine, options, url)
+    _tell_start(engine, options, url, cores=1 if lifeline is not None else _cores())
     worn_out = await _until_stopped(engine, stopping)
     closing = asyncio.create_task(engine.close())
     hurrying = asyncio.create_task(stopping.at_once.wait())
@@ -157,18 +157,26 @@ async def _opened(options: ProcessOptions, url: str, registry: Registry, stoppin
     return None
 
 
-def _tell_start(engine: Engine, options: ProcessOptions, url: str) -> None:
+def _cores() -> int:
+    """How many processors this OS process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _tell_start(engine: Engine, options: ProcessOptions, url: str, cores: int) -> None:
+    """Log what this worker is; one that leaves ``cores`` unused says how to use them."""
     assert engine.worker is not None
     kinds = sorted(engine.registry.kinds)
     queues = sorted(work.queue for work in engine.registry.queues.values())
     hosts = ", ".join(kinds) or "no workflow"
     serves = f", serves queue {', '.join(queues)}" if queues else ""
     database = without_password(url)
-    log.info("worker %d hosts %s%s; database %s; Perdure %s", os.getpid(), hosts, serves, database, options.version)
+    more = f"; it uses one of {cores} cores: --workers {cores} uses all" if cores > 1 else ""
+    told = hosts, serves, database, options.version, more
+    log.info("worker %d hosts %s%s; database %s; Perdure %s%s", os.getpid(), *told)
     if options.json:
         worker = id_text(engine.worker.incarnation.id)
-        told = {"kinds": kinds, "queues": queues, "database": database, "version": options.version}
-        show_line({"event": "started", "pid": os.getpid(), "worker": worker, **told})
+        served = {"kinds": kinds, "queues": queues, "database": database, "version": options.version}
+        show_line({"event": "started", "pid": os.getpid(), "worker": worker, **served})
 
 
 def _tell_end(engine: Engine, options: ProcessOptions) -> None:

@@ -5,6 +5,7 @@ Two supervisors at work at once do no harm: whatever they write is fenced, so ea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import ModuleType
@@ -105,9 +106,10 @@ class Supervisor:
         return min(seconds, limits.SWEEP_PAGE_SECONDS) if more else seconds
 
     async def probe(self) -> int:
-        """Look for dead workers, after a grace: sessions must have had time to come back (rule 12)."""
+        """Look for dead workers; in the grace after sessions were lost, for those that have come back (rule 12)."""
         since = self.context.store.backend.standing_since
-        if since is not None and self.context.time.monotonic() - since < limits.PROBE_GRACE_SECONDS:
-            self._looks.free.clear()
+        self._looks.standing(since)
+        if since == math.inf:
             return 0
-        return await worker_dead.sweep(self.context, self._looks)
+        in_grace = since is not None and self.context.time.monotonic() - since < limits.PROBE_GRACE_SECONDS
+        return await worker_dead.sweep(self.context, self._looks, in_grace=in_grace)
