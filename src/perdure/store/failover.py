@@ -137,24 +137,30 @@ class Lineage:
 
         If we die here nobody compares what was answered to this store object alone.
         """
+        known, known_line = self._known, self._line  # what was known before the server is asked
         found = await self._identity(connection)
         database, name, since = await connection.fetchrow(self._queries["line"])
         (self.place,) = await connection.fetchrow(self._queries["place"])
-        line, known = (database, name), self._known
+        line = (database, name)
         if known is None:
             self.joined(since)
-        elif not found.follows(known) or line != self._line:
+        elif not found.follows(known) or line != known_line:
             if found.cluster == known.cluster and found.timeline < known.timeline:
                 raise StoreRegressed(
                     f"this server is on timeline {found.timeline}, but timeline {known.timeline} of its database was "
                     "seen: it is an old primary. Stop that server, or start this program again if it is the right one."
                 )
-            await self.set_behind(connection)
-            self._known = found
-            self.adopt(line)
+            if self._known is known:  # else another connection was met meanwhile, and has found it
+                await self.set_behind(connection)
+                self._known = found
+                self.adopt(line)
             # A claim must wait first: so the request for which this connection was made fails, and is sent again.
             raise StoreRegressed("the database has failed over to another line; Perdure tries again by itself")
-        self._known, self._line = found, line
+        latest = self._known
+        if latest is None or (latest is known and self._line is known_line):
+            self._known, self._line = found, line
+        elif found[:2] != latest[:2] or line != self._line:
+            raise StoreRegressed("another connection has met another line meanwhile; Perdure tries again by itself")
 
     @property
     def line(self) -> DatabaseLine | None:

@@ -21,7 +21,9 @@ from perdure.runtime.os_process import inherited_environment
 from perdure.runtime.steps.isolated.protocol import Frames, Said, read_said
 
 RECEIVED_BYTES = 64 * 1024
-LAST_WORDS_BYTES = 1024
+LAST_WORDS_BYTES = 4096
+TOLD_CHARACTERS = 1024
+FATAL = "Fatal Python error"
 WITHHELD = frozenset({"PERDURE_URL", "PERDURE_SEAL"})
 """Withheld from steps, which do not need it: the store's URL with its password, and what opens the payloads."""
 DYING_SECONDS = 1.0
@@ -168,3 +170,17 @@ class IsolatedChild:
         with suppress(OSError):
             os.write(2, said)
         return True
+
+
+def telling(output: str) -> str:
+    """The part of a crashed child's last output that tells most, in at most twice ``TOLD_CHARACTERS``.
+
+    That is the end; but the stack that the interpreter writes when it crashes has the crash at its begin, and after the
+    stack come only the names of modules.
+    """
+    words, fatal, stack = output.rpartition(FATAL)
+    if not fatal:
+        return output.strip()[-TOLD_CHARACTERS:]
+    lines = [line for line in stack.splitlines() if not line.startswith("Extension modules:")]
+    crash = (fatal + "\n".join(lines)).strip()[:TOLD_CHARACTERS]
+    return f"{words.strip()[-TOLD_CHARACTERS:]}\n{crash}".strip()

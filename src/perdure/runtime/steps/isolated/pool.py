@@ -19,7 +19,7 @@ from perdure.errors import StepCrashed
 from perdure.exhaustion import THREADS, exhausted
 from perdure.logs import logger
 from perdure.runtime.shortage import Shortages
-from perdure.runtime.steps.isolated.child import IsolatedChild
+from perdure.runtime.steps.isolated.child import IsolatedChild, telling
 from perdure.runtime.steps.isolated.protocol import ChildReady, Said, StepBeat, StepBegun, StepEnded, StepRaised
 from perdure.telemetry import Telemetry
 
@@ -179,7 +179,7 @@ class PoolThread:
             )
         how = f"was killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
         text = f"the child OS process of the step {how}" + (f" before it {before}" if before else "")
-        words = "" if child is None else child.last_words.decode(errors="replace").strip()
+        words = "" if child is None else telling(child.last_words.decode(errors="replace"))
         if words:
             return StepCrashed(f"{text}. Its last output on stderr:\n{words}")
         if code == -signal.SIGKILL:
