@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -28,7 +29,9 @@ MOST_PARAMETERS = 7
 """More than that hides which collaborators belong together."""
 WRITTEN_BY_USERS = frozenset({"Step", "Engine", "Retry", "Attempt"})
 """What users write, or read field by field: all is given by keyword, and has a default where users write it."""
-LARGEST_CIRCLE = {"perdure.turns": 7, "perdure.runtime": 1, "perdure.authoring": 8, "perdure": 8}
+LARGEST_CIRCLE = {
+    "perdure.turns": 7, "perdure.runtime": 1, "perdure.authoring": 8, "perdure.testing": 5, "perdure": 8
+}  # fmt: skip
 """So many files may import each other in a circle, imports for annotations included, by package; 1 is none."""
 
 
@@ -173,7 +176,7 @@ def test_callbacks_and_crowds_are_found_where_they_are_planted() -> None:
 
 def imports() -> dict[str, set[str]]:
     """Which modules of the package each one imports, for annotations too."""
-    names = {module.name[len("src/") : -len(".py")].replace("/", "."): module for module in package()}
+    names = {module.name[len("src/") : -len(".py")].replace("/", "."): module for module in modules("src")}
     names = {name.removesuffix(".__init__"): module for name, module in names.items()}
     return {name: set(_imported(module, set(names))) - {name} for name, module in names.items()}
 
@@ -206,9 +209,15 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return sorted((sorted(group) for group in groups), key=len, reverse=True)
 
 
+@cache
+def circles_here() -> list[list[str]]:
+    """Those of the package."""
+    return circles(imports())
+
+
 @pytest.mark.parametrize("part", list(LARGEST_CIRCLE))
 def test_no_circle_of_imports_is_larger_than_it_was(part: str) -> None:
-    within = [[name for name in group if name.startswith(part)] for group in circles(imports())]
+    within = [[name for name in group if name.startswith(part)] for group in circles_here()]
     largest = max(within, key=len, default=[])
     print(f"largest circle of files in {part}: {len(largest)} {' '.join(largest)}")
     assert len(largest) <= LARGEST_CIRCLE[part], largest

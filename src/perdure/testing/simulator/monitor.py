@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,9 +31,6 @@ from perdure.testing.simulator.server import Server
 from perdure.testing.simulator.timekeeper import Timekeeper
 from perdure.testing.simulator.violation import Violation
 
-if TYPE_CHECKING:
-    from perdure.testing.simulator.stillness import Stillness
-
 _LAST = (1 << 63) - 1
 
 
@@ -42,6 +39,16 @@ class Known(Struct):
 
     process: Process
     events: list[Event]
+
+
+class StandingLaw(Protocol):
+    """A law with a memory of its own, told of each transaction."""
+
+    def touched(self, life: Life, was: Process | None, now: Process, mark: int, *, worker: bool) -> None:
+        """A transaction of a life has changed a row; ``mark`` is the store's time."""
+
+    def look(self, mark: int) -> None:
+        """A transaction has been made."""
 
 
 class Monitor:
@@ -62,7 +69,7 @@ class Monitor:
         self.moved_at = 0.0
         self.events: Counter[str] = Counter()
         self.lost: dict[bytes, Loss] = {}
-        self.stillness: Stillness | None = None
+        self.stillness: StandingLaw | None = None
         self.leases: dict[bytes, dict[bytes, int]] = {}
         self.strange: set[bytes] = set()
         self.noted: Callable[[Process, Event], None] = lambda process, event: None
