@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import defaultdict
+from typing import Any
 
 import pytest
 
@@ -112,13 +113,22 @@ async def test_whoever_has_begun_something_of_a_queue_leaves_the_next_free_place
     await until(lambda: begun == ["loud"])
     monkeypatch.setattr(limits, "POLL_SECONDS", 3600.0)
     monkeypatch.setattr(claimer, "SOON_SECONDS", 3600.0)
-    quarantine, _ = await opened(work=True, workflows=[customer], queues=["till"], alone=True)
+    quarantine, store = await opened(work=True, workflows=[customer], queues=["till"], alone=True)
     worker = quarantine.worker
     assert worker is not None
     await until(lambda: worker.claimer.suspects_waiting)
-    others = server.worker.claimer
+    others, held = server.worker.claimer, asyncio.Event()
+
+    async def wait(name: str, _: Any) -> None:
+        if name == "claim":
+            await held.wait()
+
+    store.before = wait  # the suspect's worker is the slower one
+    await until(lambda: others._gives_way)
     gates[1].set()
-    await until(lambda: others._later is not None)  # told of the place, it looks later than the suspect
+    await until(lambda: not others._gives_way or len(begun) > 1)  # told of the place
+    assert begun == ["loud"], "the other worker has left the place to the suspect"
+    held.set()
     assert await shy.result(LIMIT) == [os.getpid()]
     await until(lambda: begun == ["loud", "shy", "loud"])
     gates[2].set()
