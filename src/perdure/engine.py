@@ -159,6 +159,7 @@ class Engine(Client):
         """
         self.stop_soon()
         if self._closing is None:
+            self._draining = self.worker  # from now on a second call hurries it, also before the task has begun
             self._closing = asyncio.create_task(self._close(seconds), name="perdure close")
         elif seconds == 0:
             self.hurry()
@@ -167,7 +168,6 @@ class Engine(Client):
     async def _close(self, seconds: float | None) -> None:
         self._unwatch()
         worker, self.worker = self.worker, None
-        self._draining = worker
         try:
             if worker is not None:
                 await worker.stop(self.options.stop_seconds if seconds is None else seconds)

@@ -45,6 +45,14 @@ def sql_texts(module: Module) -> Iterator[str]:
             yield f"{module.name}:{node.lineno} holds SQL: {text.strip()[:60]!r}"
 
 
+def numbered_parameters(module: Module) -> Iterator[str]:
+    """Parameters of SQLite by number (``?1``): Python 3.14 refuses values for them that are not given by name."""
+    for node in module.nodes:
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and re.search(r"\?\d", text) and (len(text) == 2 or SQL.search(text)):
+            yield f"{module.name}:{node.lineno} numbers a parameter; write :name, and give a mapping"
+
+
 def code_from_values(module: Module) -> Iterator[str]:
     """Ways to run code because of stored values."""
     for node in module.nodes:
@@ -78,6 +86,16 @@ def machine_calls(module: Module) -> Iterator[str]:
 def test_no_sql_text_stands_in_python() -> None:
     package = [m for m in modules("src") if m.name != SEARCH_BUILDER and "testing" not in m.path.parts]
     assert [found for module in package for found in sql_texts(module)] == []
+
+
+def test_no_sql_numbers_its_parameters() -> None:
+    everywhere = [
+        module
+        for module in modules("src", "tests", "bench")
+        if not {"house", "hostile"} & {module.path.parent.name, module.path.stem}
+    ]
+    assert [found for module in everywhere for found in numbered_parameters(module)] == []
+    assert list(numbered_parameters(planted('f("DELETE FROM t WHERE id = ?1", row)\nf("?2")\n')))
 
 
 def test_no_code_runs_because_of_stored_values() -> None:

@@ -31,7 +31,8 @@ async def test_processes_that_end_leave_no_cycles_for_the_collector(sqlite_url: 
     async with Engine(sqlite_url, work=True, workflows=[adding]) as engine:
         handles = await engine.start_many(adding, [(0,)])
         await asyncio.gather(*(handle.result(20) for handle in handles))
-        gc.collect()
+        left = range(10)  # what is freed may have kept more alive, of the tests before this one
+        assert any(gc.collect() == 0 for _ in left)
         gc.disable()
         try:
             handles = await engine.start_many(adding, [(n,) for n in range(50)])

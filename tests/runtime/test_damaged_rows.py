@@ -58,7 +58,7 @@ async def damage(url: str, id: str, table: str, damage: str) -> bool:
         raw = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
         try:
             raw.execute("PRAGMA ignore_check_constraints = ON")
-            return raw.execute(statement("", table, damage, "?1"), (id_bytes(id),)).rowcount == 1
+            return raw.execute(statement("", table, damage, ":row"), {"row": id_bytes(id)}).rowcount == 1
         except sqlite3.Error:
             return False
         finally:

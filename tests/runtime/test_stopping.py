@@ -125,7 +125,8 @@ async def test_a_second_request_to_stop_hands_everything_back_at_once(opened: Op
     await until(lambda: "x" in done)
     closing = asyncio.create_task(engine.close(3600))
     await asyncio.sleep(0)
-    await asyncio.wait_for(engine.close(0), LIMIT)
+    async with asyncio.timeout(LIMIT):
+        await engine.close(0)  # at once, before the first request has come any further
     await closing
     client, _ = await opened()
     assert (await client.row(handle.id)).owner is None

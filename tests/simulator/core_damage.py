@@ -15,23 +15,24 @@ PATIENCE = 400
 """So many looks, every half second, must suffice for a bill to end, or to be parked."""
 
 IN_THE_MIDDLE = (
-    "UPDATE event SET type = 77 WHERE process = ?1 AND number = 1 RETURNING 1",
-    "DELETE FROM event WHERE process = ?1 AND number = 1 RETURNING 1",
-    "UPDATE event SET place = CAST(x'ff' AS TEXT) WHERE process = ?1 AND number = 1 RETURNING 1",
+    "UPDATE event SET type = 77 WHERE process = :id AND number = 1 RETURNING 1",
+    "DELETE FROM event WHERE process = :id AND number = 1 RETURNING 1",
+    "UPDATE event SET place = CAST(x'ff' AS TEXT) WHERE process = :id AND number = 1 RETURNING 1",
 )
 """What only a replay reads: a worker that has the process in memory reads its last event and what is new.
 
 The same holds of messages that it has heard.
 """
-MESSAGE_GONE = "DELETE FROM message WHERE process = ?1 AND number = 1 RETURNING 1"
-OF_MESSAGES = ("UPDATE message SET type = 77 WHERE process = ?1 AND number = 1 RETURNING 1", MESSAGE_GONE)
+MESSAGE_GONE = "DELETE FROM message WHERE process = :id AND number = 1 RETURNING 1"
+OF_MESSAGES = ("UPDATE message SET type = 77 WHERE process = :id AND number = 1 RETURNING 1", MESSAGE_GONE)
 DAMAGES = (
     *IN_THE_MIDDLE,
-    "UPDATE event SET type = 77 WHERE process = ?1 AND number = (SELECT max(number) FROM event WHERE process = ?1) "
+    "UPDATE event SET type = 77 WHERE process = :id AND number = (SELECT max(number) FROM event WHERE process = :id) "
     "RETURNING 1",
-    "DELETE FROM event WHERE process = ?1 AND number = (SELECT max(number) FROM event WHERE process = ?1) RETURNING 1",
+    "DELETE FROM event WHERE process = :id AND number = (SELECT max(number) FROM event WHERE process = :id) "
+    "RETURNING 1",
     *OF_MESSAGES,
-    "UPDATE process SET events = events + 1 WHERE id = ?1 RETURNING 1",
+    "UPDATE process SET events = events + 1 WHERE id = :id RETURNING 1",
 )
 """Each answers a row if it has altered something; then whoever claims the process cannot read it."""
 

@@ -51,7 +51,7 @@ class SqliteGround:
             raw.execute("PRAGMA ignore_check_constraints = ON")
             raw.execute("PRAGMA foreign_keys = OFF")
             try:
-                return raw.execute(values.statement("", table, damage, "?1"), (given,)).rowcount == 1
+                return raw.execute(values.statement("", table, damage, ":row"), {"row": given}).rowcount == 1
             except sqlite3.Error:
                 return False
             finally:

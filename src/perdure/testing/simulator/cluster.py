@@ -152,20 +152,20 @@ class Cluster:
         return self.monitor.fell_back(self.server.restored)
 
     def damage(self, process: bytes, statement: str) -> bool:
-        """Alter what is stored of a process by hand (``?1`` in the statement is its id), whatever the laws say.
+        """Alter what is stored of a process by hand (``:id`` in the statement is its id), whatever the laws say.
 
         The laws do not look at its history from then on; nevertheless it must hurt only itself. The answer is whether
         the statement has answered a row (``RETURNING``).
         """
         self.log.note("world", f"{self.log.called(self.monitor.known[process].process)} is damaged: {statement}")
-        found = self.server.edit(statement, (process,))
+        found = self.server.edit(statement, {"id": process})
         self.monitor.damaged(process)
         return bool(found)
 
     def migrate(self) -> None:
         """Migrate the database as a newer Perdure does: its number rises; older nodes must find that out themselves."""
-        number = self.server.edit("PRAGMA user_version", ())[0] + 1
-        self.server.edit(f"PRAGMA user_version = {number}", ())
+        number = self.server.edit("PRAGMA user_version")[0] + 1
+        self.server.edit(f"PRAGMA user_version = {number}")
         self.log.note("world", f"the schema has number {number} now")
 
     async def die(self) -> None:

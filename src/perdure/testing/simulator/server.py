@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -120,12 +120,12 @@ class Server:
         self.faults["backup put back"] += 1
         self.log.note("world", "a backup is put back")
 
-    def edit(self, statement: str, given: tuple[object, ...]) -> tuple[int, ...]:
+    def edit(self, statement: str, given: Mapping[str, object] | None = None) -> tuple[int, ...]:
         """Run a statement by hand, past every law of the schema; the answer is its first row."""
         assert self.connection is not None
         raw = self.connection.raw
         raw.execute("PRAGMA ignore_check_constraints = ON")
-        found: tuple[int, ...] | None = raw.execute(statement, given).fetchone()
+        found: tuple[int, ...] | None = raw.execute(statement, given or {}).fetchone()
         raw.execute("PRAGMA ignore_check_constraints = OFF")
         raw.execute("DELETE FROM touched")
         raw.commit()
