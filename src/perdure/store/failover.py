@@ -142,9 +142,10 @@ class Lineage:
         database, name, since = await connection.fetchrow(self._queries["line"])
         (self.place,) = await connection.fetchrow(self._queries["place"])
         line = (database, name)
+        same_line = line in (known_line, self._line)
         if known is None:
             self.joined(since)
-        elif not found.follows(known) or line != known_line:
+        elif not (found.follows(known) and same_line):
             if found.cluster == known.cluster and found.timeline < known.timeline:
                 raise StoreRegressed(
                     f"this server is on timeline {found.timeline}, but timeline {known.timeline} of its database was "
@@ -154,8 +155,9 @@ class Lineage:
                 await self.set_behind(connection)
                 self._known = found
                 self.adopt(line)
-            # A claim must wait first: so the request for which this connection was made fails, and is sent again.
-            raise StoreRegressed("the database has failed over to another line; Perdure tries again by itself")
+            if found.cluster or not same_line or self.set_back:
+                # A claim must wait first: so the request for which this connection was made fails, and is sent again.
+                raise StoreRegressed("the database has failed over to another line; Perdure tries again by itself")
         latest = self._known
         if latest is None or (latest is known and self._line is known_line):
             self._known, self._line = found, line
