@@ -103,14 +103,16 @@ async def times_out(fifo: str) -> str:
 
 @step(hard=True, retry=ONCE)
 def cleaning(fifo: str, ledger: str, obstinate: bool) -> None:
-    held = hold(fifo, child=True)
-    try:
+    held = -1
+    try:  # who is told that it has begun may cancel it at once
+        held = hold(fifo, child=True)
         threading.Event().wait()
     finally:
         Path(ledger).write_text("cleaned")
         while obstinate:
             threading.Event().wait()
-        os.close(held)
+        if held >= 0:
+            os.close(held)
 
 
 @step(hard=True, retry=ONCE)
