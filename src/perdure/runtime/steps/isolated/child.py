@@ -175,8 +175,8 @@ class IsolatedChild:
 def telling(output: str) -> str:
     """The part of a crashed child's last output that tells most, in at most twice ``TOLD_CHARACTERS``.
 
-    That is the end; but the stack that the interpreter writes when it crashes has the crash at its begin, and after the
-    stack come only the names of modules.
+    That is its end. But the stack that the interpreter writes when it crashes begins with the place of the crash, and
+    ends with the names of modules, which are left out.
     """
     words, fatal, stack = output.rpartition(FATAL)
     if not fatal:
