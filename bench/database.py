@@ -65,8 +65,8 @@ class Cluster(Server):
         return str(self.fetch("postgres", "SHOW server_version")[0][0]).split()[0]
 
     def cpu_seconds(self) -> float:
-        """CPU time that the server's processes of now have used."""
-        return cpu_of_family(self.pid)
+        """CPU time that the server's processes have used, those included that have ended."""
+        return cpu_of_family(self.pid) + _cpu_of(self.pid, ended=True)
 
 
 def family(root: int) -> list[int]:
@@ -87,12 +87,13 @@ def family(root: int) -> list[int]:
     return found
 
 
-def _cpu_of(pid: int) -> float:
+def _cpu_of(pid: int, *, ended: bool = False) -> float:
+    """CPU seconds of one OS process; or of its children that have ended."""
     try:
         parts = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
         return 0.0
-    return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, parts[13:15] if ended else parts[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def cpu_of_family(root: int) -> float:

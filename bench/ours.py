@@ -118,6 +118,35 @@ async def throughput(task: Task) -> dict[str, Any]:
         return watch.rate(task.n * task.steps, "steps" if task.steps > 1 else "processes")
 
 
+async def together(task: Task) -> dict[str, Any]:
+    """W17: one of the engines that begin at one instant."""
+    async with engine(task) as door:
+        await flood(door, task, 100, 1)
+        await asyncio.sleep(max(0.0, task.begin - time.time()))
+        before = time.process_time()
+        await flood(door, task, task.n, task.steps)
+        return {"cpu_s": time.process_time() - before, "ended": time.time()}
+
+
+async def at_once(task: Task) -> dict[str, Any]:
+    """W18: the same one-step processes in a closed loop and by one call of start_many, each twice."""
+    async with engine(task) as door:
+        await flood(door, task, 100, 1)
+        seconds = {"loop": 0.0, "many": 0.0}
+        whole = Stopwatch()
+        for way in ("loop", "many", "many", "loop"):
+            begun = time.perf_counter()
+            if way == "many":
+                handles = await door.start_many(order, [(payload.asked(1),)] * task.n)
+                await asyncio.gather(*(handle.result() for handle in handles))
+            else:
+                await flood(door, task, task.n, 1)
+            seconds[way] += time.perf_counter() - begun
+        answer = whole.rate(4 * task.n, "all")
+        loop, many = (2 * task.n / seconds[way] for way in ("loop", "many"))
+        return answer | {"loop_per_s": loop, "processes_per_s": many, "ratio": many / loop}
+
+
 async def step_latency(task: Task) -> dict[str, Any]:
     """W3: one process of many steps on an idle system."""
     async with engine(task) as door:
@@ -300,5 +329,7 @@ if __name__ == "__main__":
             "w12": families,
             "w15": ours_wakes.wakes,
             "w16": ours_payloads.payloads,
+            "w17": together,
+            "w18": at_once,
         }
     )

@@ -75,7 +75,10 @@ class Seat:
 
     def run(self, role: str, seconds: float = 180.0, **asked: Any) -> dict[str, Any]:
         """Run a role to its end and give its answer."""
-        started = self.spawn(role, **asked)
+        return self.answer(self.spawn(role, **asked), role, seconds)
+
+    def answer(self, started: subprocess.Popen[str], role: str, seconds: float) -> dict[str, Any]:
+        """The answer of a role that was started, once it has ended."""
         try:
             out, _ = started.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:

@@ -170,6 +170,7 @@ def _crowd(who: str, other_ms: float) -> list[Target]:
         _queued_step(who, "queued step, idle, p50", "w11"),
         _queued_step(who, "the same where a sync takes 1 ms longer", "w14"),
         *_history(who),
+        at_least(who, "20,000 by start_many, × a closed loop", "w18", "ratio", 0.95, 2),
     ]
 
 
@@ -198,6 +199,8 @@ TARGETS: tuple[Target, ...] = (
     *_crowd("ours-sqlite", other_ms=20),
     *_footprint("ours-sqlite", idle_percent=1.0, stored=360),
     *_large_results(),
+    at_least("ours", "two engines, one-step, × one engine", "w17", "one_step_ratio", 1.6, 2),
+    at_least("ours", "two engines, ten-step, × one engine", "w17", "ten_steps_ratio", 1.6, 2),
     at_most("ours", "a step at load, transactions", "w9", "transactions_per_step_all_in", 0.02, 4),
     at_most("ours", "a step at load, reads", "w9", "reads_per_step", 0.0005, 4),
 )

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from bench import backlog, footprint, recovery, traffic
+from bench import backlog, footprint, recovery, several, traffic
 from bench.contestant import Contestant
 from bench.database import Cluster
 from bench.seat import Seat
@@ -98,6 +98,11 @@ def wakes(who: Contestant, cluster: Cluster, n: int, histories: Sequence[int] = 
     with Seat(who, cluster) as seat:
         seat.prepare()
         return seat.run("w15", n=n, histories=list(histories), worker=seat.worker().pid)
+
+
+def _several(who: Contestant, cluster: Cluster, n: int) -> Measurement:
+    with Seat(who, cluster) as seat:
+        return several.measure(seat, n)
 
 
 def _peak_rss(root: int) -> float:
@@ -275,6 +280,40 @@ ALL = {
                 Figure("large_ms", "1 MB: ms a step, idle", 2),
             ),
             _simple("w16"),
+        ),
+        Workload(
+            "w17",
+            "two engines on one database, each a client and a worker in one, against one engine",
+            (
+                Figure("one_step_per_s_1", "one-step: one engine /s"),
+                Figure("one_step_per_s_2", "two engines /s"),
+                Figure("one_step_ratio", "× one", 2),
+                Figure("one_step_cpu_ms_1", "one: CPU ms each", 3),
+                Figure("one_step_cpu_ms_2", "two: CPU ms each", 3),
+                Figure("one_step_server_cpu_ms_1", "one: server CPU ms each", 3),
+                Figure("one_step_server_cpu_ms_2", "two: server CPU ms each", 3),
+                Figure("one_step_busy_percent", "two: % of all processors busy"),
+                Figure("ten_steps_per_s_1", "ten-step: one engine, steps/s"),
+                Figure("ten_steps_per_s_2", "two engines, steps/s"),
+                Figure("ten_steps_ratio", "× one", 2),
+                Figure("ten_steps_cpu_ms_1", "one: CPU ms each", 3),
+                Figure("ten_steps_cpu_ms_2", "two: CPU ms each", 3),
+                Figure("ten_steps_server_cpu_ms_1", "one: server CPU ms each", 3),
+                Figure("ten_steps_server_cpu_ms_2", "two: server CPU ms each", 3),
+                Figure("ten_steps_busy_percent", "two: % of all processors busy"),
+            ),
+            _several,
+        ),
+        Workload(
+            "w18",
+            "20,000 one-step processes by one call of start_many, against a closed loop",
+            (
+                Figure("loop_per_s", "closed loop /s"),
+                Figure("processes_per_s", "start_many /s"),
+                Figure("ratio", "× the loop", 2),
+                Figure("peak_rss_mib", "peak RSS MiB"),
+            ),
+            _simple("w18"),
         ),
     )
 }

@@ -112,6 +112,7 @@ WAITING_RECORDS = 100_000
 WAITING_BYTES = 256 * 1024 * 1024
 START_WAIT_SECONDS = 0.01  # of many processes started at once, the next one waits so long for so many places
 START_WAIT_PROCESSES = 25
+START_WAIT_BUSY_SECONDS = 1.0  # as long as its worker is still writing what others asked for
 SWEEP_ROWS = 500
 SWEEP_PAGE_SECONDS = 0.1
 PRUNED_EVENTS = 3_000

@@ -142,6 +142,9 @@ class Client:
     ) -> list[Handle[Any]]:
         """Start many processes of one kind and return their handles in order; uses as few transactions as possible.
 
+        In an engine that works itself, and beside which no other worker offers the workflow, each process waits for a
+        place here while places become free, up to a second for the next: this takes as long as they need to begin.
+
         ``calls`` gives a tuple of arguments for each process, ``keys`` a key or None for each. Some may be stored when
         another one fails: the same call with the same keys then starts those that are missing. Raises KeyConflict,
         UnknownKind if this program does not know the workflow, InvalidInput (PayloadError, InvalidKey), Overloaded.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from perdure import limits
 
@@ -14,17 +15,24 @@ class Room:
         self.wanted = 0
         self._found = asyncio.Event()
 
-    async def found(self) -> bool:
-        """Wait a moment for some places; false if they become free too slowly to wait for them."""
+    async def found(self, at_work: Callable[[], bool]) -> bool:
+        """Wait for some places: a moment, and as long as the worker is ``at_work``; false if that was not enough."""
         self.wanted += 1
         self._found.clear()
+        waited = 0.0
         try:
-            await asyncio.wait_for(self._found.wait(), limits.START_WAIT_SECONDS)
-        except TimeoutError:
-            return False
+            while waited < limits.START_WAIT_BUSY_SECONDS:
+                waited += limits.START_WAIT_SECONDS
+                try:
+                    await asyncio.wait_for(self._found.wait(), limits.START_WAIT_SECONDS)
+                except TimeoutError:
+                    if not at_work():
+                        break
+                else:
+                    return True
         finally:
             self.wanted -= 1
-        return True
+        return False
 
     def left(self, places: int) -> None:
         """So many places are free now."""

@@ -139,9 +139,14 @@ class Worker:
     async def has_room(self, kind: str) -> bool:
         """Wait a moment for some processes held here to end; whether they have, and one of that kind could begin.
 
-        Many that are started at once wait for that as long as it goes quickly: it saves each of them a claim.
+        Many that are started at once wait for that as long as it goes quickly: it saves each of them a claim. Other
+        workers, if there are any, claim them at once instead.
         """
-        return await self.room.found() and self.takes(kind)
+        return await self.room.found(self._alone_at_work) and self.takes(kind)
+
+    def _alone_at_work(self) -> bool:
+        """Whether turns of processes held here are being written, and no other worker could run what waits."""
+        return not self.scheduler.committer.idle and not self.context.offers()
 
     async def until_idle(self, seconds: float) -> None:
         """Work until nothing has been claimed for so many seconds, and no process is held or waits for a place."""
