@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.load.program import FOLDER
 
@@ -59,9 +59,9 @@ class Member:
     def pid(self) -> int:
         return self._process.pid
 
-    def resident(self) -> int:
-        """Bytes of memory that it has."""
-        return resident(self._process.pid)
+    def held(self) -> Held:
+        """What it has of the system."""
+        return held(self._process.pid)
 
     async def kill(self) -> None:
         """SIGKILL."""
@@ -139,7 +139,15 @@ async def pool_on(url: str, folder: Path) -> AsyncIterator[Pool]:
             await member.kill()
 
 
-def resident(pid: int) -> int:
-    """Bytes of memory that an OS process has (Linux)."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return 1024 * int(next(line for line in lines if line.startswith("VmRSS:")).split()[1])
+class Held(NamedTuple):
+    """What an OS process has of the system: bytes of memory, open files, threads."""
+
+    memory: int
+    descriptors: int
+    threads: int
+
+
+def held(pid: int) -> Held:
+    """What an OS process has (Linux)."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return Held(1024 * int(status["VmRSS"].split()[0]), len(os.listdir(f"/proc/{pid}/fd")), int(status["Threads"]))

@@ -9,12 +9,12 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
-from statistics import mean
+from statistics import linear_regression, mean, stdev
 
 import asyncpg
 
 from perdure.engine import Engine
-from tests.load.pool import LIMIT, Pool, pool_on, resident
+from tests.load.pool import LIMIT, Held, Pool, held, pool_on
 from tests.load.program import whole
 from tests.load.verdict import Verdict
 from tests.transactions.caller import address
@@ -27,6 +27,8 @@ SAMPLE_SECONDS = 2.0
 MEMORY_GROWTH = 1.05
 SIZE_GROWTH = 1.25
 SLACK_BYTES = 2 * 1024 * 1024
+SLACK_MIB = 0.5  # of memory that grows: what an allocator keeps by chance
+FEW_MORE = 2  # descriptors or threads that may be open at one look and not at another
 
 TABLES = (
     "SELECT count(*) FROM {schema}process",
@@ -112,7 +114,8 @@ class Soak:
         """Measure everything again and again."""
         while not self._stopping:
             found = await sizes(self.engine.store.url)
-            found |= {"client": resident(os.getpid()), "worker": self.pool.members[0].resident()}
+            for name, has in (("client", held(os.getpid())), ("worker", self.pool.members[0].held())):
+                found |= {f"{name} {what}": figure for what, figure in zip(Held._fields, has, strict=True)}
             self.samples.append(found)
             await asyncio.sleep(SAMPLE_SECONDS)
 
@@ -135,10 +138,15 @@ async def soak(url: str, folder: Path, minutes: float, seed: int) -> Verdict:
     third = len(made.samples) // 3
     before, last = made.samples[third : 2 * third], made.samples[-third:]
     for name in ("client", "worker"):
-        was, now = (mean(sample[name] for sample in samples) for samples in (before, last))
+        was, now = (mean(sample[f"{name} memory"] for sample in samples) for samples in (before, last))
         verdict.bound(
             f"MiB of the {name}, {was / 2**20:.1f} then", now / 2**20, (was * MEMORY_GROWTH + SLACK_BYTES) / 2**20
         )
+        grown, noise = slope([sample[f"{name} memory"] / 2**20 for sample in made.samples[third:]])
+        verdict.bound(f"MiB by which the {name} grows in that time, in the mean", grown, max(2 * noise, SLACK_MIB))
+        for what in ("descriptors", "threads"):
+            was, now = (max(sample[f"{name} {what}"] for sample in samples) for samples in (before, last))
+            verdict.bound(f"{what} of the {name}, {was:.0f} then", now, was + FEW_MORE)
     for name in ("wal", "tables"):
         was, now = (max(sample[name] for sample in samples) for samples in (before, last))
         verdict.bound(
@@ -148,6 +156,12 @@ async def soak(url: str, folder: Path, minutes: float, seed: int) -> Verdict:
         was, now = (max(sample[name] for sample in samples) for samples in (before, last))
         verdict.bound(f"rows of {name}, {was:,.0f} then", now, was * SIZE_GROWTH + 100)
     return verdict
+
+
+def slope(samples: list[float]) -> tuple[float, float]:
+    """By how much samples grow from first to last along the line that fits them best; and how far they lie off it."""
+    rate, start = linear_regression(range(len(samples)), samples)
+    return rate * len(samples), stdev(one - start - rate * n for n, one in enumerate(samples))
 
 
 async def kills_under_load(url: str, folder: Path, kills: int) -> str:
