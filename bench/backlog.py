@@ -81,6 +81,14 @@ def measure_queue(seat: Seat, n: int) -> dict[str, Any]:
     return {"few_per_s": before, "tasks_per_s": after, "ratio": after / before}
 
 
+def measure_wakes(seat: Seat, n: int, events: int) -> dict[str, Any]:
+    """W19: n processes with so many events each, cloned from one, are woken."""
+    seat.prepare()
+    waiting = seat.run("seed_wakes", histories=[events])["waiting"]
+    fill(seat, WAITING, waiting, n)
+    return seat.run("w19", 1_800.0)
+
+
 def _worker_rss(seat: Seat) -> float:
     """Resident MiB of a worker that has settled."""
     worker = seat.worker()

@@ -331,5 +331,7 @@ if __name__ == "__main__":
             "w16": ours_payloads.payloads,
             "w17": together,
             "w18": at_once,
+            "seed_wakes": ours_wakes.seed_wakes,
+            "w19": ours_wakes.wakes_in_turn,
         }
     )

@@ -1,7 +1,8 @@
-"""W15 of our own driver: how long a process with a long history takes to wake, and what that costs its worker.
+"""W15 and W19 of our own driver: how long a process with a history takes to wake, and what that costs its worker.
 
-Each process runs real steps, then waits for a signal. A signal is sent only to a process that its worker has let go,
-so it is claimed, read and replayed each time. The processes are woken one at a time.
+Each process runs real steps, then waits for a signal. In W15 a signal is sent only to a process that its worker has let
+go, so it is claimed each time; the processes are woken one at a time. In W19 very many are woken, none of which is in
+memory.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from statistics import median
 from typing import Any
 
 from bench import payload
-from bench.driver import Task, note_effect
-from perdure import Engine, Handle, receive, step, workflow
+from bench.driver import Stopwatch, Task, note_effect
+from perdure import Engine, Handle, Search, receive, step, workflow
 
 ROUNDS = 2
+LANES = 500  # signals of W19 under way at a time
+PAGE = 1_000
 BESIDE = 20  # steps of the history that run side by side, so that it is made in seconds
 QUIET_SECONDS = 1.5
 LET_GO_SECONDS = 60.0
@@ -46,6 +49,25 @@ async def patient(path: str, process: int, events: int) -> None:
     while True:
         wake = await receive("wake", dict[str, Any])
         await wake_effect(path, process, wake["wake"])
+
+
+awake: list[int] = []
+
+
+@step
+async def counted_effect(wake: int) -> dict[str, Any]:
+    """Count the wake in this OS process."""
+    awake.append(wake)
+    return payload.made(wake)
+
+
+@workflow
+async def one_of_many(events: int) -> None:
+    """Make a history of so many steps, then wait for signals; each is followed by one step."""
+    for first in range(0, events, BESIDE):
+        await asyncio.gather(*(past_effect(payload.work(i)) for i in range(first, min(first + BESIDE, events))))
+    while True:
+        await counted_effect((await receive("wake", dict[str, Any]))["wake"])
 
 
 @dataclass
@@ -148,3 +170,37 @@ def answer(groups: list[Patients]) -> dict[str, Any]:
         measured |= {f"{name}_ms": median(group.latencies) * 1000, f"{name}_cpu_ms": median(group.cpu) * 1000}
     ratios = {f"ratio{what}": measured[f"long{what}_ms"] / measured[f"short{what}_ms"] for what in ("", "_cpu")}
     return measured | ratios
+
+
+async def seed_wakes(task: Task) -> dict[str, Any]:
+    """One process that waits after its history, to be cloned for W19."""
+    async with Engine(task.url, work=True, migrate=True) as door:
+        handle = await door.start(one_of_many, task.histories[0])
+        await _until_let_go(door, Patients(task.histories[0], {0: handle}), task.histories[0])
+    return {"waiting": handle.id}
+
+
+async def wakes_in_turn(task: Task) -> dict[str, Any]:
+    """W19: a signal for each of very many processes; the engine is client and worker in one."""
+    async with Engine(task.url, work=True) as door:
+        ids = await _all_ids(door)
+        watch = Stopwatch()
+        left = iter(ids)
+
+        async def one() -> None:
+            for id in left:
+                await door.process(id).signal("wake", {"wake": 0})
+
+        await asyncio.gather(*(one() for _ in range(LANES)))
+        while len(awake) < len(ids):  # noqa: ASYNC110 - a list tells nobody
+            await asyncio.sleep(0.005)
+        return watch.rate(len(ids), "wakes")
+
+
+async def _all_ids(door: Engine) -> list[str]:
+    ids: list[str] = []
+    page = Search(kind=one_of_many.name, limit=PAGE)
+    while rows := await door.list(page):
+        ids += [row.id for row in rows]
+        page = Search(kind=one_of_many.name, limit=PAGE, before_id=bytes.fromhex(rows[-1].id.replace("-", "")))
+    return ids

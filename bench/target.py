@@ -170,6 +170,7 @@ def _crowd(who: str, other_ms: float) -> list[Target]:
         _queued_step(who, "queued step, idle, p50", "w11"),
         _queued_step(who, "the same where a sync takes 1 ms longer", "w14"),
         *_history(who),
+        at_most(who, "largest RSS while 20,000 with 100 events each are woken, MiB", "w19", "peak_rss_mib", 184),
         at_least(who, "20,000 by start_many, × a closed loop", "w18", "ratio", 0.95, 2),
     ]
 

@@ -16,6 +16,7 @@ Measurement = dict[str, Any]
 W5_LEAD_SECONDS = 12.0
 SLOW_SYNC_MS = 1.0
 HISTORIES = (10, 1_000, 10_000)  # events before the first wake
+HISTORY = 100  # events of each of the very many that are woken in turn
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,12 @@ def wakes(who: Contestant, cluster: Cluster, n: int, histories: Sequence[int] = 
     with Seat(who, cluster) as seat:
         seat.prepare()
         return seat.run("w15", n=n, histories=list(histories), worker=seat.worker().pid)
+
+
+def wakes_in_turn(who: Contestant, cluster: Cluster, n: int) -> Measurement:
+    """W19."""
+    with Seat(who, cluster) as seat:
+        return backlog.measure_wakes(seat, n, HISTORY)
 
 
 def _several(who: Contestant, cluster: Cluster, n: int) -> Measurement:
@@ -314,6 +321,16 @@ ALL = {
                 Figure("peak_rss_mib", "peak RSS MiB"),
             ),
             _simple("w18"),
+        ),
+        Workload(
+            "w19",
+            f"20,000 processes with {HISTORY} events each, woken by signals, none of them in memory",
+            (
+                Figure("wakes_per_s", "wakes/s"),
+                Figure("cpu_ms_each", "CPU ms a wake", 3),
+                Figure("peak_rss_mib", "peak RSS MiB"),
+            ),
+            wakes_in_turn,
         ),
     )
 }

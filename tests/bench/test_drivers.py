@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench import contestant, ours_wakes, payload, recovery, workload
+from bench import backlog, contestant, ours_wakes, payload, recovery, several, workload
 from bench.contestant import Contestant
 from bench.database import Cluster
 from bench.driver import Task, note_effect
@@ -47,6 +47,26 @@ def test_steps_with_large_results_are_measured_for_each_size(ours: Contestant, c
     measured = workload.ALL["w16"].measure(ours, cluster, 2)
     assert figures("w16") == set(measured)
     assert min(measured.values()) > 0
+
+
+def test_many_processes_with_a_history_are_woken(ours: Contestant, cluster: Cluster) -> None:
+    with Seat(ours, cluster) as seat:
+        measured = backlog.measure_wakes(seat, 30, 40)
+    assert figures("w19") <= set(measured)
+    assert measured["n"] == 31, "the clones, and the one that they were cloned from"
+
+
+def test_starting_many_is_measured_against_a_closed_loop(ours: Contestant, cluster: Cluster) -> None:
+    measured = workload.ALL["w18"].measure(ours, cluster, 60)
+    assert figures("w18") <= set(measured)
+    assert measured["ratio"] == measured["processes_per_s"] / measured["loop_per_s"]
+
+
+def test_two_engines_are_measured_against_one(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(several, "LEAD_SECONDS", 1.0)
+    measured = workload.ALL["w17"].measure(contestant.ALL["ours"], cluster, 60)
+    assert figures("w17") <= set(measured)
+    assert measured["ten_steps_ratio"] == measured["ten_steps_per_s_2"] / measured["ten_steps_per_s_1"]
 
 
 def test_a_fresh_worker_that_is_killed_has_figures_of_its_own(ours: Contestant, cluster: Cluster) -> None:
