@@ -1,8 +1,8 @@
 """What a step and a start cost, counted in bytecodes: a little more by every change is noticed on the day.
 
 A count does not depend on the machine or on what else it does, as a time would. It differs between versions of the
-interpreter, and by a hundredth between runs, by how batches fall. Who makes a step dearer for a good reason raises the
-number here, and says in the commit's message what it buys.
+interpreter. Who makes a step dearer for a good reason raises the number here, and says in the commit's message what it
+buys.
 """
 
 from __future__ import annotations
@@ -16,24 +16,21 @@ import pytest
 from tests.house.tree import ROOT
 
 BUDGETS = {
-    (3, 11): {"step": 2_245, "process": 5_170},
+    (3, 11): {"step": 2_220, "process": 5_100},
     (3, 12): {"step": 2_125, "process": 4_890},
     (3, 13): {"step": 2_125, "process": 4_890},
 }
 """Bytecodes of a step after a step, and of a process with one step from its start to its result."""
-TRIES = 5
-"""On a busy machine batches are smaller and more, which costs more each: what the code costs is the least."""
-SECONDS = 25.0
-"""A count takes three; one that takes this long has lost a callback: see ``tests/house/bytecodes.py``."""
+TRIES = 2
+"""A second one, in case the watchdog has told of the traced event loop, which it takes for blocked."""
+SECONDS = 90.0
+"""A count takes four, and twenty beside six other programs."""
 
 
 def counted() -> dict[str, float]:
-    """One count; without a figure if it hangs."""
+    """One count."""
     words = [sys.executable, "-m", "tests.house.bytecodes"]
-    try:
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=True)
-    except subprocess.TimeoutExpired:
-        return {}
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
 
@@ -44,9 +41,8 @@ def test_a_step_and_a_start_cost_no_more_than_they_did() -> None:
     budget = BUDGETS[sys.version_info[:2]]
     for _ in range(TRIES):
         found = counted()
-        if found and all(cost <= budget[what] for what, cost in found.items()):
+        if all(cost <= budget[what] for what, cost in found.items()):
             break
-    assert found, "no count came to its end: what is traced hangs"
     for what, cost in found.items():
         assert cost <= budget[what], f"a {what} costs {cost:.0f} bytecodes, {budget[what]} are allowed: see above"
         assert cost >= 0.93 * budget[what], f"a {what} costs only {cost:.0f} bytecodes by now: lower the number above"
