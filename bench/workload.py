@@ -107,6 +107,20 @@ def wakes_in_turn(who: Contestant, cluster: Cluster, n: int) -> Measurement:
         return backlog.measure_wakes(seat, n, HISTORY)
 
 
+def _one_and_two(key: str, one: str, two: str) -> tuple[Figure, ...]:
+    """What is shown of one engine and of two, whose rates have these headings."""
+    return (
+        Figure(f"{key}_per_s_1", one),
+        Figure(f"{key}_per_s_2", two),
+        Figure(f"{key}_ratio", "× one", 2),
+        Figure(f"{key}_cpu_ms_1", "one: CPU ms each", 3),
+        Figure(f"{key}_cpu_ms_2", "two: CPU ms each", 3),
+        Figure(f"{key}_server_cpu_ms_1", "one: server CPU ms each", 3),
+        Figure(f"{key}_server_cpu_ms_2", "two: server CPU ms each", 3),
+        Figure(f"{key}_busy_percent", "two: % of all processors busy"),
+    )
+
+
 def _several(who: Contestant, cluster: Cluster, n: int) -> Measurement:
     with Seat(who, cluster) as seat:
         return several.measure(seat, n)
@@ -292,22 +306,8 @@ ALL = {
             "w17",
             "two engines on one database, each a client and a worker in one, against one engine",
             (
-                Figure("one_step_per_s_1", "one-step: one engine /s"),
-                Figure("one_step_per_s_2", "two engines /s"),
-                Figure("one_step_ratio", "× one", 2),
-                Figure("one_step_cpu_ms_1", "one: CPU ms each", 3),
-                Figure("one_step_cpu_ms_2", "two: CPU ms each", 3),
-                Figure("one_step_server_cpu_ms_1", "one: server CPU ms each", 3),
-                Figure("one_step_server_cpu_ms_2", "two: server CPU ms each", 3),
-                Figure("one_step_busy_percent", "two: % of all processors busy"),
-                Figure("ten_steps_per_s_1", "ten-step: one engine, steps/s"),
-                Figure("ten_steps_per_s_2", "two engines, steps/s"),
-                Figure("ten_steps_ratio", "× one", 2),
-                Figure("ten_steps_cpu_ms_1", "one: CPU ms each", 3),
-                Figure("ten_steps_cpu_ms_2", "two: CPU ms each", 3),
-                Figure("ten_steps_server_cpu_ms_1", "one: server CPU ms each", 3),
-                Figure("ten_steps_server_cpu_ms_2", "two: server CPU ms each", 3),
-                Figure("ten_steps_busy_percent", "two: % of all processors busy"),
+                *_one_and_two("one_step", "one-step: one engine /s", "two engines /s"),
+                *_one_and_two("ten_steps", "ten-step: one engine, steps/s", "two engines, steps/s"),
             ),
             _several,
         ),
