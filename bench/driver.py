@@ -34,7 +34,7 @@ class Task:
     variant: str = ""
     lead: float = 12.0  # seconds until the timers of W5 are due
     pause: float = 0.3  # seconds that a step of W7 takes
-    histories: list[int] = field(default_factory=list)  # events of the processes that W15 wakes
+    histories: list[int] = field(default_factory=list)  # events of the processes that W15 and W19 wake
     begin: float = 0.0  # when the engines of W17 begin together, seconds since 1970
     worker: int = 0  # the OS process of the worker that W15 watches
     parent: int = 0  # the OS process that a worker must not outlive

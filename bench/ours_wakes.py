@@ -41,31 +41,35 @@ async def wake_effect(path: str, process: int, wake: int) -> dict[str, Any]:
     return payload.made(wake)
 
 
+async def make_history(events: int) -> None:
+    """So many steps, some of them side by side."""
+    for first in range(0, events, BESIDE):
+        await asyncio.gather(*(past_effect(payload.work(i)) for i in range(first, min(first + BESIDE, events))))
+
+
 @workflow
 async def patient(path: str, process: int, events: int) -> None:
     """Make a history of so many steps, then wait for signals; each is followed by one step."""
-    for first in range(0, events, BESIDE):
-        await asyncio.gather(*(past_effect(payload.work(i)) for i in range(first, min(first + BESIDE, events))))
+    await make_history(events)
     while True:
         wake = await receive("wake", dict[str, Any])
         await wake_effect(path, process, wake["wake"])
 
 
-awake: list[int] = []
+counted: list[int] = []  # the wakes of this OS process
 
 
 @step
 async def counted_effect(wake: int) -> dict[str, Any]:
     """Count the wake in this OS process."""
-    awake.append(wake)
+    counted.append(wake)
     return payload.made(wake)
 
 
 @workflow
 async def one_of_many(events: int) -> None:
     """Make a history of so many steps, then wait for signals; each is followed by one step."""
-    for first in range(0, events, BESIDE):
-        await asyncio.gather(*(past_effect(payload.work(i)) for i in range(first, min(first + BESIDE, events))))
+    await make_history(events)
     while True:
         await counted_effect((await receive("wake", dict[str, Any]))["wake"])
 
@@ -192,7 +196,7 @@ async def wakes_in_turn(task: Task) -> dict[str, Any]:
                 await door.process(id).signal("wake", {"wake": 0})
 
         await asyncio.gather(*(one() for _ in range(LANES)))
-        while len(awake) < len(ids):  # noqa: ASYNC110 - a list tells nobody
+        while len(counted) < len(ids):  # noqa: ASYNC110 - a list tells nobody
             await asyncio.sleep(0.005)
         return watch.rate(len(ids), "wakes")
 
