@@ -108,6 +108,7 @@ OWNER_HEARS_SECONDS = 2.0
 STEPS_TOLD_SECONDS = LEASE_SECONDS / 2  # a worker renews a lease, and reports open steps, when a third of it is gone
 BATCH_RECORDS = 1_000
 BATCH_BYTES = 8 * 1024 * 1024
+HEARD_BYTES = BATCH_BYTES  # unheard messages, of one process or of many, that are read at once
 WAITING_RECORDS = 100_000
 WAITING_BYTES = 256 * 1024 * 1024
 START_WAIT_SECONDS = 0.01  # of many processes started at once, the next one waits so long for so many places

@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
+from perdure import limits
 from perdure.authoring.step import step
-from perdure.authoring.workflow import workflow
+from perdure.authoring.workflow import receive, workflow
 from perdure.client.handle import Handle
 from perdure.clock import Machine
 from perdure.errors import ProcessCancelled, ProcessFailed
 from perdure.kernel.commit import Start
+from perdure.kernel.event import EventType
 from perdure.kernel.process import Process
 from perdure.kernel.retry import Retry
 from perdure.testing.faults import Gate
-from tests.runtime.conftest import LIMIT, Open, until
+from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 done: list[str] = []
 gates: dict[str, asyncio.Event] = {}
@@ -85,6 +87,71 @@ async def test_rule_18_a_read_that_began_before_it_was_told_releases_no_outputs(
     await until(lambda: engine.worker.scheduler.instances[handle.id_bytes].inbox.unheard)  # type: ignore[union-attr]
     gate.open.set()
     await ends_after_the_first(handle)
+
+
+@workflow
+async def two_at_once() -> str:
+    async def letters() -> None:
+        await waiting("other")
+        await waiting("last")
+        await receive("letter")
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(letters())
+        await waiting("first")
+        await note("second")
+    return "never"
+
+
+async def test_rule_18_a_read_that_was_under_way_when_it_was_told_of_another_message_releases_no_outputs(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn waits for a letter while a commit is under way, whose answer then tells of a cancel."""
+    monkeypatch.setattr(limits, "MAILBOX_BYTES", 0)  # the letter is left in the store
+    gates.update(first=asyncio.Event(), other=asyncio.Event(), last=asyncio.Event())
+    engine, store = await opened(work=True, workflows=[two_at_once])
+    handle = await engine.start(two_at_once)
+    await until(lambda: sorted(done) == ["first", "other"])
+    await handle.signal("letter")
+    assert engine.worker is not None
+    inbox = engine.worker.scheduler.instances[handle.id_bytes].inbox
+    await until(lambda: inbox.heard == 1)
+    gates["other"].set()
+    await until_row(engine, handle.id, lambda row: row.seen == 1)
+    await until(lambda: "last" in done)
+    commit = store.before = Gate("commit")
+    gates["first"].set()
+    await asyncio.wait_for(commit.reached.wait(), LIMIT)
+    read = store.after = Gate("messages", lambda wants: handle.id_bytes in dict(wants))
+    gates["last"].set()
+    await asyncio.wait_for(read.reached.wait(), LIMIT)
+    await cancelled_before_the_second(opened, handle)
+    commit.open.set()
+    await until(lambda: inbox.unheard == 2)
+    read.open.set()
+    with pytest.raises(ProcessCancelled):
+        await handle.result(LIMIT)
+    assert sorted(done) == ["first", "last", "other"]
+
+
+async def test_rule_18_a_part_of_its_messages_releases_no_outputs(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In front of the cancel lie more letters than one read brings."""
+    gates["first"] = asyncio.Event()
+    gates["first"].set()
+    engine, store = await opened(work=True, workflows=[cancellable])
+    gate = store.before = Gate("commit")
+    handle = await engine.start(cancellable)
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    monkeypatch.setattr(limits, "HEARD_BYTES", 4_096)
+    sender, _ = await opened()
+    for _ in range(9):
+        await sender.process(handle.id_bytes).signal("letter", "x" * 1_000)
+    await cancelled_before_the_second(opened, handle)
+    gate.open.set()
+    await ends_after_the_first(handle)
+    assert (await handle.history())[-1].type is EventType.CANCELLED
 
 
 @workflow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
-from perdure import step, workflow
+from perdure import limits, step, workflow
 from perdure.testing.simulator import Cluster
 from tests.simulator.misfortune import result_of
 
@@ -43,7 +43,8 @@ class Till:
     """In which order the customers' wishes were served first.
 
     ``away`` are those of whom a wish was not due yet by the store's clock while somebody was served: that one stands
-    still for a while after it was put back, and what a worker hands back then by its own time waits for so long.
+    still for a while after it was put back, and what a worker hands back then by its own time waits for so long. So are
+    those of whom a wish was a suspect: it runs apart, and its worker has to be started first.
     """
 
     cluster: ClassVar[Cluster]
@@ -56,7 +57,8 @@ class Till:
         assert cls.cluster.server.connection is not None
         now = cls.cluster.server.connection.one("clock_mark")[0]
         rows = [row for row in cls.cluster.rows() if row.kind == "@till" and row.owner is None]
-        cls.away |= {row.share for row in rows if row.due_at is not None and row.due_at > now}
+        suspects = {row.share for row in rows if row.deaths >= limits.SUSPECT_DEATHS}
+        cls.away |= suspects | {row.share for row in rows if row.due_at is not None and row.due_at > now}
 
 
 @workflow

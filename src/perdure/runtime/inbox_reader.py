@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 from perdure import limits
@@ -39,13 +39,13 @@ class InboxReader:
         self.scheduler = scheduler
         self.events = events
         self.loop = Loop("signals", self._tick, scheduler.committer.outage)
-        self._wanted: list[Instance] = []
+        self._wanted: dict[Instance, None] = {}
         self._hinted = False
         self._named: set[bytes] = set()
 
     def want(self, instance: Instance) -> None:
         """The process is known to have unheard messages: it waits for them before it goes on."""
-        self._wanted.append(instance)
+        self._wanted[instance] = None
         self.loop.wake()
 
     def hint(self) -> None:
@@ -59,12 +59,11 @@ class InboxReader:
         self.loop.wake()
 
     async def _tick(self) -> float:
-        wanted, self._wanted = self._wanted, []
+        wanted, self._wanted = self._wanted, {}
         named, self._named = self._named, set()
         hinted, self._hinted = self._hinted, False
-        known = set(map(id, wanted))
         told = self.scheduler.time.monotonic() + self.scheduler.lease_seconds - TOLD_SECONDS
-        others = [a for a in self.scheduler.instances.values() if id(a) not in known]
+        others = [a for a in self.scheduler.instances.values() if a not in wanted]
         heard = [
             a
             for a in others
@@ -72,9 +71,9 @@ class InboxReader:
         ]
         began = self.scheduler.time.monotonic()
         try:
-            news = await self._read([*wanted, *heard], known)
+            news = await self._read([*wanted, *heard], wanted)
         except BaseException:
-            self._wanted = wanted + self._wanted
+            self._wanted = wanted | self._wanted
             self._named |= named
             raise
         if quiet := [a.process.id for a in heard if a.process.id in named and a.process.id not in news]:
@@ -87,27 +86,35 @@ class InboxReader:
         # The hint may have been for one of those left out, and newer than its last commit: look a moment later.
         return TOLD_SECONDS if (hinted or named) and len(heard) < len(others) else limits.POLL_SECONDS
 
-    async def _read(self, instances: Sequence[Instance], waiting: set[int]) -> set[bytes]:
-        """Read and hand over messages; return the processes that had any. ``waiting``: ``id()`` of those that wait."""
+    async def _read(self, instances: Sequence[Instance], waiting: Container[Instance]) -> set[bytes]:
+        """Read and hand over messages; return the processes that had any. Those ``waiting`` may go on with them.
+
+        They wait further if only a part of their messages was read, or if they were told of others meanwhile.
+        """
         news: set[bytes] = set()
         left = sorted(instances, key=lambda instance: instance.process.id)
         while left:
             some, left = left[: limits.BATCH_RECORDS], left[limits.BATCH_RECORDS :]
-            messages = await self.store.messages([(a.process.id, a.inbox.heard) for a in some], most=limits.BATCH_BYTES)
-            if _may_be_cut(messages):  # the processes behind the last one in the answer are read for again
-                last = max(message.process for message in messages if message.type is not MessageType.TERMINATE)
-                read = [a for a in some if a.process.id <= last]
-                some, left = read, some[len(read) :] + left
+            wants = [(a.process.id, a.inbox.heard) for a in some]
+            messages = await self.store.messages(wants, most=limits.HEARD_BYTES)
             found: dict[bytes, list[Message]] = {}
             for message in messages:
                 found.setdefault(message.process, []).append(message)
-            for instance in some:
-                mine = found.get(instance.process.id, [])
-                wanted = id(instance) in waiting
+            cut = _cut(messages)  # this process and those behind it are read for again
+            unread: list[Instance] = []
+            for instance, (process, heard) in zip(some, wants, strict=True):
+                if cut and process > cut:
+                    unread.append(instance)
+                    continue
+                mine = found.get(process, [])
+                wanted = instance in waiting and instance not in self._wanted and process != cut
                 if wanted and instance.inbox.fetching and not instance.gone:
                     await self._fetch(instance, mine)
                 elif wanted or mine:
                     self.scheduler.heard(instance, mine, wanted=wanted)
+                if process == cut and instance.inbox.heard > heard:
+                    unread.append(instance)
+            left[:0] = unread
             news.update(found)
         return news
 
@@ -122,10 +129,11 @@ class InboxReader:
             return
         # Whatever has happened to the process while they were read, it does not wait for letters any more.
         instance.inbox.fetch(())
-        self.scheduler.heard(instance, messages, wanted=True, letters=(asked, letters))
+        self.scheduler.heard(instance, messages, wanted=instance not in self._wanted, letters=(asked, letters))
 
 
-def _may_be_cut(messages: Sequence[Message]) -> bool:
-    """Whether the answer may be cut at its limit; the store counts sealed payloads, which may be smaller than these."""
-    told = (message for message in messages if message.type is not MessageType.TERMINATE)  # these are never cut off
-    return sum(len(message.payload) + OPENED_BYTES for message in told) >= limits.BATCH_BYTES // 2
+def _cut(messages: Sequence[Message]) -> bytes:
+    """The last process in the answer, if that may be cut at its limit, which the store counts by sealed payloads."""
+    told = [message for message in messages if message.type is not MessageType.TERMINATE]  # these are never cut off
+    whole = sum(len(message.payload) + OPENED_BYTES for message in told) < limits.HEARD_BYTES // 2
+    return b"" if whole else max((message.process for message in told), default=b"")

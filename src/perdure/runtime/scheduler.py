@@ -239,7 +239,7 @@ class Scheduler:
             self.await_messages(instance, inbox)  # rule 18: they open the next turn before outputs are released
         elif instance.events or steps.asked or instance.loop.timers.open or instance.outbox is not None:
             self.settle(instance)
-        else:  # a step after a step, as most commits are
+        elif not instance.inbox.unheard:  # a step after a step, as most commits are
             self._begin_asked(instance)
             if not steps.in_flight:
                 self.settle(instance)

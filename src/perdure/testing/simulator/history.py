@@ -31,6 +31,8 @@ FEW_EVENTS = 3
 """In every other history so many events count as a long history of a process, which then lingers after a message."""
 FEW_RECORDS = 1
 """In every third history one commit takes at most so many children, signals, and wishes to end children."""
+FEW_BYTES = 1
+"""In every fourth history one read brings at most so many bytes of unheard messages, which is one message."""
 
 log = logging.getLogger("perdure")
 log.addHandler(logging.NullHandler())  # nobody reads what dead lives still log when they are collected
@@ -173,17 +175,19 @@ def _listening(loop: SimLoop, cluster: Cluster) -> Iterator[None]:
 @contextmanager
 def _small_limits(seed: int) -> Iterator[None]:
     """While inside, small processes reach limits that only large ones reach otherwise: each in some histories."""
-    before = limits.LONG_HISTORY_EVENTS, limits.OUTBOX_RECORDS, limits.REPLAY_EVENTS
+    before = limits.LONG_HISTORY_EVENTS, limits.OUTBOX_RECORDS, limits.REPLAY_EVENTS, limits.HEARD_BYTES
     if seed % 2:
         limits.LONG_HISTORY_EVENTS = FEW_EVENTS
     if seed % 3 == 0:
         limits.OUTBOX_RECORDS = FEW_RECORDS
     if seed % 5 < 2:
         limits.REPLAY_EVENTS = FEW_EVENTS
+    if seed % 4 == 1:
+        limits.HEARD_BYTES = FEW_BYTES
     try:
         yield
     finally:
-        limits.LONG_HISTORY_EVENTS, limits.OUTBOX_RECORDS, limits.REPLAY_EVENTS = before
+        limits.LONG_HISTORY_EVENTS, limits.OUTBOX_RECORDS, limits.REPLAY_EVENTS, limits.HEARD_BYTES = before
 
 
 @contextmanager

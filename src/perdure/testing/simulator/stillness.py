@@ -6,7 +6,7 @@ struck the worker that ought to have moved the process: the worker was killed, s
 failed, or a clock was set.
 
 A worker with little room takes what is due in its order: while it takes what comes before a process, that one waits in
-its turn and does not stand still.
+its turn and does not stand still. It takes nothing while it frees what a claim has given it whose answer was lost.
 
 The law asks less of a worker that is too old for what a process holds: a type of event that it does not know, or a
 patch that its code never asks for. Only a newer worker can go on with it. The old worker need not claim it. If the old
@@ -47,7 +47,7 @@ class Stillness:
         self._moved: dict[bytes, float] = {}
         self._leased: dict[bytes, float] = {}
         self._lives: dict[bytes, Life] = {}
-        self._full: dict[int, float] = {}
+        self._taking_nothing: dict[int, float] = {}
         self._taken: dict[int, list[tuple[float, Process]]] = {}
         self._looked = 0.0
         options, slowest = cluster.swarm.options, max(cluster.swarm.latencies)
@@ -96,7 +96,7 @@ class Stillness:
         self._looked = time
         for node in self._cluster.workers:
             if node.life is not None and not _has_room(node):
-                self._full[node.life.number] = time
+                self._taking_nothing[node.life.number] = time
         for process in self._cluster.monitor.rows():
             if process.status is not Status.RUNNING or process.reminder or is_task(process.kind):
                 continue
@@ -116,7 +116,7 @@ class Stillness:
                 continue
             if self._is_beyond(node.life, process):
                 continue  # it keeps away, so that newer ones look first
-            if self._full.get(node.life.number, 0.0) < since and not self._takes_others_first(
+            if self._taking_nothing.get(node.life.number, 0.0) < since and not self._takes_others_first(
                 node.life, process, since
             ):
                 self._broken(process, f"it has been due for over {self.bound:g} s, and {node.name} does not take it")
@@ -129,13 +129,18 @@ class Stillness:
 
     def _look_at_owned(self, process: Process, moved: float) -> None:
         """A worker holds the process: then it waits for something there."""
-        since = self._cluster.loop.now - self.lease - self.bound
+        time = self._cluster.loop.now
+        since = time - self.lease - self.bound
         owner = self._lives.get(process.owner or b"")
-        if owner is None or moved > since or not self._calm(owner, since):
+        if owner is None:
             return
         for node in self._cluster.workers:
             worker = None if node.engine is None or node.life is not owner else node.engine.worker
-            if worker is not None and _rests_for_nothing(worker.scheduler, process.id):
+            if worker is None:
+                continue
+            if worker.claimer.unsure and process.id not in worker.scheduler.instances:
+                self._taking_nothing[owner.number] = time
+            elif moved <= since and self._calm(owner, since) and _rests_for_nothing(worker.scheduler, process.id):
                 self._broken(process, f"{owner.name} has held it for longer than a lease, and it waits for nothing")
 
     def _is_beyond(self, life: Life, process: Process) -> bool:
