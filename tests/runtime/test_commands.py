@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.client.handle import Handle
 from perdure.engine import Engine
-from perdure.errors import IllegalMove, ProcessBroken, ProcessCancelled, ProcessFailed
+from perdure.errors import IllegalMove, Permanent, ProcessBroken, ProcessCancelled, ProcessFailed, StepError
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
+from perdure.kernel.retry import Retry
 from perdure.runtime.options import WorkerOptions
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 from tests.runtime.errand import FLOWS, act, done, errand, failing, forget, gates, keys, sound, waiting
@@ -222,6 +224,41 @@ async def test_a_failed_process_goes_on_when_its_step_is_skipped_and_says_so(ope
     await handle.skip("act:2", who="anna")
     assert await handle.result(LIMIT) == "first 1, on, None"
     assert EventType.SKIPPED in [event.type for event in await handle.history()]
+
+
+@step(retry=Retry.NONE)
+async def paid(amount: int) -> None:
+    raise Permanent("the card is refused")
+
+
+@step(queue="post")
+async def posted(text: str) -> str:
+    return f"posted {text}"
+
+
+@workflow
+async def written(text: str) -> str:
+    return f"wrote {text}"
+
+
+@workflow
+async def either_way(amount: int) -> list[str]:
+    """It writes in either case, but not the same."""
+    try:
+        await paid(amount)
+    except StepError as error:
+        told = [await posted("we are sorry"), await written("a reminder")]
+        raise RuntimeError(f"{told}") from error
+    return [await posted("thank you"), await written("a receipt")]
+
+
+async def test_a_child_that_was_asked_for_on_another_way_does_not_answer_for_the_one_in_its_place(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[either_way, written], queues=["post"])
+    handle = await engine.start(either_way, 5)
+    with pytest.raises(ProcessFailed, match=r"posted we are sorry.*wrote a reminder"):
+        await handle.result(LIMIT)
+    await handle.skip("paid")
+    assert await handle.result(LIMIT) == ["posted thank you", "wrote a receipt"]
 
 
 async def test_a_result_of_the_wrong_type_breaks_the_process_and_a_restart_from_it_takes_it_back(opened: Open) -> None:

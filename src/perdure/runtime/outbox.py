@@ -78,7 +78,7 @@ class Outbox:
         self.patience = 0
         self.started = 0
         self._digests: dict[Slot, bytes | None] = {}  # of the children of this run, as the history has them
-        self._doomed: set[bytes] = set()  # children of the run before: when it ended they were asked to end
+        self._doomed: dict[bytes, bytes | None] = {}  # children of the run before, which may have been asked to end
         self._strays: dict[Slot, Stray] = {}  # others of that run, which live on: the code has not reached their places
         self._early: dict[bytes, Slot | bytes] = {}  # of these, by their ids: the place, and once known the result
         self._ids: dict[Slot, bytes] = {}
@@ -253,7 +253,7 @@ class Outbox:
             self._strays[slot] = id, event.digest
             self._early[id] = slot
         elif kept:
-            self._doomed.add(id)
+            self._doomed[id] = event.digest
         else:
             self._digests[slot] = event.digest
         self._ids[slot] = id
@@ -265,7 +265,8 @@ class Outbox:
         """A replay has ended: start the ``awaited`` children that were never started, and send what was never sent.
 
         ``asked`` are all children that the code has asked for. A child under way that is none of them would be
-        forgotten: it is a misfit (rule 19). An undo is exempt, since the history asks for it.
+        forgotten: it is a misfit (rule 19). An undo is exempt, since the history asks for it. A child of the run before
+        that was asked for with other arguments is not what the code waits for now: it is asked to end.
 
         The orders to end are sent once more: the history does not say whether they were sent, and a child hears each
         of them only once.
@@ -278,6 +279,10 @@ class Outbox:
             self.out.pop(self._ids.pop(slot, b""), None)
         awaited = [ask for ask in awaited if not self._found(parent, ask)]
         self.out = {id: slot for id, slot in self.out.items() if slot in loop.open}
+        for id, slot in list(self.out.items()):
+            if self._doomed.get(id) not in (None, loop.open[slot].digest):
+                del self.out[id], self._ids[slot]
+                self._letters.append(child.cancel(id, parent.process.id))
         for name, place in self.out.values():
             ask = loop.open[name, place]
             if self._digests.get((name, place)) not in (None, ask.digest):
