@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import sqlite3
@@ -14,6 +15,7 @@ from statistics import linear_regression, mean, stdev
 import asyncpg
 
 from perdure.engine import Engine
+from perdure.limits import QUARANTINE_WORKERS
 from tests.load.pool import LIMIT, Held, Pool, held, pool_on
 from tests.load.program import whole
 from tests.load.verdict import Verdict
@@ -27,8 +29,10 @@ SAMPLE_SECONDS = 2.0
 MEMORY_GROWTH = 1.05
 SIZE_GROWTH = 1.25
 SLACK_BYTES = 2 * 1024 * 1024
+FEW_OBJECTS = 2_000
 SLACK_MIB = 0.5  # of memory that grows: what an allocator keeps by chance
 FEW_MORE = 2  # descriptors or threads that may be open at one look and not at another
+KEPT = Path(__file__).parents[2] / "build"
 
 TABLES = (
     "SELECT count(*) FROM {schema}process",
@@ -116,6 +120,7 @@ class Soak:
             found = await sizes(self.engine.store.url)
             for name, has in (("client", held(os.getpid())), ("worker", self.pool.members[0].held())):
                 found |= {f"{name} {what}": figure for what, figure in zip(Held._fields, has, strict=True)}
+            found["worker objects"] = (await self.pool.members[0].figures())["objects"]
             self.samples.append(found)
             await asyncio.sleep(SAMPLE_SECONDS)
 
@@ -134,6 +139,7 @@ async def soak(url: str, folder: Path, minutes: float, seed: int) -> Verdict:
         await asyncio.sleep(chance.uniform(2.0, 6.0))
 
     made = await _soaked(url, folder, few_seconds, lambda soak: asyncio.sleep(minutes * 60), WORKERS, AT_ONCE)
+    verdict.note(f"samples in {keep(made.samples, url)}")
     verdict.note(f"{made.started:,} processes started and all finished, {made.kills} workers killed")
     third = len(made.samples) // 3
     before, last = made.samples[third : 2 * third], made.samples[-third:]
@@ -144,6 +150,9 @@ async def soak(url: str, folder: Path, minutes: float, seed: int) -> Verdict:
         )
         grown, noise = slope([sample[f"{name} memory"] / 2**20 for sample in made.samples[third:]])
         verdict.bound(f"MiB by which the {name} grows in that time, in the mean", grown, max(2 * noise, SLACK_MIB))
+        if name == "worker":
+            grown, noise = slope([sample["worker objects"] for sample in made.samples[third:]])
+            verdict.bound("Python objects by which the worker grows in that time", grown, max(2 * noise, FEW_OBJECTS))
         for what in ("descriptors", "threads"):
             was, now = (max(sample[f"{name} {what}"] for sample in samples) for samples in (before, last))
             verdict.bound(f"{what} of the {name}, {was:.0f} then", now, was + FEW_MORE)
@@ -152,10 +161,20 @@ async def soak(url: str, folder: Path, minutes: float, seed: int) -> Verdict:
         verdict.bound(
             f"MiB of the {name}, {was / 2**20:.1f} then", now / 2**20, (was * SIZE_GROWTH + SLACK_BYTES) / 2**20
         )
-    for name in ("processes", "events", "workers"):
+    for name in ("processes", "events"):
         was, now = (max(sample[name] for sample in samples) for samples in (before, last))
         verdict.bound(f"rows of {name}, {was:,.0f} then", now, was * SIZE_GROWTH + 100)
+    # Those that have ended are kept for a day.
+    verdict.bound("rows of workers", made.samples[-1]["workers"], made.kills + WORKERS + QUARANTINE_WORKERS)
     return verdict
+
+
+def keep(samples: list[dict[str, float]], url: str) -> Path:
+    """Write the samples to a file, a line each, for whoever asks later what has grown and when."""
+    KEPT.mkdir(exist_ok=True)
+    file = KEPT / f"soak-{url.partition(':')[0]}.jsonl"
+    file.write_text("".join(f"{json.dumps(sample)}\n" for sample in samples))
+    return file.relative_to(KEPT.parent)
 
 
 def slope(samples: list[float]) -> tuple[float, float]:

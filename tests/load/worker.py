@@ -25,12 +25,15 @@ from tests.load.program import HOSTED
 
 asked: Counter[str] = Counter()
 by_second: Counter[int] = Counter()
+SECONDS_KEPT = 600
 
 
 async def count(door: str, argument: Any) -> None:
-    """Count a call to the store, by its door and by the second of the machine's monotonic clock."""
+    """Count a call to the store, by its door and by the second of the machine's monotonic clock, of the last ones."""
     asked[door] += 1
     by_second[int(time.monotonic())] += 1
+    if len(by_second) > SECONDS_KEPT:
+        del by_second[next(iter(by_second))]
 
 
 def engine(url: str, options: WorkerOptions) -> Engine:
@@ -45,7 +48,7 @@ def figures(engines: list[Engine]) -> dict[str, Any]:
     total: Counter[str] = Counter()
     for one in engines:
         total.update(one.metrics())
-    return {"metrics": total, "asked": asked, "by_second": by_second}
+    return {"metrics": total, "asked": asked, "by_second": by_second, "objects": sys.getallocatedblocks()}
 
 
 async def main(url: str, wanted: dict[str, Any]) -> None:
