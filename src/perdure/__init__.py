@@ -26,6 +26,7 @@ from perdure.errors import (
     ProcessFailed,
     StepError,
 )
+from perdure.kernel.policy import Policy
 from perdure.kernel.process import Status
 from perdure.kernel.retry import Retry
 from perdure.portal import BlockingEngine
@@ -46,6 +47,7 @@ __all__ = [
     "NamedWorkflow",
     "PerdureError",
     "Permanent",
+    "Policy",
     "ProcessCancelled",
     "ProcessFailed",
     "Retry",

@@ -11,6 +11,7 @@ from typing import Any, Self, overload
 from perdure import settings
 from perdure.authoring import isolation
 from perdure.authoring.registry import Registry
+from perdure.authoring.step_policies import step_policies
 from perdure.authoring.workflow import Workflow
 from perdure.client.client import Client
 from perdure.client.handle import Handle
@@ -26,6 +27,7 @@ from perdure.errors import DefinitionError, PerdureError
 from perdure.futures import to_future
 from perdure.kernel.commit import StartAnswer
 from perdure.kernel.message import Message, SendAnswer
+from perdure.kernel.policy import Policies
 from perdure.kernel.process import Process
 from perdure.logs import logger
 from perdure.runtime.committer import Committer
@@ -105,6 +107,7 @@ class Engine(Client):
         self.worker: Worker | None = None
         self._work = work
         self._alone = alone
+        self._policies = step_policies(settings.policies(self.options.policies) if work else Policies())
         self._migrate = work if migrate is None else migrate
         self._unwatch: Callable[[], None] = lambda: None
         self._stopping: asyncio.Event | None = None
@@ -141,12 +144,13 @@ class Engine(Client):
         self.committer.open()
         self.results.open()
         if self._work:
+            self._policies.check()
             self._time.forget()
             sent = self.machine.monotonic()
             self._time.heard(await self.store.now(), sent)
             parts = WorkerParts(
                 Incarnation(self.machine.new_id()), self.store, self.registry, self.committer, self._time, self.machine,
-                self.telemetry, self.options, self._alone,
+                self.telemetry, self.options, self._alone, self._policies,
             )  # fmt: skip
             self.worker = Worker(parts, self.results)
             await self.worker.start()

@@ -1,4 +1,4 @@
-"""Settings: the database, codecs and offload that the environment names, the same for engines and commands."""
+"""Settings: database, codecs, offload and policies by environment and file, the same for engines and commands."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+from msgspec import DecodeError, json
 
 from perdure.errors import DefinitionError
+from perdure.kernel.policy import POLICIES, Policies
 from perdure.store.sealed.codec import Codec
 from perdure.store.sealed.offload import Offload
 
 SEAL = "PERDURE_SEAL"
+CONFIG = "PERDURE_CONFIG"
+CONFIG_FILE = "perdure.toml"
 URL = "PERDURE_URL"
 DEFAULT_URL = "sqlite:///perdure.db"
 """The database of engines and commands that are given none: a file in the folder where the program runs."""
@@ -38,6 +45,54 @@ def sealing() -> tuple[Sequence[Codec], Offload | None]:
     if codecs is None and offload is None:
         raise DefinitionError(f"{SEAL} names {name!r}, which defines neither `codecs` nor `offload`. Define one there.")
     return codecs or (), offload
+
+
+def policies(own: Mapping[str, Any] | None = None) -> Policies:
+    """The policies of the program itself, of ``perdure.toml`` and of PERDURE_POLICIES; later ones count more.
+
+    The file stands in the folder where the program runs, or where PERDURE_CONFIG says; PERDURE_POLICIES is JSON.
+    Raises DefinitionError if one cannot be read or makes no sense.
+    """
+    file = os.environ.get(CONFIG) or CONFIG_FILE
+    return Policies(
+        (("the program", own or {}), (file, _policies_of(Path(file))), (POLICIES, _parsed(os.environ.get(POLICIES))))
+    )
+
+
+def _policies_of(file: Path) -> Mapping[str, Any]:
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        if os.environ.get(CONFIG):
+            raise DefinitionError(f"{CONFIG} names {str(file)!r}, which does not exist") from error
+        return {}
+    except (OSError, ValueError) as error:
+        raise DefinitionError(
+            f"{file} cannot be read: {error}. Correct it, or name another file by {CONFIG}."
+        ) from error
+    if unknown := found.keys() - {"policies"}:
+        raise DefinitionError(
+            f"{file} sets {', '.join(sorted(unknown))}, which means nothing here; it may set policies"
+        )
+    return _mapping(found.get("policies", {}), str(file))
+
+
+def _parsed(text: str | None) -> Mapping[str, Any]:
+    if not text:
+        return {}
+    try:
+        return _mapping(json.decode(text), POLICIES)
+    except DecodeError as error:
+        raise DefinitionError(f"{POLICIES} is not JSON ({error}). Write {_EXAMPLE}.") from error
+
+
+def _mapping(found: Any, source: str) -> Mapping[str, Any]:
+    if not isinstance(found, dict):
+        raise DefinitionError(f"the policies of {source} have no names. Write {_EXAMPLE}.")
+    return found
+
+
+_EXAMPLE = '{"order.*.charge": {"attempts": 5, "timeout": 10}}'
 
 
 def _module(name: str) -> ModuleType:

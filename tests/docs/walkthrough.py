@@ -1,7 +1,7 @@
 """A walkthrough: a page of the guide, done as a reader would do it, and held to what it promises.
 
-* A ``python`` block whose first line names a file (``# shop.py``) is that file; any other one is run, after those
-  before it on the page.
+* A ``python`` or ``toml`` block whose first line names a file (``# shop.py``) is that file; any other one is run, after
+  those before it on the page.
 * In a ``console`` block, lines that begin with ``$`` are commands, the others what they print: in this order, perhaps
   with more between them, spaces not counted, ``…`` for anything. ``# fails`` after a command: it must fail.
 * A ``console`` block marked ``terminal=2`` is another terminal: its commands go on while the page does, until ``^C``.
@@ -65,7 +65,7 @@ class Walkthrough:
         sys.path.insert(0, str(self.folder))
         try:
             for block in blocks(self.page):
-                if block.language == "python":
+                if block.language in ("python", "toml"):
                     self._python(block)
                 elif block.language == "console":
                     self._console(block)
@@ -96,7 +96,7 @@ class Walkthrough:
         }
 
     def _python(self, block: Block) -> None:
-        named = re.match(r"# (\S+\.(py|jsonl))\n", block.text)
+        named = re.match(r"# (\S+\.(py|jsonl|toml))\n", block.text)
         if named is not None:
             (self.folder / named[1]).write_text(block.text, encoding="utf-8")
             return

@@ -45,8 +45,9 @@ class Witness:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.locks = cluster.server.locks = Locks(cluster.server.locks)
-        self.cluster.monitor.noted = self._died
+        self.cluster.monitor.noted = self._noted
         self.hearing = Hearing(cluster)
+        self._by_people: set[bytes] = set()  # in whichever run: a restart keeps such a result, and not what it was
         self._before: dict[bytes, dict[str, tuple[str, ...]]] = {}
 
     def saw(self, effect: Effect) -> None:
@@ -67,7 +68,7 @@ class Witness:
         scheduler = self._holder(life, row.id)
         if scheduler is not None and scheduler.instances[row.id].process.token != row.token:
             return  # it was taken from this life, which has claimed it again and not heard of it yet
-        if is_task(row.kind) or any(event.type in BY_PEOPLE for event in known.events):
+        if is_task(row.kind) or row.id in self._by_people:
             return
         before = self._before.get(row.id)
         if before is None:
@@ -110,6 +111,12 @@ class Witness:
             if ours and scheduler is not None and process in scheduler.instances:
                 return scheduler
         return None
+
+    def _noted(self, process: Process, event: Event) -> None:
+        """An event has been stored."""
+        if event.type in BY_PEOPLE:
+            self._by_people.add(process.id)
+        self._died(process, event)
 
     def _died(self, process: Process, event: Event) -> None:
         """Nobody is taken for dead whose lock was never free, or who hung: what says so has evidence (rules 12, 13)."""

@@ -39,6 +39,11 @@ def steps_named(name: str) -> list[Step[Any, Any]]:
     return list({step.definition: step for step in found}.values())
 
 
+def step_names() -> list[str]:
+    """The names of all steps of this program."""
+    return sorted(name for name in _steps if steps_named(name))
+
+
 def queued_steps() -> list[Step[Any, Any]]:
     """Every queued step of this program."""
     return [step for name in _steps for step in steps_named(name) if step.away]
@@ -116,7 +121,7 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     step: str
     key: str
     call: Raw
-    retry: Mapping[str, int | float | None] | None = None
+    retry: Mapping[str, Any] | None = None
     timeout: float | None = None
     undoes: str | None = None
     force: bool = True
@@ -124,6 +129,7 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     definition: str = ""
 
 
+_NEWER = ("backoffs", "offsets")
 _NUMBERS = tuple(field.name for field in fields(Retry) if field.name not in ("on", "never"))
 
 
@@ -132,6 +138,9 @@ def task_process(step: Step[Any, Any], id: bytes, ask: Ask[Any], parent: Process
     route = step.routing
     assert route is not None
     numbers = {name: value for name, value in asdict(step.retry).items() if name in _NUMBERS}
+    for name in _NEWER:  # a worker that does not know them can go on as long as nobody uses them
+        if not numbers[name]:
+            del numbers[name]
     task = Task(
         step.name,
         key,

@@ -7,7 +7,6 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +19,7 @@ from perdure.authoring.task import QueueWork
 from perdure.authoring.workflow import DEFINED, Workflow
 from perdure.errors import DefinitionError, InvalidInput, UnknownKind
 from perdure.kernel.child import queue_kind
-from perdure.kernel.names import check_name
+from perdure.kernel.names import check_name, near
 from perdure.kernel.plain import shown
 from perdure.kernel.worker import Offer
 from perdure.turns.sandbox.mentions import mentions
@@ -137,8 +136,8 @@ class Registry:
             try:
                 found = getattr(found, attribute)
             except AttributeError:
-                near = _near(attribute, vars(found) if hasattr(found, "__dict__") else ())
-                raise DefinitionError(f"module {name!r} has no {part!r}.{near}") from None
+                close = near(attribute, vars(found) if hasattr(found, "__dict__") else ())
+                raise DefinitionError(f"module {name!r} has no {part!r}.{close}") from None
         if isinstance(found, Registry):
             self._add_all(found.versions.values(), source)
         elif isinstance(found, list | tuple | set | dict):
@@ -159,9 +158,9 @@ class Registry:
         if kind in self.kinds:
             self._only(kind)
             return self.kinds[kind]
-        near = _near(kind, self.kinds)
+        close = near(kind, self.kinds)
         raise UnknownKind(
-            f"no workflow {kind!r} is known here.{near} Import its module, and give it to the engine or worker."
+            f"no workflow {kind!r} is known here.{close} Import its module, and give it to the engine or worker."
         )
 
     def _only(self, kind: str) -> None:
@@ -327,8 +326,3 @@ def _plain(origin: str) -> str:
 def _where(member: Any) -> str:
     code = member.function.__code__
     return f"{code.co_filename}:{code.co_firstlineno}"
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, known, 3)
-    return f" Did you mean {', '.join(map(repr, near))}?" if near else ""

@@ -6,7 +6,7 @@ defined.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import update_wrapper
@@ -25,6 +25,7 @@ from perdure.kernel.call_shape import CallShape
 from perdure.kernel.declared_error import NOTHING, declared
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType
+from perdure.kernel.policy import OF_RETRY, fitting, setting_of
 from perdure.kernel.process import Process
 from perdure.kernel.retry import Retry
 from perdure.limits import QUEUED_STEP_TIMEOUT_SECONDS, STEP_TIMEOUT_SECONDS, TRANSACTION_TIMEOUT_SECONDS
@@ -63,6 +64,8 @@ class Step(Generic[P, R]):
     ) -> None:
         self.function = plain_function(function, "step")
         self.name = name_of(self.function, name, "step")
+        given = {"retry": retry is not None, "timeout": timeout != STEP_TIMEOUT_SECONDS}
+        self.declared = frozenset(name for name, is_given in given.items() if is_given)
         self.definition = definition_of(self.function)
         self.routing = routing(
             f"{self}", None, queue=queue, priority=priority, total=total, total_force=total_force, accept=accept,
@@ -121,6 +124,16 @@ class Step(Generic[P, R]):
         )  # fmt: skip
         other.away = other.routing is not None
         joint(other, self.transaction)
+        return other
+
+    def by_policy(self, given: Mapping[str, Any]) -> Step[P, R]:
+        """The same step with what a policy has given: its ``timeout``, and properties of its retry."""
+        other = copy(self)
+        numbers = {name: value for name, value in given.items() if name in OF_RETRY}
+        if numbers:
+            other.retry = fitting(self.retry, numbers)
+        other.timeout = float(given.get("timeout", self.timeout))
+        other.set_here = self.set_here | set(map(setting_of, given))
         return other
 
     def here(self, numbers: dict[str, Any] | None, timeout: float | None) -> Step[P, R]:

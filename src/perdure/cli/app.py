@@ -15,6 +15,7 @@ from perdure.cli import commands, exit_code, inspect, worker
 from perdure.cli.commands import call
 from perdure.cli.database import clock, recovery
 from perdure.cli.plain_output import complain
+from perdure.cli.policy import policy
 from perdure.cli.queue import queue
 from perdure.cli.start import start
 from perdure.cli.tree import tree
@@ -63,7 +64,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         commands.cancel,
         commands.terminate,
     ),
-    "Running": (worker.worker, worker.demo),
+    "Running": (worker.worker, worker.demo, policy),
     "Database": (worker.migrate, queue, recovery, clock),
     "Program": (completion,),
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from unicodedata import is_normalized
 
 from perdure.errors import InvalidKey
@@ -20,6 +22,12 @@ def check_key(key: str, what: str = "the key") -> str:
 def check_name(name: str, what: str = "the name") -> str:
     """``name`` if it is fit to name a kind, a step or a signal; raises InvalidKey."""
     return _check(name, what, NAME_BYTES)
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """A sentence that offers the names that look like one that is not known; empty if there is none."""
+    close = get_close_matches(name, known, 3)
+    return f" Did you mean {', '.join(map(repr, close))}?" if close else ""
 
 
 def _check(text: str, what: str, limit: int) -> str:

@@ -11,9 +11,9 @@ from perdure.kernel.integrity import flaw, flaw_of_news
 from perdure.kernel.names import id_text
 from perdure.runtime import release, turn
 from perdure.runtime.instance import Instance
+from perdure.runtime.loops import loop_of
 from perdure.runtime.process_cache import ends_with
 from perdure.runtime.replay import replay
-from perdure.turns.loop import TurnLoop
 
 if TYPE_CHECKING:
     from perdure.runtime.scheduler import Scheduler
@@ -75,7 +75,7 @@ def adopt(scheduler: Scheduler, claimed: Claimed, sent: float) -> Iterator[None]
 def _made(scheduler: Scheduler, claimed: Claimed, lease_end: float) -> Instance:
     process = claimed.process
     code = scheduler.registry.code_of(process.kind, process.code)
-    loop = TurnLoop(process.id, process.id, process.seen if claimed.backlog else 0)
+    loop = loop_of(process, scheduler.parts.policies, process.seen if claimed.backlog else 0)
     instance = scheduler.instances[process.id] = Instance(process, code, loop, lease_end, claimed.events)
     return instance
 

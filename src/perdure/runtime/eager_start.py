@@ -16,8 +16,8 @@ from perdure.kernel.process import Process
 from perdure.logs import logger
 from perdure.runtime import release, turn, turn_commit
 from perdure.runtime.instance import Instance
+from perdure.runtime.loops import loop_of
 from perdure.runtime.turn_commit import drafted
-from perdure.turns.loop import TurnLoop
 
 if TYPE_CHECKING:
     from perdure.runtime.holder import Holder
@@ -56,7 +56,7 @@ class EagerStart:
         now = scheduler.parts.time.now()
         process = replace(process, owner=scheduler.parts.incarnation.id, token=1, created_at=now, opened_at=now)
         self.starting[process.id] = answered, messages
-        scheduler.feed(Instance(process, workflow, TurnLoop(process.id, process.id)))
+        scheduler.feed(Instance(process, workflow, loop_of(process, scheduler.parts.policies)))
 
     def open(self, instance: Instance) -> None:
         """Run the first turn, and hand in the insert that carries it."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from perdure import limits
 from perdure.errors import DefinitionError
+from perdure.kernel.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,8 @@ class WorkerOptions:
     ``exit_when_hung`` lets a worker end its OS process when code has blocked its event loop until its lease is lost, as
     `perdure worker` does; else the worker drops all that it held as soon as the loop runs again. ``cached`` is how many
     processes that only wait, and were let go, stay in memory, so that their next wake needs no replay; 0 keeps none.
+    ``policies`` set retries and timeouts of steps by name, ``{"order.*.charge": Policy(attempts=5)}``; those of
+    ``perdure.toml`` and of PERDURE_POLICIES count more.
     """
 
     lease_seconds: float = limits.LEASE_SECONDS
@@ -26,6 +30,7 @@ class WorkerOptions:
     cells: int = limits.STEP_CELLS
     exit_when_hung: bool = False
     cached: int = limits.CACHED_PROCESSES
+    policies: Mapping[str, Policy] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, with the reason."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from perdure.authoring.registry import Registry
+from perdure.authoring.step_policies import NO_POLICIES, StepPolicies
 from perdure.clock import Machine, microseconds
 from perdure.runtime.committer import Committer
 from perdure.runtime.options import WorkerOptions
@@ -42,6 +43,7 @@ class WorkerParts:
     telemetry: Telemetry
     options: WorkerOptions
     alone: bool = False
+    policies: StepPolicies = NO_POLICIES
     lease: int = field(init=False)
 
     def __post_init__(self) -> None:

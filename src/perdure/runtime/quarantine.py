@@ -15,9 +15,11 @@ from msgspec.json import encode
 
 from perdure import limits
 from perdure.authoring.registry import Registry
+from perdure.authoring.step_policies import NO_POLICIES, StepPolicies
 from perdure.clock import ChildProcess, Machine
 from perdure.kernel import quarantine
 from perdure.kernel.commit import Commit
+from perdure.kernel.policy import POLICIES
 from perdure.kernel.process import Process
 from perdure.logs import logger
 from perdure.loop import Loop
@@ -41,13 +43,20 @@ class Quarantine:
     """
 
     def __init__(
-        self, url: str, registry: Registry, options: WorkerOptions, machine: Machine, telemetry: Telemetry
+        self,
+        url: str,
+        registry: Registry,
+        options: WorkerOptions,
+        machine: Machine,
+        telemetry: Telemetry,
+        policies: StepPolicies = NO_POLICIES,
     ) -> None:
         self.url = url
         self.registry = registry
         self.options = options
         self.machine = machine
         self.telemetry = telemetry
+        self.policies = policies
         self.loop = Loop("quarantine", self._tick)
         self._wanted = False
         self._children: dict[ChildProcess, float] = {}
@@ -159,8 +168,12 @@ class Quarantine:
         ]
 
     def environment(self) -> dict[str, str]:
-        """Our environment, with the store's URL (never an argument: it may hold a password) and the import path."""
-        return {**inherited_environment(), "PERDURE_URL": self.url}
+        """Our environment, with the store's URL (never an argument: it may hold a password) and the import path.
+
+        What the program itself sets for steps goes along, so that a suspect is tried again as anywhere else.
+        """
+        policies = {POLICIES: self.policies.policies.encode()} if self.policies.policies else {}
+        return {**inherited_environment(), "PERDURE_URL": self.url, **policies}
 
 
 def report(before: Sequence[Process], freed: Sequence[Commit], telemetry: Telemetry) -> None:

@@ -60,7 +60,7 @@ class Worker:
         self.lease_check = LeaseCheck(parts, self.scheduler, events)
         self.context = SweepContext(parts, events)
         self.supervisor = Supervisor(self.context)
-        self.quarantine = Quarantine(parts.store.url, parts.registry, options, machine, telemetry)
+        self.quarantine = Quarantine(parts.store.url, parts.registry, options, machine, telemetry, parts.policies)
         witness = Witness(parts.store.url, machine)
         self.watchdog = Watchdog(self.heartbeat, witness, machine, telemetry, self._fence, exits=options.exit_when_hung)
         self.alone, self._calm = parts.alone, False

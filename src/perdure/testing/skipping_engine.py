@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +15,7 @@ from perdure.client import validation
 from perdure.clock import SECOND, Duration, microseconds
 from perdure.engine import Engine
 from perdure.errors import InvalidInput, PerdureError
+from perdure.kernel.policy import Policy
 from perdure.runtime.options import WorkerOptions
 from perdure.store.sealed.codec import Codec
 from perdure.store.sealed.offload import Offload
@@ -37,12 +39,20 @@ class SkippingEngine(Engine):
 
     machine: SkippingMachine
 
-    def __init__(self, url: str, *, begins: datetime | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        begins: datetime | None = None,
+        policies: Mapping[str, Policy] | None = None,
+        **settings: Any,
+    ) -> None:
         if begins is not None and (not isinstance(begins, datetime) or begins.tzinfo is None):
             raise InvalidInput(
                 f"begins={begins!r:.100} is no time that all agree on. Give a datetime with a time zone."
             )
-        super().__init__(url, work=True, options=OPTIONS, machine=SkippingMachine(begins), **settings)
+        options = replace(OPTIONS, policies=policies or {})
+        super().__init__(url, work=True, options=options, machine=SkippingMachine(begins), **settings)
         self._skipper: Skipper | None = None
 
     def now(self) -> datetime:
@@ -79,6 +89,7 @@ async def engine(
     workflows: Iterable[Workflow[Any, Any]] | None = None,
     queues: Iterable[str] | Mapping[str, int | None] | None = None,
     labels: Iterable[str] = (),
+    policies: Mapping[str, Policy] | None = None,
     codecs: Sequence[Codec] | None = None,
     offload: Offload | None = None,
     begins: datetime | None = None,
@@ -95,12 +106,12 @@ async def engine(
     While the test waits for a process (``result``, ``call``, ``values``) or in ``engine.sleep``, and no step runs and
     nothing is due, its clock is put forward to what is due next. ``steps`` are replaced by other functions meanwhile.
     ``begins`` is the time at which the test begins (default now), and must have a time zone. The file is in ``folder``,
-    or in a temporary one that is removed. The other settings are those of :class:`~perdure.Engine`.
-    Raises DefinitionError if a fake does not fit its step.
+    or in a temporary one that is removed. ``policies`` are those of :class:`~perdure.WorkerOptions`, the other settings
+    those of :class:`~perdure.Engine`. Raises DefinitionError if a fake does not fit its step, or a policy none.
     """
     with TemporaryDirectory(prefix="perdure-", ignore_cleanup_errors=True) as made, replaced(steps or {}):
         async with SkippingEngine(
             f"sqlite:///{folder or made}/perdure.db", begins=begins, workflows=workflows, queues=queues, labels=labels,
-            codecs=codecs, offload=offload,
+            policies=policies, codecs=codecs, offload=offload,
         ) as opened:  # fmt: skip
             yield opened

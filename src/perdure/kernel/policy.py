@@ -1,0 +1,181 @@
+"""Policies by name: retries and timeouts of steps that are set from outside of the code, for one or for many.
+
+A key names a workflow, a state of it and a step: ``order.*.charge``. A workflow that is a function has one state, which
+has no name: ``*``. Any part may be ``*``, which stands for each. For each property the key with more names counts, of
+two with as many the one that names the part further left; of one key that is set twice, the later source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import isfinite
+from typing import Any, NamedTuple
+
+from msgspec import UNSET, UnsetType, json
+
+from perdure.clock import Duration, in_seconds
+from perdure.errors import DefinitionError
+from perdure.kernel.names import near
+from perdure.kernel.plain import shown
+from perdure.kernel.retry import Retry
+
+ANY = "*"
+POLICIES = "PERDURE_POLICIES"
+"""The variable of the environment that sets policies, as JSON."""
+NO_BOUND = "none"
+"""What stands for no bound in a file or in the environment, which cannot say None."""
+
+Subject = tuple[str, str, str]
+"""The names of a workflow, of its state and of a step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What is set for the steps that a key names; what is left out stays as it is.
+
+    ``timeout`` is how long an attempt may take; the others are those of :class:`~perdure.Retry`. Durations are seconds
+    or timedeltas. ``total`` and ``budget`` may be None, which is no bound; a file says "none". Raises DefinitionError.
+    """
+
+    timeout: Duration | UnsetType = UNSET
+    attempts: int | UnsetType = UNSET
+    first: Duration | UnsetType = UNSET
+    factor: float | UnsetType = UNSET
+    cap: Duration | UnsetType = UNSET
+    jitter: float | UnsetType = UNSET
+    total: Duration | UnsetType | None = UNSET
+    budget: int | UnsetType | None = UNSET
+    backoffs: Sequence[Duration] | UnsetType = UNSET
+    offsets: bool | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        given = self.given
+        timeout = given.pop("timeout", 1.0)
+        if not (_is_number(timeout) and timeout > 0):
+            raise DefinitionError(
+                f"Policy(timeout={shown(timeout)}) makes no sense: give seconds or a timedelta, more than 0 and finite."
+            )
+        fitting(Retry(), given)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The properties that are set, in seconds."""
+        found = {name: getattr(self, name) for name in PROPERTIES}
+        return {name: _plain(value) for name, value in found.items() if value is not UNSET}
+
+
+PROPERTIES = tuple(field.name for field in fields(Policy))
+OF_RETRY = PROPERTIES[1:]
+
+
+class Ruling(NamedTuple):
+    """The value of one property, the key that sets it, and where that key stands."""
+
+    value: Any
+    key: str
+    source: str
+
+
+class Policies:
+    """All policies of a program, by source and key; ``sources`` are in the order in which later ones count more."""
+
+    def __init__(self, sources: Iterable[tuple[str, Mapping[str, Any]]] = ()) -> None:
+        self.set: dict[str, dict[str, Ruling]] = {}
+        for source, policies in sources:
+            for key, policy in policies.items():
+                given = _checked(policy, f"the policy {key!r} of {source}").given
+                self.set.setdefault(key, {}).update((name, Ruling(given[name], key, source)) for name in given)
+
+    def __bool__(self) -> bool:
+        return bool(self.set)
+
+    def of(self, subject: Subject, declared: Container[str] = (), here: Container[str] = ()) -> dict[str, Ruling]:
+        """What is set for a step: its properties by name.
+
+        What its definition has ``declared``, ``retry`` or ``timeout``, only a key that names the step replaces; what
+        was set ``here``, at one place of the workflow, only a key that names workflow and step.
+        """
+        found: dict[str, Ruling] = {}
+        for key, (flow, _, action) in keys(subject):
+            for name, one in self.set.get(key, {}).items():
+                setting = setting_of(name)
+                given_here = setting in here and ANY in (flow, action)
+                if not (given_here or (setting in declared and action == ANY)):
+                    found.setdefault(name, one)
+        return found
+
+    def check(self, subjects: Iterable[Subject]) -> None:
+        """Raise DefinitionError if a key names none of these."""
+        known = {key for subject in subjects for key, _ in keys(subject)} | {f"{ANY}.{ANY}.{ANY}"}
+        for key, policy in self.set.items():
+            if key not in known:
+                source = next(iter(policy.values())).source if policy else "the policies"
+                hint = near(key, sorted(known)) or " Write workflow.*.step, each part a name or *."
+                raise DefinitionError(
+                    f"the policy {key!r} of {source} names no workflow and step of this program.{hint}"
+                )
+
+    def encode(self) -> str:
+        """The same as the environment of another program would say it."""
+        plain = {
+            key: {name: NO_BOUND if one.value is None else one.value for name, one in properties.items()}
+            for key, properties in self.set.items()
+        }
+        return json.encode(plain).decode()
+
+
+def setting_of(property: str) -> str:
+    """The setting of a step that a property belongs to."""
+    return property if property == "timeout" else "retry"
+
+
+def keys(subject: Subject) -> Iterator[tuple[str, Subject]]:
+    """The keys that name a step, the one that counts most first, each with its parts."""
+    seen = set()
+    for pattern in _PATTERNS:
+        parts = tuple(name if named else ANY for name, named in zip(subject, pattern, strict=True))
+        key = ".".join(parts)
+        if key not in seen:
+            seen.add(key)
+            yield key, parts  # type: ignore[misc]  # three, as the pattern has
+
+
+_PATTERNS = sorted(((a, b, c) for a in (1, 0) for b in (1, 0) for c in (1, 0)), key=lambda p: (-sum(p), (-p[0], -p[1])))
+
+
+def _plain(value: Any) -> Any:
+    if value == NO_BOUND:
+        return None
+    if isinstance(value, list | tuple):
+        return tuple(map(in_seconds, value))
+    return in_seconds(value)
+
+
+def _checked(policy: Any, what: str) -> Policy:
+    """A policy, or a mapping that says the same; raises DefinitionError."""
+    if isinstance(policy, Policy):
+        return policy
+    if not isinstance(policy, Mapping) or not policy.keys() <= set(PROPERTIES):
+        text = f"sets {', '.join(map(str, policy))}" if isinstance(policy, Mapping) else f"is {shown(policy)}"
+        raise DefinitionError(f"{what} {text}. A policy sets some of {', '.join(PROPERTIES)}.")
+    try:
+        return Policy(**policy)
+    except DefinitionError as error:
+        raise DefinitionError(f"{what}: {error}") from None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def fitting(retry: Retry, given: Mapping[str, Any]) -> Retry:
+    """A retry with these properties in place of its own; a longer ``first`` lifts the ``cap``; DefinitionError."""
+    own = {name: getattr(retry, name) for name in (*OF_RETRY, "on", "never")}
+    if "backoffs" in given and "attempts" not in given:
+        own["attempts"] = None
+    if "first" in given and "cap" not in given and _is_number(given["first"]):
+        own["cap"] = max(own["cap"], given["first"])
+    if "cap" in given and "first" not in given and _is_number(given["cap"]):
+        own["first"] = min(own["first"], given["cap"])
+    return Retry(**own | dict(given))

@@ -1,0 +1,33 @@
+"""The loops of a worker: the turn loop of each process, which runs the steps as the worker's policies say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perdure.authoring.step_policies import NO_POLICIES, StepPolicies
+from perdure.kernel.child import is_task
+from perdure.kernel.process import Process
+from perdure.turns.loop import Ask, TurnLoop
+
+
+class PolicyLoop(TurnLoop):
+    """The loop of a process whose worker has policies; the others pay nothing for them."""
+
+    __slots__ = ("_kind", "_policies")
+
+    def __init__(self, process: Process, policies: StepPolicies, backlog: int) -> None:
+        super().__init__(process.id, process.id, backlog)
+        self._kind = process.kind
+        self._policies = policies
+
+    def ask(self, step: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ask[Any]:
+        """Ask for a step as it is run here."""
+        return super().ask(self._policies.applied(self._kind, step), args, kwargs)
+
+
+def loop_of(process: Process, policies: StepPolicies, backlog: int = 0) -> TurnLoop:
+    """The loop of a process. A task has its policy from the workflow that has asked for it."""
+    if policies is NO_POLICIES or is_task(process.kind):
+        return TurnLoop(process.id, process.id, backlog)
+    return PolicyLoop(process, policies, backlog)

@@ -1,0 +1,74 @@
+"""Which key of a policy counts: compared with a plain reading of the rule, for keys drawn at random."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.errors import DefinitionError
+from perdure.kernel.policy import ANY, Policies, Policy, keys
+
+SUBJECT = ("order", "paid", "charge")
+PARTS = [st.sampled_from([ANY, name, "other"]) for name in SUBJECT]
+SOURCE = st.dictionaries(
+    st.tuples(*PARTS).map(".".join),
+    st.fixed_dictionaries({}, optional={"attempts": st.integers(1, 9), "timeout": st.integers(1, 9)}),
+    max_size=12,
+)
+
+
+def plainly(sources: list[dict[str, dict[str, Any]]], property: str) -> Any:
+    """The rule as it is said: most names, then leftmost, then the later source."""
+    fits: list[tuple[Any, ...]] = []
+    for number, source in enumerate(sources):
+        for key, policy in source.items():
+            parts = key.split(".")
+            if property in policy and all(part in (ANY, name) for part, name in zip(parts, SUBJECT, strict=True)):
+                named = [part != ANY for part in parts]
+                fits.append((sum(named), named, number, policy[property]))
+    return max(fits)[-1] if fits else None
+
+
+@given(st.lists(SOURCE, max_size=3))
+def test_for_each_property_the_key_that_names_most_counts(sources: list[dict[str, dict[str, Any]]]) -> None:
+    found = Policies((f"source {number}", source) for number, source in enumerate(sources)).of(SUBJECT)
+    for property in ("attempts", "timeout"):
+        value = found[property].value if property in found else None
+        assert value == plainly(sources, property)
+
+
+def test_the_keys_of_a_step_stand_in_the_order_in_which_they_count() -> None:
+    assert [key for key, _ in keys(("F", "S", "A"))] == [
+        "F.S.A", "F.S.*", "F.*.A", "*.S.A", "F.*.*", "*.S.*", "*.*.A", "*.*.*",
+    ]  # fmt: skip
+    assert [key for key, _ in keys(("order", ANY, "charge"))] == ["order.*.charge", "order.*.*", "*.*.charge", "*.*.*"]
+
+
+def test_code_gives_way_only_to_a_key_that_names_the_step_and_one_place_to_one_that_names_both() -> None:
+    open, step, both = (
+        {key: Policy(attempts=n)} for n, key in enumerate(("order.*.*", "*.*.charge", "order.*.charge"), 2)
+    )
+    subject = ("order", ANY, "charge")
+    for policies, bare, declared, here in ((open, 2, None, None), (step, 3, 3, None), (both, 4, 4, 4)):
+        made = Policies([("a file", policies)])
+        cases: list[tuple[dict[str, Any], int | None]] = [
+            ({}, bare), ({"declared": {"retry"}}, declared), ({"declared": {"retry"}, "here": {"retry"}}, here),
+        ]  # fmt: skip
+        for settings, value in cases:
+            assert [one.value for one in made.of(subject, **settings).values()] == ([] if value is None else [value])
+
+
+@pytest.mark.parametrize("value", [0, -1, "soon", True, float("inf"), [1]])
+def test_a_timeout_that_makes_no_sense_is_refused(value: Any) -> None:
+    with pytest.raises(DefinitionError, match="timeout"):
+        Policy(timeout=value)
+
+
+def test_a_longer_first_wait_lifts_the_cap_and_a_lower_cap_the_first_wait() -> None:
+    Policy(first=3600)
+    Policy(cap=0.1)
+    with pytest.raises(DefinitionError, match="first"):
+        Policy(first=10, cap=5)
