@@ -67,6 +67,13 @@ def test_a_timeout_that_makes_no_sense_is_refused(value: Any) -> None:
         Policy(timeout=value)
 
 
+@pytest.mark.parametrize("given", [{"attempts": "none"}, {"attempts": None}, {"first": "none"}, {"cap": None}])
+def test_only_total_and_budget_may_be_without_a_bound(given: dict[str, Any]) -> None:
+    assert Policy(total="none", budget=None).given == {"total": None, "budget": None}  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match=next(iter(given))):
+        Policy(**given)
+
+
 def test_a_longer_first_wait_lifts_the_cap_and_a_lower_cap_the_first_wait() -> None:
     Policy(first=3600)
     Policy(cap=0.1)

@@ -62,11 +62,12 @@ class Policy:
     def given(self) -> dict[str, Any]:
         """The properties that are set, in seconds."""
         found = {name: getattr(self, name) for name in PROPERTIES}
-        return {name: _plain(value) for name, value in found.items() if value is not UNSET}
+        return {name: _plain(name, value) for name, value in found.items() if value is not UNSET}
 
 
 PROPERTIES = tuple(field.name for field in fields(Policy))
 OF_RETRY = PROPERTIES[1:]
+_BOUNDS = ("total", "budget")
 
 
 class Ruling(NamedTuple):
@@ -144,9 +145,11 @@ def keys(subject: Subject) -> Iterator[tuple[str, Subject]]:
 _PATTERNS = sorted(((a, b, c) for a in (1, 0) for b in (1, 0) for c in (1, 0)), key=lambda p: (-sum(p), (-p[0], -p[1])))
 
 
-def _plain(value: Any) -> Any:
-    if value == NO_BOUND:
+def _plain(name: str, value: Any) -> Any:
+    if name in _BOUNDS and value == NO_BOUND:
         return None
+    if value is None and name not in _BOUNDS:
+        raise DefinitionError(f"Policy({name}=None) makes no sense: leave it out, and it stays as it is.")
     if isinstance(value, list | tuple):
         return tuple(map(in_seconds, value))
     return in_seconds(value)

@@ -45,5 +45,7 @@ class WorkerOptions:
             raise DefinitionError(f"cells={self.cells}: a worker must have room for at least one hard step")
         if self.cached < 0:
             raise DefinitionError(f"cached={self.cached}: it may not be negative; 0 keeps no process in memory")
+        if not isinstance(self.policies, Mapping):
+            raise DefinitionError(f'policies={self.policies!r:.100}: write {{"order.*.charge": Policy(attempts=5)}}')
         if min(self.stop_seconds, self.retention_seconds, self.key_retention_seconds) < 0:
             raise DefinitionError("stop_seconds, retention_seconds and key_retention_seconds may not be negative")
