@@ -15,6 +15,7 @@ from tests.side_by_side import HERE, together
 
 SLOW = (
     "runtime/test_alone.py",
+    "runtime/test_attempts.py",
     "runtime/test_cells.py",
     "runtime/test_commands_everywhere.py",
     "runtime/test_large_families.py",
@@ -23,6 +24,7 @@ SLOW = (
     "runtime/test_saga.py",
     "runtime/test_shortages.py",
     "runtime/test_strange_folder.py",
+    "runtime/test_versions.py",
     "runtime/test_watchdog.py",
 )
 """What takes longest; `make test` has it."""
