@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perdure import Handle, limits, receive, set_state
+from perdure import Handle, Workflow, limits, receive, set_state
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.engine import Engine
 from perdure.errors import DefinitionError
+from perdure.kernel.message import Message, MessageType
 from perdure.kernel.names import id_text
 from perdure.kernel.process import Status
 from perdure.runtime import claimer
+from perdure.runtime.instance import Instance
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.scheduler import Scheduler
 from perdure.store.base import Search
@@ -253,10 +255,17 @@ async def test_a_worker_that_stops_keeps_nothing(opened: Open) -> None:
     assert len(cache) == 0
 
 
-async def at_the_last_of(signals: int, opened: Open) -> tuple[Engine, Handle[int], Scheduler]:
+@workflow
+async def listing(signals: int) -> list[int]:
+    return [await receive("add", int) for _ in range(signals)]
+
+
+async def at_the_last_of(
+    signals: int, opened: Open, flow: Workflow[[int], Any] = counting
+) -> tuple[Engine, Handle[Any], Scheduler]:
     """A worker without room in memory, and a process that waits for the last of so many signals."""
-    engine, _ = await opened(work=True, workflows=[counting], options=WorkerOptions(cached=0))
-    handle = await engine.start(counting, signals)
+    engine, _ = await opened(work=True, workflows=[flow], options=WorkerOptions(cached=0))
+    handle = await engine.start(flow, signals)
     for number in range(signals - 1):
         await handle.signal("add", number)
     await rests(engine, handle.id, signals - 1)
@@ -304,6 +313,48 @@ async def test_a_process_that_is_ended_while_it_is_replayed_is_let_go(
     await dropping
     assert await handle.result(LIMIT) == sum(range(31)) + 31
     assert hits(engine)[1] >= 2
+
+
+async def replaying(scheduler: Scheduler) -> Instance:
+    """The process whose replay has a break."""
+    while not scheduler.replaying:
+        await asyncio.sleep(0)
+    [instance] = scheduler.replaying
+    return instance
+
+
+async def test_a_process_that_was_dropped_while_it_is_replayed_is_replayed_no_further(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "REPLAY_EVENTS", 5)
+    engine, handle, scheduler = await at_the_last_of(31, opened)
+
+    async def drop() -> None:
+        scheduler.drop(await replaying(scheduler))
+        scheduler.events.strayed()  # its row is freed, and claimed anew
+
+    dropping = asyncio.create_task(drop())
+    await handle.signal("add", 30)
+    await dropping
+    assert await handle.result(LIMIT) == sum(range(31)) + 31
+    assert hits(engine)[1] >= 2
+
+
+async def test_a_message_that_is_read_while_its_process_is_replayed_is_heard_at_the_end_of_that(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "REPLAY_EVENTS", 5)
+    _, handle, scheduler = await at_the_last_of(31, opened, listing)
+
+    async def tell() -> None:
+        instance = await replaying(scheduler)
+        last = Message(bytes(16), handle.id_bytes, MessageType.SIGNAL, "add", b"30", number=31)
+        scheduler.heard(instance, [last], wanted=True)
+
+    telling = asyncio.create_task(tell())
+    await handle.signal("add", 30)
+    await telling
+    assert await handle.result(LIMIT) == list(range(31))
 
 
 def test_a_cache_below_nothing_is_refused() -> None:

@@ -6,8 +6,8 @@ when docs/reliability/gate.md was written is played first, and spares the hunt i
 What was found is kept in ``build/gate.jsonl``: interrupted, or called again with more histories, the gate goes on where
 it was, unless the engine or the histories have changed. A run of all writes the page.
 
-The answer is 1 if a defect got away or a harmless one was noticed, and 2 if the gate itself is broken: if the canary
-lives or the sound engine is said to break a law.
+The answer is 1 if a defect got away, a harmless one was noticed, or one was noticed by a history in which the sound engine
+breaks a law too; and 2 if the gate itself is broken: if the canary lives or the sound engine is said to break a law.
 """
 
 from __future__ import annotations
@@ -105,6 +105,15 @@ class Gate:
         how = f"{found.law}, seed {found.seed}" if found.law and found.seed is not None else found.law or "not yet"
         print(f"{found.histories:6,}  {defect.name}: {how}", flush=True)
 
+    def doubtful(self) -> list[str]:
+        """What was noticed by a history in which the sound engine breaks a law too: it was not the defect."""
+        noticed = [(one, self.found[one.name].seed) for one in self.defects if self.found[one.name].seed is not None]
+        places = sorted({(one.histories, seed) for one, seed in noticed if seed is not None})
+        with ThreadPoolExecutor(self.cores) as pool:
+            laws = pool.map(lambda place: chased(sound(place[0]), place[1], 1).law, places)
+            broken = {place for place, law in zip(places, laws, strict=True) if law}
+        return [f"{one.name}, with seed {seed}" for one, seed in noticed if (one.histories, seed) in broken]
+
     def away(self) -> list[str]:
         """The defects that nobody has noticed, though they do harm, and those that are called harmless and are not."""
         return [one.name for one in self.defects if bool(self.found[one.name].law) == bool(one.harmless)]
@@ -131,7 +140,10 @@ def main(words: Sequence[str]) -> int:
     away = gate.away()
     for name in away:
         print(f"got away, or is not harmless: {name}")
-    return int(bool(away))
+    doubtful = gate.doubtful()
+    for name in doubtful:
+        print(f"the sound engine breaks a law there too: {name}")
+    return int(bool(away or doubtful))
 
 
 if __name__ == "__main__":
