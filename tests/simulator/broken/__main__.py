@@ -7,7 +7,7 @@ What was found is kept in ``build/gate.jsonl``: interrupted, or called again wit
 it was, unless the engine or the histories have changed. A run of all writes the page.
 
 The answer is 1 if a defect got away, a harmless one was noticed, or one was noticed by a history in which the sound
-engine breaks a law too. It is 2 if the gate itself is broken: the canary lives, or the sound engine breaks a law at once.
+engine breaks a law too. It is 2 if the gate itself is broken: the canary lives, or the sound engine breaks a law.
 """
 
 from __future__ import annotations
