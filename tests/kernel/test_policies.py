@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -59,6 +60,16 @@ def test_code_gives_way_only_to_a_key_that_names_the_step_and_one_place_to_one_t
         ]  # fmt: skip
         for settings, value in cases:
             assert [one.value for one in made.of(subject, **settings).values()] == ([] if value is None else [value])
+
+
+def test_where_nothing_is_set_nobody_looks_at_the_steps_of_a_large_program() -> None:
+    def each() -> Iterator[tuple[str, str, str]]:
+        raise AssertionError("there may be a million pairs of workflows and steps")
+        yield SUBJECT
+
+    Policies().check(each())
+    with pytest.raises(AssertionError):
+        Policies([("a file", {"order.*.charge": Policy(attempts=2)})]).check(each())
 
 
 @pytest.mark.parametrize("value", [0, -1, "soon", True, float("inf"), [1]])

@@ -107,7 +107,9 @@ class Policies:
         return found
 
     def check(self, subjects: Iterable[Subject]) -> None:
-        """Raise DefinitionError if a key names none of these."""
+        """Raise DefinitionError if a key names none of these; they are not looked at if nothing is set."""
+        if not self.set:
+            return
         known = {key for subject in subjects for key, _ in keys(subject)} | {f"{ANY}.{ANY}.{ANY}"}
         for key, policy in self.set.items():
             if key not in known:
