@@ -27,8 +27,8 @@ async def parcel_order(grams: int) -> int:
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The code of a shop, in the folder where commands run."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "parcels.py").write_text(CODE)
-    return "parcels.py"
+    (tmp_path / "weighed_parcels.py").write_text(CODE)
+    return "weighed_parcels.py"
 
 
 def test_each_property_is_shown_with_what_sets_it(
