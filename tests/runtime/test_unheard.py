@@ -49,6 +49,17 @@ async def cancellable() -> str:
     return "never"
 
 
+async def at_the_commit_after_the_first(opened: Open) -> tuple[Gate, Handle[Any]]:
+    """A process whose first step is done, and whose worker cannot commit that until the gate is opened."""
+    gates["first"] = asyncio.Event()
+    gates["first"].set()
+    engine, store = await opened(work=True, workflows=[cancellable])
+    gate = store.before = Gate("commit")
+    handle = await engine.start(cancellable)
+    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    return gate, handle
+
+
 async def cancelled_before_the_second(opened: Open, handle: Handle[Any]) -> None:
     """Somebody else asks the process to cancel, while its worker does not hear."""
     teller, _ = await opened()
@@ -63,12 +74,7 @@ async def ends_after_the_first(handle: Handle[Any]) -> None:
 
 
 async def test_rule_18_an_unseen_cancel_opens_the_next_turn_before_outputs_are_released(opened: Open) -> None:
-    gates["first"] = asyncio.Event()
-    gates["first"].set()
-    engine, store = await opened(work=True, workflows=[cancellable])
-    gate = store.before = Gate("commit")
-    handle = await engine.start(cancellable)
-    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    gate, handle = await at_the_commit_after_the_first(opened)
     await cancelled_before_the_second(opened, handle)
     gate.open.set()
     await ends_after_the_first(handle)
@@ -138,12 +144,7 @@ async def test_rule_18_a_part_of_its_messages_releases_no_outputs(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In front of the cancel lie more letters than one read brings."""
-    gates["first"] = asyncio.Event()
-    gates["first"].set()
-    engine, store = await opened(work=True, workflows=[cancellable])
-    gate = store.before = Gate("commit")
-    handle = await engine.start(cancellable)
-    await asyncio.wait_for(gate.reached.wait(), LIMIT)
+    gate, handle = await at_the_commit_after_the_first(opened)
     monkeypatch.setattr(limits, "HEARD_BYTES", 4_096)
     sender, _ = await opened()
     for _ in range(9):
