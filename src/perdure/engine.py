@@ -11,7 +11,7 @@ from typing import Any, Self, overload
 from perdure import settings
 from perdure.authoring import isolation
 from perdure.authoring.registry import Registry
-from perdure.authoring.step_policies import step_policies
+from perdure.authoring.step_policies import StepPolicies
 from perdure.authoring.workflow import Workflow
 from perdure.client.client import Client
 from perdure.client.handle import Handle
@@ -107,7 +107,7 @@ class Engine(Client):
         self.worker: Worker | None = None
         self._work = work
         self._alone = alone
-        self._policies = step_policies(settings.policies(self.options.policies) if work else Policies())
+        self._policies = StepPolicies(settings.policies(self.options.policies) if work else Policies())
         self._migrate = work if migrate is None else migrate
         self._unwatch: Callable[[], None] = lambda: None
         self._stopping: asyncio.Event | None = None

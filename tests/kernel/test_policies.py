@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,14 +63,38 @@ def test_code_gives_way_only_to_a_key_that_names_the_step_and_one_place_to_one_t
             assert [one.value for one in made.of(subject, **settings).values()] == ([] if value is None else [value])
 
 
-def test_where_nothing_is_set_nobody_looks_at_the_steps_of_a_large_program() -> None:
-    def each() -> Iterator[tuple[str, str, str]]:
-        raise AssertionError("there may be a million pairs of workflows and steps")
-        yield SUBJECT
+@pytest.mark.parametrize("key", ["*.*.*", "order.*.*", "*.*.charge", "order.*.charge", "a.*.b.*.c.*.d"])
+def test_a_key_that_names_a_workflow_and_a_step_is_taken(key: str) -> None:
+    Policies([("a file", {key: Policy(attempts=2)})]).check(["order", "a.*.b"], ["charge", "c.*.d"])
 
-    Policies().check(each())
-    with pytest.raises(AssertionError):
-        Policies([("a file", {"order.*.charge": Policy(attempts=2)})]).check(each())
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("order.*.chrage", "Did you mean 'order.*.charge'"),
+        ("oder.*.charge", "Did you mean 'order.*.charge'"),
+        ("order.charge", "Did you mean"),
+        ("charge", "Did you mean '*.*.charge'"),
+        ("", "Write workflow.*.step"),
+        ("order.paid.charge", "Did you mean"),
+    ],
+)
+def test_a_key_that_names_nothing_is_refused(key: str, hint: str) -> None:
+    with pytest.raises(DefinitionError, match=re.escape(hint)):
+        Policies([("a file", {key: Policy(attempts=2)})]).check(["order"], ["charge"])
+
+
+def test_the_keys_of_a_large_program_are_checked_without_a_look_at_each_pair() -> None:
+    class Names(list[str]):
+        looks = 0
+
+        def __iter__(self) -> Iterator[str]:
+            self.looks += 1
+            return super().__iter__()
+
+    workflows, steps = Names(["order", "visit", "refund"]), Names(["charge"])
+    Policies([("a file", {"order.*.charge": Policy(attempts=2), "*.*.charge": Policy(cap=9)})]).check(workflows, steps)
+    assert (workflows.looks, steps.looks) == (1, 1)
 
 
 @pytest.mark.parametrize("value", [0, -1, "soon", True, float("inf"), [1]])

@@ -213,9 +213,15 @@ def judge(row: Process, program: Program, facts: Facts) -> list[Finding]:
         failure = Failure.shown(row.error or b"{}")
         right = {"StepError", "ProcessFailed", "ProcessCancelled", "Fallen", "ExceptionGroup"}
         right |= {"DeadlineExceeded"} if facts.expiring else set()
+        right |= {"StepTimeout"} if not facts.calm and _may_time_out(program) else set()
         if failure.type not in right:
             found.append(Finding("the_end_is_the_programs", row.id, f"it has failed with {_said(row)}"))
     return found
+
+
+def _may_time_out(program: Program) -> bool:
+    """Whether a step may fail by its timeout: if its worker stands still in its last attempt, that runs over it."""
+    return any(isinstance(n, Do) and n.hangs and n.spends for n in nodes(program.body, children=False))
 
 
 def _said(row: Process) -> str:

@@ -129,7 +129,8 @@ class Task(Struct, frozen=True, gc=False, omit_defaults=True):
     definition: str = ""
 
 
-_NEWER = ("backoffs", "offsets")
+_OF_NEWER_RELEASES = ("backoffs", "offsets")
+"""Properties of Retry that a worker of an older release does not know."""
 _NUMBERS = tuple(field.name for field in fields(Retry) if field.name not in ("on", "never"))
 
 
@@ -138,7 +139,7 @@ def task_process(step: Step[Any, Any], id: bytes, ask: Ask[Any], parent: Process
     route = step.routing
     assert route is not None
     numbers = {name: value for name, value in asdict(step.retry).items() if name in _NUMBERS}
-    for name in _NEWER:  # a worker that does not know them can go on as long as nobody uses them
+    for name in _OF_NEWER_RELEASES:  # while nobody uses them, an older worker can take the task
         if not numbers[name]:
             del numbers[name]
     task = Task(

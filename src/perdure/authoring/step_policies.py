@@ -19,12 +19,13 @@ class StepPolicies:
 
     def __init__(self, policies: Policies) -> None:
         self.policies = policies
+        self.any = bool(policies)
         self._found: dict[tuple[Any, ...], dict[str, Ruling]] = {}
         self._made: dict[tuple[str, str], tuple[Any, Any]] = {}
 
     def check(self) -> None:
         """Raise DefinitionError if a policy names no workflow and step of this program."""
-        self.policies.check(subjects())
+        self.policies.check(_workflows(), step_names())
 
     def found(self, kind: str, step: Step[Any, Any]) -> dict[str, Ruling]:
         """What is set for a step of a workflow."""
@@ -57,15 +58,11 @@ class StepPolicies:
 
 def subjects() -> Iterator[Subject]:
     """Each workflow of this program with each of its steps: which of them it asks for is known only when it runs."""
-    kinds = sorted({kind for kind, _ in list(DEFINED)})
-    for kind in kinds:
-        for name in step_names():
-            yield kind, ANY, name
+    return ((kind, ANY, name) for kind in _workflows() for name in step_names())
+
+
+def _workflows() -> list[str]:
+    return sorted({kind for kind, _ in list(DEFINED)})
 
 
 NO_POLICIES = StepPolicies(Policies())
-
-
-def step_policies(policies: Policies) -> StepPolicies:
-    """The policies of a worker; NO_POLICIES, which cost nothing, if nothing is set."""
-    return StepPolicies(policies) if policies else NO_POLICIES

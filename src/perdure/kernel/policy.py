@@ -7,9 +7,10 @@ two with as many the one that names the part further left; of one key that is se
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import isfinite
+from re import escape, finditer
 from typing import Any, NamedTuple
 
 from msgspec import UNSET, UnsetType, json
@@ -106,14 +107,13 @@ class Policies:
                     found.setdefault(name, one)
         return found
 
-    def check(self, subjects: Iterable[Subject]) -> None:
-        """Raise DefinitionError if a key names none of these; they are not looked at if nothing is set."""
-        if not self.set:
-            return
-        known = {key for subject in subjects for key, _ in keys(subject)} | {f"{ANY}.{ANY}.{ANY}"}
+    def check(self, workflows: Collection[str], steps: Collection[str]) -> None:
+        """Raise DefinitionError if a key names none of these."""
+        lefts, rights = {ANY, *workflows}, {ANY, *steps}
         for key, policy in self.set.items():
-            if key not in known:
+            if not any(left in lefts and right in rights for left, right in _ends(key)):
                 source = next(iter(policy.values())).source if policy else "the policies"
+                known = {known for name in workflows for step in steps for known, _ in keys((name, ANY, step))}
                 hint = near(key, sorted(known)) or " Write workflow.*.step, each part a name or *."
                 raise DefinitionError(
                     f"the policy {key!r} of {source} names no workflow and step of this program.{hint}"
@@ -145,6 +145,12 @@ def keys(subject: Subject) -> Iterator[tuple[str, Subject]]:
 
 
 _PATTERNS = sorted(((a, b, c) for a in (1, 0) for b in (1, 0) for c in (1, 0)), key=lambda p: (-sum(p), (-p[0], -p[1])))
+
+
+def _ends(key: str) -> Iterator[tuple[str, str]]:
+    """What a key may name, as workflow and step: more than one way if a name has dots of its own."""
+    for place in finditer(rf"(?=\.{escape(ANY)}\.)", key):
+        yield key[: place.start()], key[place.start() + len(ANY) + 2 :]
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perdure.authoring.step_policies import NO_POLICIES, StepPolicies
+from perdure.authoring.step_policies import StepPolicies
 from perdure.kernel.child import is_task
 from perdure.kernel.process import Process
 from perdure.turns.loop import Ask, TurnLoop
@@ -28,6 +28,6 @@ class PolicyLoop(TurnLoop):
 
 def loop_of(process: Process, policies: StepPolicies, backlog: int = 0) -> TurnLoop:
     """The loop of a process. A task has its policy from the workflow that has asked for it."""
-    if policies is NO_POLICIES or is_task(process.kind):
+    if not policies.any or is_task(process.kind):
         return TurnLoop(process.id, process.id, backlog)
     return PolicyLoop(process, policies, backlog)
