@@ -135,13 +135,17 @@ class Life:
         return loop
 
     def _replay(self, loop: TurnLoop, turns: int | None) -> None:
+        recorded = self.turns[:turns]
+        fired = {delivery[1] for _, deliveries in recorded for delivery in deliveries if delivery[0] == "timer"}
+        loop.begin_replay(frozenset(fired), passed=bool(recorded))
         loop.run(BIRTH)
         assert look(loop) == self.seen[0]
-        for (now, deliveries), seen in zip(self.turns[:turns], self.seen[1:], strict=False):
+        for number, ((now, deliveries), seen) in enumerate(zip(recorded, self.seen[1:], strict=False), 1):
             for delivery in deliveries:
                 deliver(loop, delivery)
-            loop.run(now)
+            loop.replay_turn(number, now)
             assert look(loop) == seen
+        loop.end_replay()
 
     def check_replays(self) -> None:
         """Replay every prefix of the history into a fresh loop, and evict it there."""

@@ -102,6 +102,24 @@ async def not_waiting() -> list[Any]:
     return found
 
 
+@workflow
+async def looking_before_a_sleep() -> list[Any]:
+    try:
+        found = [await receive("go", timeout=0)]
+    except TimeoutError:
+        found = ["none"]
+    await asyncio.sleep(1)
+    return [*found, await receive("go")]
+
+
+def test_a_look_for_a_signal_is_not_taken_for_a_timer_at_a_replay() -> None:
+    life = Life(looking_before_a_sleep)
+    life.turn(("timer", "1"), after=1)
+    seen = life.turn(("message", MessageType.SIGNAL, "go", b"7"))
+    assert seen.outcome == '["none",7]'
+    life.check_replays()
+
+
 def test_no_time_at_all_takes_only_what_is_there() -> None:
     loop = TurnLoop(ID, b"seed")
     loop.begin(not_waiting.function)

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from perdure.turns.publication import Publications
 
 
+LOOK = " look"
+"""Looks are counted apart from timers, and all of them: whether one needs a timer the store says, not the code."""
+
+
 class OutgoingSignal(Struct, frozen=True, gc=False):
     """A signal that the code sends: from which place, to which process (an id), with what."""
 
@@ -203,6 +207,15 @@ class AskingLoop(BareLoop):
     def receive(self, number: int, name: str) -> None:
         """Note that the code has received a letter that the history does not have yet."""
         self.received.append((number, name))
+
+    def look(self, more: bool) -> str:
+        """The place of the timer for which a receiver without time waits while its letters are read from the store.
+
+        Empty if there are no ``more`` in the store. A replay does not ask the store: it looks where the history did.
+        """
+        place = self.place(LOOK) + LOOK
+        looks = more and not self.dead if self.fired is None else place in self.fired
+        return place if looks else ""
 
     def mailbox(self, name: str) -> Mailbox:
         """The mailbox of the signals of that name."""

@@ -191,13 +191,6 @@ class BareLoop(SandboxLoop):
         counts[name] = count = counts.get(name, 0) + 1
         return task.prefix + str(count)
 
-    def next_place(self, name: str) -> str:
-        """The place that :meth:`place` would give."""
-        task = current_task(self)
-        if type(task) is not TurnTask:
-            task = self.asker(task)
-        return f"{task.prefix}{task.counts.get(name, 0) + 1}"
-
     def asker(self, task: Any) -> TurnTask:
         """The task that asks if none of ours runs: a plain callback counts as the root."""
         if self.root is None or task is not None:
@@ -244,7 +237,12 @@ class BareLoop(SandboxLoop):
             return self.call_soon(callback, *args, context=context)
         if self.dead:
             return ScheduledCall((callback, args, context))  # it will never be called
-        place = self.place(TIMER)
+        return self.open_timer(due, self.place(TIMER), callback, args, context)
+
+    def open_timer(
+        self, due: int, place: str, callback: Callable[..., Any], args: Any, context: Context | None = None
+    ) -> Timer:
+        """Open a timer at a place of its own: it fires at ``due`` (microseconds), in a later turn."""
         self.numbers += 1
         timer = Timer(
             self.timers, due, self.numbers, place, callback, args, copy_context() if context is None else context

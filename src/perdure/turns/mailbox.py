@@ -19,7 +19,6 @@ from perdure.kernel.event import EventType
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import call_text
 from perdure.kernel.reading import check_receivable
-from perdure.turns.bare_loop import TIMER
 from perdure.turns.publication import Publication, publications_of
 
 if TYPE_CHECKING:
@@ -117,9 +116,8 @@ class Mailbox:
                 letter, number, asked, _ = self.letters.popleft()
                 self.size -= len(letter)
             else:
-                if left is not None and left <= 0 and self._look(loop):
-                    left = _A_MOMENT
-                letter, number, asked, _ = await self._wait(left, timeout)
+                look = loop.look(self.more) if left is not None and left <= 0 else ""
+                letter, number, asked, _ = await self._wait(loop, left, timeout, look)
             if not asked and wanted is None:
                 return payload.decode(letter, type, what=f"signal {self.name!r}")
             what = f"{'call' if asked else 'signal'} {self.name!r}"
@@ -137,13 +135,6 @@ class Mailbox:
             call.answer(None)
             return call.value
 
-    def _look(self, loop: AskingLoop) -> bool:
-        """Whether a receiver that has no time left still waits for a read from the store; a timer ends that wait.
-
-        By that timer a replay knows that there was such a read.
-        """
-        return self.more if loop.fired is None else loop.next_place(TIMER) in loop.fired
-
     def _record(self, loop: AskingLoop) -> None:
         """Note that the code has seen the first letter in this turn."""
         payload, number, asked, recorded = self.letters[0]
@@ -151,11 +142,14 @@ class Mailbox:
             self.letters[0] = (payload, number, asked, True)
             loop.receive(number, self.name)
 
-    async def _wait(self, left: float | None, timeout: float | None) -> Letter:
-        loop = asyncio.get_running_loop()
+    async def _wait(self, loop: AskingLoop, left: float | None, timeout: float | None, look: str) -> Letter:
         receiver: asyncio.Future[Letter] = loop.create_future()
         self.receivers.append(receiver)
-        timer = None if left is None else loop.call_later(left, self._expire, receiver, timeout)
+        timer: Any = None
+        if look:
+            timer = loop.open_timer(loop.now + 1, look, self._expire, (receiver, timeout))
+        elif left is not None:
+            timer = loop.call_later(left, self._expire, receiver, timeout)
         try:
             return await receiver
         except asyncio.CancelledError:
