@@ -7,7 +7,7 @@ long as they say.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 
 from perdure import limits
@@ -101,12 +101,20 @@ class Skipper:
         now = self.machine.now()
         if not self._at_rest() or any(self._runs(row, looked, now) for row in rows) or self._woken(now):
             return None
+        if self._answered(rows):
+            return None
         here = [*self._due_here()]
         if min(here, default=now + 1) <= now:
             self._skip(now)  # a retry waits for a timer of the event loop, which does not see skipped time
             return None
         self._deadlines = {row.deadline for row in rows if row.deadline is not None}
         return [at for at in (next_due or 0, *self._deadlines, *self._sleepers.values(), *here) if at > now]
+
+    def _answered(self, rows: Iterable[Process]) -> bool:
+        """Whether the test has, or is about to get, what it waited for: it must find the time at which that was given."""
+        if not (self.awaited or self._sleepers):
+            return True
+        return not {row.id for row in rows if row.status is not Status.BROKEN}.issuperset(self.awaited)
 
     async def _unfinished(self) -> list[Process]:
         """All rows of processes and tasks that have not ended."""
