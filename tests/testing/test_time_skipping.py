@@ -14,7 +14,8 @@ import pytest
 from perdure import ProcessFailed, Status, testing
 from perdure.errors import InvalidInput, PerdureError
 from perdure.kernel.process import Process
-from perdure.testing.time_skipping import STUCK_SECONDS, Skipper
+from perdure.store.base import Search
+from perdure.testing.time_skipping import STUCK_SECONDS
 from tests.testing.bakery import (
     DAY,
     HOUR,
@@ -154,19 +155,19 @@ async def test_a_queue_with_a_rate_lets_hours_pass() -> None:
 
 
 async def test_the_clock_stands_while_the_result_of_what_has_ended_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = Skipper._unfinished
-
-    async def slowly(skipper: Skipper) -> list[Process]:
-        rows = await read(skipper)
-        await asyncio.sleep(0.005)  # a busy machine: the test gets its answer meanwhile
-        return rows
-
-    monkeypatch.setattr(Skipper, "_unfinished", slowly)
     async with testing.engine(begins=MONDAY) as engine:
+        search = engine.store.search
+
+        async def slowly(wanted: Search) -> list[Process]:
+            found = await search(wanted)
+            await asyncio.sleep(0.005)  # a busy machine: the test may get its answer meanwhile
+            return found
+
+        monkeypatch.setattr(engine.store, "search", slowly)
         await engine.start(rest, 3 * DAY)
         ended = await engine.start(rest, HOUR)
         for _ in range(20):  # all but the first are read from the store
-            assert await engine.process(ended.id).result() == "2026-06-01"
+            assert await ended.result() == "2026-06-01"
         assert engine.now() - MONDAY < timedelta(hours=2)
 
 

@@ -111,7 +111,7 @@ class Skipper:
         return [at for at in (next_due or 0, *self._deadlines, *self._sleepers.values(), *here) if at > now]
 
     def _answered(self, rows: Iterable[Process]) -> bool:
-        """Whether the test has, or is about to get, what it waited for: it must find the time at which that was given."""
+        """Whether the test has, or gets now, what it waited for: it must find the time at which that was given."""
         if not (self.awaited or self._sleepers):
             return True
         return not {row.id for row in rows if row.status is not Status.BROKEN}.issuperset(self.awaited)
