@@ -296,6 +296,14 @@ async def test_a_long_history_is_replayed_in_portions_and_the_loop_breathes(
     assert seen >= 5
 
 
+async def replaying(scheduler: Scheduler) -> Instance:
+    """The process whose replay has a break."""
+    while not scheduler.replaying:
+        await asyncio.sleep(0)
+    [instance] = scheduler.replaying
+    return instance
+
+
 async def test_a_process_that_is_ended_while_it_is_replayed_is_let_go(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,24 +311,13 @@ async def test_a_process_that_is_ended_while_it_is_replayed_is_let_go(
     engine, handle, scheduler = await at_the_last_of(31, opened)
 
     async def drop() -> None:
-        while not scheduler.replaying:
-            await asyncio.sleep(0)
-        for instance in list(scheduler.instances.values()):
-            scheduler.release(instance)
+        scheduler.release(await replaying(scheduler))
 
     dropping = asyncio.create_task(drop())
     await handle.signal("add", 30)
     await dropping
     assert await handle.result(LIMIT) == sum(range(31)) + 31
     assert hits(engine)[1] >= 2
-
-
-async def replaying(scheduler: Scheduler) -> Instance:
-    """The process whose replay has a break."""
-    while not scheduler.replaying:
-        await asyncio.sleep(0)
-    [instance] = scheduler.replaying
-    return instance
 
 
 async def test_a_process_that_was_dropped_while_it_is_replayed_is_replayed_no_further(
