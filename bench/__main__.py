@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import compare, contest, contestant, install, report, workload
+from bench import compare, contest, contestant, install, instructions, report, workload
 
 
 def main() -> int:
-    """Install the peers, run workloads, write the report, or measure another commit and this one by turns."""
+    """Install the peers, run workloads, write the report, or measure another commit beside this one."""
     options = _parse()
     if options.what[0] == "compare":
         return _compare(options)
+    if options.what[0] == "instructions":
+        return _instructions(options)
     if "install" in options.what:
         install.install(options.peers.split(",") if options.peers else install.PACKAGES)
         return 0
@@ -43,10 +45,22 @@ def _compare(options: argparse.Namespace) -> int:
     return 0
 
 
+def _instructions(options: argparse.Namespace) -> int:
+    commit, names = options.what[1:2], options.what[2:]
+    if not commit or set(names) - set(instructions.COUNTED):
+        print(f"python -m bench instructions COMMIT [{' '.join(instructions.COUNTED)}]")
+        return 2
+    instructions.compare(commit[0], names)
+    return 0
+
+
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "what", nargs="*", default=["all"], help="w1 … w16, all (the default), install, report, compare COMMIT"
+        "what",
+        nargs="*",
+        default=["all"],
+        help="w1 … w19, all (the default), install, report, compare COMMIT, instructions COMMIT",
     )
     parser.add_argument("--peers", default="", help="contestants, by commas: " + ", ".join(contestant.ALL))
     parser.add_argument("--runs", type=int, default=3, help="alternated rounds; the report shows medians")

@@ -26,9 +26,7 @@ def compare(commit: str, names: Sequence[str], who: Sequence[str], pairs: int, s
     The drivers are today's, the engine is that of its commit. Nothing is kept among the results.
     """
     with tempfile.TemporaryDirectory(prefix="perdure-compare-") as folder:
-        source = source_of(commit, Path(folder))
-        if source is None:
-            raise SystemExit(f"there is no commit {commit!r} here; `git log --oneline` lists them")
+        source = required(commit, Path(folder))
         print(
             f"| | | {commit} | now | now × {commit}, median | lowest to highest of {pairs} |\n|---|---|---|---|---|---|"
         )
@@ -36,10 +34,18 @@ def compare(commit: str, names: Sequence[str], who: Sequence[str], pairs: int, s
             one = workload.ALL[name]
             for now in (contestant.ALL[taker] for taker in who or OURS):
                 if name in now.sizes:
-                    _pairs(one, now, _at(now, source), pairs, now.size(name, scale))
+                    _pairs(one, now, at_source(now, source), pairs, now.size(name, scale))
 
 
-def _at(who: Contestant, source: Path) -> Contestant:
+def required(commit: str, folder: Path) -> Path:
+    """The source of a commit; SystemExit with what to do if there is none."""
+    source = source_of(commit, folder)
+    if source is None:
+        raise SystemExit(f"there is no commit {commit!r} here; `git log --oneline` lists them")
+    return source
+
+
+def at_source(who: Contestant, source: Path) -> Contestant:
     """The same contestant with the engine of another source."""
     return replace(who, env={**who.env, "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])})
 

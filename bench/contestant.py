@@ -27,6 +27,7 @@ class Contestant:
     packages: tuple[str, ...] = ()
     notes: str = ""
     env: dict[str, str] = field(default_factory=dict)
+    under: tuple[str, ...] = ()  # a program that runs the driver's interpreter, such as a counter of instructions
 
     @property
     def python(self) -> str:

@@ -62,7 +62,7 @@ class Seat:
         task = {"url": self.url, "scratch": self.scratch, "variant": self.who.variant, "parent": os.getpid(), **asked}
         with open(os.path.join(self.scratch, "errors.log"), "ab") as errors:
             started = subprocess.Popen(
-                [self.who.python, "-m", self.who.module, role, json.dumps(task)],
+                [*self.who.under, self.who.python, "-m", self.who.module, role, json.dumps(task)],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,

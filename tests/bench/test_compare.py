@@ -6,6 +6,8 @@ import pytest
 
 from bench import __main__ as command
 from bench.compare import compare, row
+from bench.instructions import counted
+from bench.instructions import row as row_of_instructions
 from bench.workload import Figure
 
 RATE = Figure("processes_per_s", "processes/s")
@@ -38,3 +40,21 @@ def test_a_comparison_without_a_commit_or_with_an_unknown_workload_says_how_it_i
         monkeypatch.setattr("sys.argv", ["bench", *words])
         assert command.main() == 2
         assert "compare COMMIT [w1 w2" in capsys.readouterr().out
+
+
+def test_the_instructions_of_a_process_are_a_row_of_both_commits() -> None:
+    assert row_of_instructions("w1", "Perdure, SQLite", 2_000_000, 2_100_000) == (
+        "| w1 Perdure, SQLite | 2,000 | 2,100 | 1.050 |"
+    )
+    assert counted("==7== Cachegrind\n==7== \n==7== I   refs:      1,234,567\n") == 1_234_567
+    with pytest.raises(SystemExit, match="did not count:\nno such program"):
+        counted("no such program")
+
+
+def test_a_count_without_a_commit_or_of_another_workload_says_how_it_is_called(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["instructions"], ["instructions", "HEAD", "w3"]):
+        monkeypatch.setattr("sys.argv", ["bench", *words])
+        assert command.main() == 2
+        assert "instructions COMMIT [w1 w2]" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from perdure.kernel.worker import WorkerRow
+from perdure.store.sqlite import upkeep
+from perdure.store.sqlite.connection import Connection
 from perdure.store.sqlite.incarnation_lock import IncarnationLocks
 from perdure.store.sqlite.store import SqliteStore
 from perdure.testing.conformance import Trial
@@ -84,6 +87,27 @@ async def test_rule_12_a_file_that_is_gone_is_no_evidence(trial: Trial, store: S
     await other.close()
     Path(f"{file}-workers", f"{worker.id.hex()}.lock").unlink()
     assert await _free(store) == {"there": False}
+
+
+async def test_rule_13_a_death_that_another_has_seen_while_we_look_is_no_life(
+    trial: Trial, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between our reading the row and our look at its lock, somebody ends the dead worker, and its file goes."""
+    other = SqliteStore(store.url)
+    await other.open()
+    worker = await other.enlist(WorkerRow(trial.ids.new_id(), "there"), SILENCE)
+    await other.close()
+    loop, read = asyncio.get_running_loop(), upkeep.workers
+
+    def ended_meanwhile(connection: Connection, ended: bool) -> list[WorkerRow]:
+        rows = read(connection, ended)
+        asyncio.run_coroutine_threadsafe(store.retire(worker.id, None, True), loop).result(10)
+        return rows
+
+    monkeypatch.setattr(upkeep, "workers", ended_meanwhile)
+    [seen] = await store.workers(ended=True)
+    assert seen.died
+    assert await store.workers() == []
 
 
 async def test_a_retired_incarnation_leaves_no_file(trial: Trial, store: SqliteStore, file: Path) -> None:

@@ -68,6 +68,11 @@ class IncarnationLocks:
             os.close(file)
         return True
 
+    def missing(self, worker: bytes) -> bool:
+        """Whether the file of an incarnation is gone, as it is once somebody has ended this incarnation."""
+        counts = self._folder is not None and fcntl is not None and worker not in self._held
+        return counts and not _path(self._folder, worker).exists()  # type: ignore[arg-type]
+
     def remove(self, worker: bytes) -> None:
         """Remove the file of an incarnation that has ended, and let go of it if it was ours."""
         if self._folder is None:

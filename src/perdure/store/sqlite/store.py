@@ -300,10 +300,16 @@ class SqliteStore:
         """The incarnations not ended (or the recently ended ones too), each with a look at its lock."""
 
         def look(connection: Connection) -> list[WorkerRow]:
-            return [
-                replace(worker, lock_free=worker.locked and worker.ended_at is None and self._locks.free(worker.id))
-                for worker in upkeep.workers(connection, ended)
-            ]
+            found: list[WorkerRow] = []
+            for _ in range(2):
+                found = [
+                    replace(worker, lock_free=worker.locked and worker.ended_at is None and self._locks.free(worker.id))
+                    for worker in upkeep.workers(connection, ended)
+                ]
+                alive = (worker for worker in found if worker.locked and not worker.ended_at and not worker.lock_free)
+                if not any(self._locks.missing(worker.id) for worker in alive):
+                    break  # else somebody has ended it since, and its row says now whether it had died
+            return found
 
         return await self._read(look)
 
