@@ -18,7 +18,7 @@ from typing import Any
 import asyncpg
 from msgspec.structs import replace
 
-from perdure.clock import SECOND, Machine
+from perdure.clock import SECOND, Computer
 from perdure.kernel.claim import Claim
 from perdure.kernel.commit import Commit, Start, StartVerdict, Verdict
 from perdure.kernel.event import Event, EventType
@@ -33,7 +33,7 @@ INPUT = b'["A-17",12]'[:10]
 RESULT = b'"receipt1"'
 DIGEST = b"8 bytes!"
 
-machine = Machine()
+machine = Computer()
 
 
 def started(worker: bytes, size: int) -> list[Process]:

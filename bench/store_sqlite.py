@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from perdure.clock import SECOND, Machine
+from perdure.clock import SECOND, Computer
 from perdure.kernel.commit import Commit, Start
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process, Status
@@ -29,7 +29,7 @@ from perdure.store.sqlite.store import SqliteStore
 
 T = TypeVar("T")
 LEASE = 15 * SECOND
-machine = Machine()
+machine = Computer()
 
 
 def fresh(worker: bytes, now: int, key: str | None = None) -> Start:

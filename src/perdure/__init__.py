@@ -4,6 +4,7 @@ Everything that an application needs is imported from here; all errors are in :m
 is in :mod:`perdure.testing`.
 """
 
+from perdure.authoring import machine
 from perdure.authoring.start import NamedWorkflow
 from perdure.authoring.step import Step, attempt, step
 from perdure.authoring.workflow import (
@@ -60,6 +61,7 @@ __all__ = [
     "attempt",
     "codec",
     "continue_as_new",
+    "machine",
     "new_uuid",
     "now",
     "offload",

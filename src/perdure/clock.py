@@ -1,6 +1,6 @@
 """Time, chance, identity and child OS processes: the only file that may read the machine's clock or its randomness.
 
-Everything else is handed a :class:`Machine`. Tests and the simulator hand in another one.
+Everything else is handed a :class:`Computer`. Tests and the simulator hand in another one.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class Linked:
         return await self.process.wait()
 
 
-class Machine:
+class Computer:
     """What the computer itself gives: a wall clock, a monotonic clock, chance, fresh ids, and child OS processes.
 
-    A ``simulated`` machine has virtual threads, and leaves Python's garbage collector alone.
+    A ``simulated`` one has virtual threads, and leaves Python's garbage collector alone.
     """
 
     simulated = False
@@ -92,7 +92,7 @@ class Machine:
     @property
     def ticks(self) -> Callable[[], float]:
         """:meth:`monotonic` as the quickest thing to call: every resumption of a step asks it."""
-        return _ticks if type(self).monotonic is Machine.monotonic else self.monotonic
+        return _ticks if type(self).monotonic is Computer.monotonic else self.monotonic
 
     def random(self) -> float:
         """A number from 0 up to but not including 1, for jitter."""

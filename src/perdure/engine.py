@@ -22,7 +22,7 @@ from perdure.client.in_transaction import (
     InTransaction,
     blocking_in_transaction,
 )
-from perdure.clock import SECOND, Machine
+from perdure.clock import SECOND, Computer
 from perdure.errors import DefinitionError, PerdureError
 from perdure.futures import to_future
 from perdure.kernel.commit import StartAnswer
@@ -76,13 +76,13 @@ class Engine(Client):
         options: WorkerOptions | None = None,
         migrate: bool | None = None,
         registry: Registry | None = None,
-        machine: Machine | None = None,
+        machine: Computer | None = None,
         store: Store | None = None,
         codecs: Sequence[Codec] | None = None,
         offload: Offload | None = None,
         alone: bool = False,
     ) -> None:
-        self.machine = machine or Machine()
+        self.machine = machine or Computer()
         self.telemetry = Telemetry()
         self.options = options or WorkerOptions()
         if registry is None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import json
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.kernel.commit import Start
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
@@ -43,7 +43,7 @@ def check(said: Said, *, json: bool = False) -> None:
         assert said.json is not None
 
 
-def _row(machine: Machine, text: str) -> Start:
+def _row(machine: Computer, text: str) -> Start:
     """A process as another version, or another hand, could have left it: nothing of it was checked at our door."""
     raw, sender = json.encode(text), Sender(text, text, text).encode()
     failure = Failure(text, text, trace=text, undone=(text,), owed=(text,)).encode()
@@ -62,7 +62,7 @@ def fill(url: str, texts: list[str]) -> list[str]:
     """Put a process and a queue full of each text into the store itself; the ids."""
 
     async def run() -> list[str]:
-        machine = Machine()
+        machine = Computer()
         store = store_for(url, machine)
         await store.open()
         starts = [_row(machine, text) for text in texts]

@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.engine import Engine
 from perdure.kernel.commit import Commit, Start
 from perdure.kernel.message import Message
@@ -130,7 +130,7 @@ async def session(server: Server, wanted: int, seed: int, told: Callable[[str], 
         witness = Witness(connection, tally)
         engines = []
         for _ in range(ENGINES):
-            machine = Machine()
+            machine = Computer()
             store = FaultyStore(store_for(proxy.before(url), machine))
             witness.watch(store)
             engine = Engine(url, store=store, machine=machine, work=True, workflows=trade.HOSTED)

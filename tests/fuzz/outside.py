@@ -17,7 +17,7 @@ from perdure.cli.app import app
 from perdure.cli.options import attributes_of, plain
 from perdure.cli.start import _calls, whole_input
 from perdure.client import validation
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import safe_text
 from perdure.kernel.names import check_key, check_name, id_bytes, id_text
@@ -63,7 +63,7 @@ def _url(raw: bytes) -> None:
     given = as_text(raw)
     secret = given.count("secret-word") == 1 and re.match(r"postgres(ql)?://[^/@]*:secret-word", given) is not None
     with refused(secret="secret-word" if secret else None):
-        store_for(given, Machine())
+        store_for(given, Computer())
     with refused(secret="secret-word" if secret else None):
         address = address_of(given)
         for dsn in address.dsns:

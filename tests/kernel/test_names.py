@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure import clock
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import InvalidKey
 from perdure.kernel import child
 from perdure.kernel.names import check_key, check_name, id_bytes, id_text
@@ -85,7 +85,7 @@ def test_an_id_is_written_as_a_uuid_and_read_back(id: bytes) -> None:
 
 
 def test_fresh_ids_sort_by_time_and_are_version_7() -> None:
-    assert UUID(id_text(Machine().new_id())).version == 7
+    assert UUID(id_text(Computer().new_id())).version == 7
 
 
 @pytest.mark.parametrize("text", ["", "A-17", "0192f0c1", b"x", None, 5, "g" * 32])
@@ -96,7 +96,7 @@ def test_what_is_no_id_is_refused_with_what_to_do(text: Any) -> None:
 
 def test_ids_that_are_made_at_one_moment_are_in_the_order_of_their_making(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "time_ns", lambda: time_ns() // 10**9 * 10**9)
-    machine = Machine()
+    machine = Computer()
     ids = [machine.new_id() for _ in range(20_000)]
     assert ids == sorted(ids) and len(set(ids)) == len(ids)
     deep = [child.descended(id, 3) for id in ids[:4_000]]
@@ -106,7 +106,7 @@ def test_ids_that_are_made_at_one_moment_are_in_the_order_of_their_making(monkey
 
 
 def test_ids_go_on_upward_though_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine, now = Machine(), time_ns()
+    machine, now = Computer(), time_ns()
     first = machine.new_id()
     monkeypatch.setattr(clock, "time_ns", lambda: now - 3600 * 10**9)
     assert first < machine.new_id() < machine.new_id()
@@ -114,8 +114,8 @@ def test_ids_go_on_upward_though_the_clock_is_set_back(monkeypatch: pytest.Monke
 
 FORKING = """
 import os
-from perdure.clock import Machine
-machine = Machine()
+from perdure.clock import Computer
+machine = Computer()
 machine.new_id()
 child = os.fork() == 0
 drawn = " ".join(machine.new_id()[8:].hex() for _ in range(9))

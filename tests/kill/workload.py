@@ -16,7 +16,7 @@ from typing import Any
 from perdure.authoring.start import NamedWorkflow
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import workflow
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.engine import Engine
 from perdure.kernel.retry import Retry
 from perdure.runtime.options import WorkerOptions
@@ -145,7 +145,7 @@ async def main(url: str, orders: dict[str, Any]) -> None:
     """Work until the process that we start is done, or until doom comes."""
     if "point" in orders:
         os.environ[POINT] = orders["point"]
-    machine = Machine()
+    machine = Computer()
     store = FaultyStore(store_for(url, machine))
     if "kill_point" in orders:
         KillPoint(**orders["kill_point"]).upon(store)

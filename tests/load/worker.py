@@ -15,7 +15,7 @@ from collections import Counter, deque
 from contextlib import AsyncExitStack
 from typing import Any
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.engine import Engine
 from perdure.runtime.options import WorkerOptions
 from perdure.store.url import store_for
@@ -37,7 +37,7 @@ async def count(door: str, argument: Any) -> None:
 
 
 def engine(url: str, options: WorkerOptions) -> Engine:
-    machine = Machine()
+    machine = Computer()
     store = FaultyStore(store_for(url, machine))
     store.calls = deque(maxlen=0)  # type: ignore[assignment]  # they are only counted
     store.before = count

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.engine import Engine
 from perdure.kernel.commit import StartVerdict, Verdict
 from perdure.kernel.names import id_text
@@ -51,7 +51,7 @@ class Told(NamedTuple):
 class TellingStore(FaultyStore):
     """Puts between the acts of the disk what was answered, at the moment at which it is answered."""
 
-    def __init__(self, url: str, machine: Machine, acts: list[Any]) -> None:
+    def __init__(self, url: str, machine: Computer, acts: list[Any]) -> None:
         super().__init__(store_for(url, machine))
         self._acts = acts
 
@@ -130,7 +130,7 @@ async def life(folder: Path, base: Mapping[str, bytes], number: int) -> list[Any
     pages, connection.CHECKPOINT_PAGES = connection.CHECKPOINT_PAGES, FEW_PAGES
     try:
         with recorder.recording():
-            machine = Machine()
+            machine = Computer()
             store = TellingStore(f"sqlite:///{folder}/{NAME}", machine, recorder.acts)
             async with Engine(store.url, store=store, machine=machine, work=True, workflows=trade.HOSTED) as engine:
                 await asyncio.gather(*(_trade(engine, number * 1000 + n, recorder.acts) for n in range(TRADES)))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.engine import Engine
 from perdure.store.url import store_for
 from perdure.testing.faults import FaultyStore
@@ -28,7 +28,7 @@ async def engines_on(url: str) -> AsyncIterator[Open]:
     engines: list[Engine] = []
 
     async def open(**settings: Any) -> tuple[Engine, FaultyStore]:
-        machine = Machine()
+        machine = Computer()
         store = FaultyStore(store_for(url, machine))
         engine = Engine(url, store=store, machine=machine, **{"migrate": True, **settings})
         await engine.__aenter__()

@@ -12,7 +12,7 @@ import pytest
 from perdure import limits
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.engine import Engine
 from perdure.kernel.retry import Retry
 from tests.runtime.conftest import LIMIT, until, until_row
@@ -24,7 +24,7 @@ door: threading.Event
 machine: Frozen
 
 
-class Frozen(Machine):
+class Frozen(Computer):
     """A machine that was stopped for a while, of which nothing has been noticed yet."""
 
     def __init__(self) -> None:
@@ -146,5 +146,5 @@ async def test_the_clock_of_a_machine_is_one_that_goes_on_while_it_is_suspended(
     if not hasattr(time, "CLOCK_BOOTTIME"):
         pytest.skip("this system has no such clock")
     before = time.clock_gettime(time.CLOCK_BOOTTIME)
-    assert before <= Machine().monotonic() <= time.clock_gettime(time.CLOCK_BOOTTIME)
-    assert before <= Machine().ticks() <= time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= Computer().monotonic() <= time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= Computer().ticks() <= time.clock_gettime(time.CLOCK_BOOTTIME)

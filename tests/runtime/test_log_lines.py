@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import InvalidUrl
 from perdure.logs import logger
 from perdure.store.url import store_for
@@ -48,5 +48,5 @@ def test_every_logger_of_ours_tames() -> None:
 )
 def test_a_malformed_url_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(InvalidUrl) as refused:
-        store_for(url, Machine())
+        store_for(url, Computer())
     assert "s3cret" not in str(refused.value)

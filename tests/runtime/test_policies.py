@@ -11,7 +11,7 @@ import pytest
 from perdure import Policy, Retry, Search, WorkerOptions, saga, step, testing, workflow
 from perdure.authoring.registry import Registry
 from perdure.authoring.step_policies import StepPolicies
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import DefinitionError, ProcessFailed
 from perdure.kernel.event import EventType
 from perdure.kernel.policy import POLICIES, Policies
@@ -247,5 +247,5 @@ def test_a_file_that_is_named_and_not_there_and_an_environment_that_is_not_json_
 
 def test_a_quarantine_worker_is_told_what_the_program_itself_sets() -> None:
     mine = StepPolicies(Policies([("the program", {"*.*.draws": Policy(attempts=5, total=None)})]))
-    quarantine = Quarantine("sqlite://:memory:", Registry(), WorkerOptions(), Machine(), Telemetry(), mine)
+    quarantine = Quarantine("sqlite://:memory:", Registry(), WorkerOptions(), Computer(), Telemetry(), mine)
     assert quarantine.environment()[POLICIES] == '{"*.*.draws":{"attempts":5,"total":"none"}}'

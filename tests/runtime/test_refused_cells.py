@@ -9,7 +9,7 @@ import pytest
 
 from perdure import limits
 from perdure.authoring.registry import Registry
-from perdure.clock import ChildProcess, Machine
+from perdure.clock import ChildProcess, Computer
 from perdure.runtime import shortage
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.quarantine import Quarantine
@@ -55,7 +55,7 @@ class Ended:
         return 0
 
 
-class Poor(Machine):
+class Poor(Computer):
     """A machine that refuses the first child."""
 
     def __init__(self) -> None:

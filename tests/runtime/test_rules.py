@@ -10,7 +10,7 @@ import pytest
 from perdure import limits
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import receive, workflow
-from perdure.clock import SECOND, Machine
+from perdure.clock import SECOND, Computer
 from perdure.engine import Engine
 from perdure.errors import ProcessCancelled
 from perdure.kernel.commit import Start
@@ -193,7 +193,7 @@ async def test_rule_12_a_worker_whose_lock_is_free_at_two_looks_is_dead_and_at_o
     from perdure.kernel.worker import WorkerRow
     from perdure.runtime.sweeps import worker_dead
 
-    machine = Machine()
+    machine = Computer()
     async with Engine(store_url, work=True, workflows=[one]) as engine:
         await engine.worker.supervisor.stop()  # it looks for the dead too, and could be the first
         other = store_for(store_url, machine)
@@ -269,7 +269,7 @@ async def test_rule_05_rows_claimed_by_a_lost_answer_are_freed_again(opened: Ope
 
             raise StoreUnavailable("the answer is lost")
 
-    machine = Machine()
+    machine = Computer()
     store = FaultyStore(store_for(client.store.url, machine))
     store.after = lose
     async with Engine(client.store.url, store=store, machine=machine, work=True, workflows=[one]) as worker:
@@ -301,9 +301,9 @@ async def test_rule_05_a_lost_claim_is_freed_however_many_rows_its_worker_holds(
     gates["d"].set()
 
 
-def later(machine: Machine, patch: pytest.MonkeyPatch) -> None:
+def later(machine: Computer, patch: pytest.MonkeyPatch) -> None:
     """Two seconds pass for this machine alone, at once: longer than a lease."""
-    patch.setattr(machine, "monotonic", lambda: Machine.monotonic(machine) + 2.0)
+    patch.setattr(machine, "monotonic", lambda: Computer.monotonic(machine) + 2.0)
 
 
 async def test_a_claim_that_is_answered_after_its_lease_begins_nothing(
@@ -311,7 +311,7 @@ async def test_a_claim_that_is_answered_after_its_lease_begins_nothing(
 ) -> None:
     client, _ = await opened()
     handle = await client.start(one, "e")
-    machine, slow = Machine(), Gate("claim")
+    machine, slow = Computer(), Gate("claim")
     store = FaultyStore(store_for(client.store.url, machine))
     store.after = slow
     options = WorkerOptions(lease_seconds=1.0, beat_seconds=0.05)

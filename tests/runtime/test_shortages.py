@@ -18,7 +18,7 @@ import pytest
 from perdure import limits
 from perdure.authoring.step import attempt, step
 from perdure.authoring.workflow import workflow
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.engine import Engine
 from perdure.errors import ProcessFailed, StoreUnavailable
 from perdure.kernel.process import Status
@@ -201,7 +201,7 @@ async def test_a_shortage_that_does_not_end_asks_once_for_a_restart(
 
 
 async def test_a_database_thread_that_was_refused_works_at_its_next_use(sqlite_url: str) -> None:
-    store = store_for(sqlite_url, Machine())
+    store = store_for(sqlite_url, Computer())
     with refused_threads(), pytest.raises(StoreUnavailable, match="the limits on threads"):
         await store.open(migrate=True)
     await store.open(migrate=True)

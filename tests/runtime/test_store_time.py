@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.clock import SECOND, Machine
+from perdure.clock import SECOND, Computer
 from perdure.runtime.store_time import StoreTime
 
 
-class Clock(Machine):
+class Clock(Computer):
     """A machine whose monotonic clock is moved by hand."""
 
     def __init__(self) -> None:

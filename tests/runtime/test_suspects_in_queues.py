@@ -14,7 +14,7 @@ from perdure.authoring.registry import Registry
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
 from perdure.client.handle import Handle
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.engine import Engine
 from perdure.kernel.retry import Retry
 from perdure.runtime import claimer
@@ -153,7 +153,7 @@ class Lasting:
         return 0
 
 
-class Nursery(Machine):
+class Nursery(Computer):
     """A machine that counts its children."""
 
     def __init__(self) -> None:

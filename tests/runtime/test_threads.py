@@ -6,13 +6,13 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.runtime.shortage import Shortages
 from perdure.runtime.steps.threads import ThreadCall, Threads
 from perdure.telemetry import Telemetry
 
 
-class Slow(Machine):
+class Slow(Computer):
     """A machine whose threads begin when they are let."""
 
     def __init__(self) -> None:

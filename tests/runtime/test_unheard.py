@@ -11,7 +11,7 @@ from perdure import limits
 from perdure.authoring.step import step
 from perdure.authoring.workflow import receive, workflow
 from perdure.client.handle import Handle
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import ProcessCancelled, ProcessFailed
 from perdure.kernel.commit import Start
 from perdure.kernel.event import EventType
@@ -164,7 +164,7 @@ async def test_rule_13_an_end_that_must_read_first_forgets_the_deaths_all_the_sa
     client, other = await opened()
     _, store = await opened(work=True, workflows=[ends_at_once])
     gate = store.before = Gate("commit")
-    row = Process(Machine().new_id(), "ends_at_once", None, b"[]", code=ends_at_once.version, deaths=1)
+    row = Process(Computer().new_id(), "ends_at_once", None, b"[]", code=ends_at_once.version, deaths=1)
     await other.start([Start(row)])
     await asyncio.wait_for(gate.reached.wait(), LIMIT)
     await client.process(row.id).signal("late", 1)
@@ -178,7 +178,7 @@ async def test_rule_13_an_end_that_must_read_first_forgets_the_deaths_all_the_sa
 async def test_a_process_over_its_deadline_with_an_unheard_message_is_not_claimed_again_and_again(opened: Open) -> None:
     client, other = await opened()
     row = Process(
-        Machine().new_id(), "ends_at_once", None, b"[]", code=ends_at_once.version, deadline=await other.now() + 1
+        Computer().new_id(), "ends_at_once", None, b"[]", code=ends_at_once.version, deadline=await other.now() + 1
     )
     await other.start([Start(row)])
     await client.process(row.id).signal("late", 1)

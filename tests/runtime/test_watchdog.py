@@ -14,7 +14,7 @@ from msgspec import json
 from perdure import receive
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.engine import Engine
 from perdure.kernel.event import EventType
 from perdure.kernel.retry import Retry
@@ -160,7 +160,7 @@ async def test_a_watchdog_that_never_started_can_be_stopped() -> None:
     async with engine:
         assert engine.worker is not None
         heartbeat = engine.worker.heartbeat
-    Watchdog(heartbeat, Witness("sqlite://:memory:", Machine()), Machine(), Telemetry()).stop()
+    Watchdog(heartbeat, Witness("sqlite://:memory:", Computer()), Computer(), Telemetry()).stop()
 
 
 def test_a_callback_that_has_just_ended_blocks_nothing_though_its_frame_is_still_there() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import StoreUnavailable
 from perdure.kernel import message
 from perdure.kernel.message import Message, MessageType, SendVerdict
@@ -223,7 +223,7 @@ async def test_many_take_turns_and_all_are_kept(trial: Trial, step_transactions:
 async def test_a_store_that_cannot_be_reached_says_so_before_anything_begins(trial: Trial) -> None:
     url = trial.store.url
     away = f"{url}.gone" if url.startswith("sqlite") else "postgresql://perdure@127.0.0.1:1/none"
-    step_transactions = store_for(away, Machine()).backend.step_transactions()
+    step_transactions = store_for(away, Computer()).backend.step_transactions()
     assert step_transactions is not None
     with pytest.raises(StoreUnavailable):
         await (await step_transactions.take()).begin(bytes(16), bytes(16), PATIENCE)

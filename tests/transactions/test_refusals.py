@@ -13,7 +13,7 @@ import asyncpg
 import psycopg
 import pytest
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.engine import Engine
 from perdure.errors import InvalidInput, KeyConflict, PayloadTooLarge, PerdureError, StoreTooOld, StoreUnavailable
 from perdure.kernel.message import SendVerdict
@@ -255,7 +255,7 @@ def test_a_program_without_an_event_loop_starts_in_its_transaction(kind: str, re
 
 
 def test_ids_that_many_threads_draw_at_once_are_all_different() -> None:
-    machine = Machine()
+    machine = Computer()
     drawn: list[bytes] = []
 
     def draw() -> None:

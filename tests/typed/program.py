@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, assert_type
 
-from perdure import BlockingEngine, Engine, Handle, NamedWorkflow, Step, Workflow, step, testing, workflow
+from perdure import BlockingEngine, Engine, Handle, NamedWorkflow, Step, Workflow, machine, step, testing, workflow
 from perdure.client.view import ProcessView
 from perdure.portal import BlockingHandle
 
@@ -105,3 +105,40 @@ def annotate(flow: Workflow[[str, int], str], part: Step[[str, int], bool], done
 
 
 annotate(order, charge, charge)  # type: ignore[arg-type]
+
+
+class Account(machine.Machine):
+    owner: str
+    balance: int = 0
+
+    @machine.init
+    async def opened(self, owner: str) -> None:
+        self.owner = owner
+
+    @machine.call
+    async def deposit(self, amount: int, text: str = "") -> int:
+        return self.balance + amount + len(text)
+
+    @machine.call
+    def history(self) -> list[str]:
+        return [self.owner]
+
+    @machine.signal
+    def close(self, why: str) -> None:
+        machine.complete(why)
+
+
+async def bank(engine: Engine) -> None:
+    ann = await engine.start(Account.opened, "Ann")
+    assert_type(await engine.start(Account.opened.options(key="Ann"), owner="Ann"), Handle[Any])
+    assert_type(await ann.call(Account.deposit, 500), int)
+    assert_type(await ann.call(Account.deposit, amount=500, text="rent"), int)
+    assert_type(await ann.call(Account.deposit.options(key="t-1", timeout=5), 500), int)
+    assert_type(await ann.call(Account.history), list[str])
+    await ann.signal(Account.close, "moved")
+    await engine.start(Account.opened)  # type: ignore[call-overload]
+    await ann.call(Account.deposit, "500")  # type: ignore[call-overload]
+    await ann.call(Account.deposit)  # type: ignore[call-overload]
+    await ann.call(Account.close, "moved")  # type: ignore[call-overload]
+    await ann.signal(Account.close)  # type: ignore[call-overload]
+    await ann.signal(Account.deposit, 5)  # type: ignore[call-overload]

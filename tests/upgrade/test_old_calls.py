@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 from msgspec import Struct
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.store.query import repeated
 from perdure.store.url import store_for
 from tests.input.door import execute
@@ -47,7 +47,7 @@ LABELS = """
 
 async def upgraded(url: str) -> None:
     """Migrate the database to today's schema."""
-    store = store_for(url, Machine())
+    store = store_for(url, Computer())
     await store.open(migrate=True)
     await store.close()
 

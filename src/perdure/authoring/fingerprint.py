@@ -5,8 +5,9 @@ It only tells whether another worker is worth waiting for: nothing that is recor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
+from itertools import chain
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -15,11 +16,17 @@ def fingerprint(function: Callable[..., Any]) -> str:
     """The fingerprint of a function and of all other functions that its module defines, 16 hexadecimal digits."""
     digest = blake2b(digest_size=8)
     around = getattr(function, "__globals__", {})
-    found = [function, *(getattr(one, "function", one) for one in around.values())]
+    found = [function, *chain.from_iterable(map(_functions, around.values()))]
     codes = {one.__code__ for one in found if isinstance(one, FunctionType) and one.__globals__ is around}
     for text in sorted(map(_told, codes)):
         digest.update(text.encode(errors="backslashreplace"))
     return digest.hexdigest()
+
+
+def _functions(one: Any) -> Iterable[Any]:
+    """The functions that are the code of something in a module."""
+    machine = vars(one).get("__machine__") if isinstance(one, type) else None
+    return [getattr(one, "function", one)] if machine is None else machine.functions
 
 
 def _told(code: CodeType) -> str:

@@ -117,9 +117,9 @@ class Registry:
             self.load(member)
         elif isinstance(member, ModuleType):
             self._add_all(vars(member).values(), f"module {member.__name__!r}")
-        elif isinstance(member, Workflow):
-            self._add(member)
-            for step in queued_steps_in(member):
+        elif (workflow := workflow_of(member)) is not None:
+            self._add(workflow)
+            for step in queued_steps_in(workflow):
                 self._serve_queue_of(step)
         else:
             raise DefinitionError(f"{member!r:.200} is not a workflow. Add a function marked @workflow, or a module.")
@@ -249,14 +249,22 @@ def _not_startable(given: Any) -> str:
 
 def workflows_of(members: Iterable[Any]) -> Iterable[Workflow[Any, Any]]:
     """The workflows among ``members``."""
-    return (member for member in members if isinstance(member, Workflow))
+    return (workflow for workflow in map(workflow_of, members) if workflow is not None)
+
+
+def workflow_of(member: Any) -> Workflow[Any, Any] | None:
+    """The workflow that something is, or that runs the machines of a class; None if it is neither."""
+    if isinstance(member, type):
+        member = vars(member).get("__machine__")
+    return member if isinstance(member, Workflow) else None
 
 
 def queued_steps_in(workflow: Workflow[Any, Any]) -> Iterable[Any]:
     """The queued steps that a workflow's code names, and their undos."""
-    for _, _, _, value in mentions(workflow.function):
-        undo = inspect.getattr_static(value, "undo", None)
-        yield from queued_steps_of((value, getattr(undo, "step", None)))
+    for function in workflow.functions:
+        for _, _, _, value in mentions(function):
+            undo = inspect.getattr_static(value, "undo", None)
+            yield from queued_steps_of((value, getattr(undo, "step", None)))
 
 
 def queued_steps_of(members: Iterable[Any]) -> Iterable[Any]:

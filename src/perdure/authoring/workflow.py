@@ -6,7 +6,8 @@ from collections.abc import Callable, Coroutine
 from functools import update_wrapper
 from inspect import iscoroutinefunction
 from itertools import count
-from typing import Any, ParamSpec, TypeVar, overload
+from types import FunctionType
+from typing import Any, ClassVar, ParamSpec, TypeVar, overload
 from weakref import WeakValueDictionary
 
 from perdure.authoring.child import Child
@@ -46,6 +47,9 @@ class Workflow(Startable[P, R]):
     unchanged one waits for a check. Of two versions, that with the higher ``number`` was defined later and is started.
     """
 
+    machine: ClassVar[Any] = None
+    """What runs the methods of a machine; nothing for a plain workflow."""
+
     def __init__(
         self,
         function: Callable[..., Coroutine[Any, Any, Any]],
@@ -57,17 +61,21 @@ class Workflow(Startable[P, R]):
     ) -> None:
         self.function = plain_function(function, "workflow")
         self.name = name_of(self.function, name, "workflow")
-        if is_task(self.name):
-            raise DefinitionError(f"{self} has a name that begins with @, which is a queue's. Choose another one.")
         if not iscoroutinefunction(self.function):
             raise DefinitionError(f"{self} is not a coroutine function. Declare it with `async def`.")
-        self.version = _version(version or (origin_of(self.function) if name is None else ""), self.name)
+        self.shape = CallShape(self.function)
+        update_wrapper(self, self.function)
+        self._define(version or (origin_of(self.function) if name is None else ""), deadline, idle)
+
+    def _define(self, version: str, deadline: Duration | None, idle: Duration | None) -> None:
+        """Check the code and the settings, and let every engine of this program know it."""
+        if is_task(self.name):
+            raise DefinitionError(f"{self} has a name that begins with @, which is a queue's. Choose another one.")
+        self.version = _version(version, self.name)
         self.deadline = seconds("deadline", deadline, f"{self}")
         self.idle = seconds("idle", idle, f"{self}")
-        self.shape = CallShape(self.function)
         self.child: Child[P, R] = Child(self)
         self.check()
-        update_wrapper(self, self.function)
         self.number = next(_order)
         self.former = _former(self)
         DEFINED.pop((self.name, self.version), None)
@@ -80,13 +88,19 @@ class Workflow(Startable[P, R]):
     def __repr__(self) -> str:
         return f"<workflow {self.name}>"
 
+    @property
+    def functions(self) -> tuple[FunctionType, ...]:
+        """All functions that are its code, without those that they name."""
+        return (self.function,)
+
     def failure(self, error: BaseException) -> Failure:
         """What is recorded when a process ends with this error."""
         return Failure.of(error)
 
     def check(self) -> None:
         """Look at its code, as far as it is defined by now; raises DefinitionError if it reads the clock."""
-        review(static_check.check(self.function, f"{self}"))
+        for function in self.functions:
+            review(static_check.check(function, f"{self}"))
 
 
 @overload

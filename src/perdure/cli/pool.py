@@ -9,7 +9,7 @@ import socket
 
 from perdure.cli.exit_code import CANNOT_START, DONE, FAILED, USAGE, WORN_OUT
 from perdure.cli.worker_process import GRACE_SECONDS, ProcessOptions, command, environment
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.exhaustion import exhausted
 from perdure.logs import logger
 from perdure.runtime.os_process import hearing, mind
@@ -34,10 +34,10 @@ class WorkerSlot:
 class WorkerPool:
     """``size`` workers with the same options. :meth:`run` ends when they were told to stop, or when none can start."""
 
-    def __init__(self, options: ProcessOptions, url: str, size: int, machine: Machine | None = None) -> None:
+    def __init__(self, options: ProcessOptions, url: str, size: int, machine: Computer | None = None) -> None:
         self.options = options
         self.url = url
-        self.machine = machine or Machine()
+        self.machine = machine or Computer()
         self.slots = [WorkerSlot(number) for number in range(size)]
         self.asked = 0
         self._stopping: asyncio.Event | None = None

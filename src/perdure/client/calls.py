@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 from perdure import limits
+from perdure.authoring.machine.method import CallMethod
 from perdure.client import validation
 from perdure.client.parts import Reference
 from perdure.client.values import HINT_GAP_SECONDS, decoded, ended
@@ -22,15 +23,21 @@ from perdure.kernel.process import FINAL, Process, Status
 from perdure.store.base import Store
 
 T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
 _ANSWERS = tuple(sorted(ANSWERS))
 
 
 class Answers:
-    """Looks for the answers to calls; one query looks for all that are wanted of one process at one moment."""
+    """Looks for the answers to calls; one query looks for all that are wanted of one process at one moment.
+
+    ``open`` are the calls that wait here for their answers, by process and name.
+    """
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.waiting = 0
+        self.open: set[tuple[bytes, str]] = set()
         self._wanted: dict[bytes, dict[str, list[asyncio.Future[Event | None]]]] = {}
         self._looks: set[asyncio.Task[None]] = set()
 
@@ -76,29 +83,48 @@ class Calls(Reference):
     __slots__ = ()
 
     @overload
+    async def call(self, name: CallMethod[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
     async def call(
-        self, name: str, value: object, type: type[T], *, key: str | None = None,
+        self, name: str, /, value: object, type: type[T], *, key: str | None = None,
         timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
     ) -> T: ...  # fmt: skip
     @overload
     async def call(
-        self, name: str, value: object = None, type: Any = Any, *, key: str | None = None,
+        self, name: str, /, value: object = None, type: Any = Any, *, key: str | None = None,
         timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
     ) -> Any: ...  # fmt: skip
-    async def call(
+    async def call(self, name: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Ask the process a question and return the answer of its code, as ``type``.
+
+        The code of a workflow receives the question by ``receive(name, Call[...])``. A machine is called by a method of
+        its class and that method's arguments: ``handle.call(Account.deposit, 500)``; the options below are then those
+        of the method, ``Account.deposit.options(key=...)``.
+
+        A call with the same ``key`` and value is not sent again: it gets the answer to the first one. After ``timeout``
+        seconds (default: never) TimeoutError is raised; the question stays, and a call with the same key gets the
+        answer later. Raises CallRefused if the code refuses, CallUnanswered if the process has ended or is broken and
+        has not answered, KeyConflict if the key belongs to another question, PayloadError if a value cannot be stored
+        or decoded, InboxFull, Overloaded.
+        """
+        if not isinstance(name, CallMethod):
+            return await self._ask(name, *args, **kwargs)
+        options = name.settings
+        raw, key, sender = validation.method_call(name, args, kwargs)
+        answer = await self._answered(name.name, raw, key, sender, validation.timeout(options.timeout))
+        return name.shape.decode_result(answer.payload or b"null")
+
+    async def _ask(
         self, name: str, value: object = None, type: Any = Any, *, key: str | None = None,
         timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client",
     ) -> Any:  # fmt: skip
-        """Ask the process a question and return the answer of its code, as ``type``.
-
-        The code receives the question by ``receive(name, Call[...])``. A call with the same ``key`` and value is not
-        sent again: it gets the answer to the first one. After ``timeout`` seconds (default: never) TimeoutError is
-        raised; the question stays, and a call with the same key gets the answer later. Raises CallRefused if the code
-        refuses, CallUnanswered if the process has ended or is broken and has not answered, KeyConflict if the key
-        belongs to another question, PayloadError if a value cannot be stored or decoded, InboxFull, Overloaded.
-        """
         name, raw, key, sender = validation.call(name, value, key, who, why, origin)
-        patience = validation.timeout(timeout)
+        return decoded(await self._answered(name, raw, key, sender, validation.timeout(timeout)), type)
+
+    async def _answered(
+        self, name: str, raw: bytes, key: str | None, sender: bytes | None, patience: float | None
+    ) -> Event:
+        """Send a question and return its answer; raises CallRefused, and all that :meth:`call` names."""
         answers = self._parts.answers
         if answers.waiting >= limits.WAITING_CALLS:
             raise Overloaded(f"{limits.WAITING_CALLS:,} calls wait for answers here already; try again later")
@@ -111,7 +137,7 @@ class Calls(Reference):
         if answer.digest is not None and answer.digest != digest(raw):
             raise KeyConflict(f"the key belongs to a call {name!r} with another value; use another key, or that value")
         if answer.type is EventType.CALL_ANSWERED:
-            return decoded(answer, type)
+            return answer
         failure = Failure.shown(answer.payload or b"{}")
         text = f"{name} was refused: {failure.type}: {failure.message}".rstrip(": ")
         raise CallRefused(text, type=failure.type, detail=failure.message)
@@ -119,6 +145,7 @@ class Calls(Reference):
     async def _answer(self, name: str, number: int, patience: float | None) -> Event:
         """Wait for the answer; if the process ends meanwhile, look once more and give up."""
         call = call_text(name, number)
+        self._parts.answers.open.add((self.id_bytes, call))
         hint = self._parts.followers.add(self.id_bytes)
         end = asyncio.create_task(self._parts.ended(self.id_bytes))
         end.add_done_callback(partial(ended, hint))
@@ -132,6 +159,7 @@ class Calls(Reference):
             raise TimeoutError(f"no answer to {name!r} within {patience:g} s; ask again with the same key") from None
         finally:
             end.cancel()
+            self._parts.answers.open.discard((self.id_bytes, call))
             self._parts.followers.remove(self.id_bytes, hint)
 
     async def _told(self, call: str, hint: asyncio.Event, end: asyncio.Task[Process]) -> Event:

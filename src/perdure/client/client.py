@@ -23,7 +23,7 @@ from perdure.client.results import Results
 from perdure.client.validation import ProcessId
 from perdure.client.values import Followers
 from perdure.client.view import ProcessView, views
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import (
     InvalidInput,
     KeyConflict,
@@ -54,7 +54,7 @@ class Client:
     """
 
     def __init__(
-        self, store: Store, doors: Doors, registry: Registry, machine: Machine, local: LocalWorker | None = None
+        self, store: Store, doors: Doors, registry: Registry, machine: Computer, local: LocalWorker | None = None
     ) -> None:
         self.store = store
         self.doors = doors

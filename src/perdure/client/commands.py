@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, overload
 
 from msgspec.structs import replace
 
 from perdure import limits
+from perdure.authoring.machine.method import SignalMethod
 from perdure.client import validation
 from perdure.client.parts import Reference
 from perdure.clock import Duration, microseconds
@@ -25,6 +27,8 @@ from perdure.kernel.process import Process, Status
 from perdure.kernel.stored import first_trouble
 from perdure.kernel.transition import Sender
 
+P = ParamSpec("P")
+
 Decide = Callable[[Process, Sequence[Event], int], Commit]
 """The kernel's decision from the row, the history of its run, and the store's time."""
 
@@ -39,22 +43,32 @@ class Commands(Reference):
 
     __slots__ = ()
 
+    @overload
+    async def signal(self, name: SignalMethod[P, None], /, *args: P.args, **kwargs: P.kwargs) -> SendVerdict: ...
+    @overload
     async def signal(
-        self,
-        name: str,
-        value: object = None,
-        *,
-        key: str | None = None,
-        who: str = "",
-        why: str = "",
+        self, name: str, /, value: object = None, *, key: str | None = None, who: str = "", why: str = "",
         origin: str = "client",
-    ) -> SendVerdict:
+    ) -> SendVerdict: ...  # fmt: skip
+    async def signal(self, name: Any, /, *args: Any, **kwargs: Any) -> SendVerdict:
         """Send a signal with a value; it waits in the inbox until the code of the process receives it.
+
+        A machine is told something by a method of its class and that method's arguments:
+        ``handle.signal(Account.close)``, with ``key``, ``who`` and ``why`` as options of the method.
 
         Of signals with the same ``key`` only the first counts. Returns DELIVERED; DUPLICATE if a signal with this key
         was sent before; FINISHED if the process has ended. ``origin`` is recorded only with ``who`` or ``why``. Raises
         InboxFull, InvalidKey, and PayloadError if the value cannot be stored.
         """
+        if isinstance(name, SignalMethod):
+            raw, key, sender = validation.method_signal(name, args, kwargs)
+            return (await self._send(MessageType.SIGNAL, name.name, raw, key, sender)).verdict
+        return await self._tell(name, *args, **kwargs)
+
+    async def _tell(
+        self, name: str, value: object = None, *, key: str | None = None, who: str = "", why: str = "",
+        origin: str = "client",
+    ) -> SendVerdict:  # fmt: skip
         signal = validation.signal(name, value, key, who, why, origin)
         return (await self._send(MessageType.SIGNAL, *signal)).verdict
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from perdure.client import validation
 from perdure.client.local_worker import LocalWorker
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import ProcessNotFound
 from perdure.futures import OnAnswer, asked
 from perdure.kernel.commit import Commit, Start
@@ -44,7 +44,7 @@ class ClientParts:
 
     store: Store
     doors: Doors
-    machine: Machine
+    machine: Computer
     results: Results
     followers: Followers
     answers: Answers

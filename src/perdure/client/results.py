@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure import limits
 from perdure.client.unserved import Unserved
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import PerdureError, ProcessBroken, ProcessCancelled, ProcessFailed, ProcessNotFound
 from perdure.kernel.advice import advice
 from perdure.kernel.failure import Failure
@@ -29,7 +29,7 @@ class Results:
     the same time does, for a test's clock stands still.
     """
 
-    def __init__(self, store: Store, machine: Machine, outage: Outage) -> None:
+    def __init__(self, store: Store, machine: Computer, outage: Outage) -> None:
         self.store = store
         self.machine = machine
         self.outage = outage

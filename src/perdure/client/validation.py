@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from perdure import limits
+from perdure.authoring.machine.method import Method
 from perdure.authoring.start import NamedWorkflow, StartOptions
 from perdure.authoring.workflow import Workflow
 from perdure.clock import SECOND, in_seconds, microseconds
@@ -164,10 +165,31 @@ def call(
 ) -> tuple[str, bytes, str | None, bytes | None]:
     """A call's name, payload, key (no signal can have it) and sender; raises InvalidInput, InvalidKey, PayloadError."""
     check_name(name, "the call's name")
-    if key is not None:
-        key = call_key(name, check_key(key, "the call's key"))
     raw = encode(value, what=f"the value of call {name!r}")
-    return name, raw, key, sender(who, why, origin).encode() if who or why else None
+    return name, raw, _call_key(name, key), sender(who, why, origin).encode() if who or why else None
+
+
+def _call_key(name: str, key: Any) -> str | None:
+    return None if key is None else call_key(name, check_key(key, "the call's key"))
+
+
+def method_call(
+    method: Method[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[bytes, str | None, bytes | None]:
+    """The payload, key and sender of a call of a machine's method; raises InvalidInput, InvalidKey or PayloadError."""
+    raw, key, asked_by = method_signal(method, args, kwargs)
+    return raw, _call_key(method.name, key), asked_by
+
+
+def method_signal(
+    method: Method[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[bytes, str | None, bytes | None]:
+    """The payload, key and sender of a signal to a machine; raises InvalidInput, InvalidKey or PayloadError."""
+    options = method.settings
+    if options.key is not None:
+        check_key(options.key, f"the key of {method!r}")
+    told = sender(options.who, options.why, "client").encode() if options.who or options.why else None
+    return method.shape.encode(args, kwargs), options.key, told
 
 
 def rows(count: Any, what: str) -> int:

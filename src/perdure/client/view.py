@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, overload
 
 from perdure.errors import PerdureError
+from perdure.kernel.checkpoint import shown
 from perdure.kernel.child import is_task
 from perdure.kernel.diagnosis import NO_QUEUES, next_mover
 from perdure.kernel.failure import Failure
@@ -122,7 +123,7 @@ def view(process: Process, now: int, workers: dict[bytes, str], queues: QueueLoa
         input=value(process.input),
         result=value(process.result),
         error=None if process.error is None else Failure.shown(process.error),
-        state=value(process.state),
+        state=value(shown(process.state)),
         progress=_progress(process.progress),
         attributes=value(process.attributes),
         code=str(process.code),

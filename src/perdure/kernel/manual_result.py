@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
 from perdure.kernel import child
+from perdure.kernel.checkpoint import unfinished
 from perdure.kernel.command import Verb, allow, gone_on
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
@@ -45,6 +46,7 @@ def set_by_hand(
     allow(process, Verb.SKIP if skipped else Verb.SET_RESULT)
     if process.opened_at is None:
         raise IllegalMove("it has not begun, so no step of it is open; try again when a worker has begun it")
+    whole, history = history, unfinished(process, history)
     slot = _open_slot(process, history, step)
     failed = next((e for e in history if e.type is EventType.STEP_FAILED and (e.name, e.place) == slot), None)
     if failed is None and process.status is not Status.FAILED:
@@ -52,7 +54,7 @@ def set_by_hand(
     else:
         kept = last_good(history) if failed is None else kept_before(history, failed)
         refuse_what_was_undone(history, kept, failed)
-        commit = reopened(process, history, kept, sender, now)
+        commit = reopened(process, whole, kept, sender, now)
         history = commit.events
     there = [event for event in history if (event.name, event.place) == slot]
     commit = replace(commit, sends=commit.sends + child.farewell(process.id, there))

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
 from perdure.kernel import child, undo
+from perdure.kernel.checkpoint import carried_over, is_checkpoint, unfinished
 from perdure.kernel.command import Verb, allow, gone_on
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import DELIVERED, Event, EventType
@@ -87,12 +88,15 @@ def moved(origins: Sequence[tuple[int, int]], numbers: Mapping[int, int], run: i
     return (*before, (len(numbers) + 1, run))
 
 
-def renewed(process: Process, input: bytes, late: Sequence[int], letters: Sequence[int], *, now: int) -> Commit:
+def renewed(
+    process: Process, input: bytes, late: Sequence[int], letters: Sequence[int], *, now: int, state: bytes | None = None
+) -> Commit:
     """End the run of an owned process and open the next one, without an owner and due now.
 
     ``late`` are the numbers of the cancels that came too late: the new run hears them first. ``letters`` were received
     and not answered: they are put back into the inbox, where letters stay that were not received.
-    The key, the deadline, the priority, the attributes and the version stay; state and progress are emptied.
+    The key, the deadline, the priority, the attributes and the version stay; progress is emptied, and so is the state
+    but for the ``state`` of a machine.
     """
     opening = Opening(
         process.run,
@@ -120,7 +124,7 @@ def renewed(process: Process, input: bytes, late: Sequence[int], letters: Sequen
         awaiting=None,
         deaths=0,
         alone_deaths=0,
-        state=None,
+        state=state,
         progress=None,
         opened_at=now,
     )
@@ -144,15 +148,19 @@ _LASTING = frozenset({EventType.CHILD_STARTED, EventType.PATCHED})
 def retried(process: Process, history: Sequence[Event], sender: Sender, *, now: int) -> Commit:
     """Let a failed, broken or held process go on from its last good event.
 
-    A broken or held one goes on in its run. A failed one gets a new run with a copy of what happened before the
-    step that failed for good: that step gets fresh attempts under its old idempotency key, and messages that were
-    received after it are offered again (rule 21). Refused if a step before that one was undone since.
+    A broken or held one goes on in its run, but for a machine that a step has broken. That and a failed one get a new
+    run with a copy of what happened before the step that failed for good: that step gets fresh attempts under its old
+    idempotency key, and messages that were received after it are offered again (rule 21). Refused if a step before that
+    one was undone since.
     """
     allow(process, Verb.RETRY)
-    if process.status is not Status.FAILED:
+    open = unfinished(process, history)
+    failed_step = any(event.type is EventType.STEP_FAILED for event in open)
+    by_step = process.status is Status.BROKEN and is_checkpoint(process.state) and failed_step
+    if process.status is not Status.FAILED and not by_step:
         return gone_on(process, sender, now)
-    kept = last_good(history)
-    refuse_what_was_undone(history, kept)
+    kept = last_good(open)
+    refuse_what_was_undone(open, kept)
     return reopened(process, history, kept, sender, now)
 
 
@@ -167,7 +175,7 @@ def restarted(process: Process, history: Sequence[Event], sender: Sender, *, now
     signals = [event for event in history[1 : before.letters + 1] if event.name]
     letters = [replace(event, number=number, at=now) for number, event in enumerate(signals, 2)]
     blank = replace(process, opened_at=now if letters else None, state=None, progress=None)
-    left = undo.listed(undo.owed(history))
+    left = undo.listed(undo.owed(unfinished(process, history)))
     opening = Opening(process.run, 0, done="restarted", void=process.inbox, seed=process.run + 1, not_undone=left)
     opening = replace(opening, **same_beginning(before) | {"letters": len(letters)})
     commit = _open(blank, letters, opening, sender, now)
@@ -182,6 +190,7 @@ def restarted_from(process: Process, history: Sequence[Event], step: str, sender
     idempotency key; children started later are asked to end. Refused if a step that would be kept was undone since.
     """
     allow(process, Verb.RESTART_FROM)
+    whole, history = history, unfinished(process, history)
     chosen = _answered(history, step)
     slot, text = (chosen.name, chosen.place), slot_text(chosen)
     later = [event for event in history if event.number > chosen.number]
@@ -194,7 +203,7 @@ def restarted_from(process: Process, history: Sequence[Event], step: str, sender
     refuse_what_was_undone(history, prefix, chosen)
     kept = [*prefix, *_beside(later)]
     opening = Opening(process.run, len(prefix), done=f"restarted at {text}", fresh={text: process.run + 1})
-    commit = reopened(replace(process, progress=None), history, kept, sender, now, opening)
+    commit = reopened(replace(process, progress=None), whole, kept, sender, now, opening)
     stays = {event.number for event in prefix}
     return replace(commit, sends=commit.sends + child.farewell(process.id, _without_children(history, stays)))
 
@@ -279,11 +288,21 @@ def reopened(
     now: int,
     opening: Opening | None = None,
 ) -> Commit:
-    """A new run that keeps some events under new numbers, and in which run each of their steps was first asked for."""
+    """A new run that keeps some events under new numbers, and in which run each of their steps was first asked for.
+
+    The letters of a machine's methods that have ended are kept too: letters that a run does not have are offered again.
+    """
     before = opening_of(history)
     opening = opening or Opening(process.run, len(kept))
+    open = unfinished(process, history)
+    ended: list[Event] = []
+    if open is not history:
+        left = {event.number for event in open}
+        ended = [one for one in history if one.type is EventType.MESSAGE_RECEIVED and one.number not in left]
+    kept = [*ended, *kept]
+    opening = replace(opening, kept=len(ended) + opening.kept)
     numbers = {event.number: number for number, event in enumerate(kept, 2)}
-    dropped = [step for step in undo.owed(history) if step in opening.fresh or step not in undo.owed(kept)]
+    dropped = [step for step in undo.owed(open) if step in opening.fresh or step not in undo.owed(kept)]
     opening = replace(
         opening,
         origins=moved(before.origins, numbers, process.run),
@@ -301,7 +320,10 @@ def _open(process: Process, kept: Sequence[Event], opening: Opening, sender: Sen
     opened = Event(1, 0, EventType.RUN_OPENED, now, payload=payload)
     seen = max((event.message or 0 for event in kept), default=0)
     seen = max(seen, opening.seen)
-    row = replace(process, run=process.run + 1, events=0, seen=seen, deaths=0, alone_deaths=0, deadline=None)
+    state = carried_over(process, process.run + 1)
+    row = replace(
+        process, run=process.run + 1, events=0, seen=seen, deaths=0, alone_deaths=0, deadline=None, state=state
+    )
     return replace(forced(row, Status.RUNNING, (opened, *kept), now, due_at=now), offered=seen + 1)
 
 

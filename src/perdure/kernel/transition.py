@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
 from perdure.kernel import child, quarantine, undo
+from perdure.kernel.checkpoint import unfinished
 from perdure.kernel.commit import Commit, Outcome, Start
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
@@ -175,7 +176,7 @@ def due_now(process: Process, *, now: int) -> Commit:
 def expired(process: Process, history: Sequence[Event] = (), *, now: int) -> Commit:
     """End a process that is over its deadline as failed; no turn is needed, and nothing is undone."""
     _allow(process, Status.FAILED, "expire")
-    failure = _forced_end("DeadlineExceeded", "the process ran over its deadline", history)
+    failure = _forced_end("DeadlineExceeded", "the process ran over its deadline", unfinished(process, history))
     event = Event(process.events + 1, 0, EventType.EXPIRED, now, payload=failure.encode())
     return _parting(forced(process, Status.FAILED, (event,), now, error=failure.encode()), history)
 
@@ -198,7 +199,8 @@ def terminated(
     _allow(process, Status.CANCELLED, "terminate")
     why = f" because: {sender.why}" if sender.why else ""
     after = ", after it was asked to cancel," if asked else ""
-    failure = _forced_end("Terminated", f"terminated{after} by {sender.who or 'somebody'}{why}", history)
+    text = f"terminated{after} by {sender.who or 'somebody'}{why}"
+    failure = _forced_end("Terminated", text, unfinished(process, history))
     told: dict[str, Any] = to_builtins(sender) | ({"not_undone": failure.owed} if failure.owed else {})
     told |= {"asked": True} if asked else {}
     event = Event(process.events + 1, 0, EventType.TERMINATED, now, payload=json.encode(told))

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from perdure import limits
-from perdure.clock import SECOND, Machine
+from perdure.clock import SECOND, Computer
 from perdure.errors import BadRecord, Overloaded, StoreError, StoreUnavailable
 from perdure.futures import OnAnswer
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer, StartVerdict, Verdict
@@ -42,7 +42,7 @@ class Committer:
     answered went out: no lease in it begins earlier.
     """
 
-    def __init__(self, store: Store, time: StoreTime, machine: Machine, telemetry: Telemetry) -> None:
+    def __init__(self, store: Store, time: StoreTime, machine: Computer, telemetry: Telemetry) -> None:
         self.store = store
         self.time = time
         self.machine = machine

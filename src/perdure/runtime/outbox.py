@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from msgspec import json
 
 from perdure import limits
-from perdure.clock import Machine, microseconds
+from perdure.clock import Computer, microseconds
 from perdure.kernel import child
 from perdure.kernel.commit import Commit, Start
 from perdure.kernel.event import Event, EventType
@@ -148,7 +148,7 @@ class Outbox:
         else:
             self._new = [new for new in self._new if new is not ask]
 
-    def dispatch(self, parent: OutboxOwner, machine: Machine) -> tuple[tuple[Start, ...], tuple[Message, ...]]:
+    def dispatch(self, parent: OutboxOwner, machine: Computer) -> tuple[tuple[Start, ...], tuple[Message, ...]]:
         """Take what goes out with the next commit; each child is noted in the history, so no replay starts it again."""
         open = parent.loop.open
         deeper = child.depth(parent.process.id) + 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from perdure.authoring.registry import Registry
 from perdure.authoring.step_policies import NO_POLICIES, StepPolicies
-from perdure.clock import Machine, microseconds
+from perdure.clock import Computer, microseconds
 from perdure.runtime.committer import Committer
 from perdure.runtime.options import WorkerOptions
 from perdure.runtime.store_time import StoreTime
@@ -39,7 +39,7 @@ class WorkerParts:
     registry: Registry
     committer: Committer
     time: StoreTime
-    machine: Machine
+    machine: Computer
     telemetry: Telemetry
     options: WorkerOptions
     alone: bool = False

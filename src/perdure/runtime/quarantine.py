@@ -16,7 +16,7 @@ from msgspec.json import encode
 from perdure import limits
 from perdure.authoring.registry import Registry
 from perdure.authoring.step_policies import NO_POLICIES, StepPolicies
-from perdure.clock import ChildProcess, Machine
+from perdure.clock import ChildProcess, Computer
 from perdure.kernel import quarantine
 from perdure.kernel.commit import Commit
 from perdure.kernel.policy import POLICIES
@@ -47,7 +47,7 @@ class Quarantine:
         url: str,
         registry: Registry,
         options: WorkerOptions,
-        machine: Machine,
+        machine: Computer,
         telemetry: Telemetry,
         policies: StepPolicies = NO_POLICIES,
     ) -> None:

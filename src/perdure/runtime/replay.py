@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perdure import limits
+from perdure.kernel.checkpoint import last_turn, unfinished
 from perdure.kernel.event import SHOWN, Event, EventType
 from perdure.kernel.message import Message
 from perdure.kernel.patch import has_passed
@@ -32,12 +33,14 @@ def replay(instance: Instance, events: Sequence[Event], messages: Sequence[Messa
 class Replay:
     """One replay. ``asked`` are the children that the code has asked for, ``outgoing`` the signals that it has sent.
 
-    ``kept`` are the results that the run before has left for steps that are open when this run begins.
+    ``kept`` are the results that the run before has left for steps that are open when this run begins. ``turns`` is the
+    number of a machine's last turn, which need not be replayed.
     """
 
     def __init__(self, instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> None:
         self.instance = instance
-        self.events = events
+        self.turns = last_turn(instance.process, events)
+        self.events = unfinished(instance.process, events)
         self.opening = opening_of(events)
         self.letters = {message.number: message for message in messages}
         self.asked: set[Slot] = set()
@@ -65,7 +68,9 @@ class Replay:
             last = event.number
         self._turn(number, last)
         self._arrive()
-        self.instance.reach(self.instance.at, number)
+        self.instance.reach(self.instance.at, max(number, self.turns))
+        if self.instance.loop.machine is not None:
+            self.instance.loop.machine.replayed(self.instance.loop.runs, self.instance.turns)
         self._go_on()
 
     def _begin(self) -> None:

@@ -166,7 +166,8 @@ class Scheduler:
             return
         if loop.renewal is not None and _all_written(instance):
             now = max(self.time.now(), instance.at)
-            commit = renewed(instance.process, loop.renewal, loop.late, left_over(loop), now=now)
+            kept = None if loop.machine is None else loop.state
+            commit = renewed(instance.process, loop.renewal, loop.late, left_over(loop), now=now, state=kept)
             instance.handed_over(commit)
             self._write(instance, commit)
             return

@@ -7,7 +7,7 @@ word: a timer recorded too soon is refused (law ``no_early_timer``).
 from __future__ import annotations
 
 from perdure import limits
-from perdure.clock import SECOND, Machine, microseconds
+from perdure.clock import SECOND, Computer, microseconds
 
 
 class StoreTime:
@@ -16,7 +16,7 @@ class StoreTime:
     ``last`` is the time that was last heard or asked for: while an answer is being taken, it is that of the answer.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Computer) -> None:
         self._machine = machine
         self._offset: float | None = None
         self._arrived = 0.0

@@ -26,9 +26,14 @@ def begin(instance: Instance, input: bytes = b"", *, ours: bool = False) -> None
 
     ``ours`` says that this program has just written the input.
     """
-    args, kwargs = instance.workflow.shape.decode(input or instance.process.input, ours=ours)
-    instance.loop.begin(instance.workflow.function, args, kwargs, instance.workflow.shape)
-    instance.loop.run(instance.at)
+    workflow, loop = instance.workflow, instance.loop
+    args, kwargs = workflow.shape.decode(input or instance.process.input, ours=ours)
+    if workflow.machine is None:
+        loop.begin(workflow.function, args, kwargs, workflow.shape)
+    else:
+        loop.machine = workflow.machine.life(instance.process)
+        loop.begin(loop.machine.run, args, kwargs, workflow.shape)
+    loop.run(instance.at)
 
 
 def run(instance: Instance, now: int) -> None:

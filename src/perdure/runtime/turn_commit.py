@@ -26,6 +26,7 @@ from perdure.kernel.quarantine import is_suspect
 from perdure.logs import logger
 from perdure.runtime import compensation, published
 from perdure.runtime.store_time import StoreTime
+from perdure.turns.renewal import Broken
 
 if TYPE_CHECKING:
     from perdure.runtime.instance import Instance
@@ -121,10 +122,12 @@ def outcome(instance: Instance, time: StoreTime, hold: int) -> Outcome:
 def _ending(instance: Instance) -> Outcome:
     loop = instance.loop
     if loop.renewal is not None:
-        return STILL_BUSY  # what this run has come to is written, then it opens the next one
+        return Outcome(busy=True, state=loop.state)  # this run is written to its end, then it opens the next one
     if loop.cancelled:
         return Outcome(Status.CANCELLED, state=loop.state, error=compensation.cancelled(loop))
     failure = loop.failure()
+    if isinstance(failure, Broken):
+        return Outcome(Status.BROKEN, state=loop.state, error=failure.failure.encode())
     if failure is not None:
         error = compensation.compensated(loop, instance.workflow.failure(failure))
         return Outcome(Status.FAILED, state=loop.state, error=error.encode())

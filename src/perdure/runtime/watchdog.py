@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from perdure import limits
 from perdure.authoring.step import ATTEMPT
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import PerdureError
 from perdure.kernel.failure import safe_text
 from perdure.kernel.names import id_text
@@ -55,7 +55,7 @@ class Watchdog:
         self,
         heartbeat: Heartbeat,
         witness: Witness,
-        machine: Machine,
+        machine: Computer,
         telemetry: Telemetry,
         fence: Callable[[bytes, bytes | None], None] = lambda incarnation, hang: None,
         *,
@@ -284,7 +284,7 @@ def _of_context(context: Context) -> AttemptRun | None:
 class Witness:
     """Writes evidence into the store at ``url``, one beat at a time; ``told`` is the last one written."""
 
-    def __init__(self, url: str, machine: Machine) -> None:
+    def __init__(self, url: str, machine: Computer) -> None:
         self.url = url
         self.machine = machine
         self.told: Beat | None = None

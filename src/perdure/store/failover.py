@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from perdure import limits
-from perdure.clock import SECOND, Machine
+from perdure.clock import SECOND, Computer
 from perdure.errors import StoreRegressed
 from perdure.kernel.commit import APPLIED, CREATED, Commit, CommitAnswer, Start, StartAnswer
 from perdure.kernel.names import id_text
@@ -93,7 +93,7 @@ class Lineage:
     which they were made, since every answer adds to them and only a fail-over looks one up.
     """
 
-    def __init__(self, machine: Machine, queries: Mapping[str, str]) -> None:
+    def __init__(self, machine: Computer, queries: Mapping[str, str]) -> None:
         self.set_back: dict[bytes, str] = {}
         self._machine = machine
         self._queries = queries

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from perdure import limits
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import DefinitionError, InvalidUrl
 from perdure.kernel.plain import shown
 from perdure.store.base import Store
@@ -19,7 +19,7 @@ _CODEC = ("name", "hides", "required", "seal", "open", "former")
 _OFFLOAD = ("above", "grace", "put", "get", "old", "delete")
 
 
-def store_for(url: str, machine: Machine) -> Store:
+def store_for(url: str, machine: Computer) -> Store:
     """The store that ``url`` names, not opened yet; raises InvalidUrl."""
     scheme = url.partition(":")[0].lower()
     if scheme == "sqlite":

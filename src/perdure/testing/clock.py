@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Protocol
 
-from perdure.clock import SECOND, Machine, microseconds
+from perdure.clock import SECOND, Computer, microseconds
 
 NOON = 1_780_000_000 * SECOND
 """Where tests begin: a fixed instant (28 May 2026), the same in every run."""
@@ -24,8 +24,8 @@ class Time(Protocol):
         """Set the wall clock back, as a bad time server or a fail-over does."""
 
 
-class MovableMachine(Machine):
-    """A :class:`~perdure.clock.Machine` that a test moves; chance and ids follow from ``seed`` alone."""
+class MovableMachine(Computer):
+    """A :class:`~perdure.clock.Computer` that a test moves; chance and ids follow from ``seed`` alone."""
 
     def __init__(self, *, now: int = NOON, seed: int = 0) -> None:
         self._now = now

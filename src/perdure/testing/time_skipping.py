@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 
 from perdure import limits
-from perdure.clock import SECOND, Machine
+from perdure.client.calls import Answers
+from perdure.clock import SECOND, Computer
 from perdure.kernel.names import id_text
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.logs import logger
@@ -28,7 +29,7 @@ STUCK_SECONDS = 2.0
 UNFINISHED = tuple(status for status in Status if status not in FINAL)
 
 
-class SkippingMachine(Machine):
+class SkippingMachine(Computer):
     """The computer's own machine, except for its wall clock, which begins at ``begins`` and can be put forward."""
 
     def __init__(self, begins: datetime | None = None) -> None:
@@ -46,14 +47,16 @@ class SkippingMachine(Machine):
 class Skipper:
     """Puts the clock forward, from one due time to the next, for an engine whose worker is the only one on its store.
 
-    It does so while the test waits: for the end of a process (``awaited`` are their ids), or for time to pass
-    (:meth:`sleep`). And only while nothing runs: no step, no turn, no write, and nothing is due now.
+    It does so while the test waits: for the end of a process (``awaited`` are their ids), for one of the ``answers`` to
+    calls, or for time to pass (:meth:`sleep`). And only while nothing runs: no step, no turn, no write, and nothing is
+    due now.
     """
 
-    def __init__(self, machine: SkippingMachine, worker: Worker, awaited: Collection[bytes]) -> None:
+    def __init__(self, machine: SkippingMachine, worker: Worker, awaited: Collection[bytes], answers: Answers) -> None:
         self.machine = machine
         self.worker = worker
         self.awaited = awaited
+        self.answers = answers
         self.loop = Loop("time skipping", self._tick)
         self._sleepers: dict[asyncio.Future[None], int] = {}
         self._pause = LOOK_SECONDS
@@ -95,10 +98,15 @@ class Skipper:
         The store is asked first. All else is looked at without an await, so that nothing changes before the clock is
         put forward.
         """
-        looked = self.machine.now()
+        looked, commits = self.machine.now(), self.worker.telemetry.counters["commits"]
         next_due = await self.worker.claimer.look()
         rows = await self._unfinished()
+        for id, call in list(self.answers.open):
+            if await self.answers.find(id, call) is not None:
+                return None  # the caller gets it now, at the time at which it was given
         now = self.machine.now()
+        if commits != self.worker.telemetry.counters["commits"]:
+            return None
         if not self._at_rest() or any(self._runs(row, looked, now) for row in rows) or self._woken(now):
             return None
         if self._answered(rows):

@@ -61,16 +61,17 @@ class AskingLoop(BareLoop):
     tasks have ended, ``cancelled`` that a cancellation ended them; otherwise ``error`` or ``result`` says how.
     ``renewal`` are the arguments with which the workflow continues as new, ``late`` the cancels that came too late.
     ``runs`` counts turns, and ``shape`` checks the result. ``saga`` holds what there is to undo, ``publications`` what
-    the code publishes, ``patches`` which patches it takes; ``notes`` says that one of these three exists. ``received``
-    are numbers and names of the letters that the code has received and the history does not have yet; letters up to
-    the number ``backlog`` may wait in the store. While a history is replayed, ``past`` is the number of the recorded
-    turn, if there is one, and ``fired`` are the places of the recorded timers.
+    the code publishes, ``patches`` which patches it takes; ``notes`` says that one of these three exists. ``machine``
+    is what runs a machine's methods. ``received`` are numbers and names of the letters that the code has received and
+    the history does not have yet; letters up to the number ``backlog`` may wait in the store. While a history is
+    replayed, ``past`` is the number of the recorded turn, if there is one, and ``fired`` are the places of the recorded
+    timers.
     """
 
     __slots__ = (
-        "_asks", "_chance", "_outputs", "backlog", "cancelled", "error", "finished", "fired", "late", "mailboxes",
-        "notes", "open", "past", "patches", "publications", "received", "renewal", "result", "runs", "saga", "seed",
-        "shape", "state", "stopping",
+        "_asks", "_chance", "_outputs", "backlog", "cancelled", "error", "finished", "fired", "late", "machine",
+        "mailboxes", "notes", "open", "past", "patches", "publications", "received", "renewal", "result", "runs",
+        "saga", "seed", "shape", "state", "stopping",
     )  # fmt: skip
 
     def __init__(self, process_id: bytes, seed: bytes, backlog: int = 0) -> None:
@@ -98,6 +99,7 @@ class AskingLoop(BareLoop):
         self.patches: Patches | None = None
         self.publications: Publications | None = None
         self.notes = False
+        self.machine: Any = None
         self._chance: Random | None = None
 
     # -- what the runtime takes --------------------------------------------------------------------------------------
@@ -224,9 +226,20 @@ class AskingLoop(BareLoop):
             box = self.mailboxes[name] = Mailbox(name, self.backlog)
         return box
 
+    def open_branch(self, number: int) -> None:
+        """Let the root ask from places of its own for its part of that number, as if it began here."""
+        root = self.root
+        assert root is not None
+        root.branch = f".0.{number}"  # a task's first child has the branch .1
+        root.prefix = f"{root.branch}:"
+        root.children = 0
+        root.counts = {}
+        self._chance = None
+
     @property
     def chance(self) -> Random:
         """The process's own source of random numbers, made from its seed."""
         if self._chance is None:
-            self._chance = Random(self.seed)
+            part = "" if self.root is None else self.root.branch
+            self._chance = Random(self.seed + part.encode())
         return self._chance

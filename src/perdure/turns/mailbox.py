@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, get_args, get_origin
 
 from perdure import limits
 from perdure.errors import PayloadError, UnreadablePayload, WorkflowMisuse
@@ -27,7 +27,17 @@ if TYPE_CHECKING:
 Letter: TypeAlias = tuple[bytes, int, bool, bool]
 """A payload, its number in the inbox, whether its sender waits for an answer, and whether the history has it."""
 
-_A_MOMENT = 0.000_001
+A_MOMENT = 0.000_001
+
+
+class Receiver(Protocol):
+    """What waits for a letter: a future, or the one place for the letters of several names."""
+
+    def done(self) -> bool:
+        """Whether it waits no more."""
+
+    def set_result(self, result: Letter, /) -> None:
+        """Give it a letter."""
 
 
 class Mailbox:
@@ -35,19 +45,20 @@ class Mailbox:
 
     Either letters wait here or receivers do, never both. ``unanswered`` are the numbers of the calls that the code has
     received and not answered. All letters up to the number ``cursor`` are here, or were; the store may have more of
-    them up to the number ``behind``.
+    them up to the number ``behind``, which are read if they are ``sought``, before anybody waits for them.
     """
 
-    __slots__ = ("asked", "behind", "cursor", "letters", "name", "receivers", "size", "unanswered")
+    __slots__ = ("asked", "behind", "cursor", "letters", "name", "receivers", "size", "sought", "unanswered")
 
     def __init__(self, name: str, behind: int = 0) -> None:
         self.name = name
         self.cursor = 0
         self.behind = behind
         self.asked = 0
+        self.sought = False
         self.size = 0
         self.letters: deque[Letter] = deque()
-        self.receivers: deque[asyncio.Future[Letter]] = deque()
+        self.receivers: deque[Receiver] = deque()
         self.unanswered: set[int] = set()
 
     def put(self, letter: Letter) -> None:
@@ -69,8 +80,8 @@ class Mailbox:
 
     @property
     def wanting(self) -> bool:
-        """Whether a receiver waits for a letter that may be in the store."""
-        return self.behind > self.cursor and self.awaited
+        """Whether a letter is wanted that may be in the store."""
+        return self.behind > self.cursor and (self.sought or self.awaited)
 
     @property
     def room(self) -> bool:
@@ -110,11 +121,9 @@ class Mailbox:
         while True:
             if self.letters and self.letters[0][2] and loop.publications and loop.publications.plenty(loop.runs):
                 self._record(loop)  # the code has seen that it was there
-                await asyncio.sleep(_A_MOMENT)  # so that one commit does not hold the answers to any number of calls
+                await asyncio.sleep(A_MOMENT)  # so that one commit does not hold the answers to any number of calls
             if self.letters:
-                self._record(loop)
-                letter, number, asked, _ = self.letters.popleft()
-                self.size -= len(letter)
+                letter, number, asked, _ = self.pop(loop)
             else:
                 look = loop.look(self.more) if left is not None and left <= 0 else ""
                 letter, number, asked, _ = await self._wait(loop, left, timeout, look)
@@ -134,6 +143,13 @@ class Mailbox:
                 return call
             call.answer(None)
             return call.value
+
+    def pop(self, loop: AskingLoop) -> Letter:
+        """Take the first letter that is here."""
+        self._record(loop)
+        letter = self.letters.popleft()
+        self.size -= len(letter[0])
+        return letter
 
     def _record(self, loop: AskingLoop) -> None:
         """Note that the code has seen the first letter in this turn."""
@@ -213,17 +229,27 @@ class Call(Generic[T]):
             return
         if not loop.is_running():
             raise WorkflowMisuse(f"the call {self._mailbox.name!r} is answered by the workflow that received it.")
-        refused = isinstance(answer, BaseException)
-        type = EventType.CALL_REFUSED if refused else EventType.CALL_ANSWERED
-        raw = Failure.of(answer).encode() if isinstance(answer, BaseException) else self._encoded(answer)
+        if isinstance(answer, BaseException):
+            self._tell(EventType.CALL_REFUSED, Failure.of(answer).encode())
+        else:
+            self.answer_raw(payload.encode(answer, what=f"the answer to the call {self._mailbox.name!r}"))
+
+    @property
+    def asked(self) -> bool:
+        """Whether its sender waits for an answer."""
+        return self._number != 0
+
+    def answer_raw(self, answer: bytes) -> None:
+        """Answer with a value that is encoded already."""
+        self._tell(EventType.CALL_ANSWERED, answer)
+
+    def _tell(self, type: EventType, raw: bytes) -> None:
+        loop = self._loop
         self.answered = True
         if self._number:
             self._mailbox.unanswered.discard(self._number)
             told = Publication("", call_text(self._mailbox.name, self._number), raw, type, self._digest)
             publications_of(loop).add(told, loop.runs)
-
-    def _encoded(self, answer: object) -> bytes:
-        return payload.encode(answer, what=f"the answer to the call {self._mailbox.name!r}")
 
 
 def value_type(type: Any) -> tuple[Any] | None:

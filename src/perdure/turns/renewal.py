@@ -8,6 +8,7 @@ from perdure.errors import WorkflowMisuse
 from perdure.turns.current import current_turn
 
 if TYPE_CHECKING:
+    from perdure.kernel.failure import Failure
     from perdure.turns.asking import AskingLoop
 
 
@@ -17,6 +18,14 @@ class Renewal(BaseException):
     def __init__(self, input: bytes) -> None:
         super().__init__("the workflow continues as new; do not catch this")
         self.input = input
+
+
+class Broken(BaseException):
+    """Leaves the code of a process that cannot go on until a person has put right what is wrong: its ``failure``."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__("the process cannot go on; do not catch this")
+        self.failure = failure
 
 
 def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:

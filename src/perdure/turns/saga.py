@@ -17,7 +17,7 @@ from perdure.kernel.undo import undo_place
 from perdure.turns.ask import Ask, Undo
 from perdure.turns.current import current_turn
 from perdure.turns.interrupt import pressed
-from perdure.turns.renewal import renewal_in
+from perdure.turns.renewal import Broken, renewal_in
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -275,6 +275,11 @@ def whole_of(loop: AskingLoop) -> Whole:
 def owe(loop: AskingLoop, ask: Ask[Any], undo: Undo) -> None:
     """Owe the undo of a step that is being asked for."""
     whole = whole_of(loop)
+    if loop.machine is not None and _scope.get() is None:
+        raise WorkflowMisuse(
+            f"step {ask.name!r} has an undo, and a machine does not end with its method. "
+            "Put `async with saga():` around it."
+        )
     saga = _open(_scope.get() or whole)
     owed = Owed(ask, undo, saga, loop.runs)
     saga.add(owed)
@@ -308,7 +313,7 @@ def _cause(loop: AskingLoop) -> BaseException | None:
     if root is None or root.cancelled():
         return asyncio.CancelledError()
     error = root.exception()
-    if renewal_in(error) is not None:
+    if renewal_in(error) is not None or isinstance(error, Broken):
         return None
     if error is None:
         try:

@@ -7,8 +7,10 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from uuid import UUID
 
-from perdure.clock import Duration, Machine, in_seconds
+from perdure.clock import Computer, Duration, in_seconds
+from perdure.errors import WorkflowMisuse
 from perdure.kernel import payload
+from perdure.kernel.checkpoint import is_checkpoint
 from perdure.kernel.names import check_key, check_name, id_bytes, id_text
 from perdure.turns.asking import OutgoingSignal
 from perdure.turns.current import current_turn, turn_for
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_machine = Machine()
+_machine = Computer()
 
 
 def now() -> datetime:
@@ -76,8 +78,13 @@ def tell(process: str, name: str, value: Any = None, *, key: str | None = None) 
 
 
 def set_state(value: Any) -> None:
-    """Show ``value`` as the process's state, in place of what was set before; raises PayloadError."""
+    """Show ``value`` as the process's state, in place of what was set before.
+
+    Raises PayloadError; WorkflowMisuse in a machine, whose state are its fields.
+    """
     raw = payload.encode(value, what="the state")
     loop = current_turn()
+    if is_checkpoint(raw) or (loop is not None and loop.machine is not None):
+        raise WorkflowMisuse("the state of a machine is its fields. Change them instead, or publish() a value.")
     if loop is not None and not loop.dead:
         loop.state = raw

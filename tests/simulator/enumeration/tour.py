@@ -8,7 +8,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from tests.simulator.enumeration.passage import Passage, played
 from tests.simulator.enumeration.plot import Plot
 from tests.simulator.enumeration.plots import PLOTS
@@ -100,13 +100,13 @@ def seconds_after(plot: Plot, first: Point, sides: Sequence[str], every: int = 1
 
 def explored(plot: Plot, pool: Executor, *, pairs: bool) -> Tally:
     """Every point of a plot, and if it has pairs all of these."""
-    began = Machine().monotonic()
+    began = Computer().monotonic()
     clean = played(plot)
     tally = Tally(Counter(call.role for call in clean.calls))
     tally.add(clean)
     for future in _asked(plot, pool, clean, pairs=pairs):
         tally.merge(future.result())
-    tally.took = Machine().monotonic() - began
+    tally.took = Computer().monotonic() - began
     tally.failed.sort(key=lambda one: (len(one.points), one.points))
     return tally
 

@@ -10,7 +10,7 @@ import re
 import asyncpg
 import pytest
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.kernel.commit import Start, StartVerdict
 from perdure.kernel.message import Message, MessageType, SendVerdict
 from perdure.kernel.process import Process, Status
@@ -45,7 +45,7 @@ async def test_a_search_path_in_the_url_turns_no_name(
     async with ambush(shared_server, ambushed["turned"]):
         store = PostgresStore(login(shared_server, ambushed["turned"], options))
         await store.open()
-        await store.start([Start(Process(Machine().new_id(), "order", None, b"[]"))])
+        await store.start([Start(Process(Computer().new_id(), "order", None, b"[]"))])
         assert await store.count(Search()) == [("order", Status.RUNNING, 1)]
         await store.close()
 
@@ -58,9 +58,9 @@ async def test_in_the_callers_transaction_no_decoy_is_used_whatever_path_the_con
         connection = await asyncpg.connect(url)
         async with connection.transaction():
             inside = PostgresInTransaction(url, connection)
-            process = Process(Machine().new_id(), "order", "A", b"[]", deadline=1_000_000, attributes=b'{"a":1}')
+            process = Process(Computer().new_id(), "order", "A", b"[]", deadline=1_000_000, attributes=b'{"a":1}')
             started = await inside.start(Start(process))
-            sent = await inside.send(Message(Machine().new_id(), started.id, MessageType.SIGNAL, "paid", b"1"))
+            sent = await inside.send(Message(Computer().new_id(), started.id, MessageType.SIGNAL, "paid", b"1"))
         await connection.close()
         assert (started.verdict, sent.verdict) == (StartVerdict.CREATED, SendVerdict.DELIVERED)
 
@@ -70,7 +70,7 @@ async def test_a_step_with_a_transaction_uses_no_decoy_around_it(
 ) -> None:
     async with ambush(shared_server, ambushed["turned"]):
         url = login(shared_server, ambushed["turned"])
-        store, step_transactions, machine = PostgresStore(url), PostgresStepTransactions(url, Machine()), Machine()
+        store, step_transactions, machine = PostgresStore(url), PostgresStepTransactions(url, Computer()), Computer()
         await store.open()
         worker = await store.enlist(WorkerRow(machine.new_id(), "one"), 60_000_000)
         process = Process(machine.new_id(), "order", None, b"[]", owner=worker.id)

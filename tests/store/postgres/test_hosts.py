@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import StoreUnavailable
 from perdure.store.postgres.store import PostgresStore
 from perdure.testing.postgres import Server, free_port
@@ -26,7 +26,7 @@ def dark() -> Iterator[int]:
 async def test_a_host_gone_dark_keeps_nobody_waiting_for_the_one_that_answers(shared_server: Server, dark: int) -> None:
     database = shared_server.fresh_database().rpartition("/")[2]
     hosts = f"127.0.0.1:{dark},127.0.0.1:{shared_server.port}"
-    machine = Machine()
+    machine = Computer()
     store = PostgresStore(f"postgresql://perdure@{hosts}/{database}", machine=machine)
     begun = machine.monotonic()
     await store.open()

@@ -10,7 +10,7 @@ from importlib.resources import files
 import asyncpg
 import pytest
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import StoreError, StoreTooNew, StoreTooOld
 from perdure.kernel.commit import Start
 from perdure.kernel.process import Process
@@ -183,7 +183,7 @@ async def test_a_user_who_may_not_create_anything_can_open_a_finished_schema(
     store = PostgresStore(url.replace("perdure@", "humble@", 1).replace("//perdure:", "//humble:", 1))
     try:
         await store.open()
-        await store.enlist(WorkerRow(Machine().new_id(), "humble"), 1_000_000)
+        await store.enlist(WorkerRow(Computer().new_id(), "humble"), 1_000_000)
         assert await store.workers()
     finally:
         await store.close()
@@ -198,7 +198,7 @@ async def test_two_schemas_in_one_database_do_not_see_each_other(
     for store in (one, two):
         await store.open()
     two.watch(heard.append)
-    process = Process(Machine().new_id(), "order", None, b"[]")
+    process = Process(Computer().new_id(), "order", None, b"[]")
     await one.start([Start(process)])
     assert [row.id for row in await one.search(Search())] == [process.id]
     assert await two.search(Search()) == []

@@ -10,7 +10,7 @@ import pytest
 
 from perdure.authoring.registry import Registry
 from perdure.client.handle import Handle
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.engine import Engine
 from perdure.errors import StoreError
 from perdure.kernel.commit import Start, StartVerdict
@@ -162,7 +162,7 @@ async def test_a_message_that_is_no_signal_and_no_call_is_refused_to_a_client(lo
 async def test_in_the_callers_transaction_starts_need_the_role_that_starts_and_signals_the_one_that_signals(
     logins: str,
 ) -> None:
-    machine = Machine()
+    machine = Computer()
     process = Process(machine.new_id(), "order", "guest", b"[]")
     message = Message(machine.new_id(), process.id, MessageType.SIGNAL, "paid", b"1")
     for role, other in (("start", "signal"), ("signal", "start")):

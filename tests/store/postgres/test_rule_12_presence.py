@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import StoreUnavailable
 from perdure.kernel.worker import WorkerRow
 from perdure.store.notifications import Notification
@@ -17,7 +17,7 @@ from perdure.store.postgres.store import PostgresStore
 from perdure.testing.postgres import Server
 
 SILENCE = 15_000_000
-machine = Machine()
+machine = Computer()
 
 
 @pytest.fixture

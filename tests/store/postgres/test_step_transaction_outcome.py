@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from perdure import limits
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import Permanent, StoreUnavailable
 from perdure.kernel import message
 from perdure.kernel.message import Message
@@ -35,7 +35,7 @@ async def account(trial: Trial) -> Account:
 @pytest.fixture
 async def far(proxy: Proxy, account: Account) -> AsyncIterator[PostgresStepTransactions]:
     """Step transactions by way of a line that can be cut."""
-    step_transactions = PostgresStepTransactions(proxy.url, Machine())
+    step_transactions = PostgresStepTransactions(proxy.url, Computer())
     yield step_transactions
     await step_transactions.close()
 

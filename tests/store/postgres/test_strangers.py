@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import StoreUnavailable
 from perdure.kernel.commit import Start, StartVerdict
 from perdure.kernel.process import Process
@@ -55,7 +55,7 @@ async def stranger(store: PostgresStore) -> AsyncIterator[Connection]:
 
 def started(key: str) -> Start:
     """A start with that key."""
-    return Start(Process(Machine().new_id(), "order", key, b"[]"))
+    return Start(Process(Computer().new_id(), "order", key, b"[]"))
 
 
 async def test_a_stranger_who_holds_every_lock_that_he_can_see_keeps_no_key(
@@ -122,7 +122,7 @@ async def test_a_stranger_with_the_lock_of_a_schema_that_is_not_there_is_named_a
 async def test_a_dead_worker_whose_lock_a_stranger_holds_is_still_found_silent(
     store: PostgresStore, stranger: Connection
 ) -> None:
-    machine = Machine()
+    machine = Computer()
     worker = await store.enlist(WorkerRow(machine.new_id(), "one"), 50_000)
     waiting = asyncio.create_task(stranger.execute("SELECT pg_advisory_lock($1)", worker_lock(worker.id)))
     await store._listening.free(worker.id)  # as if it had died

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import StoreUnavailable
 from perdure.store.url import store_for
 
@@ -27,10 +27,10 @@ def refused_files() -> Iterator[None]:
 @pytest.mark.parametrize("there", [False, True])
 async def test_a_file_that_the_system_refuses_is_opened_at_the_next_try(sqlite_url: str, there: bool) -> None:
     if there:
-        made = store_for(sqlite_url, Machine())
+        made = store_for(sqlite_url, Computer())
         await made.open(migrate=True)
         await made.close()
-    store = store_for(sqlite_url, Machine())
+    store = store_for(sqlite_url, Computer())
     with refused_files(), pytest.raises(StoreUnavailable, match="refuses this OS process"):
         await store.open(migrate=True)
     await store.open(migrate=True)

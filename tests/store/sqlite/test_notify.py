@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from perdure import limits
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.kernel.commit import Start
 from perdure.store.notifications import Notification
 from perdure.store.sqlite.notify import FULL, Notice, Notifier
@@ -174,7 +174,7 @@ async def test_where_no_socket_can_be_made_the_file_is_looked_at_as_often_as_bef
 
 
 def test_a_simulated_machine_has_no_sockets(tmp_path: Path) -> None:
-    class Simulated(Machine):
+    class Simulated(Computer):
         simulated = True
 
     notifier = Notifier(tmp_path, Simulated())
@@ -201,7 +201,7 @@ async def test_what_is_not_understood_is_looked_up(trial: Trial, neighbour: Neig
     raw.execute("UPDATE clock SET due_hints = due_hints + 1")
     raw.commit()
     raw.close()
-    notifier = Notifier(Path(f"{file}-workers"), Machine())
+    notifier = Notifier(Path(f"{file}-workers"), Computer())
     assert notifier._place is not None
     notifier.notify(Notice(Notification()))
     assert notifier._sender is not None

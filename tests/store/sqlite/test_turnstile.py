@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.clock import SECOND, Machine
+from perdure.clock import SECOND, Computer
 from perdure.kernel.claim import Claim
 from perdure.kernel.commit import Start, StartVerdict
 from perdure.kernel.process import Process
@@ -115,7 +115,7 @@ def test_without_a_folder_everybody_goes_on_at_once(tmp_path: Path) -> None:
 async def test_a_start_that_finds_the_database_locked_waits_at_the_turnstile_until_it_is_through(
     tmp_path: Path,
 ) -> None:
-    store = store_for(f"sqlite:///{tmp_path}/perdure.db", Machine())
+    store = store_for(f"sqlite:///{tmp_path}/perdure.db", Computer())
     await store.open()
     (tmp_path / "perdure.db-workers").mkdir(exist_ok=True)
     gate = Gate(tmp_path / "perdure.db-workers")
@@ -137,7 +137,7 @@ async def test_a_start_that_finds_the_database_locked_waits_at_the_turnstile_unt
 
 @pytest.mark.timeout(30)
 async def test_large_batches_let_a_small_writer_by_and_claims_are_small_for_a_while(tmp_path: Path) -> None:
-    store = store_for(f"sqlite:///{tmp_path}/perdure.db", Machine())
+    store = store_for(f"sqlite:///{tmp_path}/perdure.db", Computer())
     await store.open()
     worker = WorkerRow(b"w" * 16, "here")
     await store.enlist(worker, 15 * SECOND)

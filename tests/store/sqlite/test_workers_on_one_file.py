@@ -6,7 +6,7 @@ import signal
 import sqlite3
 from pathlib import Path
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.kernel.commit import Start
 from perdure.kernel.process import Process, Status
 from perdure.store.base import Search
@@ -17,7 +17,7 @@ from tests.store.sqlite.conftest import Spawn
 WORK = """
 import asyncio, sys
 from msgspec.structs import replace
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.kernel.commit import Commit, Verdict
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.claim import Claim
@@ -31,7 +31,7 @@ def ended(row):
 async def main():
     store = SqliteStore(sys.argv[1])
     await store.open()
-    me = Machine().new_id()
+    me = Computer().new_id()
     await store.enlist(WorkerRow(me, "worker"), 15_000_000)
     done = 0
     while True:
@@ -60,7 +60,7 @@ sys.stdin.read()
 async def test_three_workers_on_one_file_end_each_process_once(url: str, spawn: Spawn) -> None:
     store = SqliteStore(url)
     await store.open()
-    ids = Machine()
+    ids = Computer()
     await store.start([Start(Process(ids.new_id(), "order", None, b"[]", code="1")) for _ in range(900)])
     workers = [spawn(WORK, url) for _ in range(3)]
     done = [int(worker.communicate()[0]) for worker in workers]
@@ -86,7 +86,7 @@ async def test_a_writer_killed_with_the_lock_in_hand_stops_nobody_and_leaves_not
 async def test_what_was_answered_is_in_the_file_after_the_writer_was_killed(url: str, file: Path, spawn: Spawn) -> None:
     program = """
 import asyncio, os, signal, sys
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.kernel.commit import Start
 from perdure.kernel.process import Process
 from perdure.store.sqlite.store import SqliteStore
@@ -94,7 +94,7 @@ async def main():
     store = SqliteStore(sys.argv[1])
     await store.open()
     for _ in range(10):
-        [answer] = await store.start([Start(Process(Machine().new_id(), "order", None, b"[]"))])
+        [answer] = await store.start([Start(Process(Computer().new_id(), "order", None, b"[]"))])
         print(answer.id.hex(), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())

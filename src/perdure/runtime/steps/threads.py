@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from perdure import limits
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.exhaustion import THREADS
 from perdure.runtime.shortage import HUNG_STEPS, Shortages
 
@@ -47,7 +47,7 @@ class Threads:
     Where the system refuses a thread, the calls wait for one that is there, or for a later try.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, machine: Machine, shortages: Shortages) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, machine: Computer, shortages: Shortages) -> None:
         self._loop = loop
         self._machine = machine
         self._shortages = shortages

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from perdure import limits
 from perdure.authoring.attempt import ATTEMPT
 from perdure.authoring.step import unfit
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import DefinitionError, StoreUnavailable
 from perdure.futures import at_once
 from perdure.kernel import message as kernel_message
@@ -53,7 +53,7 @@ class NotBegun(Exception):
 class TransactionalSteps:
     """Runs the function of each step inside a transaction. On SQLite one at a time, for there is one writer."""
 
-    def __init__(self, store: Store, machine: Machine, agent: Runner) -> None:
+    def __init__(self, store: Store, machine: Computer, agent: Runner) -> None:
         self._store = store
         self._machine = machine
         self._agent = agent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.store.failover import Lineage
 from perdure.store.migrate import steps
 from perdure.store.postgres.in_transaction import PostgresInTransaction
@@ -17,7 +17,7 @@ from perdure.store.postgres.url import address_of
 class PostgresBackend:
     """What each method promises stands in ``store/backend.py``."""
 
-    def __init__(self, url: str, machine: Machine, lineage: Lineage, presence: ListenConnection) -> None:
+    def __init__(self, url: str, machine: Computer, lineage: Lineage, presence: ListenConnection) -> None:
         self.schema = len(steps("postgres"))
         self.lineage = lineage
         self._url = url

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import asyncpg
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import StoreError, StoreTooOld, StoreUnavailable
 from perdure.limits import CONNECT_SECONDS, RECONNECT_CAP_SECONDS, RECONNECT_FIRST_SECONDS, SILENT_CONNECTION_SECONDS
 from perdure.store.postgres.error import reconnects, retries, stale, translated
@@ -106,7 +106,7 @@ def _keep_alive(connection: asyncpg.Connection[asyncpg.Record]) -> None:
 class Backoff:
     """How long to wait before the next attempt to connect: doubled each time, with jitter, up to a cap."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Computer) -> None:
         self._machine = machine
         self._failed = 0
 
@@ -139,7 +139,7 @@ class PostgresConnection:
     """A connection for one purpose, opened when it is first needed and again after it was lost."""
 
     def __init__(
-        self, address: Address, machine: Machine, queries: Mapping[str, str], purpose: str, met: Met | None = None
+        self, address: Address, machine: Computer, queries: Mapping[str, str], purpose: str, met: Met | None = None
     ) -> None:
         self.patience = SILENT_CONNECTION_SECONDS
         self.met = met

@@ -13,7 +13,7 @@ from typing import Any
 
 import asyncpg
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import StoreError
 from perdure.store.notifications import Listener, Listeners, Notification, StopListening, of_channel
 from perdure.store.postgres.connection import Backoff, connect, ended
@@ -35,7 +35,7 @@ class ListenConnection:
     lost (then no time is long enough after it), and None before the opening.
     """
 
-    def __init__(self, address: Address, machine: Machine, queries: Mapping[str, str]) -> None:
+    def __init__(self, address: Address, machine: Computer, queries: Mapping[str, str]) -> None:
         self.standing_since: float | None = None
         self._address = address
         self._machine = machine

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from perdure import limits
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import Permanent, StoreError, StoreUnavailable
 from perdure.kernel.message import Message
 from perdure.kernel.names import id_text
@@ -37,7 +37,7 @@ class PostgresStepTransactions:
 
     blocking = False
 
-    def __init__(self, url: str, machine: Machine) -> None:
+    def __init__(self, url: str, machine: Computer) -> None:
         self.address = address_of(url)
         self.machine = machine
         self.sql = queries(self.address.schema)

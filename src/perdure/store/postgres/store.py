@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import astuple, replace
 
 from perdure import limits
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import DamagedRecord
 from perdure.kernel.child import is_task
 from perdure.kernel.claim import Claim, ClaimAnswer, Claimed
@@ -68,10 +68,10 @@ class _Held(NamedTuple):
 class PostgresStore:
     """The store protocol on PostgreSQL 13 and later; what each method promises stands in ``store/base.py``."""
 
-    def __init__(self, url: str, *, machine: Machine | None = None) -> None:
+    def __init__(self, url: str, *, machine: Computer | None = None) -> None:
         self.url = url
         self._address = address_of(url)
-        self._machine = machine = machine or Machine()
+        self._machine = machine = machine or Computer()
         sql = self._sql = dict(queries(self._address.schema))
         self.lineage = Lineage(machine, sql)
         self._writes = PostgresConnection(self._address, machine, sql, "writes", self.lineage.met)

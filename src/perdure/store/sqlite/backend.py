@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import InvalidUrl
 from perdure.store.failover import Lineage
 from perdure.store.sqlite.file import read_url
@@ -17,7 +17,7 @@ from perdure.store.step_transaction import StepTransactions
 class SqliteBackend:
     """What each method promises stands in ``store/backend.py``."""
 
-    def __init__(self, url: str, machine: Machine, lineage: Lineage) -> None:
+    def __init__(self, url: str, machine: Computer, lineage: Lineage) -> None:
         self.schema = len(migrations())
         self.lineage = lineage
         self._url = url

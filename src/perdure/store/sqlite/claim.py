@@ -379,7 +379,10 @@ def _lacking(connection: Connection, processes: Sequence[bytes]) -> dict[bytes, 
 
 
 def waiting(connection: Connection, asked: Sequence[LettersWanted]) -> list[Message]:
-    """The letters that were asked for, as many of each as are read at once; raises DamagedRecord if any is missing."""
+    """The letters that were asked for, as many of each as are read at once, of each process by their numbers.
+
+    Raises DamagedRecord if any is missing.
+    """
     for trouble in _lacking(connection, sorted({one.process for one in asked})).values():
         raise trouble
     found: list[Message] = []
@@ -389,4 +392,4 @@ def waiting(connection: Connection, asked: Sequence[LettersWanted]) -> list[Mess
             most=one.most, bytes=BATCH_BYTES,
         )  # fmt: skip
         found += sqlite_row.messages(packed)
-    return found
+    return sorted(found, key=lambda message: (message.process, message.number))

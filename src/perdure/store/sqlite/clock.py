@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import convert, json
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import StoreRegressed
 from perdure.kernel.clock import Clock, kept_lead
 from perdure.store.sqlite.connection import Connection
@@ -27,7 +27,7 @@ class SqliteClock:
     machine's clock (see ``kernel/clock.py``).
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Computer) -> None:
         self._machine = machine
         self.mark = 0
         self.stored = 0

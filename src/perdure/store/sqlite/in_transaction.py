@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import InvalidInput
 from perdure.kernel.commit import Start, StartAnswer
 from perdure.kernel.message import Message, SendAnswer
@@ -62,7 +62,7 @@ class SqliteInTransaction:
 
     blocking = True
 
-    def __init__(self, url: str, given: Any, machine: Machine) -> None:
+    def __init__(self, url: str, given: Any, machine: Computer) -> None:
         self._clock = SqliteClock(machine)
         self._connection = connection_behind(given)
         self._borrowed = CallersConnection(self._connection)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec import MsgspecError, Struct, json
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.store.notifications import Notification
 
 SUFFIX = ".bell"
@@ -54,7 +54,7 @@ def read_notice(raw: bytes) -> Notice | None:
 class Notifier:
     """The socket of one store object, and the way to those of the others. ``folder`` is None for one in memory."""
 
-    def __init__(self, folder: Path | None, machine: Machine) -> None:
+    def __init__(self, folder: Path | None, machine: Computer) -> None:
         self._folder = None if machine.simulated or not hasattr(socket, "AF_UNIX") else folder
         self._machine = machine
         self._name = ""

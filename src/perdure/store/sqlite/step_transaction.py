@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from perdure import limits
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import Permanent, StoreError, StoreUnavailable
 from perdure.kernel.message import Message
 from perdure.store.query import load
@@ -190,7 +190,7 @@ class SqliteStepTransactions:
 
     blocking = True
 
-    def __init__(self, url: str, machine: Machine) -> None:
+    def __init__(self, url: str, machine: Computer) -> None:
         self.path = read_url(url).path or ""
         self.clock = SqliteClock(machine)
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec import json
 from msgspec.structs import replace
 
-from perdure.clock import SECOND, Machine
+from perdure.clock import SECOND, Computer
 from perdure.errors import StoreError
 from perdure.kernel.claim import Claim, ClaimAnswer
 from perdure.kernel.commit import Commit, CommitAnswer, Start, StartAnswer
@@ -56,14 +56,14 @@ class SqliteStore:
         self,
         url: str,
         *,
-        machine: Machine | None = None,
+        machine: Computer | None = None,
         thread: Callable[..., DatabaseThread] = DatabaseThread,
         locks: IncarnationLocks | None = None,
     ) -> None:
         self.url = url
         self._file = read_url(url)
         self._standing = SameFile(self._file.path)
-        self._machine = machine or Machine()
+        self._machine = machine or Computer()
         self._clock = SqliteClock(self._machine)
         self._locks = locks or IncarnationLocks(self._file.locks)
         writing = thread("perdure sqlite writer", self._connect, self._standing.check)

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 
 try:
     import fcntl
@@ -33,7 +33,7 @@ CROWDED_SECONDS = 1.0
 class Turnstile:
     """The file of one store object; without a file (in memory, no flock, no folder) no writer waits."""
 
-    def __init__(self, folder: Path | None, machine: Machine, wait: Callable[[float], object]) -> None:
+    def __init__(self, folder: Path | None, machine: Computer, wait: Callable[[float], object]) -> None:
         self._path = None if folder is None or fcntl is None else folder / "turnstile"
         self._machine = machine
         self._wait = wait

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 from msgspec import Struct
 
 from perdure import limits
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.kernel.message import SendAnswer
 from perdure.store.notifications import Notification
 from perdure.store.sqlite.clock import KnownLine, SetBack, SqliteClock
@@ -105,7 +105,7 @@ class Writer:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: Computer,
         clock: SqliteClock,
         thread: DatabaseThread,
         notifier: Notifier,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.testing.simulator.cluster import Hosted
 from perdure.testing.simulator.history import History, Scenario, simulate
 
@@ -108,11 +108,11 @@ def explore(
     interrupt (Ctrl-C) the answer is what has been tallied until then.
     """
     tally = Tally()
-    began = Machine().monotonic()
+    began = Computer().monotonic()
     with suppress(KeyboardInterrupt):
         for part in _parts(partial(_explored, scenario, apart), seeds, cores):
             tally.merge(part)
-            tally.took = Machine().monotonic() - began
+            tally.took = Computer().monotonic() - began
             told(tally)
     tally.failed.sort(key=lambda one: one.seed)
     return tally

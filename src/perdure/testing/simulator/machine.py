@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from perdure.clock import SECOND, ChildProcess, Machine, microseconds
+from perdure.clock import SECOND, ChildProcess, Computer, microseconds
 from perdure.exhaustion import THREADS
 from perdure.testing.clock import NOON
 from perdure.testing.simulator.life import Life
@@ -49,7 +49,7 @@ class WallClock:
         self._farthest = max(self._farthest, self._jumped)
 
 
-class SimMachine(Machine):
+class SimMachine(Computer):
     """What one life sees of its computer. Jitter and ids follow from the seed and the life, not from the choices."""
 
     simulated = True

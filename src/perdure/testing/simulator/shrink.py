@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from typing import TypeAlias
 
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.testing.simulator.choice import Record
 from perdure.testing.simulator.history import History
 from perdure.testing.simulator.swarm import SCALES
@@ -31,7 +31,7 @@ def shrink(failed: History, repeat: Repeat, *, seconds: float = SECONDS) -> Hist
     Decisions are set to 0, the boring answer: first all of one kind, then blocks of half the size again and again,
     then two at a time; and to half of what they were, which makes a history short.
     """
-    return _Shrinking(failed, repeat, Machine().monotonic() + seconds).run()
+    return _Shrinking(failed, repeat, Computer().monotonic() + seconds).run()
 
 
 class _Shrinking:
@@ -60,7 +60,7 @@ class _Shrinking:
         return self.best
 
     def _late(self) -> bool:
-        return Machine().monotonic() >= self.until
+        return Computer().monotonic() >= self.until
 
     def _decisions(self, kinds: Iterable[str] | None = None) -> list[Place]:
         return [

@@ -28,7 +28,7 @@ from perdure.authoring.attempt import ATTEMPT, Attempt
 from perdure.authoring.isolation import HARD
 from perdure.authoring.registry import module_of
 from perdure.authoring.step import Step
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import DefinitionError
 from perdure.kernel import payload
 from perdure.kernel.failure import answered
@@ -57,7 +57,7 @@ SCORE = 500
 class ChildMain:
     """Reads orders from the channel, runs the step of each on the main thread, and answers."""
 
-    def __init__(self, channel: socket.socket, machine: Machine) -> None:
+    def __init__(self, channel: socket.socket, machine: Computer) -> None:
         self.channel = channel
         self.machine = machine
         self._frames = Frames()
@@ -258,7 +258,7 @@ def main() -> NoReturn:
             enter(source)
         except DefinitionError as error:  # perhaps nobody needs it here; a step that does will fail
             sys.stderr.write(f"perdure: a cell could not import all of {source} and goes on without: {error}\n")
-    ChildMain(socket.socket(fileno=channel), Machine()).live()
+    ChildMain(socket.socket(fileno=channel), Computer()).live()
     sys.exit()
 
 

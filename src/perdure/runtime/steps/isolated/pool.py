@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from perdure import limits
-from perdure.clock import Machine
+from perdure.clock import Computer
 from perdure.errors import StepCrashed
 from perdure.exhaustion import THREADS, exhausted
 from perdure.logs import logger
@@ -212,7 +212,7 @@ class ChildPool:
     """At most ``size`` calls at once; the others wait in order. ``sources`` are what the cells import."""
 
     def __init__(
-        self, sources: Sequence[str], telemetry: Telemetry, size: int, machine: Machine, shortages: Shortages
+        self, sources: Sequence[str], telemetry: Telemetry, size: int, machine: Computer, shortages: Shortages
     ) -> None:
         self.sources = sources
         self.telemetry = telemetry

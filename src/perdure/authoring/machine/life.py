@@ -1,0 +1,199 @@
+"""The life of a machine: its methods run one after another, and the fields are kept as each of them leaves them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from perdure import limits
+from perdure.authoring.machine.actions import Refusal
+from perdure.errors import PayloadError, WorkflowMisuse
+from perdure.kernel.checkpoint import Checkpoint, parted, written
+from perdure.kernel.failure import Failure
+from perdure.kernel.process import Process
+from perdure.logs import logger
+from perdure.turns.arrivals import Arrivals
+from perdure.turns.current import turn_for
+from perdure.turns.mailbox import Call
+from perdure.turns.renewal import Broken, Renewal
+
+if TYPE_CHECKING:
+    from perdure.authoring.machine.definition import MachineWorkflow
+    from perdure.authoring.machine.method import Method
+    from perdure.turns.asking import AskingLoop
+
+log = logger("process")
+
+
+class Life:
+    """One machine in memory. ``acting`` says that one of its methods runs.
+
+    ``method`` is the number of the wait that is under way, with the method that follows it; ``letter`` the inbox number
+    of what has called that method. ``due`` is when the timer fires.
+    """
+
+    def __init__(self, kind: MachineWorkflow, process: Process) -> None:
+        self._kind = kind
+        self._run = process.run
+        self._state = process.state
+        self._turns = -1  # the turn of a process' first run of code has the number 0
+        self._entity: Any = None
+        self._fields = b""
+        self._unsaved = False
+        self._action = ""
+        self._due: int | None = None
+        self._over = False
+        self._result: Any = None
+        self.acting = False
+        self.method = 0
+        self.letter = 0
+        self.due: int | None = None
+
+    def replayed(self, runs: int, turns: int) -> None:
+        """Note, after a replay, how many turns the history has and how often the code has run."""
+        self._turns = turns - runs
+
+    def act(self, action: str, *, due: int | None = None, end: bool = False, result: Any = None) -> None:
+        """Take the one action of the method that runs; raises WorkflowMisuse if it has taken one before."""
+        if self._action:
+            raise WorkflowMisuse(
+                f"machine.{action}() after machine.{self._action}(): a method takes one action. Choose one of them."
+            )
+        if action in ("schedule", "run_now") and self._kind.timer is None:
+            raise WorkflowMisuse(f"machine.{action}() needs a method marked @machine.timer, and {self._kind} has none.")
+        self._action, self._due, self._over, self._result = action, due, end, result
+
+    async def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the machine to its end; ``args`` are those of its beginning."""
+        loop = turn_for("machine")
+        arrivals = Arrivals(loop, self._kind.letters)
+        if self._state is None:
+            self._entity = self._kind.blank()
+            loop.open_branch(0)
+            await self._call(loop, self._kind.init, args, kwargs)
+        else:
+            self._wake(loop, args, kwargs)
+        while not self._over:
+            self.method += 1
+            loop.open_branch(self.method)
+            if loop.runs + self._turns >= limits.FOLDED_TURNS:
+                self._fold(loop, args, kwargs)
+            arrival = await arrivals.next(loop, self.due)
+            if arrival is None:
+                self.due = None
+                await self._call(loop, self._kind.timer, (), {})
+            else:
+                box, (letter, number, asked, _) = arrival
+                call: Call[Any] = Call(loop, box, number if asked else 0, letter)
+                self.letter = number
+                await self._answer(loop, self._kind.methods[box.name], call, letter)
+                self.letter = 0
+        self._save(loop)
+        return self._result
+
+    # -- methods -----------------------------------------------------------------------------------------------------
+
+    async def _answer(self, loop: AskingLoop, method: Method[..., Any], call: Call[Any], letter: bytes) -> None:
+        """Run the method that a call or a signal asks for."""
+        try:
+            args, kwargs = method.shape.decode(letter)
+        except PayloadError as error:
+            if call.asked:
+                call.answer(error)
+            else:
+                log.warning("%r passes over a signal %r that does not fit: %s", self._kind, method.name, error)
+            self._ended(loop)
+            return
+        await self._call(loop, method, args, kwargs, call)
+
+    async def _call(
+        self,
+        loop: AskingLoop,
+        method: Method[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        call: Call[Any] | None = None,
+    ) -> None:
+        """Run a method; what it has changed counts if it ends well."""
+        self.acting, self._action, self._due, self._over = True, "", None, False
+        try:
+            answer: Any = method.function(self._entity, *args, **kwargs)
+            if inspect.isawaitable(answer):
+                answer = await answer
+            await self._end_tasks(loop)
+            fields = self._kind.encode(self._entity)
+            raw = method.shape.encode_result(answer) if call is not None and call.asked else b""
+        except Exception as error:
+            if call is None or not call.asked or not isinstance(error, Refusal):
+                raise self._broken(method, call, error) from error
+            await self._end_tasks(loop)
+            self._roll_back()
+            call.answer(error)
+        else:
+            self._fields = fields
+            if self._action:
+                self.due = self._due
+            if call is not None:
+                call.answer_raw(raw)
+        finally:
+            self.acting = False
+        self._ended(loop)
+
+    def _broken(self, method: Method[..., Any], call: Call[Any] | None, error: Exception) -> Broken:
+        """The machine is broken until a person has put right what is wrong; whoever waits for this method hears it."""
+        if call is not None:
+            call.answer(error)
+        failure = Failure.of(error)
+        text = f"in {method.function.__qualname__}: {failure.message}".rstrip(": ")
+        return Broken(replace(failure, message=text))
+
+    def _roll_back(self) -> None:
+        self._entity = self._kind.entity(self._fields, self._kind.form)
+        self._over = False
+
+    async def _end_tasks(self, loop: AskingLoop) -> None:
+        """Cancel and await what the method has left running: when it has ended, nothing of it goes on."""
+        branch = f".0.{self.method}"
+        left: list[asyncio.Future[Any]] = [
+            task for task in loop.tasks if not task.done() and task.branch.startswith(f"{branch}.")
+        ]
+        left += [ask for ask in loop.open.values() if ask.place.startswith((f"{branch}:", f"{branch}."))]
+        for one in left:
+            one.cancel()
+        if any(not one.done() for one in left):
+            await asyncio.wait(left)
+
+    # -- what is kept ------------------------------------------------------------------------------------------------
+
+    def _wake(self, loop: AskingLoop, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Go on where the row says that the machine stood."""
+        assert self._state is not None
+        checkpoint, self._fields = parted(self._state)
+        loop.state, self._state = self._state, None
+        self._entity = self._kind.entity(self._fields, checkpoint.form)
+        self.due = checkpoint.due
+        if checkpoint.run != self._run:
+            raise Renewal(self._kind.shape.encode(args, kwargs))
+        self.method = checkpoint.method - 1
+
+    def _ended(self, loop: AskingLoop) -> None:
+        """A method has ended: what it has left is kept with the commit of this turn."""
+        if not self._unsaved:
+            self._unsaved = True
+            loop.call_soon(self._save, loop)
+
+    def _save(self, loop: AskingLoop) -> None:
+        if self._unsaved:
+            self._unsaved = False
+            form, turn = self._kind.form, loop.runs + self._turns
+            loop.state = written(Checkpoint(self._run, turn, self.method, self.letter, self.due, form), self._fields)
+
+    def _fold(self, loop: AskingLoop, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Begin a new run, so that the history of a machine stays short however old it grows."""
+        self._unsaved = False
+        loop.state = written(Checkpoint(self._run + 1, 0, 1, 0, self.due, self._kind.form), self._fields)
+        raise Renewal(self._kind.shape.encode(args, kwargs))

@@ -1,0 +1,106 @@
+"""A checkpoint: where a machine stood when its last method ended, kept in its row beside the values of its fields.
+
+A method that has ended is never run again, not even by new code: what it has left behind is in the fields. A replay
+runs the method that was under way, if there was one, from what the history has of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Raw, Struct, json
+from msgspec.structs import replace
+
+from perdure.kernel.event import Event, EventType
+from perdure.kernel.process import Process
+from perdure.kernel.stored import reader
+
+MARK = "@machine"
+"""The checkpoint's name among the fields; no field can be called so."""
+_BEGINNING = b'{"' + MARK.encode() + b'":'
+_BRANCH = re.compile(r"(?:^|:)\.0\.(\d+)[.:]")
+
+
+class Checkpoint(Struct, frozen=True, omit_defaults=True):
+    """Where the machine stood in turn ``turn`` of run ``run``.
+
+    ``method`` counts the waits of this run, each with the method that it led to: those with lower numbers have ended.
+    ``letter`` is the inbox number of the signal or call whose method began in that very turn, 0 if none did. ``due`` is
+    when the machine's timer fires (microseconds), ``form`` the version of its fields.
+    """
+
+    run: int
+    turn: int = 0
+    method: int = 0
+    letter: int = 0
+    due: int | None = None
+    form: int = 1
+
+
+_read = reader(Checkpoint, "where this machine stood")
+_parts = reader(dict[str, Raw], "the state of this machine")
+
+
+def written(checkpoint: Checkpoint, fields: bytes) -> bytes:
+    """The state of a machine as its row keeps it; ``fields`` is a JSON object."""
+    return _BEGINNING + json.encode(checkpoint) + (b"}" if fields == b"{}" else b"," + fields[1:])
+
+
+def is_checkpoint(state: bytes | None) -> bool:
+    """Whether a state is a machine's."""
+    return state is not None and state.startswith(_BEGINNING)
+
+
+def parted(state: bytes) -> tuple[Checkpoint, bytes]:
+    """The checkpoint in a machine's state, and its fields as a JSON object; raises UnreadablePayload."""
+    parts = dict(_parts(state))
+    checkpoint = _read(bytes(parts.pop(MARK)))
+    return checkpoint, json.encode(parts)
+
+
+def shown(state: bytes | None) -> bytes | None:
+    """The state as people see it: of a machine the fields alone."""
+    return parted(state)[1] if state is not None and is_checkpoint(state) else state
+
+
+def carried_over(process: Process, run: int) -> bytes | None:
+    """The state of a process that goes on in another run, where it was."""
+    state = process.state
+    if state is None or not is_checkpoint(state):
+        return state
+    checkpoint, fields = parted(state)
+    return written(replace(checkpoint, run=run), fields)
+
+
+def unfinished(process: Process, history: Sequence[Event]) -> Sequence[Event]:
+    """Of a machine's history what belongs to the method under way, and to no method at all; any other history whole."""
+    if process.state is None or not is_checkpoint(process.state):
+        return history
+    checkpoint, _ = parted(process.state)
+    if checkpoint.run != process.run:  # it has ended this run, and the next one is about to be opened
+        return [event for event in history if event.turn == 0 and branch(event.place) is None]
+    return [event for event in history if _is_open(event, checkpoint)]
+
+
+def last_turn(process: Process, history: Sequence[Event]) -> int:
+    """The number of the last turn of a machine; 0 for any other process, whose replay counts its turns."""
+    if process.state is None or not is_checkpoint(process.state):
+        return 0
+    checkpoint, _ = parted(process.state)
+    return max(checkpoint.turn if checkpoint.run == process.run else 0, *(event.turn for event in history), 0)
+
+
+def _is_open(event: Event, checkpoint: Checkpoint) -> bool:
+    if event.turn == 0:
+        number = branch(event.place)
+        return number is None or number >= checkpoint.method
+    if event.turn > checkpoint.turn:
+        return True
+    return event.type is EventType.MESSAGE_RECEIVED and 0 < checkpoint.letter == event.message
+
+
+def branch(place: str) -> int | None:
+    """The number of the wait or method to which a place of a machine belongs; None if it belongs to none."""
+    found = _BRANCH.search(place)
+    return None if found is None else int(found[1])

@@ -1,0 +1,96 @@
+"""Arrivals: the signals and calls of several names, of which the code receives the earliest first.
+
+Letters of one name wait in its mailbox, and behind these in the store. So before one is chosen, the first letters of
+each name whose mailbox is empty are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from perdure.turns.bare_loop import TIMER
+from perdure.turns.mailbox import A_MOMENT, Letter, Mailbox
+
+if TYPE_CHECKING:
+    from perdure.turns.asking import AskingLoop
+
+Arrival = tuple[Mailbox, Letter]
+
+
+class _Slot:
+    """The one place for a letter, as the receiver in one of the mailboxes."""
+
+    __slots__ = ("arrival", "box")
+
+    def __init__(self, arrival: asyncio.Future[Arrival | None], box: Mailbox) -> None:
+        self.arrival = arrival
+        self.box = box
+
+    def done(self) -> bool:
+        return self.arrival.done()
+
+    def set_result(self, letter: Letter, /) -> None:
+        self.arrival.set_result((self.box, letter))
+
+
+class Arrivals:
+    """The mailboxes of these names, as one."""
+
+    def __init__(self, loop: AskingLoop, names: Iterable[str]) -> None:
+        self._boxes = [loop.mailbox(name) for name in names]
+
+    async def next(self, loop: AskingLoop, due: int | None) -> Arrival | None:
+        """The earliest letter, once there is one; None if the time ``due`` (microseconds) has come before it."""
+        while True:
+            unread = [box for box in self._boxes if box.more and not box.letters]
+            look = loop.look(bool(unread))
+            if look:
+                await self._look(loop, look, unread)
+                continue
+            heads = [box for box in self._boxes if box.letters]
+            if not heads:
+                return await self._wait(loop, due)
+            box = min(heads, key=_number)
+            if box.letters[0][2] and loop.publications and loop.publications.plenty(loop.runs):
+                await asyncio.sleep(A_MOMENT)  # so that one commit does not hold the answers to any number of calls
+                continue
+            return box, box.pop(loop)
+
+    @staticmethod
+    async def _look(loop: AskingLoop, place: str, unread: Iterable[Mailbox]) -> None:
+        """Have the first letters of these names read from the store: the timer fires in the turn that hears them."""
+        found = loop.create_future()
+        timer = loop.open_timer(loop.now + 1, place, _ring, (found,))
+        try:
+            for box in unread:
+                box.sought = True
+            await found
+        finally:
+            for box in unread:
+                box.sought = False
+            timer.cancel()
+
+    async def _wait(self, loop: AskingLoop, due: int | None) -> Arrival | None:
+        arrival: asyncio.Future[Arrival | None] = loop.create_future()
+        for box in self._boxes:
+            box.receivers = deque(receiver for receiver in box.receivers if not receiver.done())
+            box.receivers.append(_Slot(arrival, box))
+        place = loop.place(TIMER)
+        timer = None if due is None else loop.open_timer(max(due, loop.now + 1), place, _ring, (arrival,))
+        try:
+            return await arrival
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+
+def _number(box: Mailbox) -> int:
+    return box.letters[0][1]
+
+
+def _ring(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,119 @@
+"""A machine whose method fails is broken until a person has put it right; what had ended is not done again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from perdure.errors import CallRefused, CallUnanswered, ProcessBroken
+from perdure.kernel.process import Status
+from tests.machines.account import Account, Saver, done, gates, rates
+from tests.runtime.conftest import LIMIT, Open, until, until_row
+
+
+async def test_an_error_breaks_it_says_where_and_the_caller_hears_at_once(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann")
+    assert await ann.call(Account.deposit, 5) == 5
+    with pytest.raises(CallRefused, match="KeyError"):
+        await ann.call(Account.earn, "the bank")
+    row = await until_row(engine, ann.id, lambda row: row.status is Status.BROKEN)
+    assert b"in Account.earn: " in (row.error or b"")
+    with pytest.raises(ProcessBroken, match=r"in Account\.earn"):
+        await ann.result(LIMIT)
+    with pytest.raises(CallUnanswered, match="broken"):
+        await ann.call(Account.deposit, 1)
+    assert (await ann.status()).state["balance"] == 5
+
+
+async def test_a_retry_runs_the_method_again_from_the_step_that_failed_and_what_waits_comes_after_it(
+    opened: Open,
+) -> None:
+    engine, _ = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann")
+    assert await ann.call(Account.deposit, 5) == 5
+    with pytest.raises(CallRefused):
+        await ann.call(Account.earn, "the bank")
+    await until_row(engine, ann.id, lambda row: row.status is Status.BROKEN)
+    await ann.signal(Account.note, "waiting")
+    rates["the bank"] = 10
+    await ann.retry()
+    assert await ann.call(Account.history) == ["+5", "waiting"]
+    assert (await ann.status()).state["balance"] == 15
+    assert (done["asking"], done["asked"], done["opened for Ann"]) == (1, 2, 1)
+
+
+async def test_a_retry_without_a_cure_breaks_it_again_and_a_second_cure_helps(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann")
+    with pytest.raises(CallRefused):
+        await ann.call(Account.earn, "the bank")
+    for tried in (2, 3):
+        await until_row(engine, ann.id, lambda row: row.status is Status.BROKEN)
+        await ann.retry()
+        await until(lambda tried=tried: done["asked"] == tried)
+    await until_row(engine, ann.id, lambda row: row.status is Status.BROKEN)
+    rates["the bank"] = 1
+    await ann.retry()
+    assert await ann.call(Account.deposit, 1) == 2
+
+
+async def test_a_result_given_by_hand_stands_for_the_step_that_failed(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann")
+    assert await ann.call(Account.deposit, 5) == 5
+    with pytest.raises(CallRefused):
+        await ann.call(Account.earn, "the bank")
+    await until_row(engine, ann.id, lambda row: row.status is Status.BROKEN)
+    await ann.set_result("rate", 7)
+    assert await ann.call(Account.deposit, 1) == 13
+    assert done["asked"] == 1
+
+
+async def test_a_step_of_a_method_that_has_ended_is_not_to_be_run_again(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann", 10)
+    assert await ann.call(Account.withdraw, 5) == 5
+    with pytest.raises(Exception, match="no step 'book' has been answered"):
+        await ann.restart_from("book")
+
+
+async def test_a_restart_begins_the_machine_anew(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann", 10)
+    assert await ann.call(Account.deposit, 5) == 15
+    await ann.restart()
+    await until(lambda: done["opened for Ann"] == 2)
+    assert await ann.call(Account.history) == ["+5"], "all letters are offered again"
+
+
+async def test_a_cancelled_machine_ends_where_it_waits_and_inside_a_method(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    idle, busy = await engine.start(Account.opened, "Ann"), await engine.start(Account.opened, "Ben")
+    assert await idle.call(Account.deposit, 1) == 1
+    slow = asyncio.create_task(busy.call(Account.slow, "a"))
+    await until(lambda: done["began a"])
+    for handle in (idle, busy):
+        await handle.cancel()
+        await until_row(engine, handle.id, lambda row: row.status is Status.CANCELLED)
+    with pytest.raises(CallUnanswered):
+        await slow
+    gates["a"].set()
+
+
+async def test_a_method_that_leaves_tasks_and_steps_behind_has_ended_with_all_of_them(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    saver = await engine.start(Saver.begun)
+    assert await saver.call(Saver.hasty) == "done"
+    assert await saver.call(Saver.hasty) == "done"
+    row = await until_row(engine, saver.id, lambda row: row.owner is None)
+    assert row.awaiting == "signal hasty, signal twice, signal undoing"
+
+
+async def test_a_method_takes_one_action_and_an_undo_needs_a_saga(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    for method, text in ((Saver.twice, "a method takes one action"), (Saver.undoing, "Put `async with saga")):
+        saver = await engine.start(Saver.begun)
+        with pytest.raises(CallRefused, match=text):
+            await saver.call(method)
