@@ -248,9 +248,9 @@ async def test_a_key_belongs_to_one_question_and_to_no_signal(opened: Open) -> N
 async def test_what_is_wrong_with_a_call_is_refused_at_the_door(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, _ = await opened(work=True, workflows=HOSTED)
     handle = await engine.start(desk)
-    for wrong in ({"name": ""}, {"name": "quote", "key": ""}, {"name": "quote", "key": "a\nb"}):
+    for name, options in (("", {}), ("quote", {"key": ""}), ("quote", {"key": "a\nb"})):
         with pytest.raises(InvalidKey):
-            await handle.call(**wrong)
+            await handle.call(name, **options)
     with pytest.raises(InvalidInput):
         await handle.call("quote", timeout=-1)
     with pytest.raises(PayloadError):

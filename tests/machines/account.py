@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 
-from perdure import Retry, machine, step
+from perdure import Retry, continue_as_new, machine, step
 
 done: Counter[str] = Counter()
 """How often each effect was made."""
@@ -156,3 +156,8 @@ class Saver(machine.Machine):
     async def undoing(self) -> None:
         """An undo that would be owed for ever."""
         await paid("rent")
+
+    @machine.call
+    def anew(self) -> None:
+        """A history of its own making."""
+        continue_as_new()

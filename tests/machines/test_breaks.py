@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from perdure.errors import CallRefused, CallUnanswered, ProcessBroken
+from perdure.errors import CallRefused, CallUnanswered, IllegalMove, ProcessBroken
 from perdure.kernel.process import Status
 from tests.machines.account import Account, Saver, done, gates, rates
 from tests.runtime.conftest import LIMIT, Open, until, until_row
@@ -79,13 +79,26 @@ async def test_a_step_of_a_method_that_has_ended_is_not_to_be_run_again(opened: 
         await ann.restart_from("book")
 
 
-async def test_a_restart_begins_the_machine_anew(opened: Open) -> None:
+async def test_a_machine_is_not_restarted_since_its_fields_would_be_lost(opened: Open) -> None:
     engine, _ = await opened(work=True)
     ann = await engine.start(Account.opened, "Ann", 10)
     assert await ann.call(Account.deposit, 5) == 15
-    await ann.restart()
-    await until(lambda: done["opened for Ann"] == 2)
-    assert await ann.call(Account.history) == ["+5"], "all letters are offered again"
+    with pytest.raises(IllegalMove, match="its fields would be lost"):
+        await ann.restart()
+    assert await ann.call(Account.deposit, 5) == 20
+
+
+async def test_a_machine_that_is_held_goes_on_where_it_was(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann", 10)
+    slow = asyncio.create_task(ann.call(Account.slow, "a"))
+    await until(lambda: done["began a"])
+    await ann.hold()
+    later = asyncio.create_task(ann.call(Account.deposit, 5))
+    gates["a"].set()
+    await ann.resume()
+    assert (await slow, await later) == ("a", 15)
+    assert await ann.call(Account.history) == ["a", "+5"]
 
 
 async def test_a_cancelled_machine_ends_where_it_waits_and_inside_a_method(opened: Open) -> None:
@@ -108,12 +121,16 @@ async def test_a_method_that_leaves_tasks_and_steps_behind_has_ended_with_all_of
     assert await saver.call(Saver.hasty) == "done"
     assert await saver.call(Saver.hasty) == "done"
     row = await until_row(engine, saver.id, lambda row: row.owner is None)
-    assert row.awaiting == "signal hasty, signal twice, signal undoing"
+    assert row.awaiting == "signal hasty, signal twice, signal undoing, signal anew"
 
 
 async def test_a_method_takes_one_action_and_an_undo_needs_a_saga(opened: Open) -> None:
     engine, _ = await opened(work=True)
-    for method, text in ((Saver.twice, "a method takes one action"), (Saver.undoing, "Put `async with saga")):
+    for method, text in (
+        (Saver.twice, "a method takes one action"),
+        (Saver.undoing, "Put `async with saga"),
+        (Saver.anew, "anew by itself"),
+    ):
         saver = await engine.start(Saver.begun)
         with pytest.raises(CallRefused, match=text):
             await saver.call(method)

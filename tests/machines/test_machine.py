@@ -104,6 +104,29 @@ async def test_letters_that_wait_in_the_store_are_received_by_their_numbers(open
     assert await ann.call(Account.history) == ["one", "+2", "three"]
 
 
+async def test_letters_that_were_left_in_the_store_come_in_their_turn(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mailbox in memory holds one letter here: later ones of its name stay in the store, before those of others."""
+    monkeypatch.setattr(limits, "MAILBOX_BYTES", 1)
+    engine, _ = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann")
+    slow = asyncio.create_task(ann.call(Account.slow, "a"))
+    await until(lambda: done["began a"])
+    wanted, calls = ["a"], []
+    for n, kind in enumerate("nnndnddn"):
+        wanted.append(f"note {n}" if kind == "n" else f"+{n}")
+        if kind == "n":
+            await ann.signal(Account.note, f"note {n}")
+        else:
+            calls.append(asyncio.create_task(ann.call(Account.deposit, n)))
+        await until_row(engine, ann.id, lambda row, count=n + 2: row.inbox >= count)
+    gates["a"].set()
+    assert await slow == "a"
+    await asyncio.gather(*calls)
+    assert await ann.call(Account.history) == wanted
+
+
 async def test_an_old_machine_has_a_short_history(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "FOLDED_TURNS", 5)
     engine, _ = await opened(work=True)

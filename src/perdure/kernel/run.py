@@ -171,11 +171,16 @@ def restarted(process: Process, history: Sequence[Event], sender: Sender, *, now
     no more. Nothing is undone: the opening lists the steps that should have been.
     """
     allow(process, Verb.RESTART)
+    if is_checkpoint(process.state):
+        raise IllegalMove(
+            "cannot restart a machine: its fields would be lost. Fix the cause and use `perdure retry`, or terminate "
+            "it and start another one"
+        )
     before = opening_of(history)
     signals = [event for event in history[1 : before.letters + 1] if event.name]
     letters = [replace(event, number=number, at=now) for number, event in enumerate(signals, 2)]
     blank = replace(process, opened_at=now if letters else None, state=None, progress=None)
-    left = undo.listed(undo.owed(unfinished(process, history)))
+    left = undo.listed(undo.owed(history))
     opening = Opening(process.run, 0, done="restarted", void=process.inbox, seed=process.run + 1, not_undone=left)
     opening = replace(opening, **same_beginning(before) | {"letters": len(letters)})
     commit = _open(blank, letters, opening, sender, now)

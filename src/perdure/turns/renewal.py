@@ -39,6 +39,8 @@ def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
         raise WorkflowMisuse(
             "continue_as_new() belongs in a workflow, and none is running here. Call it from workflow code."
         )
+    if loop.machine is not None:
+        raise WorkflowMisuse("continue_as_new() is for workflows: a machine begins its history anew by itself.")
     raise Renewal(loop.shape.encode(args, kwargs))
 
 

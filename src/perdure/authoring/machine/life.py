@@ -189,8 +189,9 @@ class Life:
     def _save(self, loop: AskingLoop) -> None:
         if self._unsaved:
             self._unsaved = False
-            form, turn = self._kind.form, loop.runs + self._turns
-            loop.state = written(Checkpoint(self._run, turn, self.method, self.letter, self.due, form), self._fields)
+            turn = loop.runs + self._turns
+            here = Checkpoint(self._run, turn, self.method, self.letter, self.due, self._kind.form)
+            loop.state = written(here, self._fields)
 
     def _fold(self, loop: AskingLoop, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Begin a new run, so that the history of a machine stays short however old it grows."""

@@ -51,6 +51,9 @@ class Method(Generic[P, R]):
         self.name = function.__name__
         self.shape: CallShape
 
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
     def __repr__(self) -> str:
         return f"<{self.kind} {self.function.__qualname__}>"
 

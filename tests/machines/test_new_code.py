@@ -1,0 +1,109 @@
+"""New code of a machine: what has ended stays as the old code left it, and old fields become new ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perdure import machine
+from perdure.errors import DefinitionError, WorkflowMisuse
+from perdure.turns import verbs
+from tests.runtime.conftest import Open, until_row
+
+
+def meter(*, form: int, factor: int) -> Any:
+    """The class of a meter, of that form, which multiplies what it counts."""
+    if form == 1:
+
+        class Old(machine.Machine, name="meter", version="1"):
+            kilo: int = 0
+
+            @machine.init
+            def installed(self) -> None:
+                pass
+
+            @machine.call
+            def add(self, amount: int) -> int:
+                self.kilo += factor * amount
+                return self.kilo
+
+        return Old
+
+    class New(machine.Machine, name="meter", version="1", form=2):
+        watt: int = 0
+        place: str = "cellar"
+
+        @machine.init
+        def installed(self) -> None:
+            pass
+
+        @machine.call
+        def add(self, amount: int) -> int:
+            self.watt += factor * amount
+            return self.watt
+
+        @classmethod
+        def upgraded(cls, fields: dict[str, Any], form: int) -> dict[str, Any]:
+            assert form == 1
+            return {"watt": fields["kilo"] * 1000}
+
+    return New
+
+
+async def test_what_has_ended_is_not_computed_anew_by_new_code(opened: Open) -> None:
+    before, after = meter(form=1, factor=1), meter(form=1, factor=100)
+    engine, _ = await opened(work=True, workflows=[before.installed])
+    handle = await engine.start(before.installed)
+    assert [await handle.call(before.add, 1), await handle.call(before.add, 1)] == [1, 2]
+    await engine.close(0)
+    again, _ = await opened(work=True, workflows=[after.installed])
+    assert await again.process(handle.id).call(after.add, 1) == 102
+
+
+async def test_fields_of_an_older_form_are_upgraded(opened: Open) -> None:
+    before, after = meter(form=1, factor=1), meter(form=2, factor=1)
+    engine, _ = await opened(work=True, workflows=[before.installed])
+    handle = await engine.start(before.installed)
+    assert await handle.call(before.add, 3) == 3
+    await engine.close(0)
+    again, _ = await opened(work=True, workflows=[after.installed])
+    assert await again.process(handle.id).call(after.add, 1) == 3001
+    row = await until_row(again, handle.id, lambda row: b'"place":"cellar"' in row.state)
+    assert b'"form":2' in row.state
+
+
+def test_a_machine_that_cannot_be_is_refused_where_it_is_defined() -> None:
+    def define(fields: dict[str, Any]) -> None:
+        type("Wrong", (machine.Machine,), {"__module__": __name__, "__qualname__": "Wrong", **fields})
+
+    def begun(self: Any) -> None: ...
+
+    beginning = machine.init(begun)
+    for fields, text in (
+        ({"begun": beginning, "__init__": begun}, "has an __init__"),
+        ({"begun": beginning, "one": machine.timer(begun), "__annotations__": {"x": "Nowhere"}}, "'Nowhere'"),
+        ({"begun": beginning, "__annotations__": {"x": list[int]}, "x": [1]}, r"Use machine\.field"),
+        ({"begun": beginning, "more": machine.call(lambda self, *rest: None)}, "Name each parameter"),
+    ):
+        with pytest.raises(DefinitionError, match=text):
+            define(fields)
+    with pytest.raises(DefinitionError, match=r"two methods @machine\.timer"):
+
+        class Twice(machine.Machine):
+            @machine.init
+            def begun(self) -> None: ...
+
+            @machine.timer
+            def one(self) -> None: ...
+
+            @machine.timer
+            def two(self) -> None: ...
+
+
+def test_the_actions_belong_into_a_machine_and_no_state_looks_like_its_own() -> None:
+    for act in (machine.suspend, machine.run_now, machine.complete, lambda: machine.schedule(1)):
+        with pytest.raises(WorkflowMisuse):
+            act()
+    with pytest.raises(WorkflowMisuse, match="state of a machine"):
+        verbs.set_state({"@machine": {}})

@@ -1,0 +1,180 @@
+"""Machines in every weather: each call once and in order, refused ones leave nothing, timers count, histories fold."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from perdure import Handle, Retry, limits, machine, step
+from perdure.errors import CallRefused, PerdureError
+from perdure.kernel.event import EventType
+from perdure.testing.simulator import Cluster
+
+TICKS = 4
+
+
+class Short(machine.Refusal):
+    """There is too little in the till."""
+
+
+@step(retry=Retry(attempts=40, first=0.2, cap=2.0), timeout=30)
+async def count(amount: int, seconds: float) -> int:
+    """Take a while, and give back what was given."""
+    await asyncio.sleep(seconds)
+    return amount
+
+
+class Till(machine.Machine):
+    """A till that keeps every call that it has served, in order."""
+
+    served: list[str] = machine.field(default_factory=list)
+    heard: list[int] = machine.field(default_factory=list)
+    total: int = 0
+    ticks: int = 0
+    again: list[str] = machine.field(default_factory=list)
+
+    @machine.init
+    async def opened(self, amount: int) -> None:
+        self.total = await count(amount, 0.1)
+        machine.schedule(2)
+
+    @machine.call
+    async def add(self, name: str, amount: int, seconds: float) -> int:
+        """Serve a call, at once or with steps; what has ended must not come here again."""
+        if name in self.served:
+            self.again.append(name)
+        self.served.append(name)
+        if seconds:
+            self.total += await count(amount, seconds)
+            await count(0, seconds / 4)
+        else:
+            self.total += amount
+        if self.total < 0:
+            raise Short(name)
+        return len(self.served)
+
+    @machine.signal
+    async def tell(self, number: int) -> None:
+        """Hear a number, and have a clock of one's own beside it."""
+        self.heard.append(number)
+        if number % 3 == 0:
+            await asyncio.sleep(0.3)
+
+    @machine.call
+    def told(self) -> dict[str, Any]:
+        """Everything."""
+        return {
+            "served": self.served,
+            "heard": self.heard,
+            "total": self.total,
+            "ticks": self.ticks,
+            "again": self.again,
+        }
+
+    @machine.timer
+    async def tick(self) -> None:
+        """So many times, some seconds apart."""
+        self.ticks += await count(1, 0.2)
+        if self.ticks < TICKS:
+            machine.schedule(1.5)
+
+    @machine.signal
+    def close(self) -> None:
+        """The end."""
+        machine.complete(self.total)
+
+
+class Customer:
+    """One who calls again and again, each time when the last call was answered; it notes what it was told."""
+
+    def __init__(self, cluster: Cluster, handle: Handle[Any], name: str) -> None:
+        self.cluster = cluster
+        self.handle = handle
+        self.name = name
+        self.answers: dict[str, int] = {}
+        self.refused: list[str] = []
+        self.sum = 0
+
+    async def shop(self, calls: int) -> None:
+        """Make the calls, some of them twice under one key."""
+        for number in range(calls):
+            name = f"{self.name}/{number}"
+            amount = self.cluster.pick((1, 10, -100_000))
+            seconds = self.cluster.pick((0.0, 0.4, 1.5))
+            for _ in range(self.cluster.pick((1, 1, 2))):
+                await self._call(name, amount, seconds)
+            if name in self.answers:
+                self.sum += amount
+            await self.handle.signal(Till.tell.options(key=name), number)
+
+    async def _call(self, name: str, amount: int, seconds: float) -> None:
+        add = Till.add.options(key=name)
+        try:
+            answer = await self.handle.call(add, name, amount, seconds)
+        except CallRefused as refused:
+            self.cluster.require("the_value_is_exact", refused.type == "Short", f"{name} was refused: {refused}")
+            self.refused.append(name)
+            return
+        same = self.answers.setdefault(name, answer) == answer
+        self.cluster.require("the_value_is_exact", same, f"{name} was answered in two ways")
+
+
+async def tills(cluster: Cluster) -> None:
+    """Some tills, some customers at each; at the end a till has served each call once, in the order of the answers."""
+    before, limits.FOLDED_TURNS = limits.FOLDED_TURNS, cluster.pick((200, 6, 15))
+    try:
+        handles = [await cluster.client.start(Till.opened, 1_000) for _ in range(cluster.pick((1, 2, 3)))]
+        customers = [
+            Customer(cluster, handle, f"{n}{who}")
+            for n, handle in enumerate(handles)
+            for who in "ab"[: cluster.pick((2, 1))]
+        ]
+        await asyncio.gather(*(customer.shop(cluster.pick((3, 5, 7))) for customer in customers))
+        for handle in handles:
+            here = [customer for customer in customers if customer.handle is handle]
+            told = await _rested(handle, sum(len(one.answers) + len(one.refused) for one in here))
+            _judge(cluster, here, told)
+            await handle.signal(Till.close)
+            cluster.require("the_value_is_exact", await handle.result() == told["total"], "it ended with another sum")
+            await _history(cluster, handle)
+    finally:
+        limits.FOLDED_TURNS = before
+
+
+async def _rested(handle: Handle[Any], most: int) -> dict[str, Any]:
+    """What a till tells once all signals were heard and the timer has done its last."""
+    for _ in range(200):
+        told = await handle.call(Till.told)
+        if told["ticks"] >= TICKS and len(told["heard"]) >= most // 2:
+            await asyncio.sleep(3)
+            return await handle.call(Till.told)
+        await asyncio.sleep(1)
+    raise PerdureError("a till does not come to rest")
+
+
+def _judge(cluster: Cluster, customers: list[Customer], told: dict[str, Any]) -> None:
+    served, answers = told["served"], {name: n for one in customers for name, n in one.answers.items()}
+    cluster.require("effect_once", told["again"] == [], f"{told['again']} were run again after their end")
+    in_order = all(served[number - 1] == name for name, number in answers.items())
+    cluster.require(
+        "effect_once", in_order and len(served) == len(answers), f"{served} was served, {answers} was answered"
+    )
+    for one in customers:
+        mine = [name for name in served if name.startswith(one.name)]
+        cluster.require("in_order", mine == list(one.answers), f"{mine} came in another order than {list(one.answers)}")
+    total = 1_000 + sum(one.sum for one in customers)
+    cluster.require("the_value_is_exact", told["total"] == total, f"the till has {told['total']}, not {total}")
+    cluster.require("the_value_is_exact", told["ticks"] == TICKS, f"the timer has run {told['ticks']} times")
+    numbers = sorted(n for one in customers for n in range(len(one.answers) + len(set(one.refused))))
+    cluster.require("effect_once", sorted(told["heard"]) == numbers, f"{told['heard']} was heard of {numbers}")
+
+
+async def _history(cluster: Cluster, handle: Handle[Any]) -> None:
+    """No method is answered twice, in whichever runs, and no run is long where histories fold early."""
+    row = await cluster.client.row(handle.id)
+    answered: list[str] = []
+    for run in range(1, row.run + 1):
+        events = await handle.history(run)
+        answered += [one.name for one in events if one.type in (EventType.CALL_ANSWERED, EventType.CALL_REFUSED)]
+    cluster.require("effect_once", len(answered) == len(set(answered)), f"answered twice among {answered}")
+    cluster.probe("a machine has folded its history", int(row.run > 1))
