@@ -123,6 +123,7 @@ class BlockingHandle(Generic[ResultT]):
     call = _verb(Handle.call)
     cancel = _verb(Handle.cancel)
     terminate = _verb(Handle.terminate)
+    fail = _verb(Handle.fail)
     hold = _verb(Handle.hold)
     resume = _verb(Handle.resume)
     retry = _verb(Handle.retry)

@@ -37,6 +37,7 @@ DONE: dict[str, tuple[str, ...]] = {
     "skip": ("skip", "failed", "--step", "refuse"),
     "cancel": ("cancel", "waits"),
     "terminate": ("terminate", "waits"),
+    "fail": ("fail", "waits"),
     "migrate": ("migrate",),
     "queue": ("queue", "ls"),
     "recovery": ("recovery",),

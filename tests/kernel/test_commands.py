@@ -71,6 +71,7 @@ ORDERS: dict[Verb, Callable[[Process, tuple[Event, ...]], Commit]] = {
     Verb.SKIP: lambda row, past: manual_result.set_by_hand(row, past, "charge", b"null", ANNA, now=NOW, skipped=True),
     Verb.CANCEL: lambda row, past: command.bounded(row, ANNA, NOW + 50, now=NOW),
     Verb.TERMINATE: lambda row, past: transition.terminated(row, ANNA, past, now=NOW),
+    Verb.FAIL: lambda row, past: transition.given_up(row, ANNA, past, now=NOW),
 }
 HELD, RUNNING, CANCELLED = Status.HELD, Status.RUNNING, Status.CANCELLED
 AFTER: dict[Verb, dict[Status, Status]] = {
@@ -83,6 +84,7 @@ AFTER: dict[Verb, dict[Status, Status]] = {
     Verb.SKIP: {RUNNING: RUNNING, HELD: HELD, Status.BROKEN: RUNNING, Status.FAILED: RUNNING},
     Verb.CANCEL: {status: status for status in (RUNNING, HELD, Status.BROKEN)},
     Verb.TERMINATE: dict.fromkeys((RUNNING, HELD, Status.BROKEN), CANCELLED),
+    Verb.FAIL: dict.fromkeys((RUNNING, HELD, Status.BROKEN), Status.FAILED),
 }
 """The status after each command, where it fits."""
 STARTS = [(status, False) for status in Status] + [(RUNNING, True)]

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from perdure.errors import CallRefused, CallUnanswered, IllegalMove, ProcessBroken
+from perdure.errors import CallRefused, CallUnanswered, IllegalMove, ProcessBroken, ProcessFailed
 from perdure.kernel.process import Status
 from tests.machines.account import Account, Saver, done, gates, rates
 from tests.runtime.conftest import LIMIT, Open, until, until_row
@@ -134,3 +134,20 @@ async def test_a_method_takes_one_action_and_an_undo_needs_a_saga(opened: Open) 
         saver = await engine.start(Saver.begun)
         with pytest.raises(CallRefused, match=text):
             await saver.call(method)
+
+
+async def test_a_person_marks_a_process_as_failed_and_a_retry_takes_it_back(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann", 10)
+    assert await ann.call(Account.deposit, 5) == 15
+    with pytest.raises(CallRefused):
+        await ann.call(Account.earn, "the bank")
+    await until_row(engine, ann.id, lambda row: row.status is Status.BROKEN)
+    await ann.fail(who="Bob", why="the bank is gone")
+    with pytest.raises(ProcessFailed, match="GivenUp: marked as failed by Bob because: the bank is gone"):
+        await ann.result(LIMIT)
+    rates["the bank"] = 1
+    await ann.retry(who="Bob", why="it is back")
+    assert await ann.call(Account.deposit, 4) == 20
+    assert await ann.call(Account.history) == ["+5", "+4"]
+    assert (done["asking"], done["opened for Ann"]) == (1, 1)

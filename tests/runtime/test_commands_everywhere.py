@@ -52,6 +52,7 @@ ORDERS: dict[Verb, Callable[[Handle[Any]], Awaitable[Any]]] = {
     Verb.SKIP: lambda handle: handle.skip("act:2", who="anna"),
     Verb.CANCEL: lambda handle: handle.cancel(deadline=60, who="anna"),
     Verb.TERMINATE: lambda handle: handle.terminate(who="anna"),
+    Verb.FAIL: lambda handle: handle.fail(who="anna"),
 }
 
 
@@ -94,7 +95,8 @@ async def test_every_verb_at_a_process_in_hand_is_carried_out_or_refused_and_it_
         with pytest.raises(IllegalMove, match="goes on by itself"):
             await ORDERS[verb](handle)
     status = await sound(engine, store, handle)
-    assert status is {Verb.HOLD: Status.HELD, Verb.TERMINATE: Status.CANCELLED, Verb.CANCEL: status}.get(verb, status)
+    comes_to = {Verb.HOLD: Status.HELD, Verb.TERMINATE: Status.CANCELLED, Verb.FAIL: Status.FAILED}
+    assert status is comes_to.get(verb, status)
     gates["last"].set()
     if verb in (Verb.RESTART, Verb.RESTART_FROM):
         assert (await handle.result(LIMIT)).endswith(", on, last 2")

@@ -63,6 +63,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         commands.skip,
         commands.cancel,
         commands.terminate,
+        commands.fail,
     ),
     "Running": (worker.worker, worker.demo, policy),
     "Database": (worker.migrate, queue, recovery, clock),

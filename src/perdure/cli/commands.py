@@ -98,6 +98,16 @@ async def terminate(
     return await command_each(process, Handle.terminate, "terminated", who=who, why=why, url=url, json=json)
 
 
+async def fail(
+    process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+) -> int:
+    """Mark processes as failed at once: whoever waits for them hears it.
+
+    Their code does not run any more; `retry` takes it back.
+    """
+    return await command_each(process, Handle.fail, "marked as failed", who=who, why=why, url=url, json=json)
+
+
 async def retry(
     process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:

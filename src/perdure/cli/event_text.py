@@ -188,6 +188,7 @@ _TOLD = {
     EventType.RUN_OPENED: _opened,
     EventType.RESUMED: _commanded,
     EventType.TERMINATED: _commanded,
+    EventType.GIVEN_UP: _commanded,
     EventType.HELD: _held,
     EventType.RESULT_KEPT: _answered,
     EventType.PUBLISHED: _answered,

@@ -16,6 +16,7 @@ from perdure.clock import Duration, microseconds
 from perdure.errors import BadRecord, IllegalMove, PerdureError
 from perdure.futures import asked
 from perdure.kernel import command, manual_result, run, transition
+from perdure.kernel.checkpoint import is_checkpoint
 from perdure.kernel.child import beforehand, portions, told_first, without_orders
 from perdure.kernel.claim import Claim
 from perdure.kernel.commit import Commit, CommitAnswer, Verdict
@@ -137,13 +138,22 @@ class Commands(Reference):
 
         Its code does not run any more, so nothing is cleaned up or undone. Raises IllegalMove if it has ended.
         """
-        sender = validation.sender(who, why, origin)
+        await self._end(transition.terminated, validation.sender(who, why, origin))
+
+    async def fail(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
+        """Mark a process as failed at once, whichever worker holds it: whoever waits for it gets ProcessFailed.
+
+        Its code does not run any more, so nothing is cleaned up or undone. Raises IllegalMove if it has ended.
+        """
+        await self._end(transition.given_up, validation.sender(who, why, origin))
+
+    async def _end(self, by: Callable[..., Commit], sender: Sender) -> None:
         try:
-            await self._order(lambda row, history, now: transition.terminated(row, sender, history, now=now))
+            await self._order(lambda row, history, now: by(row, sender, history, now=now))
         except BadRecord:  # nothing can be appended to its history: end it without an event
 
             def forced(row: Process, history: Sequence[Event], now: int) -> Commit:
-                return transition.unrecorded(transition.terminated(row, sender, now=now))
+                return transition.unrecorded(by(row, sender, now=now))
 
             await self._order(forced, read=False)
 
@@ -156,7 +166,7 @@ class Commands(Reference):
         sender = validation.sender(who, why, origin)
 
         def retried(row: Process, history: Sequence[Event], now: int) -> Commit:
-            if row.status is Status.FAILED:
+            if row.status is Status.FAILED or is_checkpoint(row.state):
                 _refuse_unreadable(row, history)
             return run.retried(row, history, sender, now=now)
 

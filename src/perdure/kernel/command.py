@@ -35,6 +35,7 @@ class Verb(StrEnum):
     SKIP = "skip a step of"
     CANCEL = "cancel"
     TERMINATE = "terminate"
+    FAIL = "fail"
 
 
 ALLOWED: Mapping[Verb, frozenset[Status]] = {
@@ -47,6 +48,7 @@ ALLOWED: Mapping[Verb, frozenset[Status]] = {
     Verb.SKIP: _OPEN | {Status.FAILED},
     Verb.CANCEL: _OPEN,
     Verb.TERMINATE: _OPEN,
+    Verb.FAIL: _OPEN,
 }
 """Which command fits which status."""
 

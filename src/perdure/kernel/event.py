@@ -25,6 +25,7 @@ class EventType(IntEnum):
     SIGNAL_SENT = 27
     UNDO_OWED = 28
     PATCHED = 29
+    GIVEN_UP = 30
     RESULT_KEPT = 32
     SET_BY_HAND = 33
     SKIPPED = 34

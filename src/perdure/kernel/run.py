@@ -241,11 +241,11 @@ def _answered(history: Sequence[Event], step: str) -> Event:
 def last_good(history: Sequence[Event]) -> list[Event]:
     """The delivered events, failed attempts and children before the last step that failed for good.
 
-    A process that only ran out of time goes on where it was, also with its undoing: its code had coped with
-    whatever failed before.
+    A process that only ran out of time, or was given up as it ran, goes on where it was, also with its undoing: its
+    code had coped with whatever failed before.
     """
     failed = next((event for event in reversed(history) if event.type is EventType.STEP_FAILED), None)
-    if failed is None or _ran_out_of_time(history):
+    if failed is None or _ended_from_outside(history):
         return [event for event in history if _worth_keeping(event)]
     return kept_before(history, failed)
 
@@ -265,8 +265,10 @@ def _worth_keeping(event: Event, again: frozenset[tuple[str, str]] | set[tuple[s
     return event.type in DELIVERED or (event.type in _KEPT_EVIDENCE and (event.name, event.place) not in again)
 
 
-def _ran_out_of_time(history: Sequence[Event]) -> bool:
-    return bool(history) and history[-1].type is EventType.EXPIRED
+def _ended_from_outside(history: Sequence[Event]) -> bool:
+    """Whether no step is to blame for the end: its time was over, or a person has given it up as it ran."""
+    before, last = ([None, None] + [event.type for event in history[-2:]])[-2:]
+    return last is EventType.EXPIRED or (last is EventType.GIVEN_UP and before is not EventType.BROKEN)
 
 
 def refuse_what_was_undone(history: Sequence[Event], kept: Sequence[Event], again: Event | None = None) -> None:
@@ -275,7 +277,7 @@ def refuse_what_was_undone(history: Sequence[Event], kept: Sequence[Event], agai
     if again is not None:
         owed = set(undo.owed(kept)) - {undo.undoes(again.place) or slot_text(again)}
         undone = [step for step in undone[len(undo.undone(kept)) :] if step in owed]
-    elif _ran_out_of_time(history) or any(event.type is EventType.STEP_FAILED for event in history):
+    elif _ended_from_outside(history) or any(event.type is EventType.STEP_FAILED for event in history):
         undone = undone[len(undo.undone(kept)) :]
     if undone:
         verb = "retry" if again is None else f"go on at {slot_text(again)} with"

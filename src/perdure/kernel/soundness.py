@@ -43,6 +43,7 @@ IMPLIED: dict[EventType, Status] = {
     EventType.COMPLETED: Status.COMPLETED,
     EventType.FAILED: Status.FAILED,
     EventType.EXPIRED: Status.FAILED,
+    EventType.GIVEN_UP: Status.FAILED,
     EventType.CANCELLED: Status.CANCELLED,
     EventType.TERMINATED: Status.CANCELLED,
 }
@@ -54,7 +55,7 @@ LAST = frozenset(type for type, status in IMPLIED.items() if status in FINAL)
 _RECORDED_WITH_SENDER = frozenset(
     {
         EventType.RUN_OPENED, EventType.HELD, EventType.RESUMED, EventType.SET_BY_HAND, EventType.SKIPPED,
-        EventType.DEADLINE_SET, EventType.TERMINATED,
+        EventType.DEADLINE_SET, EventType.TERMINATED, EventType.GIVEN_UP,
     }
 )  # fmt: skip
 _RESULTS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED})

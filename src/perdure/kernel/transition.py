@@ -207,6 +207,17 @@ def terminated(
     return _parting(forced(process, Status.CANCELLED, (event,), now, error=failure.encode()), history)
 
 
+def given_up(process: Process, sender: Sender, history: Sequence[Event] = (), *, now: int) -> Commit:
+    """End a process as failed because a person says so, without its code; like :func:`terminated` in all else."""
+    _allow(process, Status.FAILED, "fail")
+    why = f" because: {sender.why}" if sender.why else ""
+    text = f"marked as failed by {sender.who or 'somebody'}{why}"
+    failure = _forced_end("GivenUp", text, unfinished(process, history))
+    told: dict[str, Any] = to_builtins(sender) | ({"not_undone": failure.owed} if failure.owed else {})
+    event = Event(process.events + 1, 0, EventType.GIVEN_UP, now, payload=json.encode(told))
+    return _parting(forced(process, Status.FAILED, (event,), now, error=failure.encode()), history)
+
+
 def unrecorded(commit: Commit) -> Commit:
     """The commit without its events, for a history with more events than its row counts: nothing can be appended to it.
 
