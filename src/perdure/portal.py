@@ -124,6 +124,7 @@ class BlockingHandle(Generic[ResultT]):
     cancel = _verb(Handle.cancel)
     terminate = _verb(Handle.terminate)
     fail = _verb(Handle.fail)
+    repair = _verb(Handle.repair)
     hold = _verb(Handle.hold)
     resume = _verb(Handle.resume)
     retry = _verb(Handle.retry)

@@ -10,7 +10,7 @@ import pytest
 
 from perdure import Engine, WorkerOptions
 from perdure.authoring.registry import Registry
-from tests.cli import till
+from tests.cli import purse, till
 from tests.cli.terminal import Program, Terminal
 
 PACE = WorkerOptions(lease_seconds=3, beat_seconds=0.2, stop_seconds=0.2)
@@ -55,7 +55,7 @@ def working(request: pytest.FixtureRequest) -> Working:
 
     def work(doing: Doing) -> Any:
         async def run() -> Any:
-            async with Engine(url, work=True, registry=Registry(till), options=PACE) as engine:
+            async with Engine(url, work=True, registry=Registry(till, purse), options=PACE) as engine:
                 return await doing(engine)
 
         return asyncio.run(run())

@@ -11,9 +11,10 @@ from cyclopts import App
 from perdure import Engine, ProcessFailed
 from perdure.cli import exit_code
 from perdure.cli.app import app
-from perdure.errors import InvalidInput, KeyConflict, PayloadError, UnreadablePayload
+from perdure.errors import InvalidInput, KeyConflict, PayloadError, ProcessBroken, UnreadablePayload
 from tests.cli import till
 from tests.cli.conftest import Working
+from tests.cli.purse import Purse
 from tests.cli.terminal import ROOT, Program, Terminal
 from tests.house.page import rows
 
@@ -38,6 +39,7 @@ DONE: dict[str, tuple[str, ...]] = {
     "cancel": ("cancel", "waits"),
     "terminate": ("terminate", "waits"),
     "fail": ("fail", "waits"),
+    "repair": ("repair", "torn", "--method", "mended", "--value", "[3]"),
     "migrate": ("migrate",),
     "queue": ("queue", "ls"),
     "recovery": ("recovery",),
@@ -76,6 +78,10 @@ def filled(sqlite_terminal: Terminal, working: Working) -> Terminal:
         await held.hold()
         with pytest.raises(ProcessFailed):
             await (await engine.start(till.refusal.options(key="failed"), "no")).result(10)
+        torn = await engine.start(Purse.sewn.options(key="torn"), 1)
+        await torn.signal(Purse.tear)
+        with pytest.raises(ProcessBroken):
+            await torn.result(10)
 
     working(fill)
     return sqlite_terminal

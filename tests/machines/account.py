@@ -113,6 +113,14 @@ class Account(machine.Machine):
         if self.months < 3:
             machine.schedule(60)
 
+    @machine.repair
+    async def corrected(self, balance: int) -> None:
+        """What a person says that there is."""
+        self.balance = balance
+        self.entries.append(await book(f"={balance}"))
+        if balance < 0:
+            raise ValueError(f"{balance} is less than nothing")
+
     @machine.signal
     async def close(self) -> None:
         """The end."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from perdure.errors import CallRefused, CallUnanswered, IllegalMove, ProcessBroken, ProcessFailed
+from perdure import Engine, Handle
+from perdure.errors import CallRefused, CallUnanswered, IllegalMove, InvalidInput, ProcessBroken, ProcessFailed
+from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
 from tests.machines.account import Account, Saver, done, gates, rates
 from tests.runtime.conftest import LIMIT, Open, until, until_row
@@ -151,3 +154,53 @@ async def test_a_person_marks_a_process_as_failed_and_a_retry_takes_it_back(open
     assert await ann.call(Account.deposit, 4) == 20
     assert await ann.call(Account.history) == ["+5", "+4"]
     assert (done["asking"], done["opened for Ann"]) == (1, 1)
+
+
+async def broken(opened: Open) -> tuple[Engine, Handle[Any]]:
+    """An account of 5 that has failed to earn anything."""
+    engine, _ = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann")
+    assert await ann.call(Account.deposit, 5) == 5
+    with pytest.raises(CallRefused):
+        await ann.call(Account.earn, "the bank")
+    await until_row(engine, ann.id, lambda row: row.status is Status.BROKEN)
+    return engine, ann
+
+
+async def test_a_repair_runs_in_place_of_the_method_that_has_failed_and_before_what_waits(opened: Open) -> None:
+    engine, ann = await broken(opened)
+    await ann.signal(Account.note, "waiting")
+    await ann.repair(Account.corrected.options(who="Bob", why="by the books"), 70)
+    assert await ann.call(Account.history) == ["+5", "=70", "waiting"]
+    assert await ann.call(Account.deposit, 1) == 71
+    assert (done["asked"], done["=70"]) == (1, 1)
+    [event] = [one for one in await ann.history() if one.type is EventType.REPAIRED]
+    assert event.name == "corrected" and b'"who":"Bob"' in (event.payload or b"") and b"[70]" in (event.payload or b"")
+    await engine.close(0)
+    again, _ = await opened(work=True)
+    assert await again.process(ann.id).call(Account.history) == ["+5", "=70", "waiting", "+1"]
+    assert done["=70"] == 1
+
+
+async def test_a_repair_that_fails_breaks_it_again_and_may_be_retried_or_replaced(opened: Open) -> None:
+    engine, ann = await broken(opened)
+    await ann.repair("corrected", [-1])
+    for way in (lambda: ann.retry(), lambda: ann.repair("no such method"), lambda: ann.repair(Account.corrected, 3)):
+        row = await until_row(engine, ann.id, lambda row: row.status is Status.BROKEN)
+        version = row.version
+        await way()
+        await until_row(engine, ann.id, lambda row, version=version: row.version > version + 1)
+    assert await ann.call(Account.history) == ["+5", "=3"]
+    assert (done["=-1"], done["=3"]) == (1, 1)
+
+
+async def test_only_a_broken_machine_is_repaired_and_only_with_arguments_that_can_be(opened: Open) -> None:
+    engine, _ = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann")
+    assert await ann.call(Account.deposit, 5) == 5
+    with pytest.raises(IllegalMove, match="cannot repair a process that is running"):
+        await ann.repair(Account.corrected, 1)
+    with pytest.raises(InvalidInput, match="Give a list"):
+        await ann.repair("corrected", 5)
+    with pytest.raises(InvalidInput, match="corrected"):
+        await ann.repair(Account.corrected)  # type: ignore[call-overload]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from perdure import Handle, Retry, limits, machine, step
-from perdure.errors import CallRefused, PerdureError
+from perdure.errors import CallRefused, CallUnanswered, IllegalMove, PerdureError
 from perdure.kernel.event import EventType
+from perdure.kernel.process import Status
 from perdure.testing.simulator import Cluster
 
 TICKS = 4
+SPOILT = "the till is spoilt"
 
 
 class Short(machine.Refusal):
@@ -31,6 +34,7 @@ class Till(machine.Machine):
     heard: list[int] = machine.field(default_factory=list)
     total: int = 0
     ticks: int = 0
+    mends: int = 0
     again: list[str] = machine.field(default_factory=list)
 
     @machine.init
@@ -64,12 +68,24 @@ class Till(machine.Machine):
     def told(self) -> dict[str, Any]:
         """Everything."""
         return {
+            "mends": self.mends,
             "served": self.served,
             "heard": self.heard,
             "total": self.total,
             "ticks": self.ticks,
             "again": self.again,
         }
+
+    @machine.signal
+    async def spoil(self) -> None:
+        """Break, after a change that must not count."""
+        self.total += await count(7_000_000, 0.2)
+        raise ValueError(SPOILT)
+
+    @machine.repair
+    async def mended(self) -> None:
+        """Somebody has put it right."""
+        self.mends += await count(1, 0.2)
 
     @machine.timer
     async def tick(self) -> None:
@@ -94,6 +110,7 @@ class Customer:
         self.answers: dict[str, int] = {}
         self.refused: list[str] = []
         self.sum = 0
+        self.spoils = 0
 
     async def shop(self, calls: int) -> None:
         """Make the calls, some of them twice under one key."""
@@ -106,17 +123,42 @@ class Customer:
             if name in self.answers:
                 self.sum += amount
             await self.handle.signal(Till.tell.options(key=name), number)
+            if self.cluster.draw(6) == 5:
+                self.spoils += 1
+                await self.handle.signal(Till.spoil.options(key=f"{name} spoils"))
 
     async def _call(self, name: str, amount: int, seconds: float) -> None:
         add = Till.add.options(key=name)
         try:
-            answer = await self.handle.call(add, name, amount, seconds)
+            answer = await insisted(self.handle, add, name, amount, seconds)
         except CallRefused as refused:
             self.cluster.require("the_value_is_exact", refused.type == "Short", f"{name} was refused: {refused}")
             self.refused.append(name)
             return
         same = self.answers.setdefault(name, answer) == answer
         self.cluster.require("the_value_is_exact", same, f"{name} was answered in two ways")
+
+
+async def insisted(handle: Handle[Any], method: Any, *args: Any) -> Any:
+    """Ask again, under the same key, while the till is broken."""
+    while True:
+        try:
+            return await handle.call(method, *args)
+        except CallUnanswered:
+            await asyncio.sleep(1)
+
+
+async def repairing(cluster: Cluster, handles: list[Handle[Any]]) -> None:
+    """Repair a till that is spoilt, whenever one is; nothing else may break it."""
+    while True:
+        for handle in handles:
+            row = await cluster.client.row(handle.id)
+            if row.status is Status.BROKEN:
+                known = SPOILT in (row.error or b"").decode()
+                cluster.require("everything_ends", known, f"a till is broken by {row.error!r}")
+                with suppress(IllegalMove):  # the command before was carried out, and its answer was lost
+                    await handle.repair(Till.mended)
+        await asyncio.sleep(1)
 
 
 async def tills(cluster: Cluster) -> None:
@@ -129,14 +171,18 @@ async def tills(cluster: Cluster) -> None:
             for n, handle in enumerate(handles)
             for who in "ab"[: cluster.pick((2, 1))]
         ]
+        person = asyncio.create_task(repairing(cluster, handles))
         await asyncio.gather(*(customer.shop(cluster.pick((3, 5, 7))) for customer in customers))
         for handle in handles:
             here = [customer for customer in customers if customer.handle is handle]
             told = await _rested(handle, sum(len(one.answers) + len(one.refused) for one in here))
             _judge(cluster, here, told)
+            spoils = sum(one.spoils for one in here)
+            cluster.require("effect_once", told["mends"] == spoils, f"{spoils} times spoilt, {told['mends']} mended")
             await handle.signal(Till.close)
             cluster.require("the_value_is_exact", await handle.result() == told["total"], "it ended with another sum")
             await _history(cluster, handle)
+        person.cancel()
     finally:
         limits.FOLDED_TURNS = before
 
@@ -144,10 +190,10 @@ async def tills(cluster: Cluster) -> None:
 async def _rested(handle: Handle[Any], most: int) -> dict[str, Any]:
     """What a till tells once all signals were heard and the timer has done its last."""
     for _ in range(200):
-        told = await handle.call(Till.told)
+        told = await insisted(handle, Till.told)
         if told["ticks"] >= TICKS and len(told["heard"]) >= most // 2:
             await asyncio.sleep(3)
-            return await handle.call(Till.told)
+            return await insisted(handle, Till.told)
         await asyncio.sleep(1)
     raise PerdureError("a till does not come to rest")
 

@@ -127,6 +127,10 @@ class Account(machine.Machine):
     def close(self, why: str) -> None:
         machine.complete(why)
 
+    @machine.repair
+    async def corrected(self, balance: int) -> None:
+        self.balance = balance
+
 
 async def bank(engine: Engine) -> None:
     ann = await engine.start(Account.opened, "Ann")
@@ -136,6 +140,10 @@ async def bank(engine: Engine) -> None:
     assert_type(await ann.call(Account.deposit.options(key="t-1", timeout=5), 500), int)
     assert_type(await ann.call(Account.history), list[str])
     await ann.signal(Account.close, "moved")
+    await ann.repair(Account.corrected, 5)
+    await ann.repair("corrected", [5], who="Bob")
+    await ann.repair(Account.corrected)  # type: ignore[call-overload]
+    await ann.repair(Account.close, "moved")  # type: ignore[call-overload]
     await engine.start(Account.opened)  # type: ignore[call-overload]
     await ann.call(Account.deposit, "500")  # type: ignore[call-overload]
     await ann.call(Account.deposit)  # type: ignore[call-overload]

@@ -64,6 +64,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         commands.cancel,
         commands.terminate,
         commands.fail,
+        commands.repair,
     ),
     "Running": (worker.worker, worker.demo, policy),
     "Database": (worker.migrate, queue, recovery, clock),

@@ -183,6 +183,30 @@ StepOption = Annotated[
 ]
 
 
+async def repair(
+    process: ProcessArguments,
+    *,
+    method: str,
+    value: str = "[]",
+    who: Who = "",
+    why: Why = "",
+    json: Json = False,
+    url: Url = DEFAULT_URL,
+) -> int:
+    """Let broken machines go on with a method made for that, in place of the one that has failed.
+
+    Parameters
+    ----------
+    method
+        A method of the machine's class that is marked @machine.repair.
+    value
+        The list of its arguments, as JSON: [500].
+    """
+    return await command_each(
+        process, Handle.repair, goes_on, method, plain(value), who=who, why=why, url=url, json=json
+    )
+
+
 async def hold(
     process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:

@@ -173,6 +173,11 @@ def _commanded(event: Event, letters: Mapping[int, Message], limit: int) -> str:
     return sender(event.payload)
 
 
+def _repaired(event: Event, letters: Mapping[int, Message], limit: int) -> str:
+    arguments = msgspec.json.decode(event.payload or b"{}", type=dict[str, msgspec.Raw])["arguments"]
+    return f"with {text.payload(bytes(arguments), limit)} {sender(event.payload)}".rstrip()
+
+
 _FAILURES = frozenset(
     {
         EventType.STEP_FAILED, EventType.CALL_REFUSED, EventType.FAILED, EventType.CANCELLED, EventType.BROKEN,
@@ -189,6 +194,7 @@ _TOLD = {
     EventType.RESUMED: _commanded,
     EventType.TERMINATED: _commanded,
     EventType.GIVEN_UP: _commanded,
+    EventType.REPAIRED: _repaired,
     EventType.HELD: _held,
     EventType.RESULT_KEPT: _answered,
     EventType.PUBLISHED: _answered,

@@ -9,13 +9,14 @@ from typing import Any, ParamSpec, overload
 from msgspec.structs import replace
 
 from perdure import limits
-from perdure.authoring.machine.method import SignalMethod
+from perdure.authoring.machine.method import RepairMethod, SignalMethod
 from perdure.client import validation
 from perdure.client.parts import Reference
 from perdure.clock import Duration, microseconds
 from perdure.errors import BadRecord, IllegalMove, PerdureError
 from perdure.futures import asked
 from perdure.kernel import command, manual_result, run, transition
+from perdure.kernel import repair as kernel_repair
 from perdure.kernel.checkpoint import is_checkpoint
 from perdure.kernel.child import beforehand, portions, told_first, without_orders
 from perdure.kernel.claim import Claim
@@ -146,6 +147,40 @@ class Commands(Reference):
         Its code does not run any more, so nothing is cleaned up or undone. Raises IllegalMove if it has ended.
         """
         await self._end(transition.given_up, validation.sender(who, why, origin))
+
+    @overload
+    async def repair(self, method: RepairMethod[P, None], /, *args: P.args, **kwargs: P.kwargs) -> None: ...
+    @overload
+    async def repair(
+        self, method: str, /, arguments: object = (), *, who: str = "", why: str = "", origin: str = "client"
+    ) -> None: ...
+    async def repair(self, method: Any, /, *args: Any, **kwargs: Any) -> None:
+        """Let a broken machine go on with a method made for that, in place of the one that has failed.
+
+        ``handle.repair(Account.corrected, 500)``, with ``who`` and ``why`` as options of the method; or by its name,
+        with a list of its arguments. The method that has failed is given up: its changes do not count, its letter is
+        not received again. What waits comes after the repair. To run the same method again use :meth:`retry`. Raises
+        IllegalMove if it is not a broken machine, InvalidInput and PayloadError for arguments that do not fit.
+        """
+        if isinstance(method, RepairMethod):
+            raw, _, _ = validation.method_signal(method, args, kwargs)
+            options = method.settings
+            await self._repair(method.name, raw, validation.sender(options.who, options.why, "client"))
+        else:
+            await self._repair_by_name(method, *args, **kwargs)
+
+    async def _repair_by_name(
+        self, method: str, arguments: object = (), *, who: str = "", why: str = "", origin: str = "client"
+    ) -> None:
+        sender = validation.sender(who, why, origin)
+        await self._repair(*validation.repair(method, arguments), sender)
+
+    async def _repair(self, method: str, raw: bytes, sender: Sender) -> None:
+        def repaired(row: Process, history: Sequence[Event], now: int) -> Commit:
+            _refuse_unreadable(row, history)
+            return kernel_repair.repaired(row, history, method, raw, sender, now=now)
+
+        await self._order(repaired)
 
     async def _end(self, by: Callable[..., Commit], sender: Sender) -> None:
         try:

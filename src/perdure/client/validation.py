@@ -192,6 +192,14 @@ def method_signal(
     return method.shape.encode(args, kwargs), options.key, told
 
 
+def repair(method: Any, arguments: object) -> tuple[str, bytes]:
+    """The name of a method and the payload of its call; raises InvalidInput, InvalidKey or PayloadError."""
+    check_name(method, "the name of the method")
+    if not isinstance(arguments, list | tuple):
+        raise InvalidInput(f"the arguments of {method} are {shown(arguments)}. Give a list of them, like [500].")
+    return method, encode(list(arguments), what=f"the arguments of {method}")
+
+
 def rows(count: Any, what: str) -> int:
     """A number of rows; raises InvalidInput."""
     if type(count) is not int or not 0 <= count <= _ROWS_AT_MOST:

@@ -22,12 +22,21 @@ _BEGINNING = b'{"' + MARK.encode() + b'":'
 _BRANCH = re.compile(r"(?:^|:)\.0\.(\d+)[.:]")
 
 
+class Repair(Struct, frozen=True):
+    """The method that is to run next, with its arguments, since a person has ordered it ``at`` that time."""
+
+    method: str
+    call: Raw
+    at: int
+
+
 class Checkpoint(Struct, frozen=True, omit_defaults=True):
     """Where the machine stood in turn ``turn`` of run ``run``.
 
     ``method`` counts the waits of this run, each with the method that it led to: those with lower numbers have ended.
     ``letter`` is the inbox number of the signal or call whose method began in that very turn, 0 if none did. ``due`` is
-    when the machine's timer fires (microseconds), ``form`` the version of its fields.
+    when the machine's timer fires (microseconds), ``form`` the version of its fields. A ``repair`` comes before all
+    that waits.
     """
 
     run: int
@@ -36,6 +45,7 @@ class Checkpoint(Struct, frozen=True, omit_defaults=True):
     letter: int = 0
     due: int | None = None
     form: int = 1
+    repair: Repair | None = None
 
 
 _read = reader(Checkpoint, "where this machine stood")

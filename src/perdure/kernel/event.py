@@ -26,6 +26,7 @@ class EventType(IntEnum):
     UNDO_OWED = 28
     PATCHED = 29
     GIVEN_UP = 30
+    REPAIRED = 31
     RESULT_KEPT = 32
     SET_BY_HAND = 33
     SKIPPED = 34

@@ -44,6 +44,7 @@ IMPLIED: dict[EventType, Status] = {
     EventType.FAILED: Status.FAILED,
     EventType.EXPIRED: Status.FAILED,
     EventType.GIVEN_UP: Status.FAILED,
+    EventType.REPAIRED: Status.RUNNING,
     EventType.CANCELLED: Status.CANCELLED,
     EventType.TERMINATED: Status.CANCELLED,
 }
@@ -56,6 +57,7 @@ _RECORDED_WITH_SENDER = frozenset(
     {
         EventType.RUN_OPENED, EventType.HELD, EventType.RESUMED, EventType.SET_BY_HAND, EventType.SKIPPED,
         EventType.DEADLINE_SET, EventType.TERMINATED, EventType.GIVEN_UP,
+        EventType.REPAIRED,
     }
 )  # fmt: skip
 _RESULTS = frozenset({EventType.STEP_COMPLETED, EventType.STEP_FAILED})

@@ -2,8 +2,9 @@
 
 from perdure.authoring.machine.actions import Refusal, complete, run_now, schedule, suspend
 from perdure.authoring.machine.definition import Machine, field
-from perdure.authoring.machine.method import call, init, signal, timer
+from perdure.authoring.machine.method import call, init, repair, signal, timer
 
 __all__ = [
-    "Machine", "Refusal", "call", "complete", "field", "init", "run_now", "schedule", "signal", "suspend", "timer",
+    "Machine", "Refusal", "call", "complete", "field", "init", "repair", "run_now", "schedule", "signal", "suspend",
+    "timer",
 ]  # fmt: skip

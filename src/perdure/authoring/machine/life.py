@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from perdure import limits
 from perdure.authoring.machine.actions import Refusal
+from perdure.authoring.machine.method import RepairMethod
 from perdure.errors import PayloadError, WorkflowMisuse
-from perdure.kernel.checkpoint import Checkpoint, parted, written
+from perdure.kernel.checkpoint import Checkpoint, Repair, parted, written
 from perdure.kernel.failure import Failure
 from perdure.kernel.process import Process
 from perdure.logs import logger
@@ -76,7 +77,9 @@ class Life:
             loop.open_branch(0)
             await self._call(loop, self._kind.init, args, kwargs)
         else:
-            self._wake(loop, args, kwargs)
+            repair = self._wake(loop, args, kwargs)
+            if repair is not None:
+                await self._repair(loop, repair)
         while not self._over:
             self.method += 1
             loop.open_branch(self.method)
@@ -109,6 +112,21 @@ class Life:
             self._ended(loop)
             return
         await self._call(loop, method, args, kwargs, call)
+
+    async def _repair(self, loop: AskingLoop, repair: Repair) -> None:
+        """Run the method that a person has chosen, at the time at which that was."""
+        self.method += 1
+        loop.open_branch(self.method)
+        loop.now = max(loop.now, repair.at)
+        method = self._kind.methods.get(repair.method)
+        if not isinstance(method, RepairMethod):
+            text = f"{self._kind} has no method {repair.method!r} marked @machine.repair"
+            raise Broken(Failure(type="NoSuchMethod", message=text))
+        try:
+            args, kwargs = method.shape.decode(bytes(repair.call))
+        except PayloadError as error:
+            raise Broken(Failure.of(error)) from error
+        await self._call(loop, method, args, kwargs)
 
     async def _call(
         self,
@@ -169,8 +187,8 @@ class Life:
 
     # -- what is kept ------------------------------------------------------------------------------------------------
 
-    def _wake(self, loop: AskingLoop, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Go on where the row says that the machine stood."""
+    def _wake(self, loop: AskingLoop, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Repair | None:
+        """Go on where the row says that the machine stood; the answer is what is to be done first."""
         assert self._state is not None
         checkpoint, self._fields = parted(self._state)
         loop.state, self._state = self._state, None
@@ -179,6 +197,8 @@ class Life:
         if checkpoint.run != self._run:
             raise Renewal(self._kind.shape.encode(args, kwargs))
         self.method = checkpoint.method - 1
+        self._turns = checkpoint.turn - loop.runs
+        return checkpoint.repair
 
     def _ended(self, loop: AskingLoop) -> None:
         """A method has ended: what it has left is kept with the commit of this turn."""

@@ -101,6 +101,12 @@ class InitMethod(Method[P, R]):
     kind = "init"
 
 
+class RepairMethod(Method[P, R]):
+    """A method that a person runs in place of the one that has broken the machine."""
+
+    kind = "repair"
+
+
 if TYPE_CHECKING:
 
     def init(function: Callable[Concatenate[Any, P], Coroutine[Any, Any, None] | None]) -> Startable[P, Any]:
@@ -116,10 +122,13 @@ if TYPE_CHECKING:
     def signal(function: Callable[Concatenate[Any, P], Coroutine[Any, Any, None] | None]) -> SignalMethod[P, None]:
         """A method whose sender does not wait: ``await handle.signal(Account.close)``."""
 
+    def repair(function: Callable[Concatenate[Any, P], Coroutine[Any, Any, None] | None]) -> RepairMethod[P, None]:
+        """A method that a person runs once it is broken: ``await handle.repair(Account.corrected, 500)``."""
+
     def timer(function: Callable[[Any], Coroutine[Any, Any, None] | None]) -> TimerMethod[[], None]:
         """The method that runs when the machine's time has come."""
 else:
-    init, call, signal, timer = InitMethod, CallMethod, SignalMethod, TimerMethod
+    init, call, signal, timer, repair = InitMethod, CallMethod, SignalMethod, TimerMethod, RepairMethod
 
 
 def without_self(function: FunctionType, *, answers: bool = True) -> Callable[..., Any]:
