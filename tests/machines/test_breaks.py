@@ -15,6 +15,17 @@ from tests.machines.account import Account, Saver, done, gates, rates
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 
+async def broken(opened: Open) -> tuple[Engine, Handle[Any]]:
+    """An account of 5 that has failed to earn anything."""
+    engine, _ = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann")
+    assert await ann.call(Account.deposit, 5) == 5
+    with pytest.raises(CallRefused):
+        await ann.call(Account.earn, "the bank")
+    await until_row(engine, ann.id, lambda row: row.status is Status.BROKEN)
+    return engine, ann
+
+
 async def test_an_error_breaks_it_says_where_and_the_caller_hears_at_once(opened: Open) -> None:
     engine, _ = await opened(work=True)
     ann = await engine.start(Account.opened, "Ann")
@@ -33,12 +44,7 @@ async def test_an_error_breaks_it_says_where_and_the_caller_hears_at_once(opened
 async def test_a_retry_runs_the_method_again_from_the_step_that_failed_and_what_waits_comes_after_it(
     opened: Open,
 ) -> None:
-    engine, _ = await opened(work=True)
-    ann = await engine.start(Account.opened, "Ann")
-    assert await ann.call(Account.deposit, 5) == 5
-    with pytest.raises(CallRefused):
-        await ann.call(Account.earn, "the bank")
-    await until_row(engine, ann.id, lambda row: row.status is Status.BROKEN)
+    _, ann = await broken(opened)
     await ann.signal(Account.note, "waiting")
     rates["the bank"] = 10
     await ann.retry()
@@ -63,12 +69,7 @@ async def test_a_retry_without_a_cure_breaks_it_again_and_a_second_cure_helps(op
 
 
 async def test_a_result_given_by_hand_stands_for_the_step_that_failed(opened: Open) -> None:
-    engine, _ = await opened(work=True)
-    ann = await engine.start(Account.opened, "Ann")
-    assert await ann.call(Account.deposit, 5) == 5
-    with pytest.raises(CallRefused):
-        await ann.call(Account.earn, "the bank")
-    await until_row(engine, ann.id, lambda row: row.status is Status.BROKEN)
+    _, ann = await broken(opened)
     await ann.set_result("rate", 7)
     assert await ann.call(Account.deposit, 1) == 13
     assert done["asked"] == 1
@@ -154,17 +155,6 @@ async def test_a_person_marks_a_process_as_failed_and_a_retry_takes_it_back(open
     assert await ann.call(Account.deposit, 4) == 20
     assert await ann.call(Account.history) == ["+5", "+4"]
     assert (done["asking"], done["opened for Ann"]) == (1, 1)
-
-
-async def broken(opened: Open) -> tuple[Engine, Handle[Any]]:
-    """An account of 5 that has failed to earn anything."""
-    engine, _ = await opened(work=True)
-    ann = await engine.start(Account.opened, "Ann")
-    assert await ann.call(Account.deposit, 5) == 5
-    with pytest.raises(CallRefused):
-        await ann.call(Account.earn, "the bank")
-    await until_row(engine, ann.id, lambda row: row.status is Status.BROKEN)
-    return engine, ann
 
 
 async def test_a_repair_runs_in_place_of_the_method_that_has_failed_and_before_what_waits(opened: Open) -> None:

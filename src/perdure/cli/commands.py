@@ -101,9 +101,9 @@ async def terminate(
 async def fail(
     process: ProcessArguments, *, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
 ) -> int:
-    """Mark processes as failed at once: whoever waits for them hears it.
+    """Mark processes as failed at once.
 
-    Their code does not run any more; `retry` takes it back.
+    Whoever waits for them hears it. Their code does not run any more; `retry` takes it back.
     """
     return await command_each(process, Handle.fail, "marked as failed", who=who, why=why, url=url, json=json)
 
@@ -193,7 +193,9 @@ async def repair(
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> int:
-    """Let broken machines go on with a method made for that, in place of the one that has failed.
+    """Let broken machines go on with another method.
+
+    It is one that is made for that, and runs in place of the one that has failed.
 
     Parameters
     ----------
