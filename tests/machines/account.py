@@ -79,6 +79,18 @@ class Account(machine.Machine):
         return gate
 
     @machine.call
+    async def twice(self, gate: str) -> str:
+        """Wait for a moment, then for pairs of tasks, whose order in a set counts, and then for a gate."""
+        await asyncio.sleep(0.001)
+        order: list[str] = []
+        for n in range(6):
+            pair = [asyncio.create_task(book(f"{gate} {n}{side}")) for side in "xy"]
+            order += [task.result() for task in (await asyncio.wait(pair))[0]]
+        await book(",".join(order))
+        await waits(gate)
+        return ",".join(order)
+
+    @machine.call
     def history(self) -> list[str]:
         """All entries."""
         return self.entries

@@ -8,6 +8,7 @@ import pytest
 
 from perdure import limits
 from perdure.errors import CallRefused, CallUnanswered, InvalidInput
+from perdure.kernel.process import Status
 from tests.machines.account import Account, done, gates
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
@@ -90,6 +91,57 @@ async def test_what_has_ended_is_not_run_again_by_another_worker_and_what_was_un
     assert await asyncio.wait_for(later, LIMIT) == 507
     assert await handle.call(Account.history) == ["+500", "a", "+7"]
     assert (done["opened for Ann"], done["drawn 501"], done["began a"], done["a"]) == (1, 1, 2, 1)
+
+
+@pytest.mark.parametrize("waits_first", [False, True], ids=["it waits", "the call waits"])
+async def test_a_method_that_is_run_again_finds_its_timers_and_its_order(opened: Open, waits_first: bool) -> None:
+    """The machine waits for the call, or the call for the machine: both replays wait for it."""
+    engine, _ = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann")
+    client, _ = await opened()
+    handle = client.process(ann.id)
+    slow = asyncio.create_task(handle.call(Account.slow, "a"))
+    await until(lambda: done["began a"])
+    if not waits_first:
+        gates["a"].set()
+        await slow
+    twice = asyncio.create_task(handle.call(Account.twice, "b"))
+    await until_row(client, ann.id, lambda row: row.inbox == 2)
+    gates["a"].set()
+    await until(lambda: done["began b"])
+    await engine.close(0)
+    gates["b"].set()
+    await opened(work=True)
+    assert await asyncio.wait_for(twice, LIMIT)
+    assert [done[f"b {n}{side}"] for n in range(6) for side in "xy"] == [1] * 12
+    assert (await handle.status()).status is Status.RUNNING
+
+
+async def test_more_calls_than_one_commit_answers_are_answered_by_several_and_a_replay_does_alike(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PUBLISHED_RECORDS", 2)
+    engine, _ = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann")
+    client, _ = await opened()
+    handle = client.process(ann.id)
+    slow = asyncio.create_task(handle.call(Account.slow, "a"))
+    await until(lambda: done["began a"])
+    calls = []
+    for n in range(7):
+        calls.append(asyncio.create_task(handle.call(Account.deposit, n)))
+        await until_row(client, ann.id, lambda row, count=n + 2: row.inbox == count)
+    last = asyncio.create_task(handle.call(Account.slow, "b"))
+    await until_row(client, ann.id, lambda row: row.inbox == 9)
+    gates["a"].set()
+    await slow
+    await asyncio.gather(*calls)
+    await until(lambda: done["began b"])
+    await engine.close(0)
+    gates["b"].set()
+    await opened(work=True)
+    assert await asyncio.wait_for(last, LIMIT) == "b"
+    assert await handle.call(Account.history) == ["a", *[f"+{n}" for n in range(7)], "b"]
 
 
 async def test_letters_that_wait_in_the_store_are_received_by_their_numbers(opened: Open) -> None:

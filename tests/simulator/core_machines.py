@@ -50,6 +50,7 @@ class Till(machine.Machine):
         self.served.append(name)
         if seconds:
             self.total += await count(amount, seconds)
+            await asyncio.sleep(0.1)
             await count(0, seconds / 4)
         else:
             self.total += amount
@@ -63,6 +64,7 @@ class Till(machine.Machine):
         self.heard.append(number)
         if number % 3 == 0:
             await asyncio.sleep(0.3)
+            await count(0, 0.3)
 
     @machine.call
     def told(self) -> dict[str, Any]:

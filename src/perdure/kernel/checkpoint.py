@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from msgspec import Raw, Struct, json
 from msgspec.structs import replace
 
+from perdure.errors import PerdureError
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process
 from perdure.kernel.stored import reader
@@ -70,8 +71,13 @@ def parted(state: bytes) -> tuple[Checkpoint, bytes]:
 
 
 def shown(state: bytes | None) -> bytes | None:
-    """The state as people see it: of a machine the fields alone."""
-    return parted(state)[1] if state is not None and is_checkpoint(state) else state
+    """The state as people see it: of a machine the fields alone, as far as they can be read."""
+    if state is None or not is_checkpoint(state):
+        return state
+    try:
+        return parted(state)[1]
+    except PerdureError:
+        return state
 
 
 def carried_over(process: Process, run: int) -> bytes | None:
@@ -91,6 +97,14 @@ def unfinished(process: Process, history: Sequence[Event]) -> Sequence[Event]:
     if checkpoint.run != process.run:  # it has ended this run, and the next one is about to be opened
         return [event for event in history if event.turn == 0 and branch(event.place) is None]
     return [event for event in history if _is_open(event, checkpoint)]
+
+
+def as_far_as_known(process: Process, history: Sequence[Event]) -> Sequence[Event]:
+    """The same; of a machine whose state cannot be read, the history whole."""
+    try:
+        return unfinished(process, history)
+    except PerdureError:
+        return history
 
 
 def last_turn(process: Process, history: Sequence[Event]) -> int:

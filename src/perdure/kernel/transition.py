@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
 from perdure.kernel import child, quarantine, undo
-from perdure.kernel.checkpoint import unfinished
+from perdure.kernel.checkpoint import as_far_as_known
 from perdure.kernel.commit import Commit, Outcome, Start
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
@@ -176,7 +176,7 @@ def due_now(process: Process, *, now: int) -> Commit:
 def expired(process: Process, history: Sequence[Event] = (), *, now: int) -> Commit:
     """End a process that is over its deadline as failed; no turn is needed, and nothing is undone."""
     _allow(process, Status.FAILED, "expire")
-    failure = _forced_end("DeadlineExceeded", "the process ran over its deadline", unfinished(process, history))
+    failure = _forced_end("DeadlineExceeded", "the process ran over its deadline", as_far_as_known(process, history))
     event = Event(process.events + 1, 0, EventType.EXPIRED, now, payload=failure.encode())
     return _parting(forced(process, Status.FAILED, (event,), now, error=failure.encode()), history)
 
@@ -200,7 +200,7 @@ def terminated(
     why = f" because: {sender.why}" if sender.why else ""
     after = ", after it was asked to cancel," if asked else ""
     text = f"terminated{after} by {sender.who or 'somebody'}{why}"
-    failure = _forced_end("Terminated", text, unfinished(process, history))
+    failure = _forced_end("Terminated", text, as_far_as_known(process, history))
     told: dict[str, Any] = to_builtins(sender) | ({"not_undone": failure.owed} if failure.owed else {})
     told |= {"asked": True} if asked else {}
     event = Event(process.events + 1, 0, EventType.TERMINATED, now, payload=json.encode(told))
@@ -212,7 +212,7 @@ def given_up(process: Process, sender: Sender, history: Sequence[Event] = (), *,
     _allow(process, Status.FAILED, "fail")
     why = f" because: {sender.why}" if sender.why else ""
     text = f"marked as failed by {sender.who or 'somebody'}{why}"
-    failure = _forced_end("GivenUp", text, unfinished(process, history))
+    failure = _forced_end("GivenUp", text, as_far_as_known(process, history))
     told: dict[str, Any] = to_builtins(sender) | ({"not_undone": failure.owed} if failure.owed else {})
     event = Event(process.events + 1, 0, EventType.GIVEN_UP, now, payload=json.encode(told))
     return _parting(forced(process, Status.FAILED, (event,), now, error=failure.encode()), history)

@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from perdure.turns.bare_loop import TIMER
-from perdure.turns.mailbox import A_MOMENT, Letter, Mailbox
+from perdure.turns.mailbox import Letter, Mailbox
 
 if TYPE_CHECKING:
     from perdure.turns.asking import AskingLoop
 
 Arrival = tuple[Mailbox, Letter]
+WAIT = " wait"
+"""Waits are counted apart from timers: a replay waits for a letter that was there already, unseen by the code."""
 
 
 class _Slot:
@@ -46,22 +47,24 @@ class Arrivals:
         """The earliest letter, once there is one; None if the time ``due`` (microseconds) has come before it."""
         while True:
             unread = [box for box in self._boxes if box.more and not box.letters]
-            look = loop.look(bool(unread))
+            first = min((box for box in self._boxes if box.letters), key=_number, default=None)
+            asked = first is not None and first.letters[0][2]
+            # One commit does not hold the answers to any number of calls.
+            crowded = asked and loop.publications is not None and loop.publications.plenty(loop.runs)
+            look = loop.look(bool(unread) or crowded)
             if look:
                 await self._look(loop, look, unread)
-                continue
-            heads = [box for box in self._boxes if box.letters]
-            if not heads:
+            elif first is None:
                 return await self._wait(loop, due)
-            box = min(heads, key=_number)
-            if box.letters[0][2] and loop.publications and loop.publications.plenty(loop.runs):
-                await asyncio.sleep(A_MOMENT)  # so that one commit does not hold the answers to any number of calls
-                continue
-            return box, box.pop(loop)
+            else:
+                return first, first.pop(loop)
 
     @staticmethod
     async def _look(loop: AskingLoop, place: str, unread: Iterable[Mailbox]) -> None:
-        """Have the first letters of these names read from the store: the timer fires in the turn that hears them."""
+        """Have the first letters of these names read from the store: the timer fires in the turn that hears them.
+
+        Whether it was needed stands in the history: a replay does it where the history did.
+        """
         found = loop.create_future()
         timer = loop.open_timer(loop.now + 1, place, _ring, (found,))
         try:
@@ -78,8 +81,9 @@ class Arrivals:
         for box in self._boxes:
             box.receivers = deque(receiver for receiver in box.receivers if not receiver.done())
             box.receivers.append(_Slot(arrival, box))
-        place = loop.place(TIMER)
-        timer = None if due is None else loop.open_timer(max(due, loop.now + 1), place, _ring, (arrival,))
+        timer = None
+        if due is not None:
+            timer = loop.open_timer(max(due, loop.now + 1), loop.place(WAIT) + WAIT, _ring, (arrival,))
         try:
             return await arrival
         finally:

@@ -236,6 +236,10 @@ class AskingLoop(BareLoop):
         root.counts = {}
         self._chance = None
 
+    def count_anew(self) -> None:
+        """Begin again to number what is made: sets iterate alike however the code has come to where it is."""
+        self.numbers = int.from_bytes(self.process_id[-6:], "big") << 12
+
     @property
     def chance(self) -> Random:
         """The process's own source of random numbers, made from its seed."""

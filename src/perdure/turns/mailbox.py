@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Letter: TypeAlias = tuple[bytes, int, bool, bool]
 """A payload, its number in the inbox, whether its sender waits for an answer, and whether the history has it."""
 
-A_MOMENT = 0.000_001
+_A_MOMENT = 0.000_001
 
 
 class Receiver(Protocol):
@@ -121,7 +121,7 @@ class Mailbox:
         while True:
             if self.letters and self.letters[0][2] and loop.publications and loop.publications.plenty(loop.runs):
                 self._record(loop)  # the code has seen that it was there
-                await asyncio.sleep(A_MOMENT)  # so that one commit does not hold the answers to any number of calls
+                await asyncio.sleep(_A_MOMENT)  # so that one commit does not hold the answers to any number of calls
             if self.letters:
                 letter, number, asked, _ = self.pop(loop)
             else:

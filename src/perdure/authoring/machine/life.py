@@ -138,6 +138,7 @@ class Life:
     ) -> None:
         """Run a method; what it has changed counts if it ends well."""
         self.acting, self._action, self._due, self._over = True, "", None, False
+        loop.count_anew()
         try:
             answer: Any = method.function(self._entity, *args, **kwargs)
             if inspect.isawaitable(answer):
