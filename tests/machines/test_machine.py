@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from perdure import limits
+from perdure import Engine, Handle, limits
 from perdure.errors import CallRefused, CallUnanswered, InvalidInput
 from perdure.kernel.process import Status
 from tests.machines.account import Account, done, gates
@@ -93,20 +94,26 @@ async def test_what_has_ended_is_not_run_again_by_another_worker_and_what_was_un
     assert (done["opened for Ann"], done["drawn 501"], done["began a"], done["a"]) == (1, 1, 2, 1)
 
 
-@pytest.mark.parametrize("waits_first", [False, True], ids=["it waits", "the call waits"])
-async def test_a_method_that_is_run_again_finds_its_timers_and_its_order(opened: Open, waits_first: bool) -> None:
-    """The machine waits for the call, or the call for the machine: both replays wait for it."""
+async def busy(opened: Open) -> tuple[Engine, Engine, Handle[Any], asyncio.Task[str]]:
+    """A worker, a client of its own, and its handle to an account that waits for a gate, with the call that does."""
     engine, _ = await opened(work=True)
     ann = await engine.start(Account.opened, "Ann")
     client, _ = await opened()
     handle = client.process(ann.id)
     slow = asyncio.create_task(handle.call(Account.slow, "a"))
     await until(lambda: done["began a"])
+    return engine, client, handle, slow
+
+
+@pytest.mark.parametrize("waits_first", [False, True], ids=["it waits", "the call waits"])
+async def test_a_method_that_is_run_again_finds_its_timers_and_its_order(opened: Open, waits_first: bool) -> None:
+    """The machine waits for the call, or the call for the machine: both replays wait for it."""
+    engine, client, handle, slow = await busy(opened)
     if not waits_first:
         gates["a"].set()
         await slow
     twice = asyncio.create_task(handle.call(Account.twice, "b"))
-    await until_row(client, ann.id, lambda row: row.inbox == 2)
+    await until_row(client, handle.id, lambda row: row.inbox == 2)
     gates["a"].set()
     await until(lambda: done["began b"])
     await engine.close(0)
@@ -121,18 +128,13 @@ async def test_more_calls_than_one_commit_answers_are_answered_by_several_and_a_
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "PUBLISHED_RECORDS", 2)
-    engine, _ = await opened(work=True)
-    ann = await engine.start(Account.opened, "Ann")
-    client, _ = await opened()
-    handle = client.process(ann.id)
-    slow = asyncio.create_task(handle.call(Account.slow, "a"))
-    await until(lambda: done["began a"])
+    engine, client, handle, slow = await busy(opened)
     calls = []
     for n in range(7):
         calls.append(asyncio.create_task(handle.call(Account.deposit, n)))
-        await until_row(client, ann.id, lambda row, count=n + 2: row.inbox == count)
+        await until_row(client, handle.id, lambda row, count=n + 2: row.inbox == count)
     last = asyncio.create_task(handle.call(Account.slow, "b"))
-    await until_row(client, ann.id, lambda row: row.inbox == 9)
+    await until_row(client, handle.id, lambda row: row.inbox == 9)
     gates["a"].set()
     await slow
     await asyncio.gather(*calls)

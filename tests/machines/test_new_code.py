@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from perdure import machine
 from perdure.errors import DefinitionError, WorkflowMisuse
+from perdure.kernel.process import Status
+from perdure.kernel.transition import released
 from perdure.turns import verbs
 from tests.runtime.conftest import Open, until_row
 
@@ -71,6 +74,39 @@ async def test_fields_of_an_older_form_are_upgraded(opened: Open) -> None:
     assert await again.process(handle.id).call(after.add, 1) == 3001
     row = await until_row(again, handle.id, lambda row: b'"place":"cellar"' in row.state)
     assert b'"form":2' in row.state
+
+
+async def test_fields_that_new_code_cannot_read_break_the_machine_and_lose_nothing(opened: Open) -> None:
+    before, after = meter(form=1, factor=1), meter(form=2, factor=1)
+    after.upgraded = classmethod(lambda cls, fields, form: {"watt": "much"})
+    engine, _ = await opened(work=True, workflows=[before.installed])
+    handle = await engine.start(before.installed)
+    assert await handle.call(before.add, 3) == 3
+    await engine.close(0)
+    wrong, _ = await opened(work=True, workflows=[after.installed])
+    await wrong.process(handle.id).signal("nothing that it hears")
+    row = await until_row(wrong, handle.id, lambda row: row.status is Status.BROKEN)
+    assert b"watt" in (row.error or b"") and b'"kilo":3' in (row.state or b"")
+    await wrong.close(0)
+    mended, _ = await opened(work=True, workflows=[before.installed])
+    await mended.process(handle.id).retry()
+    assert await mended.process(handle.id).call(before.add, 1) == 4
+
+
+async def test_a_machine_whose_state_is_damaged_is_parked_and_can_be_ended(opened: Open, store_url: str) -> None:
+    before = meter(form=1, factor=1)
+    engine, store = await opened(work=True, workflows=[before.installed])
+    handle = await engine.start(before.installed)
+    assert await handle.call(before.add, 3) == 3
+    await engine.close(0)
+    client, store = await opened()
+    row = await client.row(handle.id)
+    await store.commit([released(replace(row, state=b'{"@machine":{"run":"one"},"kilo":3}'), due_at=0)])
+    worker, _ = await opened(work=True, workflows=[before.installed])
+    await until_row(worker, handle.id, lambda row: row.status is Status.BROKEN)
+    assert (await worker.process(handle.id).status()).status is Status.BROKEN
+    await worker.process(handle.id).terminate(who="Bob")
+    assert (await worker.row(handle.id)).status is Status.CANCELLED
 
 
 def test_a_machine_that_cannot_be_is_refused_where_it_is_defined() -> None:

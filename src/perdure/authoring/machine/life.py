@@ -193,7 +193,10 @@ class Life:
         assert self._state is not None
         checkpoint, self._fields = parted(self._state)
         loop.state, self._state = self._state, None
-        self._entity = self._kind.entity(self._fields, checkpoint.form)
+        try:
+            self._entity = self._kind.entity(self._fields, checkpoint.form)
+        except Exception as error:  # the class has changed, or its upgrade raises: nothing of the machine is lost
+            raise Broken(Failure.of(error)) from error
         self.due = checkpoint.due
         if checkpoint.run != self._run:
             raise Renewal(self._kind.shape.encode(args, kwargs))
