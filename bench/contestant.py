@@ -82,7 +82,7 @@ OURS = (
             "w19": 20_000,
         },
         imports="perdure",
-        packages=("asyncpg", "msgspec"),
+        packages=("asyncpg", "cronsim", "msgspec", "tzdata"),
     ),
     Contestant(
         "ours-sqlite",

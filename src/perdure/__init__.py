@@ -5,6 +5,7 @@ is in :mod:`perdure.testing`.
 """
 
 from perdure.authoring import machine
+from perdure.authoring.schedule import Schedule
 from perdure.authoring.start import NamedWorkflow
 from perdure.authoring.step import Step, attempt, step
 from perdure.authoring.workflow import (
@@ -52,6 +53,7 @@ __all__ = [
     "ProcessCancelled",
     "ProcessFailed",
     "Retry",
+    "Schedule",
     "Search",
     "Status",
     "Step",

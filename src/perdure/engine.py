@@ -11,6 +11,7 @@ from typing import Any, Self, overload
 from perdure import settings
 from perdure.authoring import isolation
 from perdure.authoring.registry import Registry
+from perdure.authoring.schedule.machine import ScheduleMachine
 from perdure.authoring.step_policies import StepPolicies
 from perdure.authoring.workflow import Workflow
 from perdure.client.client import Client
@@ -87,6 +88,8 @@ class Engine(Client):
         self.options = options or WorkerOptions()
         if registry is None:
             registry = Registry.of_program() if workflows is None else Registry(*workflows)
+        if work:
+            registry.add(ScheduleMachine.__machine__)
         if queues is not None or labels:
             registry.serve_only(queues, labels)
         if codecs is None and offload is None:
@@ -150,10 +153,13 @@ class Engine(Client):
             self._time.heard(await self.store.now(), sent)
             parts = WorkerParts(
                 Incarnation(self.machine.new_id()), self.store, self.registry, self.committer, self._time, self.machine,
-                self.telemetry, self.options, self._alone, self._policies,
+                self.telemetry, self.options, self._alone, self._policies, self,
             )  # fmt: skip
             self.worker = Worker(parts, self.results)
             await self.worker.start()
+            for workflow in list(self.registry.kinds.values()):
+                if workflow.schedule is not None:
+                    await self.schedules.put(workflow.name, workflow.schedule, workflow)
         self._unwatch = self.store.watch(self._heard)
 
     async def close(self, seconds: float | None = None) -> None:

@@ -128,6 +128,10 @@ class ProcessNotFound(PerdureError, LookupError):
     """No process has that id or key."""
 
 
+class ScheduleNotFound(PerdureError, LookupError):
+    """There is no schedule of that name, or not any more."""
+
+
 class InboxFull(PerdureError):
     """The process's inbox holds as many waiting signals and calls as it may; this one was not sent."""
 

@@ -25,6 +25,7 @@ class Attempt:
 
     __slots__ = (
         "_connection",
+        "_engine",
         "_extend",
         "_left",
         "_loop",
@@ -50,6 +51,7 @@ class Attempt:
         undoes: str | None = None,
         connection: Any = None,
         show: Callable[[str, bytes], None] | None = None,
+        engine: Any = None,
     ) -> None:
         self._process = process
         self.step = step
@@ -62,6 +64,7 @@ class Attempt:
         self.undoes = undoes
         self._connection = connection
         self._show = show
+        self._engine = engine
 
     @property
     def process(self) -> str:
@@ -91,6 +94,19 @@ class Attempt:
                 "in a test call a function that takes the connection, and let the step hand it over."
             )
         return self._connection
+
+    @property
+    def engine(self) -> Any:
+        """The engine whose worker runs this attempt, for a step that starts, signals or looks at other processes.
+
+        Give what it starts a key, since a step may run twice. Raises DefinitionError in a hard step and in unit tests.
+        """
+        if self._engine is None:
+            raise DefinitionError(
+                "this attempt has no engine: a hard step runs in an OS process of its own, and a unit test in none. "
+                "Open a client there: `async with Engine(url) as engine`."
+            )
+        return self._engine
 
     def remaining(self) -> float:
         """Seconds until this attempt's deadline; infinite if it has none."""

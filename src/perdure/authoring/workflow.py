@@ -13,9 +13,10 @@ from weakref import WeakValueDictionary
 from perdure.authoring.child import Child
 from perdure.authoring.definitions import name_of, origin_of, plain_function, seconds
 from perdure.authoring.review import review
+from perdure.authoring.schedule.definition import TIME_PARAMETER, Schedule, moment
 from perdure.authoring.start import Startable
 from perdure.clock import Duration
-from perdure.errors import DefinitionError, InvalidKey
+from perdure.errors import DefinitionError, InvalidInput, InvalidKey
 from perdure.kernel.call_shape import CallShape
 from perdure.kernel.child import is_task
 from perdure.kernel.failure import Failure
@@ -49,6 +50,8 @@ class Workflow(Startable[P, R]):
 
     machine: ClassVar[Any] = None
     """What runs the methods of a machine; nothing for a plain workflow."""
+    schedule: Schedule | None = None
+    """By which a worker that hosts the workflow starts it again and again."""
 
     def __init__(
         self,
@@ -58,12 +61,16 @@ class Workflow(Startable[P, R]):
         version: str = "",
         deadline: Duration | None = None,
         idle: Duration | None = None,
+        schedule: Schedule | None = None,
     ) -> None:
         self.function = plain_function(function, "workflow")
         self.name = name_of(self.function, name, "workflow")
         if not iscoroutinefunction(self.function):
             raise DefinitionError(f"{self} is not a coroutine function. Declare it with `async def`.")
         self.shape = CallShape(self.function)
+        self.schedule = schedule
+        if schedule is not None:
+            _check_schedule(self, schedule)
         update_wrapper(self, self.function)
         self._define(version or (origin_of(self.function) if name is None else ""), deadline, idle)
 
@@ -112,12 +119,30 @@ def workflow(
     version: str = "",
     deadline: Duration | None = None,
     idle: Duration | None = None,
+    schedule: Schedule | None = None,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Workflow[P, R]]: ...
 def workflow(function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
-    """Mark an ``async def`` as a workflow, whose calls can be started as durable processes; raises DefinitionError."""
+    """Mark an ``async def`` as a workflow, whose calls can be started as durable processes; raises DefinitionError.
+
+    With a ``schedule`` the workers that host it start it again and again, as
+    ``engine.schedules.put(name, schedule, workflow)`` would with the workflow's own name.
+    """
     if function is not None:
         return Workflow(function)
     return lambda decorated: Workflow(decorated, **settings)
+
+
+def _check_schedule(workflow: Workflow[Any, Any], schedule: Any) -> None:
+    if not isinstance(schedule, Schedule):
+        raise DefinitionError(f"{workflow} has schedule={schedule!r:.100}. Write schedule=Schedule('0 3 * * *').")
+    given = {TIME_PARAMETER: moment(0)} if workflow.shape.leaves_out(TIME_PARAMETER, (), {}) else {}
+    try:
+        workflow.shape.encode((), given)
+    except InvalidInput as error:
+        raise DefinitionError(
+            f"{workflow} has a schedule, which starts it without arguments: {error} Give its parameters defaults, or "
+            "use engine.schedules.put(name, schedule, workflow, ...)."
+        ) from None
 
 
 def _former(workflow: Workflow[Any, Any]) -> Workflow[Any, Any] | None:

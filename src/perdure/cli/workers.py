@@ -6,6 +6,7 @@ from datetime import datetime
 
 import msgspec
 
+from perdure.authoring.schedule.machine import KIND as SCHEDULES
 from perdure.cli import output, text
 from perdure.cli.options import DEFAULT_URL, Json, Url, Utc, connected, present
 from perdure.cli.rows import Rows
@@ -45,10 +46,15 @@ class Line(msgspec.Struct, frozen=True):
         return cls(
             id_text(worker.id), host, pid, instant(worker.started_at),
             "silent" if due is not None and due < now else "blocked" if worker.hang else "alive",
-            sorted(_workflow(kind, version) for kind, version in offer.hosted if not is_task(kind)),
+            sorted(_workflow(kind, version) for kind, version in offer.hosted if _is_workflow(kind)),
             sorted({kind.removeprefix(QUEUE_MARK) for kind, _ in offer.hosted if is_task(kind)}),
             offer.schema, held, worker.beats, due,
         )  # fmt: skip
+
+
+def _is_workflow(kind: str) -> bool:
+    """Whether people have written it: not a queue, nor what every worker serves."""
+    return not is_task(kind) and kind != SCHEDULES
 
 
 def _workflow(kind: str, version: str) -> str:

@@ -20,6 +20,7 @@ from perdure.client.parts import ClientParts, Doors
 from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
 from perdure.client.results import Results
+from perdure.client.schedules import Schedules
 from perdure.client.validation import ProcessId
 from perdure.client.values import Followers
 from perdure.client.view import ProcessView, views
@@ -39,6 +40,8 @@ from perdure.kernel.process import Process
 from perdure.kernel.worker import hosted_by
 from perdure.store.base import Search, Store
 
+_REFUSED = "another worker took this one for dead and ended it; nothing was started, try again"
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -46,8 +49,8 @@ R = TypeVar("R")
 class Client:
     """Starts, finds and counts processes. It needs no worker, so it fits into a web server.
 
-    The verbs for a single process are methods of its handle; those for queues, for automatic recovery and for the
-    store's clock are methods of ``queues``, ``recovery`` and ``clock``.
+    The verbs for a single process are methods of its handle; those for schedules, for queues, for automatic recovery
+    and for the store's clock are methods of ``schedules``, ``queues``, ``recovery`` and ``clock``.
 
     While the database does not answer, starts and messages wait for it, and reads raise StoreUnavailable. Workflow code
     may not use it: every method that reads or writes raises WorkflowMisuse there.
@@ -64,6 +67,7 @@ class Client:
         self.queues = Queues(store)
         self.recovery = Recovery(store)
         self.clock = Timekeeping(store)
+        self.schedules = Schedules(self)
         self.local: LocalWorker = local or NoWorker()
         self.parts = ClientParts(store, doors, machine, self.results, Followers(store), Answers(store), self.local)
 
@@ -86,7 +90,7 @@ class Client:
         try:
             flow, options = self.registry.startable(workflow)
         except UnknownKind as unknown:
-            flow, options = await self._elsewhere(workflow, unknown)
+            flow, options = await self.elsewhere(workflow, unknown)
         process = self._fresh(flow, args, kwargs, options)
         message = None if options.signal is None else self._first_message(process, options)
         if process.deadline is not None or options.delay is not None:
@@ -97,7 +101,20 @@ class Client:
             handle.sent = SendVerdict.DELIVERED if handle.created else await self._forward(message, handle)
         return handle
 
-    async def _elsewhere(
+    async def begin(self, process: Process) -> StartAnswer:
+        """Store a process as it is, but for its deadline, which is microseconds from now; says who has its key.
+
+        Raises StoreUnavailable if this engine's worker was ended meanwhile.
+        """
+        if process.deadline is not None:
+            (process,) = await self._dated([process])
+        workflow = self.registry.versions.get((process.kind, process.code)) or NamedWorkflow(process.kind)
+        answer = await self._begin(process, workflow, ())
+        if answer.verdict is StartVerdict.REFUSED:
+            raise StoreUnavailable(_REFUSED)
+        return answer
+
+    async def elsewhere(
         self, workflow: Startable[Any, Any] | str, unknown: UnknownKind
     ) -> tuple[NamedWorkflow, StartOptions]:
         """Find the version that live workers host of a name not known here; raises UnknownKind if none or several.
@@ -290,4 +307,4 @@ def _check_existing(process: Process, answer: StartAnswer) -> None:
             "which was started with another input; use another key, or the same input"
         )
     if answer.verdict is StartVerdict.REFUSED:
-        raise StoreUnavailable("another worker took this one for dead and ended it; nothing was started, try again")
+        raise StoreUnavailable(_REFUSED)

@@ -151,6 +151,10 @@ class CallShape:
             ) from error
         return positional, named
 
+    def leaves_out(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Whether a call leaves out the parameter of that name; false if there is none."""
+        return name in self._types and name not in kwargs and name not in self._order[: len(args)]
+
     def encode_result(self, value: Any, *, limit: int = PAYLOAD_BYTES) -> bytes:
         """The payload of a result; raises PayloadError if it would not come back as the annotation says."""
         kind = value.__class__

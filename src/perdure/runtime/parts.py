@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from perdure.authoring.registry import Registry
 from perdure.authoring.step_policies import NO_POLICIES, StepPolicies
@@ -31,6 +32,7 @@ class Incarnation:
 class WorkerParts:
     """What one worker is made of. ``alone``: it runs one group of suspects and nothing else (rule 13).
 
+    ``engine`` is what its steps may start other processes with.
     ``lease`` is for how many microseconds a claim, a commit or a beat leases a row.
     """
 
@@ -44,6 +46,7 @@ class WorkerParts:
     options: WorkerOptions
     alone: bool = False
     policies: StepPolicies = NO_POLICIES
+    engine: Any = None
     lease: int = field(init=False)
 
     def __post_init__(self) -> None:

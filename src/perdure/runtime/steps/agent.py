@@ -52,6 +52,7 @@ class Agent:
     def __init__(self, parts: WorkerParts, listener: StepListener, shortages: Shortages) -> None:
         self.listener = listener
         self.telemetry = parts.telemetry
+        self.engine = parts.engine
         self.time = parts.time
         self.machine = machine = parts.machine
         self.shortages = shortages

@@ -72,6 +72,7 @@ class Runner(Protocol):
     thread: int
     listener: StepListener
     telemetry: Telemetry
+    engine: Any
 
     @property
     def threads(self) -> Threads:
@@ -153,6 +154,7 @@ class AttemptRun:
                 undoes=compensation.key_undone(instance, ask),
                 connection=None if self.transaction is None else self.transaction.connection,
                 show=self.publish,
+                engine=self.agent.engine,
             )
         return self.attempt
 

@@ -1,0 +1,173 @@
+"""A schedule as it is written in code: when a workflow is started, and what if the process before still runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, Literal, TypeAlias, get_args
+from zoneinfo import ZoneInfoNotFoundError
+
+from cronsim import CronSimError
+from msgspec import Struct
+
+from perdure.authoring.schedule.timetable import Timetable, follows_the_clock, zone_of
+from perdure.clock import SECOND, Duration, in_seconds, microseconds
+from perdure.errors import DefinitionError
+from perdure.kernel.plain import shown
+from perdure.limits import FARTHEST_SECONDS
+from perdure.turns.verbs import now
+
+Overlap: TypeAlias = Literal["skip", "queue", "cancel", "allow"]
+"""What becomes of an occurrence while as many processes of its schedule still run as may: it is left out, it waits for
+one of them to end, the oldest of them is asked to cancel, or it is started all the same."""
+
+NICKNAMES: Mapping[str, str] = {
+    "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
+}  # fmt: skip
+TIME_PARAMETER = "scheduled_at"
+"""A workflow with a parameter of that name is given the instant of its occurrence."""
+DAY = timedelta(days=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST = 1_000
+
+
+class Plan(Struct, frozen=True, omit_defaults=True):
+    """What a schedule says, as it is stored; ``catch_up`` and ``jitter`` are microseconds."""
+
+    timetable: Timetable
+    overlap: Overlap = "skip"
+    limit: int = 1
+    catch_up: int = microseconds(DAY.total_seconds())
+    jitter: int = 0
+    stop_after: int | None = None
+
+
+class Schedule:
+    """When a workflow is started again and again: by a cron expression, every so often, or once at a time.
+
+    ::
+
+        nightly = Schedule("0 3 * * *", zone="Europe/Berlin")
+        await engine.schedules.put("nightly", nightly, report, "daily")
+
+    ``cron`` has five fields (minute, hour, day, month, weekday), six with seconds before them, or is a nickname like
+    ``@daily``. It goes by the clocks of ``zone``: an hour that is left out when they are put on runs at once after the
+    gap, one that comes twice runs the first time; an expression whose minute or hour begins with a star runs whenever
+    its time is shown. ``every`` and ``offset`` are durations, counted from 1970 in UTC; ``at`` is a time with a zone.
+
+    ``overlap`` says what happens while ``limit`` processes of the schedule still run (default: 1): the occurrence is
+    left out (``"skip"``), waits (``"queue"``), or the oldest of them is asked to cancel (``"cancel"``); with
+    ``"allow"`` there is no limit. An occurrence later than ``catch_up`` is missed (default: a day), each is put off by
+    a time of its own below ``jitter``, and after ``stop_after`` failed processes in a row the schedule pauses.
+    Durations are seconds or timedeltas. Raises DefinitionError.
+    """
+
+    def __init__(
+        self,
+        cron: str | None = None,
+        *,
+        every: Duration | None = None,
+        offset: Duration = 0,
+        at: datetime | None = None,
+        zone: str = "UTC",
+        overlap: Overlap = "skip",
+        limit: int | None = None,
+        catch_up: Duration = DAY,
+        jitter: Duration = 0,
+        stop_after: int | None = None,
+    ) -> None:
+        if [cron, every, at].count(None) != 2:
+            raise DefinitionError("a schedule has one of cron, every= and at=. Give exactly one of them.")
+        if cron is not None:
+            timetable = Timetable(cron=_expression(cron, zone), zone=zone)
+        elif at is not None:
+            timetable = Timetable(at=instant_of(at, "at"))
+        else:
+            timetable = Timetable(every=_duration("every", every, SECOND), offset=_duration("offset", offset))
+        if overlap not in get_args(Overlap):
+            raise DefinitionError(f"overlap={overlap!r:.100} is unknown. Write 'skip', 'queue', 'cancel' or 'allow'.")
+        if overlap == "allow" and limit is not None:
+            raise DefinitionError(
+                "overlap='allow' has no limit. Leave out limit=, or say what happens when it is reached."
+            )
+        self.plan = Plan(
+            timetable,
+            overlap,
+            _count("limit", limit) or 1,
+            _duration("catch_up", catch_up),
+            _duration("jitter", jitter),
+            _count("stop_after", stop_after),
+        )
+
+    def __repr__(self) -> str:
+        return f"<Schedule {in_words(self.plan.timetable)}>"
+
+    def next(self, count: int = 1, *, after: datetime | None = None) -> list[datetime]:
+        """The next times in UTC, at most 1,000 of them, after the given one (default: now); without jitter."""
+        since = now() if after is None else after
+        if type(count) is not int or not 1 <= count <= _MOST:
+            raise DefinitionError(f"next({shown(count)}): give a whole number from 1 to {_MOST:,}.")
+        return [moment(instant) for instant in islice(self.plan.timetable.after(instant_of(since, "after")), count)]
+
+
+def moment(instant: int) -> datetime:
+    """An instant in microseconds since 1970 as a time in UTC."""
+    return _EPOCH + timedelta(microseconds=instant)
+
+
+def iso(instant: int) -> str:
+    """An instant as a text: ``2026-11-25T03:00:00Z``."""
+    return moment(instant).isoformat().replace("+00:00", "Z")
+
+
+def _expression(cron: Any, zone: Any) -> str:
+    if not isinstance(cron, str):
+        raise DefinitionError(f"cron is {shown(cron)}. Give a text like '0 3 * * *'.")
+    fields = " ".join(NICKNAMES.get(cron.strip().lower(), cron).split())
+    try:
+        zone_of(zone)
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+        raise DefinitionError(f"zone={zone!r:.100} is not a known time zone. Write one like 'Europe/Berlin'.") from None
+    try:
+        follows_the_clock(fields)
+        soon = next(Timetable(cron=fields, zone=zone).after(0), None)
+    except (CronSimError, ValueError) as error:
+        raise DefinitionError(
+            f"{cron!r:.100} is not a cron expression: {error}. Write minute, hour, day, month and weekday: '0 3 * * *'."
+        ) from None
+    if soon is None:
+        raise DefinitionError(f"{cron!r:.100} never comes. Correct its day or month.")
+    return fields
+
+
+def in_words(timetable: Timetable) -> str:
+    """When a schedule comes round, for people."""
+    if timetable.cron:
+        return f"{timetable.cron} {timetable.zone}"
+    if timetable.at is not None:
+        return f"at {iso(timetable.at)}"
+    later = f", {timetable.offset / SECOND:g} s later" if timetable.offset else ""
+    return f"every {timetable.every / SECOND:g} s{later}"
+
+
+def instant_of(at: Any, what: str) -> int:
+    """A time with a zone in microseconds since 1970; raises DefinitionError."""
+    if not isinstance(at, datetime) or at.tzinfo is None:
+        raise DefinitionError(f"{what}={shown(at)} is not a time with a zone. Give a datetime with tzinfo, like UTC.")
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def _duration(what: str, given: Any, least: int = 0) -> int:
+    seconds = in_seconds(given)
+    right = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not right or not least / SECOND <= seconds <= FARTHEST_SECONDS:
+        raise DefinitionError(f"{what}={shown(given)}. Give seconds or a timedelta, {least // SECOND} s or more.")
+    return microseconds(seconds)
+
+
+def _count(what: str, given: Any) -> int | None:
+    if given is not None and (type(given) is not int or given < 1):
+        raise DefinitionError(f"{what}={shown(given)}. Give a whole number from 1, or leave it out.")
+    return given

@@ -1,0 +1,114 @@
+"""The machine behind each schedule: it knows how far the schedule has come, and wakes when the next instant is due."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from perdure.authoring.machine import Machine, Refusal, call, field, init, schedule, signal, suspend, timer
+from perdure.authoring.schedule.definition import Plan, moment
+from perdure.authoring.schedule.occurrences import Occurrence, Round, RoundReport, Standing, Target, go_round
+from perdure.authoring.schedule.timetable import Timetable
+from perdure.turns.current import turn_for
+
+KIND = "perdure.schedule"
+RECENT = 10
+
+
+class Removed(Refusal):
+    """The schedule has been removed."""
+
+
+class ScheduleMachine(Machine, name=KIND):
+    """A schedule's machine, whose key is the schedule's name.
+
+    ``paused`` says why the schedule pauses; an empty text is a schedule that runs. ``recent`` are the last occurrences.
+    The counters count occurrences.
+    """
+
+    name: str
+    plan: Plan = Plan(Timetable())
+    target: Target | None = None
+    standing: Standing = Standing(0)
+    paused: str = ""
+    started: int = 0
+    skipped: int = 0
+    missed: int = 0
+    recent: list[Occurrence] = field(default_factory=list)
+
+    @init
+    def named(self, name: str) -> None:
+        """A schedule begins with its name alone: what it does is put into it, and can be changed."""
+        self.name = name
+
+    @signal
+    async def put(self, plan: Plan, target: Target) -> None:
+        """Take a new plan and a new target. What has come by now is behind it if the times are others than before."""
+        same = self.target is not None and self.plan.timetable == plan.timetable
+        cursor = self.standing.cursor if same else _now()
+        self.plan, self.target, self.standing = plan, target, replace(self.standing, cursor=cursor)
+        await self._go(target)
+
+    @timer
+    async def due(self) -> None:
+        """An instant has come, or a queued occurrence waits."""
+        if self.target is not None:
+            await self._go(self.target)
+
+    @signal
+    def pause(self, why: str) -> None:
+        """Start nothing more until it is resumed; what is queued is left out."""
+        self.paused = why
+        self.skipped += len(self.standing.waiting)
+        self.standing = replace(self.standing, waiting=[], due=None)
+        suspend()
+
+    @signal
+    async def resume(self) -> None:
+        """Go on with what comes from now on."""
+        if self.paused and self.target is not None:
+            self.paused = ""
+            self.standing = replace(self.standing, cursor=_now(), failures=0)
+            await self._go(self.target)
+
+    @signal
+    def remove(self) -> None:
+        """Start nothing any more, and forget what was to be started; processes that run go on."""
+        self.target, self.paused, self.standing = None, "", Standing(0)
+        suspend()
+
+    @call
+    async def trigger(self) -> str:
+        """Start a process now, whatever else runs; the answer is its id."""
+        return (await self._at_once([_now()])).started[-1].process
+
+    @call
+    async def backfill(self, instants: list[int]) -> int:
+        """Start the processes of these instants, whatever else runs; those that exist are not started again."""
+        return len((await self._at_once(instants)).started)
+
+    async def _at_once(self, instants: list[int]) -> RoundReport:
+        if self.target is None:
+            raise Removed(f"the schedule {self.name!r} has been removed; put it again first")
+        return await self._go(self.target, instants)
+
+    async def _go(self, target: Target, at_once: Sequence[int] = ()) -> RoundReport:
+        """Look what has come, start it, and set the time of the next look."""
+        round = Round(self.name, self.plan, target, self.standing, _now(), [*at_once], bool(self.paused))
+        report = await go_round(round)
+        self.standing = report.standing
+        self.started += len(report.started)
+        self.skipped += report.skipped
+        self.missed += report.missed
+        self.paused = self.paused or report.stop
+        self.recent = [*self.recent, *report.started][-RECENT:]
+        if report.standing.due is None:
+            suspend()
+        else:
+            schedule(moment(report.standing.due))
+        return report
+
+
+def _now() -> int:
+    return turn_for("a schedule").now

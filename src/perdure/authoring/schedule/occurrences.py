@@ -1,0 +1,262 @@
+"""A round of a schedule: the step that looks which occurrences have come, and starts their processes.
+
+It may run twice: an occurrence's key is made of the schedule's name and its instant, so its process is started once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from perdure import limits
+from perdure.authoring.attempt import attempt
+from perdure.authoring.schedule.definition import TIME_PARAMETER, Plan, iso
+from perdure.authoring.schedule.timetable import spread
+from perdure.authoring.step import step
+from perdure.clock import Computer, microseconds
+from perdure.kernel import payload
+from perdure.kernel.commit import StartAnswer
+from perdure.kernel.names import id_bytes, id_text
+from perdure.kernel.process import FINAL, Process, Status
+from perdure.kernel.retry import Retry
+from perdure.store.base import Search, Store
+
+
+class Target(Struct, frozen=True, omit_defaults=True):
+    """What a schedule starts: processes of this kind and version, with these arguments.
+
+    ``timed`` says that the workflow is given the instant; ``deadline`` is seconds from the start.
+    """
+
+    kind: str
+    version: str = ""
+    args: list[Any] = []
+    named: dict[str, Any] = {}
+    timed: bool = False
+    deadline: float | None = None
+    attributes: dict[str, Any] = {}
+
+
+class Occurrence(Struct, frozen=True):
+    """A process that a schedule has started, and for which instant."""
+
+    process: str
+    at: int
+
+
+class Standing(Struct, frozen=True, omit_defaults=True):
+    """How far a schedule has come: instants up to ``cursor`` are behind it, in microseconds.
+
+    ``running`` have not ended when it looked last, ``waiting`` are the instants of occurrences that are queued. The
+    last ``failures`` processes to end have failed. ``due`` is when to look again.
+    """
+
+    cursor: int
+    running: list[Occurrence] = []
+    waiting: list[int] = []
+    failures: int = 0
+    due: int | None = None
+
+
+class Round(Struct, frozen=True):
+    """What a schedule has to do ``now``: ``at_once`` are instants that are started whatever else runs."""
+
+    name: str
+    plan: Plan
+    target: Target
+    standing: Standing
+    now: int
+    at_once: list[int] = []
+    paused: bool = False
+
+
+class RoundReport(Struct, frozen=True):
+    """What a round has done: how many occurrences were left out (``skipped``), and how many came too late (``missed``).
+
+    ``stop`` says why the schedule must pause, if it must.
+    """
+
+    standing: Standing
+    started: list[Occurrence] = field(default_factory=list)
+    skipped: int = 0
+    missed: int = 0
+    stop: str = ""
+
+
+class StartedProcess(Protocol):
+    """A process, as the engine below gives it."""
+
+    async def cancel(self, *, who: str = "", why: str = "", origin: str = "client") -> Any:
+        """Ask it to cancel."""
+
+
+class StartingEngine(Protocol):
+    """The engine whose worker runs the step, as far as it is needed here."""
+
+    store: Store
+    machine: Computer
+
+    async def begin(self, process: Process) -> StartAnswer:
+        """Store a new process, or learn who has its key."""
+
+    def process(self, process: str) -> StartedProcess:
+        """The handle of a process."""
+
+
+def key_of(name: str, instant: int) -> str:
+    """The key of an occurrence: ``nightly/2026-11-25T03:00:00Z``."""
+    return f"{name}/{iso(instant)}"
+
+
+@step(
+    name="perdure.schedule.round",
+    retry=Retry(attempts=1_000_000, cap=limits.SCHEDULE_RETRY_SECONDS, budget=None),
+)
+async def go_round(round: Round) -> RoundReport:
+    """Start what has come; what the round says is all that it depends on, beside the states of the running ones."""
+    return await _Going(round, attempt().engine).go()
+
+
+class _Going:
+    """One round under way."""
+
+    def __init__(self, round: Round, engine: StartingEngine) -> None:
+        self._round = round
+        self._plan = round.plan
+        self._engine = engine
+        self._running = list(round.standing.running)
+        self._failures = round.standing.failures
+        self._started: list[Occurrence] = []
+        self._skipped = 0
+        self._missed = 0
+
+    async def go(self) -> RoundReport:
+        standing = self._round.standing
+        await self._look_at_running()
+        stop = self._must_stop()
+        if stop or self._round.paused:
+            await self._begin(self._round.at_once)
+            rest = replace(standing, running=self._tracked(), failures=self._failures, waiting=[], due=None)
+            return RoundReport(rest, self._started, self._skipped, self._missed, stop)
+        come, cursor, more = self._come(standing.cursor)
+        waiting = await self._start([*standing.waiting, *come])
+        await self._begin(self._round.at_once)
+        due = self._round.now if more else self._next(cursor, waiting)
+        after = Standing(cursor, self._tracked(), waiting, self._failures, due)
+        return RoundReport(after, self._started, self._skipped, self._missed)
+
+    # -- those before --------------------------------------------------------------------------------------------------
+
+    async def _look_at_running(self) -> None:
+        """Let go of those that have ended, in the order of their instants, and count failures in a row."""
+        rows = await self._rows(one.process for one in self._running)
+        still: list[Occurrence] = []
+        for one in sorted(self._running, key=lambda one: one.at):
+            row = rows.get(id_bytes(one.process))
+            if row is not None and row.status not in FINAL:
+                still.append(one)
+            elif row is not None and row.status is Status.FAILED:
+                self._failures += 1
+            elif row is not None and row.status is Status.COMPLETED:
+                self._failures = 0
+        self._running = still
+
+    async def _rows(self, ids: Iterable[str]) -> Mapping[bytes, Process]:
+        wanted = tuple(map(id_bytes, ids))
+        if not wanted:
+            return {}
+        rows = await self._engine.store.search(Search(ids=wanted, limit=len(wanted)))
+        return {row.id: row for row in rows}
+
+    def _must_stop(self) -> str:
+        most = self._plan.stop_after
+        if most is None or self._failures < most or self._round.paused:
+            return ""
+        return f"the last {self._failures} processes have failed"
+
+    def _tracked(self) -> list[Occurrence]:
+        """Those whose end matters for what comes; with ``overlap="allow"`` there may be any number."""
+        if self._plan.overlap == "allow" and self._plan.stop_after is None:
+            return []
+        return self._running[-limits.SCHEDULE_STARTED_RECORDS :]
+
+    # -- what has come -------------------------------------------------------------------------------------------------
+
+    def _come(self, cursor: int) -> tuple[list[int], int, bool]:
+        """The instants that have come, the last of them, and whether there are more than one round takes."""
+        now, plan, name = self._round.now, self._plan, self._round.name
+        edge = now - plan.catch_up
+        if cursor < edge:
+            self._missed = sum(1 for _ in islice(plan.timetable.between(cursor, edge), limits.SCHEDULE_MISSED_RECORDS))
+            cursor = edge
+        come: list[int] = []
+        for instant in plan.timetable.between(cursor, now):
+            if instant + spread(name, instant, plan.jitter) > now:
+                break
+            if len(come) == limits.SCHEDULE_STARTED_RECORDS:
+                return come, cursor, True
+            come.append(instant)
+            cursor = instant
+        return come, cursor, False
+
+    def _next(self, cursor: int, waiting: Sequence[int]) -> int | None:
+        following = next(self._plan.timetable.after(cursor), None)
+        due = None if following is None else following + spread(self._round.name, following, self._plan.jitter)
+        if waiting:
+            look = self._round.now + microseconds(limits.SCHEDULE_LOOK_SECONDS)
+            due = look if due is None else min(due, look)
+        return due
+
+    # -- starting ------------------------------------------------------------------------------------------------------
+
+    async def _start(self, wanted: Sequence[int]) -> list[int]:
+        """Start what may be started now; the answer are those that wait."""
+        plan = self._plan
+        free = len(wanted) if plan.overlap == "allow" else max(0, plan.limit - len(self._running))
+        at_once, others = list(wanted[:free]), list(wanted[free:])
+        if plan.overlap == "cancel":
+            await self._cancel(len(others))
+            at_once, others = at_once + others, []
+        elif others and attempt().number > 1:  # an earlier attempt may have started one of these
+            begun = [instant for instant in others if await self._exists(instant)]
+            at_once, others = at_once + begun, [instant for instant in others if instant not in begun]
+        await self._begin(at_once)
+        waiting = others[: limits.SCHEDULE_STARTED_RECORDS] if plan.overlap == "queue" else []
+        self._skipped += len(others) - len(waiting)
+        return waiting
+
+    async def _cancel(self, count: int) -> None:
+        for one in self._running[:count]:
+            await self._engine.process(one.process).cancel(
+                who=f"schedule {self._round.name}", why="the next one has come", origin="schedule"
+            )
+
+    async def _exists(self, instant: int) -> bool:
+        search = Search(kind=self._round.target.kind, key=key_of(self._round.name, instant), limit=1)
+        return bool(await self._engine.store.search(search))
+
+    async def _begin(self, instants: Iterable[int]) -> None:
+        """Start the processes of these instants, each once."""
+        begun = await asyncio.gather(*map(self._begin_one, instants))
+        self._started += begun
+        self._running += begun
+
+    async def _begin_one(self, instant: int) -> Occurrence:
+        target, name, engine = self._round.target, self._round.name, self._engine
+        named = {**target.named, TIME_PARAMETER: iso(instant)} if target.timed else target.named
+        attributes = {**target.attributes, "schedule": name, TIME_PARAMETER: iso(instant)}
+        process = Process(
+            engine.machine.new_id(),
+            target.kind,
+            key_of(name, instant),
+            payload.encode({"": target.args, **named} if named else target.args, what="the arguments of an occurrence"),
+            code=target.version,
+            deadline=None if target.deadline is None else microseconds(target.deadline),
+            attributes=payload.encode_attributes(attributes),
+        )
+        return Occurrence(id_text((await engine.begin(process)).id), instant)

@@ -1,0 +1,138 @@
+"""A timetable: the instants at which a schedule comes round, as whole microseconds since 1970 (UTC).
+
+The library ``cronsim`` reads an expression and says which times of the calendar fit it. What these are in a zone whose
+clocks are put on or back is decided here: as libraries decide it, hours are skipped, run twice, or searched for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import takewhile
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim
+from msgspec import Struct
+
+SECOND = timedelta(seconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_YEAR = 9000
+"""Behind it a day more or less may be outside of what a datetime can hold."""
+
+
+class Timetable(Struct, frozen=True, omit_defaults=True):
+    """When a schedule comes round: by a ``cron`` expression in a ``zone``, ``every`` so often, or once, ``at`` a time.
+
+    ``every``, ``offset`` and ``at`` are microseconds; multiples of ``every`` are counted from 1970 on, in UTC.
+    """
+
+    cron: str = ""
+    zone: str = "UTC"
+    every: int = 0
+    offset: int = 0
+    at: int | None = None
+
+    def after(self, instant: int) -> Iterator[int]:
+        """The instants after that one, in order."""
+        if self.at is not None:
+            return iter([self.at] if self.at > instant else [])
+        if self.every:
+            return _multiples(self.every, self.offset, instant)
+        return _by_cron(self.cron, zone_of(self.zone), instant)
+
+    def between(self, instant: int, last: int) -> Iterator[int]:
+        """The instants after the first one, up to the last."""
+        return takewhile(lambda found: found <= last, self.after(instant))
+
+
+def _multiples(every: int, offset: int, instant: int) -> Iterator[int]:
+    found = (instant - offset) // every * every + offset
+    while True:
+        found += every
+        yield found
+
+
+@lru_cache(maxsize=256)
+def zone_of(name: str) -> ZoneInfo:
+    """The zone of that name; raises ZoneInfoNotFoundError, ValueError."""
+    return ZoneInfo(name)
+
+
+def spread(name: str, instant: int, jitter: int) -> int:
+    """How much later than its instant an occurrence of that schedule begins: the same wherever it is asked."""
+    if not jitter:
+        return 0
+    digest = blake2b(f"{name} {instant}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % jitter
+
+
+# -- cron ------------------------------------------------------------------------------------------------------------
+
+
+def follows_the_clock(cron: str) -> bool:
+    """Whether an expression goes by the time that passes (``*/10 * * * *``), and not by hours of the day.
+
+    So it is, as in Debian's cron, if its minute or its hour begins with a star, or if it has seconds.
+    """
+    minute, hour, *others = cron.split()
+    return len(others) > 3 or minute.startswith("*") or hour.startswith("*")
+
+
+def _by_cron(cron: str, zone: ZoneInfo, instant: int) -> Iterator[int]:
+    """The instants at which the clocks of that zone show a fitting time.
+
+    When clocks are put on, the hours that are left out run at once after the gap; when they are put back, an hour that
+    comes twice runs the first time. An expression that follows the clock runs whenever its time is shown.
+    """
+    flowing = follows_the_clock(cron)
+    last = _EPOCH + timedelta(microseconds=instant)
+    while last.year < _LAST_YEAR:
+        found = _next(cron, zone, last, flowing)
+        if found is None:
+            return
+        last = found
+        yield (found - _EPOCH) // timedelta(microseconds=1)
+
+
+def _next(cron: str, zone: ZoneInfo, last: datetime, flowing: bool) -> datetime | None:
+    here = last.astimezone(zone).replace(tzinfo=None)
+    twice = _offset(here, zone, 0) - _offset(here, zone, 1)  # more than 0 while an hour comes twice
+    best: datetime | None = None
+    for wall in CronSim(cron, here - max(twice, timedelta()) - SECOND):
+        found = [one for one in _instants(wall, zone, flowing) if one > last]
+        if best is not None and (not found or found[0] > best) and wall - here > twice:
+            return best
+        best = min([*found, *([] if best is None else [best])], default=None)
+        if best is not None and twice <= timedelta():
+            return best
+    return best
+
+
+def _instants(wall: datetime, zone: ZoneInfo, flowing: bool) -> list[datetime]:
+    """When the clocks show that time: once, never, or twice."""
+    first, second = ((wall - _offset(wall, zone, fold)).replace(tzinfo=UTC) for fold in (0, 1))
+    if first == second:
+        return [first]
+    if first < second:
+        return [first, second] if flowing else [first]
+    return [] if flowing else [_end_of_gap(second, first, zone)]
+
+
+def _end_of_gap(low: datetime, high: datetime, zone: ZoneInfo) -> datetime:
+    """The first second at which the clocks have been put on; they have not at ``low``, and have at ``high``."""
+    before = low.astimezone(zone).utcoffset()
+    while high - low > SECOND:
+        middle = low + (high - low) // 2 // SECOND * SECOND
+        if middle.astimezone(zone).utcoffset() == before:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _offset(wall: datetime, zone: ZoneInfo, fold: int) -> timedelta:
+    offset = wall.replace(tzinfo=zone, fold=fold).utcoffset()
+    assert offset is not None
+    return offset

@@ -1,0 +1,275 @@
+"""Schedules as people see and set them: what is started when, and what has become of it."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+from msgspec import Struct, json
+
+from perdure import limits
+from perdure.authoring.schedule.definition import TIME_PARAMETER, Plan, Schedule, in_words, instant_of, iso, moment
+from perdure.authoring.schedule.machine import KIND, ScheduleMachine
+from perdure.authoring.schedule.occurrences import Occurrence, Standing, Target, key_of
+from perdure.authoring.start import NamedWorkflow, Startable
+from perdure.authoring.workflow import Workflow
+from perdure.client import validation
+from perdure.clock import SECOND, Duration
+from perdure.errors import InvalidInput, ProcessNotFound, ScheduleNotFound, UnknownKind
+from perdure.kernel import payload
+from perdure.kernel.checkpoint import shown as shown_state
+from perdure.kernel.names import check_key, check_name, id_text
+from perdure.kernel.plain import shown
+from perdure.kernel.process import Process
+from perdure.store.base import Search
+
+if TYPE_CHECKING:
+    from perdure.client.client import Client
+    from perdure.client.handle import Handle
+
+P = ParamSpec("P")
+_FAR = 4_000_000_000_000_001
+"""An instant whose text is as long as that of any other."""
+
+
+@dataclass(frozen=True, slots=True)
+class OccurrenceView:
+    """A process that a schedule has started: its id, and the instant that it was started for."""
+
+    process: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleView:
+    """One schedule: what it starts and when, how far it has come, and why it pauses, if it does.
+
+    ``times`` says when in words, ``next`` is the next time in UTC (None if none comes, or while it pauses), ``running``
+    counts its processes that had not ended when it looked last, ``waiting`` the occurrences that are queued.
+    ``started``, ``skipped`` and ``missed`` count occurrences since the schedule was made. ``process`` is the id of the
+    schedule's own process, ``status`` that process's status.
+    """
+
+    name: str
+    workflow: str
+    version: str
+    times: str
+    overlap: str
+    next: datetime | None
+    paused: str
+    running: int
+    waiting: int
+    started: int
+    skipped: int
+    missed: int
+    recent: list[OccurrenceView]
+    process: str
+    status: str
+
+
+class Schedules:
+    """The verbs on schedules: ``engine.schedules``."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def put(
+        self, name: str, schedule: Schedule, workflow: Startable[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> ScheduleHandle:
+        """Make a schedule of that name, or change it: from now on it starts this workflow with these arguments.
+
+        Each occurrence is one process, whose key is the schedule's name and the instant:
+        ``nightly/2026-11-25T03:00:00Z``. A parameter ``scheduled_at: datetime`` that is not given here gets the
+        instant; options of the workflow may be a deadline and attributes. A worker must run; any worker will do. A
+        schedule that is the same already is left as it is. Raises InvalidInput, UnknownKind.
+        """
+        validation.outside_a_turn()
+        check_name(name, "the name of the schedule")
+        check_key(key_of(name, _FAR), "the key of an occurrence")
+        if not isinstance(schedule, Schedule):
+            raise InvalidInput(f"{shown(schedule)} is not a schedule. Write Schedule('0 3 * * *'), or every=, or at=.")
+        target = await self._target(workflow, args, kwargs)
+        known = await self._row(name)
+        if known is not None and _is_now(known, schedule.plan, target):
+            return self.handle(name)
+        letter = json.decode(ScheduleMachine.put.shape.encode((schedule.plan, target)))
+        start = ScheduleMachine.named.options(key=name, signal=(ScheduleMachine.put.name, letter))
+        await self._client.start(start, name)
+        return self.handle(name)
+
+    def handle(self, name: str) -> ScheduleHandle:
+        """The schedule of that name; nothing is read before one of its verbs is used."""
+        return ScheduleHandle(self._client, check_name(name, "the name of the schedule"))
+
+    async def list(self) -> builtins.list[ScheduleView]:
+        """All schedules, by name."""
+        found: builtins.list[Process] = []
+        page = Search(kind=KIND, limit=limits.LIST_ROWS)
+        while rows := await self._client.store.search(page):
+            found += rows
+            page = Search(kind=KIND, limit=limits.LIST_ROWS, before_id=rows[-1].id)
+        return sorted((one for one in map(_view, found) if one is not None), key=lambda one: one.name)
+
+    async def _row(self, name: str) -> Process | None:
+        found = await self._client.store.search(Search(kind=KIND, key=name, limit=1))
+        return found[0] if found else None
+
+    async def _target(self, workflow: Startable[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Target:
+        flow: Workflow[Any, Any] | NamedWorkflow
+        try:
+            flow, options = self._client.registry.startable(workflow)
+        except UnknownKind as unknown:
+            flow, options = await self._client.elsewhere(workflow, unknown)
+        for option in ("key", "signal", "delay"):
+            if getattr(options, option) is not None:
+                raise InvalidInput(
+                    f"a schedule has no {option}=: each of its processes has a key of its own. Leave it out."
+                )
+        timed = isinstance(flow, Workflow) and flow.shape.leaves_out(TIME_PARAMETER, args, kwargs)
+        validation.input(flow, args, {**kwargs, TIME_PARAMETER: moment(_FAR)} if timed else kwargs)
+        call = json.decode(NamedWorkflow(flow.name).encode(args, kwargs))
+        named: dict[str, Any] = call if isinstance(call, dict) else {"": call}
+        positional = named.pop("", [])
+        attributes = dict(options.attributes or {})
+        validation.attributes({**attributes, "schedule": "", TIME_PARAMETER: iso(_FAR)})
+        deadline = options.deadline and validation.duration(options.deadline, "the deadline") / SECOND
+        return Target(flow.name, flow.version, positional, named, timed, deadline or flow.deadline, attributes)
+
+
+class ScheduleHandle:
+    """One schedule by its name: what :meth:`Schedules.put` and :meth:`Schedules.handle` return.
+
+    Every verb but ``status`` is heard by a worker, any worker, and takes effect there. All raise ScheduleNotFound.
+    """
+
+    __slots__ = ("_client", "name")
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<ScheduleHandle {self.name}>"
+
+    async def process(self) -> Handle[Any]:
+        """The schedule's own process: its history says who has changed it, and when."""
+        try:
+            return await self._client.handle(KIND, self.name)
+        except ProcessNotFound:
+            raise self._unknown() from None
+
+    async def status(self) -> ScheduleView:
+        """Read the schedule as it is now."""
+        seen = _view(await self._client.row((await self.process()).id))
+        if seen is None:
+            raise self._unknown()
+        return seen
+
+    async def pause(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
+        """Start nothing more until it is resumed. What runs goes on, and what is queued is left out."""
+        await self._tell(ScheduleMachine.pause.name, [why or f"by {who or 'an unnamed user'}"], who, why, origin)
+
+    async def resume(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
+        """Go on with what comes from now on; what came meanwhile is not started."""
+        await self._tell(ScheduleMachine.resume.name, [], who, why, origin)
+
+    async def remove(self, *, who: str = "", why: str = "", origin: str = "client") -> None:
+        """Remove the schedule; processes that it has started go on. It can be put again under its name."""
+        await self._tell(ScheduleMachine.remove.name, [], who, why, origin)
+
+    async def trigger(self, *, timeout: Duration | None = None) -> Handle[Any]:
+        """Start a process now, also while others run or the schedule pauses, and return its handle.
+
+        Raises TimeoutError if no worker has answered after ``timeout`` seconds (default: never).
+        """
+        process = await self.process()
+        started = await process.call(ScheduleMachine.trigger.options(timeout=timeout))
+        return self._client.process(started)
+
+    async def backfill(self, start: datetime, end: datetime, *, timeout: Duration | None = None) -> int:
+        """Start the processes of all instants from ``start`` up to ``end``, whatever else runs; return their number.
+
+        Those that were started before are not started again. At most 1,000 instants at a time. Raises InvalidInput,
+        and TimeoutError as :meth:`trigger` does.
+        """
+        plan = _plan(await self._client.row((await self.process()).id))
+        if plan is None:
+            raise self._unknown()
+        first, last = instant_of(start, "start"), instant_of(end, "end")
+        instants = [*islice(plan.timetable.between(first - 1, last), limits.SCHEDULE_BACKFILL_RECORDS + 1)]
+        if len(instants) > limits.SCHEDULE_BACKFILL_RECORDS:
+            most = limits.SCHEDULE_BACKFILL_RECORDS
+            raise InvalidInput(f"there are more than {most:,} instants from {start} to {end}. Give a shorter time.")
+        process = await self.process()
+        return await process.call(ScheduleMachine.backfill.options(timeout=timeout), instants)
+
+    async def _tell(self, name: str, value: builtins.list[Any], who: str, why: str, origin: str) -> None:
+        await (await self.process()).signal(name, value, who=who, why=why, origin=origin)
+
+    def _unknown(self) -> ScheduleNotFound:
+        return ScheduleNotFound(f"there is no schedule {self.name!r}; `perdure schedule ls` lists what there is")
+
+
+# -- what a schedule's row says ----------------------------------------------------------------------------------------
+
+
+class _Kept(Struct):
+    """The fields of a keeper as its row has them."""
+
+    name: str
+    plan: Plan
+    target: Target | None = None
+    standing: Standing = Standing(0)
+    paused: str = ""
+    started: int = 0
+    skipped: int = 0
+    missed: int = 0
+    recent: list[Occurrence] = []
+
+
+def _kept(row: Process) -> _Kept | None:
+    """What a schedule's row says; None if nothing was put into it yet, or it was removed."""
+    state = shown_state(row.state)
+    if state is None:
+        return None
+    kept = payload.decode(state, _Kept, what="the state of a schedule")
+    return None if kept.target is None else kept
+
+
+def _plan(row: Process) -> Plan | None:
+    kept = _kept(row)
+    return None if kept is None else kept.plan
+
+
+def _is_now(row: Process, plan: Plan, target: Target) -> bool:
+    """Whether a schedule is as it is to be, and nothing waits that could change it."""
+    kept = _kept(row)
+    return kept is not None and row.inbox == row.seen and (kept.plan, kept.target) == (plan, target)
+
+
+def _view(row: Process) -> ScheduleView | None:
+    kept = _kept(row)
+    if kept is None or kept.target is None:
+        return None
+    due = None if kept.paused else next(kept.plan.timetable.after(kept.standing.cursor), None)
+    return ScheduleView(
+        name=kept.name,
+        workflow=kept.target.kind,
+        version=kept.target.version,
+        times=in_words(kept.plan.timetable),
+        overlap=kept.plan.overlap,
+        next=None if due is None else moment(due),
+        paused=kept.paused,
+        running=len(kept.standing.running),
+        waiting=len(kept.standing.waiting),
+        started=kept.started,
+        skipped=kept.skipped,
+        missed=kept.missed,
+        recent=[OccurrenceView(one.process, moment(one.at)) for one in kept.recent],
+        process=id_text(row.id),
+        status=row.status.value,
+    )
