@@ -158,8 +158,7 @@ class Engine(Client):
             self.worker = Worker(parts, self.results)
             await self.worker.start()
             for workflow in list(self.registry.kinds.values()):
-                if workflow.schedule is not None:
-                    await self.schedules.put(workflow.name, workflow.schedule, workflow)
+                await self.schedules.declare(workflow)
         self._unwatch = self.store.watch(self._heard)
 
     async def close(self, seconds: float | None = None) -> None:

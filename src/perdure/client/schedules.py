@@ -19,7 +19,7 @@ from perdure.authoring.start import NamedWorkflow, Startable
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
 from perdure.clock import SECOND, Duration
-from perdure.errors import InvalidInput, ProcessNotFound, ScheduleNotFound, UnknownKind
+from perdure.errors import InvalidInput, KeyConflict, ProcessNotFound, ScheduleNotFound, UnknownKind
 from perdure.kernel import payload
 from perdure.kernel.checkpoint import shown as shown_state
 from perdure.kernel.names import check_key, check_name, id_text
@@ -84,22 +84,32 @@ class Schedules:
 
         Each occurrence is one process, whose key is the schedule's name and the instant:
         ``nightly/2026-11-25T03:00:00Z``. A parameter ``scheduled_at: datetime`` that is not given here gets the
-        instant; options of the workflow may be a deadline and attributes. A worker must run; any worker will do. A
-        schedule that is the same already is left as it is. Raises InvalidInput, UnknownKind.
+        instant; options of the workflow may be a deadline and attributes. A worker must run; any worker will do. Raises
+        InvalidInput, UnknownKind.
         """
         validation.outside_a_turn()
         check_name(name, "the name of the schedule")
         check_key(key_of(name, _FAR), "the key of an occurrence")
         if not isinstance(schedule, Schedule):
             raise InvalidInput(f"{shown(schedule)} is not a schedule. Write Schedule('0 3 * * *'), or every=, or at=.")
-        target = await self._target(workflow, args, kwargs)
-        known = await self._row(name)
-        if known is not None and _is_now(known, schedule.plan, target):
-            return self.handle(name)
-        letter = json.decode(ScheduleMachine.put.shape.encode((schedule.plan, target)))
-        start = ScheduleMachine.named.options(key=name, signal=(ScheduleMachine.put.name, letter))
-        await self._client.start(start, name)
+        await self._put(name, schedule.plan, await self._target(workflow, args, kwargs))
         return self.handle(name)
+
+    async def declare(self, workflow: Workflow[Any, Any]) -> None:
+        """Put the schedule with which a workflow was defined, under the workflow's name, unless it stands as it is."""
+        if workflow.schedule is not None:
+            plan, target = workflow.schedule.plan, await self._target(workflow, (), {})
+            found = await self._client.store.search(Search(kind=KIND, key=workflow.name, limit=1))
+            if not found or not _stands(found[0], plan, target):
+                await self._put(workflow.name, plan, target)
+
+    async def _put(self, name: str, plan: Plan, target: Target) -> None:
+        try:
+            handle = await self._client.start(ScheduleMachine.made.options(key=name), name, plan, target)
+        except KeyConflict:
+            handle = await self._client.handle(KIND, name)
+        if not handle.created:
+            await handle.signal(ScheduleMachine.put, plan, target)
 
     def handle(self, name: str) -> ScheduleHandle:
         """The schedule of that name; nothing is read before one of its verbs is used."""
@@ -113,10 +123,6 @@ class Schedules:
             found += rows
             page = Search(kind=KIND, limit=limits.LIST_ROWS, before_id=rows[-1].id)
         return sorted((one for one in map(_view, found) if one is not None), key=lambda one: one.name)
-
-    async def _row(self, name: str) -> Process | None:
-        found = await self._client.store.search(Search(kind=KIND, key=name, limit=1))
-        return found[0] if found else None
 
     async def _target(self, workflow: Startable[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Target:
         flow: Workflow[Any, Any] | NamedWorkflow
@@ -196,15 +202,15 @@ class ScheduleHandle:
         Those that were started before are not started again. At most 1,000 instants at a time. Raises InvalidInput,
         and TimeoutError as :meth:`trigger` does.
         """
-        plan = _plan(await self._client.row((await self.process()).id))
-        if plan is None:
+        process = await self.process()
+        kept = _kept(await self._client.row(process.id))
+        if kept is None:
             raise self._unknown()
         first, last = instant_of(start, "start"), instant_of(end, "end")
-        instants = [*islice(plan.timetable.between(first - 1, last), limits.SCHEDULE_BACKFILL_RECORDS + 1)]
+        instants = [*islice(kept.plan.timetable.between(first - 1, last), limits.SCHEDULE_BACKFILL_RECORDS + 1)]
         if len(instants) > limits.SCHEDULE_BACKFILL_RECORDS:
             most = limits.SCHEDULE_BACKFILL_RECORDS
             raise InvalidInput(f"there are more than {most:,} instants from {start} to {end}. Give a shorter time.")
-        process = await self.process()
         return await process.call(ScheduleMachine.backfill.options(timeout=timeout), instants)
 
     async def _tell(self, name: str, value: builtins.list[Any], who: str, why: str, origin: str) -> None:
@@ -218,11 +224,11 @@ class ScheduleHandle:
 
 
 class _Kept(Struct):
-    """The fields of a keeper as its row has them."""
+    """The fields of a schedule's machine as its row has them."""
 
     name: str
     plan: Plan
-    target: Target | None = None
+    target: Target | None
     standing: Standing = Standing(0)
     paused: str = ""
     started: int = 0
@@ -232,30 +238,27 @@ class _Kept(Struct):
 
 
 def _kept(row: Process) -> _Kept | None:
-    """What a schedule's row says; None if nothing was put into it yet, or it was removed."""
+    """What a schedule's row says, also before a worker has seen it; None if it was removed."""
     state = shown_state(row.state)
     if state is None:
-        return None
+        made, _ = ScheduleMachine.__machine__.shape.decode(row.input)
+        return _Kept(*made)
     kept = payload.decode(state, _Kept, what="the state of a schedule")
     return None if kept.target is None else kept
 
 
-def _plan(row: Process) -> Plan | None:
+def _stands(row: Process, plan: Plan, target: Target) -> bool:
+    """Whether a schedule is as it is to be."""
     kept = _kept(row)
-    return None if kept is None else kept.plan
-
-
-def _is_now(row: Process, plan: Plan, target: Target) -> bool:
-    """Whether a schedule is as it is to be, and nothing waits that could change it."""
-    kept = _kept(row)
-    return kept is not None and row.inbox == row.seen and (kept.plan, kept.target) == (plan, target)
+    return kept is not None and (kept.plan, kept.target) == (plan, target)
 
 
 def _view(row: Process) -> ScheduleView | None:
     kept = _kept(row)
     if kept is None or kept.target is None:
         return None
-    due = None if kept.paused else next(kept.plan.timetable.after(kept.standing.cursor), None)
+    cursor = kept.standing.cursor or row.created_at
+    due = None if kept.paused else next(kept.plan.timetable.after(cursor), None)
     return ScheduleView(
         name=kept.name,
         workflow=kept.target.kind,

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from perdure.authoring.machine import Machine, Refusal, call, field, init, schedule, signal, suspend, timer
 from perdure.authoring.schedule.definition import Plan, moment
 from perdure.authoring.schedule.occurrences import Occurrence, Round, RoundReport, Standing, Target, go_round
-from perdure.authoring.schedule.timetable import Timetable
 from perdure.turns.current import turn_for
 
 KIND = "perdure.schedule"
@@ -28,9 +27,9 @@ class ScheduleMachine(Machine, name=KIND):
     """
 
     name: str
-    plan: Plan = Plan(Timetable())
-    target: Target | None = None
-    standing: Standing = Standing(0)
+    plan: Plan
+    target: Target | None
+    standing: Standing
     paused: str = ""
     started: int = 0
     skipped: int = 0
@@ -38,15 +37,17 @@ class ScheduleMachine(Machine, name=KIND):
     recent: list[Occurrence] = field(default_factory=list)
 
     @init
-    def named(self, name: str) -> None:
-        """A schedule begins with its name alone: what it does is put into it, and can be changed."""
-        self.name = name
+    async def made(self, name: str, plan: Plan, target: Target) -> None:
+        """Begin with what comes from now on."""
+        self.name, self.plan, self.target = name, plan, target
+        self.standing = Standing(plan.timetable.beginning(_now()))
+        await self._go(target)
 
     @signal
     async def put(self, plan: Plan, target: Target) -> None:
         """Take a new plan and a new target. What has come by now is behind it if the times are others than before."""
         same = self.target is not None and self.plan.timetable == plan.timetable
-        cursor = self.standing.cursor if same else _now()
+        cursor = self.standing.cursor if same else plan.timetable.beginning(_now())
         self.plan, self.target, self.standing = plan, target, replace(self.standing, cursor=cursor)
         await self._go(target)
 
@@ -59,6 +60,8 @@ class ScheduleMachine(Machine, name=KIND):
     @signal
     def pause(self, why: str) -> None:
         """Start nothing more until it is resumed; what is queued is left out."""
+        if self.target is None:
+            return
         self.paused = why
         self.skipped += len(self.standing.waiting)
         self.standing = replace(self.standing, waiting=[], due=None)

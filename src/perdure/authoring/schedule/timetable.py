@@ -34,6 +34,10 @@ class Timetable(Struct, frozen=True, omit_defaults=True):
     offset: int = 0
     at: int | None = None
 
+    def beginning(self, now: int) -> int:
+        """What is behind a schedule that is made now: what comes later; a single time also if it has just passed."""
+        return now if self.at is None else min(now, self.at - 1)
+
     def after(self, instant: int) -> Iterator[int]:
         """The instants after that one, in order."""
         if self.at is not None:

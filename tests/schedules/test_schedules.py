@@ -1,0 +1,246 @@
+"""What a schedule starts and when: late, full, failing or paused, and by whom it is changed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from perdure import Engine, Handle, Schedule, Status, testing
+from perdure.authoring.schedule.machine import KIND
+from perdure.client.schedules import ScheduleView
+from perdure.errors import CallRefused, InvalidInput, InvalidKey, ScheduleNotFound, UnknownKind
+from perdure.store.base import Search
+from tests.schedules.reports import done, failing_report, long_report, report
+
+DAY, HOUR = 86_400, 3_600
+MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
+HOURLY = Schedule(every=HOUR)
+
+
+async def told(engine: Engine, name: str, verdict: str = "end") -> None:
+    """Tell the oldest process of a long report that runs to end."""
+    running = await engine.list(Search(kind="long report", statuses=(Status.RUNNING,)))
+    oldest: Handle[str] = engine.process(running[-1].id, str)
+    await oldest.signal("end", verdict)
+    await oldest.result()
+    assert name in running[-1].key
+
+
+async def seen(engine: Engine, name: str = "hourly") -> ScheduleView:
+    return await engine.schedules.handle(name).status()
+
+
+async def test_each_day_by_the_clocks_of_its_zone_also_when_these_are_put_on() -> None:
+    async with testing.engine(begins=datetime(2026, 3, 27, 12, tzinfo=UTC)) as engine:
+        await engine.schedules.put("nightly", Schedule("30 2 * * *", zone="Europe/Berlin"), report, "daily")
+        await engine.sleep(4 * DAY)
+        assert done == [
+            ("daily", "2026-03-28T01:30:00+00:00"),
+            ("daily", "2026-03-29T01:00:00+00:00"),
+            ("daily", "2026-03-30T00:30:00+00:00"),
+            ("daily", "2026-03-31T00:30:00+00:00"),
+        ]
+
+
+async def test_an_occurrence_is_a_process_that_can_be_found_and_one_may_give_the_time_oneself() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        options = report.options(attributes={"branch": "Bern"}, deadline=60)
+        await engine.schedules.put("hourly", HOURLY, options, "x", datetime(2000, 1, 1, tzinfo=UTC))
+        await engine.sleep(HOUR + 1)
+        [view] = await engine.list(Search(kind="report"))
+        assert view.key == "hourly/2026-03-02T01:00:00Z" and view.status is Status.COMPLETED
+        assert view.attributes == {"branch": "Bern", "schedule": "hourly", "scheduled_at": "2026-03-02T01:00:00Z"}
+        assert view.deadline is not None and view.created_at is not None
+        assert abs(view.deadline - view.created_at - timedelta(seconds=60)) < timedelta(seconds=1)
+        assert done == [("x", "2000-01-01T00:00:00+00:00")]
+
+
+async def test_a_time_that_has_just_passed_is_caught_up_once_and_an_old_one_is_missed() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        for name, at in (("late", MONDAY - timedelta(hours=1)), ("old", MONDAY - timedelta(days=2))):
+            await engine.schedules.put(name, Schedule(at=at), report, name)
+            await engine.schedules.put(name, Schedule(at=at), report, name)
+        await engine.sleep(DAY)
+        assert done == [("late", "2026-03-01T23:00:00+00:00")]
+        late, old = await seen(engine, "late"), await seen(engine, "old")
+        assert [late.started, late.missed, late.next] == [1, 0, None] and [old.started, old.missed] == [0, 1]
+
+
+# -- while others run ------------------------------------------------------------------------------------------------
+
+
+async def test_while_one_runs_the_next_are_left_out() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        await engine.schedules.put("hourly", HOURLY, long_report, "x")
+        await engine.sleep(3 * HOUR + 1)
+        assert len(done) == 1
+        await told(engine, "hourly/2026-03-02T01:00:00Z")
+        await engine.sleep(HOUR)
+        assert [at[11:16] for _, at in done] == ["01:00", "04:00"]
+        assert [(await seen(engine)).started, (await seen(engine)).skipped, (await seen(engine)).running] == [2, 2, 1]
+
+
+async def test_up_to_their_limit_several_run_side_by_side() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        await engine.schedules.put("hourly", Schedule(every=HOUR, limit=2), long_report, "x")
+        await engine.sleep(5 * HOUR + 1)
+        assert [at[11:16] for _, at in done] == ["01:00", "02:00"]
+
+
+async def test_those_that_are_queued_begin_one_after_another_as_soon_as_the_one_before_has_ended() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        await engine.schedules.put("hourly", Schedule(every=HOUR, overlap="queue"), long_report, "x")
+        await engine.sleep(3 * HOUR + 1)
+        assert len(done) == 1 and (await seen(engine)).waiting == 2
+        await told(engine, "hourly/2026-03-02T01:00:00Z")
+        await engine.sleep(10)
+        assert [at[11:16] for _, at in done] == ["01:00", "02:00"] and (await seen(engine)).waiting == 1
+
+
+async def test_the_oldest_is_asked_to_cancel_for_the_next_one() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        await engine.schedules.put("hourly", Schedule(every=HOUR, overlap="cancel"), long_report, "x")
+        await engine.sleep(3 * HOUR + 1)
+        views = await engine.list(Search(kind="long report"))
+        assert [view.status for view in views] == [Status.RUNNING, Status.CANCELLED, Status.CANCELLED]
+        assert (await seen(engine)).started == 3
+
+
+async def test_where_overlap_is_allowed_all_run() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        await engine.schedules.put("hourly", Schedule(every=HOUR, overlap="allow"), long_report, "x")
+        await engine.sleep(5 * HOUR + 1)
+        assert len(await engine.list(Search(kind="long report", statuses=(Status.RUNNING,)))) == 5
+
+
+async def test_after_so_many_failures_in_a_row_it_pauses_and_says_why() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        await engine.schedules.put("hourly", Schedule(every=HOUR, stop_after=3), failing_report)
+        await engine.sleep(DAY)
+        assert len(done) == 3 and (await seen(engine)).paused == "the last 3 processes have failed"
+        await engine.schedules.handle("hourly").resume()
+        await engine.sleep(DAY)
+        assert len(done) == 6
+
+
+async def test_jitter_puts_an_occurrence_off_and_not_its_instant() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        for n in range(5):
+            await engine.schedules.put(f"n{n}", Schedule("0 12 * * *", jitter=HOUR), report, f"n{n}")
+        await engine.sleep(12 * HOUR)
+        early = len(done)
+        await engine.sleep(HOUR)
+        assert early < 5 == len(done) and {at for _, at in done} == {"2026-03-02T12:00:00+00:00"}
+        begun = [view.created_at for view in await engine.list(Search(kind="report"))]
+        assert len(set(begun)) == 5
+
+
+# -- by hand ---------------------------------------------------------------------------------------------------------
+
+
+async def test_while_it_pauses_nothing_is_started_and_what_came_meanwhile_is_not_made_up_for() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        handle = await engine.schedules.put("hourly", HOURLY, report, "x")
+        await engine.sleep(HOUR + 1)
+        await handle.pause(who="ann", why="an audit")
+        await engine.sleep(3 * HOUR)
+        assert len(done) == 1 and (await handle.status()).paused == "an audit" and (await handle.status()).next is None
+        await handle.resume()
+        await engine.sleep(HOUR)
+        assert [at[11:16] for _, at in done] == ["01:00", "05:00"]
+
+
+async def test_a_trigger_starts_one_now_also_while_another_runs_or_it_pauses() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        handle = await engine.schedules.put("hourly", HOURLY, long_report, "x")
+        await handle.pause()
+        first, second = [await handle.trigger() for _ in range(2)]
+        await engine.sleep(1)
+        assert first.id != second.id and len(done) == 2
+        await handle.resume()
+        await engine.sleep(HOUR)
+        assert len(done) == 2 and (await handle.status()).skipped == 1
+
+
+async def test_a_backfill_starts_what_there_is_to_start_once() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        handle = await engine.schedules.put("nightly", Schedule("0 3 * * *"), report, "x")
+        for _ in range(2):
+            assert await handle.backfill(MONDAY - timedelta(days=3), MONDAY) == 3
+        assert await handle.backfill(MONDAY - timedelta(days=5), MONDAY) == 5
+        await engine.sleep(1)
+        assert sorted(at[8:10] for _, at in done) == ["01", "25", "26", "27", "28"]
+        with pytest.raises(InvalidInput, match=r"more than 1,000 instants from .* Give a shorter time"):
+            await handle.backfill(MONDAY - timedelta(days=2000), MONDAY)
+
+
+async def test_who_puts_it_again_changes_it_and_what_had_come_by_then_stays_done() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        await engine.schedules.put("hourly", HOURLY, report, "x")
+        await engine.sleep(2 * HOUR + 1)
+        await engine.schedules.put("hourly", HOURLY, report, "y")
+        await engine.sleep(HOUR)
+        await engine.schedules.put("hourly", Schedule(every=2 * HOUR), report, "z")
+        await engine.sleep(4 * HOUR)
+        assert [(who, at[11:16]) for who, at in done] == [
+            ("x", "01:00"), ("x", "02:00"), ("y", "03:00"), ("z", "04:00"), ("z", "06:00"),
+        ]  # fmt: skip
+
+
+async def test_a_backfill_of_what_was_started_with_other_arguments_starts_nothing_twice() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        handle = await engine.schedules.put("hourly", HOURLY, report, "x")
+        await engine.sleep(2 * HOUR + 1)
+        await engine.schedules.put("hourly", HOURLY, report, "y")
+        await handle.backfill(MONDAY, MONDAY + timedelta(hours=2))
+        await engine.sleep(1)
+        assert [(who, at[11:16]) for who, at in done] == [("x", "01:00"), ("x", "02:00"), ("y", "00:00")]
+
+
+async def test_one_that_was_removed_is_gone_until_it_is_put_again() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        handle = await engine.schedules.put("hourly", HOURLY, report, "x")
+        await engine.sleep(HOUR + 1)
+        await handle.remove(who="ann")
+        await engine.sleep(DAY)
+        assert len(done) == 1 and await engine.schedules.list() == []
+        with pytest.raises(ScheduleNotFound, match="there is no schedule 'hourly'"):
+            await handle.status()
+        with pytest.raises(CallRefused, match="has been removed"):
+            await handle.trigger()
+        await handle.pause()
+        await engine.schedules.put("hourly", HOURLY, report, "again")
+        await engine.sleep(HOUR)
+        assert [who for who, _ in done] == ["x", "again"]
+
+
+async def test_all_are_listed_by_name_with_what_they_start() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        await engine.schedules.put("b", Schedule("@daily", zone="Asia/Tokyo"), report, "x")
+        await engine.schedules.put("a", HOURLY, long_report, "x")
+        await engine.sleep(1)
+        first, second = await engine.schedules.list()
+        assert (first.name, first.workflow, first.times) == ("a", "long report", "every 3600 s")
+        assert (second.times, second.next) == ("0 0 * * * Asia/Tokyo", MONDAY + timedelta(hours=15))
+        assert {view.kind for view in await engine.list()} == {KIND}
+
+
+async def test_what_cannot_be_started_is_refused_when_it_is_put() -> None:
+    async with testing.engine() as engine:
+        for wrong, args in ((report, (17,)), (report, ()), (report, ("x", None, "y"))):
+            with pytest.raises(InvalidInput):
+                await engine.schedules.put("n", HOURLY, wrong, *args)  # type: ignore[arg-type, call-arg]
+        with pytest.raises(InvalidInput, match="a schedule has no key=: each of its processes has a key of its own"):
+            await engine.schedules.put("n", HOURLY, report.options(key="k"), "x")
+        with pytest.raises(InvalidInput, match="is not a schedule"):
+            await engine.schedules.put("n", "0 3 * * *", report, "x")  # type: ignore[arg-type]
+        with pytest.raises(UnknownKind):
+            await engine.schedules.put("n", HOURLY, "nobody has it")  # type: ignore[arg-type]
+        for name in ("", "n" * 500, "n\n"):
+            with pytest.raises(InvalidKey):
+                await engine.schedules.put(name, HOURLY, report, "x")
+        for verb in ("status", "pause", "resume", "remove", "trigger"):
+            with pytest.raises(ScheduleNotFound):
+                await getattr(engine.schedules.handle("nobody"), verb)()
+        assert await engine.list() == []
