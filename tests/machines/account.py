@@ -181,3 +181,23 @@ class Saver(machine.Machine):
     def anew(self) -> None:
         """A history of its own making."""
         continue_as_new()
+
+
+class Vault(machine.Machine):
+    """It asks the bank before it has begun."""
+
+    rate: int
+
+    @machine.init
+    async def opened(self, bank: str) -> None:
+        await book("unlocked")
+        self.rate = await rate(bank)
+
+    @machine.call
+    def terms(self) -> int:
+        """What the bank pays."""
+        return self.rate
+
+    @machine.repair
+    def corrected(self) -> None:
+        """It cannot be repaired before it has fields."""

@@ -11,7 +11,7 @@ from perdure import Engine, Handle
 from perdure.errors import CallRefused, CallUnanswered, IllegalMove, InvalidInput, ProcessBroken, ProcessFailed
 from perdure.kernel.event import EventType
 from perdure.kernel.process import Status
-from tests.machines.account import Account, Saver, done, gates, rates
+from tests.machines.account import Account, Saver, Vault, done, gates, rates
 from tests.runtime.conftest import LIMIT, Open, until, until_row
 
 
@@ -194,3 +194,26 @@ async def test_only_a_broken_machine_is_repaired_and_only_with_arguments_that_ca
         await ann.repair("corrected", 5)
     with pytest.raises(InvalidInput, match="corrected"):
         await ann.repair(Account.corrected)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("cure", ["retry", "by hand", "restart"])
+async def test_a_beginning_that_fails_is_cured_like_any_method_and_may_be_begun_again(opened: Open, cure: str) -> None:
+    engine, _ = await opened(work=True)
+    vault = await engine.start(Vault.opened, "the bank")
+    for tried in (1, 2):
+        row = await until_row(engine, vault.id, lambda row: row.status is Status.BROKEN)
+        assert b"in Vault.opened: " in (row.error or b"") and done["asked"] == tried
+        with pytest.raises(IllegalMove, match="once it has begun"):
+            await vault.repair(Vault.corrected)
+        if tried == 1:
+            await vault.retry()
+            await until(lambda: done["asked"] == 2)
+    rates["the bank"] = 7
+    if cure == "by hand":
+        await vault.set_result("rate", 8)
+    elif cure == "retry":
+        await vault.retry()
+    else:
+        await vault.restart()
+    assert await vault.call(Vault.terms) == (8 if cure == "by hand" else 7)
+    assert done["unlocked"] == (2 if cure == "restart" else 1)

@@ -35,6 +35,7 @@ class Checkpoint(Struct, frozen=True, omit_defaults=True):
     """Where the machine stood in turn ``turn`` of run ``run``.
 
     ``method`` counts the waits of this run, each with the method that it led to: those with lower numbers have ended.
+    It is 0 if the machine's beginning has failed: then there are no fields yet.
     ``letter`` is the inbox number of the signal or call whose method began in that very turn, 0 if none did. ``due`` is
     when the machine's timer fires (microseconds), ``form`` the version of its fields. A ``repair`` comes before all
     that waits.
@@ -61,6 +62,11 @@ def written(checkpoint: Checkpoint, fields: bytes) -> bytes:
 def is_checkpoint(state: bytes | None) -> bool:
     """Whether a state is a machine's."""
     return state is not None and state.startswith(_BEGINNING)
+
+
+def has_begun(state: bytes | None) -> bool:
+    """Whether a state is that of a machine which has begun, and has fields; raises UnreadablePayload."""
+    return state is not None and is_checkpoint(state) and parted(state)[0].method > 0
 
 
 def parted(state: bytes) -> tuple[Checkpoint, bytes]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
 from perdure.kernel import child
-from perdure.kernel.checkpoint import Repair, is_checkpoint, last_turn, parted, unfinished, written
+from perdure.kernel.checkpoint import Repair, has_begun, last_turn, parted, unfinished, written
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import Event, EventType
 from perdure.kernel.process import Process, Status
@@ -25,7 +25,7 @@ def repaired(
     """
     if process.status is not Status.BROKEN:
         raise IllegalMove(f"cannot repair a process that is {process.status}: only a broken machine is repaired")
-    if process.state is None or not is_checkpoint(process.state):
+    if process.state is None or not has_begun(process.state):
         raise IllegalMove(
             "only a machine is repaired by a method, once it has begun; fix the cause and use `perdure retry`"
         )

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from perdure.errors import IllegalMove
 from perdure.kernel import child, undo
-from perdure.kernel.checkpoint import carried_over, is_checkpoint, unfinished
+from perdure.kernel.checkpoint import carried_over, has_begun, is_checkpoint, unfinished
 from perdure.kernel.command import Verb, allow, gone_on
 from perdure.kernel.commit import Commit
 from perdure.kernel.event import DELIVERED, Event, EventType
@@ -171,7 +171,7 @@ def restarted(process: Process, history: Sequence[Event], sender: Sender, *, now
     no more. Nothing is undone: the opening lists the steps that should have been.
     """
     allow(process, Verb.RESTART)
-    if is_checkpoint(process.state):
+    if has_begun(process.state):
         raise IllegalMove(
             "cannot restart a machine: its fields would be lost. Fix the cause and use `perdure retry`, or terminate "
             "it and start another one"

@@ -13,7 +13,7 @@ from perdure import limits
 from perdure.authoring.machine.actions import Refusal
 from perdure.authoring.machine.method import RepairMethod
 from perdure.errors import PayloadError, WorkflowMisuse
-from perdure.kernel.checkpoint import Checkpoint, Repair, parted, written
+from perdure.kernel.checkpoint import Checkpoint, Repair, has_begun, parted, written
 from perdure.kernel.failure import Failure
 from perdure.kernel.process import Process
 from perdure.logs import logger
@@ -72,7 +72,7 @@ class Life:
         """Run the machine to its end; ``args`` are those of its beginning."""
         loop = turn_for("machine")
         arrivals = Arrivals(loop, self._kind.letters)
-        if self._state is None:
+        if not has_begun(self._state):
             self._entity = self._kind.blank()
             loop.open_branch(0)
             await self._call(loop, self._kind.init, args, kwargs)
@@ -148,7 +148,7 @@ class Life:
             raw = method.shape.encode_result(answer) if call is not None and call.asked else b""
         except Exception as error:
             if call is None or not call.asked or not isinstance(error, Refusal):
-                raise self._broken(method, call, error) from error
+                raise self._broken(loop, method, call, error) from error
             await self._end_tasks(loop)
             self._roll_back()
             call.answer(error)
@@ -162,8 +162,12 @@ class Life:
             self.acting = False
         self._ended(loop)
 
-    def _broken(self, method: Method[..., Any], call: Call[Any] | None, error: Exception) -> Broken:
+    def _broken(
+        self, loop: AskingLoop, method: Method[..., Any], call: Call[Any] | None, error: Exception
+    ) -> Broken:
         """The machine is broken until a person has put right what is wrong; whoever waits for this method hears it."""
+        if method is self._kind.init:
+            loop.state = written(Checkpoint(self._run, form=self._kind.form), b"{}")
         if call is not None:
             call.answer(error)
         failure = Failure.of(error)
