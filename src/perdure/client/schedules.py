@@ -21,6 +21,7 @@ from perdure.client import validation
 from perdure.clock import SECOND, Duration
 from perdure.errors import InvalidInput, KeyConflict, ProcessNotFound, ScheduleNotFound, UnknownKind
 from perdure.kernel import payload
+from perdure.kernel.checkpoint import has_begun
 from perdure.kernel.checkpoint import shown as shown_state
 from perdure.kernel.names import check_key, check_name, id_text
 from perdure.kernel.plain import shown
@@ -239,11 +240,10 @@ class _Kept(Struct):
 
 def _kept(row: Process) -> _Kept | None:
     """What a schedule's row says, also before a worker has seen it; None if it was removed."""
-    state = shown_state(row.state)
-    if state is None:
+    if not has_begun(row.state):
         made, _ = ScheduleMachine.__machine__.shape.decode(row.input)
         return _Kept(*made)
-    kept = payload.decode(state, _Kept, what="the state of a schedule")
+    kept = payload.decode(shown_state(row.state) or b"", _Kept, what="the state of a schedule")
     return None if kept.target is None else kept
 
 
@@ -257,7 +257,7 @@ def _view(row: Process) -> ScheduleView | None:
     kept = _kept(row)
     if kept is None or kept.target is None:
         return None
-    cursor = kept.standing.cursor or row.created_at
+    cursor = kept.standing.cursor or kept.plan.timetable.beginning(row.created_at)
     due = None if kept.paused else next(kept.plan.timetable.after(cursor), None)
     return ScheduleView(
         name=kept.name,

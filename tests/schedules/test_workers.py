@@ -1,0 +1,143 @@
+"""Schedules and the workers that keep them: any worker does, several do no harm, and a step that runs twice neither."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+
+from perdure import Schedule, Status, testing, workflow
+from perdure.authoring.schedule import occurrences
+from perdure.authoring.schedule.machine import KIND
+from perdure.authoring.workflow import Workflow
+from perdure.errors import DefinitionError
+from perdure.kernel.event import EventType
+from perdure.kernel.process import Process
+from perdure.store.base import Search
+from tests.runtime.conftest import Open, until, until_row
+from tests.schedules.reports import done, report
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+LATE = Schedule(at=NOW - timedelta(hours=1))
+"""It has come before any worker is there."""
+
+
+async def test_a_client_makes_it_and_a_worker_that_does_not_know_the_workflow_keeps_it(opened: Open) -> None:
+    client, _ = await opened()
+    handle = await client.schedules.put("once", LATE, report, "x")
+    assert (await handle.status()).next == NOW - timedelta(hours=1)
+    stranger, _ = await opened(work=True, workflows=[])
+    await until_row(stranger, (await handle.status()).process, lambda row: b'"started":1' in (row.state or b""))
+    assert done == [] and (await handle.status()).started == 1
+    await opened(work=True, workflows=[report])
+    await until(lambda: done)
+    assert done == [("x", (NOW - timedelta(hours=1)).isoformat())]
+
+
+async def test_many_put_the_same_at_once_and_it_comes_once(opened: Open) -> None:
+    engines = [(await opened(work=True, workflows=[report]))[0] for _ in range(3)]
+    await asyncio.gather(*(engine.schedules.put("once", LATE, report, "x") for engine in engines for _ in range(3)))
+    handle = engines[0].schedules.handle("once")
+    row = await engines[0].row((await handle.status()).process)
+    await until_row(engines[0], (await handle.status()).process, lambda row: row.seen == row.inbox and not row.owner)
+    assert row.kind == KIND and (await handle.status()).started == len(done) == 1
+
+
+async def test_a_round_that_runs_twice_starts_each_occurrence_once(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt has started some, and fails; one of them has ended by the time of the second."""
+    engine, _ = await opened(work=True, workflows=[report])
+    whole = occurrences._Going.go
+
+    async def fails_at_first(self: occurrences._Going) -> occurrences.RoundReport:
+        answer = await whole(self)
+        if occurrences.attempt().number == 1:
+            raise ConnectionError("the answer of the database is lost")
+        return answer
+
+    monkeypatch.setattr(occurrences._Going, "go", fails_at_first)
+    hourly = Schedule(every=3600, overlap="allow")
+    handle = await engine.schedules.put("hourly", hourly, report, "x")
+    assert await handle.backfill(NOW - timedelta(hours=5), NOW) == len(await engine.list(Search(kind="report")))
+    await until(lambda: len(done) == 5)
+    assert len(set(done)) == 5
+
+
+def _all_heard(letters: int, row: Process) -> bool:
+    return bool(row.state) and row.owner is None and row.seen == row.inbox == letters
+
+
+async def test_a_schedule_in_code_is_kept_by_whoever_hosts_the_workflow_and_put_once(opened: Open) -> None:
+    def nightly(schedule: Schedule) -> Workflow[..., None]:
+        @workflow(name="nightly", schedule=schedule)
+        async def tidy(scheduled_at: datetime) -> None:
+            done.append(("tidy", scheduled_at.isoformat()))
+
+        return tidy
+
+    for schedule in (Schedule("@yearly"), Schedule("@yearly"), LATE):
+        engine, _ = await opened(work=True, workflows=[nightly(schedule)])
+        handle = engine.schedules.handle("nightly")
+        letters = 1 if schedule is LATE else 0
+        heard = partial(_all_heard, letters)
+        await until_row(engine, (await handle.status()).process, heard)
+        await engine.close()
+    client, _ = await opened()
+    handle = client.schedules.handle("nightly")
+    history = await (await handle.process()).history()
+    assert [event.type for event in history].count(EventType.MESSAGE_RECEIVED) == 1
+    assert (await handle.status()).times == f"at {(NOW - timedelta(hours=1)).isoformat().replace('+00:00', 'Z')}"
+    assert done == [("tidy", (NOW - timedelta(hours=1)).isoformat())]
+
+
+async def test_a_schedule_survives_its_worker_and_goes_on_where_it_was(opened: Open) -> None:
+    engine, _ = await opened(work=True, workflows=[report])
+    handle = await engine.schedules.put("often", Schedule(every=1, overlap="allow"), report, "x")
+    await until(lambda: done)
+    await engine.close(0)
+    engine, _ = await opened(work=True, workflows=[report])
+    before = len(done)
+    await until(lambda: len(done) > before)
+    await engine.schedules.handle(handle.name).remove()
+    views = await engine.list(Search(kind="report"))
+    assert len({view.key for view in views}) == len(views) and len({at for _, at in done}) == len(done)
+
+
+async def test_a_broken_one_says_so_and_goes_on_once_its_cause_is_gone(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(self: occurrences._Going) -> None:
+        raise DefinitionError("a fault of ours")
+
+    engine, _ = await opened(work=True, workflows=[report])
+    monkeypatch.setattr(occurrences._Going, "go", refuses)
+    handle = await engine.schedules.put("once", LATE, report, "x")
+    await until_row(engine, (await handle.status()).process, lambda row: row.status is Status.BROKEN)
+    assert (await handle.status()).status == "broken"
+    monkeypatch.undo()
+    await (await handle.process()).retry()
+    await until(lambda: done)
+
+
+def test_a_workflow_that_needs_arguments_has_no_schedule_in_code() -> None:
+    with pytest.raises(DefinitionError, match=r"has a schedule, which starts it without arguments: .* Give its param"):
+
+        @workflow(schedule=LATE)
+        async def greets(name: str) -> None: ...
+
+    with pytest.raises(DefinitionError, match=r"Write schedule=Schedule\('0 3 \* \* \*'\)"):
+
+        @workflow(schedule="0 3 * * *")  # type: ignore[arg-type]
+        async def tidies() -> None: ...
+
+
+async def test_a_schedule_a_year_old_loads_as_fast_as_a_new_one() -> None:
+    begins = datetime(2026, 3, 2, tzinfo=UTC)
+    async with testing.engine(begins=begins, workflows=[report]) as engine:
+        handle = await engine.schedules.put("hourly", Schedule(every=3600, overlap="allow"), report, "x")
+        await engine.sleep(300 * 3600 + 1)
+        row = await engine.row((await handle.status()).process)
+        assert row.run > 1 and row.events < 700 and len(set(done)) == len(done) == 300
