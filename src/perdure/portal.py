@@ -14,6 +14,7 @@ from concurrent.futures import CancelledError, Future
 from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
+from perdure.authoring.schedule import Schedule
 from perdure.authoring.start import Startable
 from perdure.authoring.workflow import Workflow
 from perdure.client.client import Client
@@ -21,6 +22,7 @@ from perdure.client.handle import Handle, ResultT
 from perdure.client.in_transaction import Blocking, BlockingInTransaction, blocking_in_transaction
 from perdure.client.queues import Queues
 from perdure.client.recovery import Recovery
+from perdure.client.schedules import ScheduleHandle, Schedules
 from perdure.client.validation import ProcessId
 from perdure.client.values import Stream
 from perdure.clock import Duration
@@ -47,6 +49,11 @@ def _settings_of(engine: Callable[P, Engine]) -> Callable[[Callable[..., None]],
 async def _metrics(engine: Engine) -> dict[str, float]:
     """Counters and durations since the engine was opened: see :meth:`Engine.metrics`."""
     return engine.metrics()
+
+
+async def _schedule(schedules: Schedules, name: str) -> ScheduleHandle:
+    """The schedule of that name: see :meth:`Schedules.handle`."""
+    return schedules.handle(name)
 
 
 class BlockingStream(Generic[T]):
@@ -134,15 +141,20 @@ class BlockingHandle(Generic[ResultT]):
     skip = _verb(Handle.skip)
 
 
-class BlockingQueues:
-    """What ``queues`` of a :class:`BlockingEngine` gives: the verbs of :class:`Queues`, which block."""
+class BlockingPart(Generic[Holder]):
+    """A part of a :class:`BlockingEngine` that has verbs of its own, which block."""
 
-    def __init__(self, engine: BlockingEngine) -> None:
+    def __init__(self, engine: BlockingEngine, part: Callable[[Engine], Holder]) -> None:
         self._engine = engine
+        self._part = part
 
-    def run(self, verb: AsyncVerb[Queues, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a verb of :class:`Queues` on the engine's event loop."""
-        return self._engine.run(lambda engine: verb(engine.queues, *args, **kwargs))
+    def run(self, verb: AsyncVerb[Holder, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a verb of that part of :class:`Engine` on the engine's event loop."""
+        return self._engine.run(lambda engine: verb(self._part(engine), *args, **kwargs))
+
+
+class BlockingQueues(BlockingPart[Queues]):
+    """What ``queues`` of a :class:`BlockingEngine` gives: the verbs of :class:`Queues`, which block."""
 
     limit = _verb(Queues.limit)
     block = _verb(Queues.block)
@@ -150,15 +162,55 @@ class BlockingQueues:
     list = _verb(Queues.list)
 
 
-class BlockingRecovery:
-    """What ``recovery`` of a :class:`BlockingEngine` gives: the verbs of :class:`Recovery`, which block."""
+class BlockingSchedules(BlockingPart[Schedules]):
+    """What ``schedules`` of a :class:`BlockingEngine` gives: the verbs of :class:`Schedules`, which block."""
 
-    def __init__(self, engine: BlockingEngine) -> None:
+    def put(
+        self, name: str, schedule: Schedule, workflow: Startable[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> BlockingScheduleHandle:
+        """Make a schedule of that name, or change it: see :meth:`Schedules.put`."""
+        put = self._engine.run(lambda engine: engine.schedules.put(name, schedule, workflow, *args, **kwargs))
+        return BlockingScheduleHandle(self._engine, put)
+
+    def handle(self, name: str) -> BlockingScheduleHandle:
+        """The schedule of that name: see :meth:`Schedules.handle`."""
+        return BlockingScheduleHandle(self._engine, self.run(_schedule, name))
+
+    list = _verb(Schedules.list)
+
+
+class BlockingScheduleHandle:
+    """What ``put`` and ``handle`` of :class:`BlockingSchedules` return: a :class:`ScheduleHandle` whose verbs block."""
+
+    def __init__(self, engine: BlockingEngine, handle: ScheduleHandle) -> None:
         self._engine = engine
+        self._handle = handle
+        self.name = handle.name
 
-    def run(self, verb: AsyncVerb[Recovery, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a verb of :class:`Recovery` on the engine's event loop."""
-        return self._engine.run(lambda engine: verb(engine.recovery, *args, **kwargs))
+    def __repr__(self) -> str:
+        return f"<BlockingScheduleHandle {self.name}>"
+
+    def run(self, verb: AsyncVerb[ScheduleHandle, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a verb of :class:`ScheduleHandle` on the engine's event loop."""
+        return self._engine.run(lambda engine: verb(self._handle, *args, **kwargs))
+
+    def process(self) -> BlockingHandle[Any]:
+        """The schedule's own process: see :meth:`ScheduleHandle.process`."""
+        return BlockingHandle(self._engine, self.run(ScheduleHandle.process))
+
+    def trigger(self, *, timeout: Duration | None = None) -> BlockingHandle[Any]:
+        """Start a process now and give its handle: see :meth:`ScheduleHandle.trigger`."""
+        return BlockingHandle(self._engine, self.run(ScheduleHandle.trigger, timeout=timeout))
+
+    status = _verb(ScheduleHandle.status)
+    pause = _verb(ScheduleHandle.pause)
+    resume = _verb(ScheduleHandle.resume)
+    remove = _verb(ScheduleHandle.remove)
+    backfill = _verb(ScheduleHandle.backfill)
+
+
+class BlockingRecovery(BlockingPart[Recovery]):
+    """What ``recovery`` of a :class:`BlockingEngine` gives: the verbs of :class:`Recovery`, which block."""
 
     state = _verb(Recovery.state)
     pause = _verb(Recovery.pause)
@@ -186,8 +238,9 @@ class BlockingEngine:
         self._pid = 0
         self._engine: Engine | None = None
         self._ended: Future[None] | None = None
-        self.queues = BlockingQueues(self)
-        self.recovery = BlockingRecovery(self)
+        self.queues = BlockingQueues(self, lambda engine: engine.queues)
+        self.schedules = BlockingSchedules(self, lambda engine: engine.schedules)
+        self.recovery = BlockingRecovery(self, lambda engine: engine.recovery)
 
     @overload
     def start(self, workflow: Startable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> BlockingHandle[R]: ...

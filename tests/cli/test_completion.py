@@ -16,7 +16,7 @@ def test_the_script_of_each_shell_knows_every_command_and_its_options(
 ) -> None:
     assert run(["completion", shell]) == 0
     script = capsys.readouterr().out
-    options = ["roots", "utc", "attribute", "share-concurrency"]
+    options = ["roots", "utc", "attribute", "share-concurrency", "catch-up"]
     assert [word for word in [*app, *options] if word.lstrip("-") not in script] == []
 
 
@@ -26,6 +26,7 @@ def test_the_script_of_each_shell_knows_every_command_and_its_options(
         (["perdure", "work"], {"worker", "workers"}),
         (["perdure", "ps", "--ro"], {"--roots"}),
         (["perdure", "queue", "unb"], {"unblock"}),
+        (["perdure", "schedule", "back"], {"backfill"}),
         (["perdure", "completion", "f"], {"fish"}),
     ],
 )

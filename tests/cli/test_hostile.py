@@ -113,6 +113,11 @@ VERBS: tuple[tuple[str, ...], ...] = (
     ("restart-from", "known", "--step", "{}"), ("cancel", "known", "--deadline", "{}"), ("hold", "{}", "--why", "{}"),
     ("queue", "limit", "q", "--per", "{}"), ("queue", "block", "{}", "--why", "{}"), ("start", "{}"), ("{}",),
     ("start", "tests.cli.till:counter", "--input", "{}"), ("start", "tests.cli.till:counter", "--key", "{}"),
+    ("schedule", "put", "{}", "tests.cli.till:sale", "{}", "--cron", "@daily"), ("schedule", "next", "--zone", "{}"),
+    ("schedule", "put", "n", "tests.cli.till:counter", "--cron", "{}"), ("schedule", "put", "n", "{}", "--at", "{}"),
+    ("schedule", "put", "n", "tests.cli.till:counter", "--cron", "@daily", "--zone", "{}"), ("schedule", "rm", "{}"),
+    ("schedule", "next", "--cron", "{}"), ("schedule", "backfill", "n", "{}", "{}"), ("schedule", "show", "{}"),
+    ("schedule", "next", "--cron", "@daily", "--zone", "{}"), ("schedule", "trigger", "{}", "--timeout", "{}"),
     ("start", "tests.cli.till:counter", "--deadline", "{}"), ("start", "tests.cli.till:counter", "--signal", "{}"),
 )  # fmt: skip
 """Command lines with a place for a hostile text."""

@@ -37,10 +37,15 @@ def test_the_first_and_the_last_day_of_the_calendar_are_shown_too() -> None:
 
 
 @pytest.mark.usefixtures("riga")
-@pytest.mark.parametrize("words", [("show", "A-1"), ("history", "A-1"), ("clock",)], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words",
+    [("show", "A-1"), ("history", "A-1"), ("clock",), ("schedule", "ls"), ("schedule", "show", "nightly")],
+    ids=" ".join,
+)
 def test_every_command_that_shows_times_shows_them_in_utc_if_asked(terminal: Terminal, words: tuple[str, ...]) -> None:
     assert terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1").code == 0
     terminal("terminate", "A-1")
+    terminal("schedule", "put", "nightly", "tests.cli.till:approval", "A-2", "--cron", "0 3 * * *")
     local, utc = terminal(*words).out, terminal(*words, "--utc").out
     assert (" EE" in local, " UTC" in local) == (True, False)
     assert (" EE" in utc, " UTC" in utc) == (False, True)

@@ -13,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from perdure import Engine
+from perdure import Engine, Schedule
 from perdure.cli.app import app, run
 from perdure.cli.plain_output import fitted
 from perdure.cli.rows import Rows
@@ -24,6 +24,7 @@ from tests.cli.test_hostile import SHORT, check, fill
 
 COLUMNS = 80
 LONG = "a-key-that-somebody-has-made-of-many-words-because-keys-may-be-long"
+SCHEDULE = f"nightly-{LONG}"
 
 
 class Screen(io.StringIO):
@@ -56,6 +57,7 @@ def ids(terminal: Terminal, working: Working) -> list[str]:
     """The ids of a process with a long key and one without a key, both of which wait."""
 
     async def start(engine: Engine) -> list[str]:
+        await engine.schedules.put(SCHEDULE, Schedule("@daily", zone="Europe/Berlin"), till.approval, "A-3")
         keyed = await engine.start(till.approval.options(key=LONG), "an order with a long description " * 5)
         return [keyed.id, (await engine.start(till.approval, "A-2")).id, (await engine.start(till.faltering)).id]
 
@@ -65,6 +67,7 @@ def ids(terminal: Terminal, working: Working) -> list[str]:
 @pytest.mark.parametrize(
     "words",
     [("ps",), ("ps", "--wide"), ("show", LONG), ("history", LONG), ("tree", LONG), ("queue", "ls"), ("clock",),
+     ("schedule", "ls"), ("schedule", "show", SCHEDULE), ("schedule", "trigger", SCHEDULE, "--timeout", "10ms"),
      ("recovery", "pause", "--why", "the release kills its workers, and a person must look at them " * 2),
      ("signal", LONG, "yes", "x" * 10), ("show", "nothing-" * 20), ("pss",)],
     ids=lambda words: words[0],

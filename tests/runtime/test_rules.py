@@ -154,14 +154,12 @@ async def test_rule_11_an_ended_incarnation_drops_everything_and_goes_on_under_a
 
 async def test_rule_11_what_is_heard_late_of_an_ended_incarnation_does_not_end_the_next_one(opened: Open) -> None:
     gates["a"] = asyncio.Event()
-    engine, store = await opened(
-        work=True, workflows=[waits], options=WorkerOptions(lease_seconds=1.5, beat_seconds=0.05)
-    )
+    engine, store = await opened(work=True, workflows=[waits], options=WorkerOptions(beat_seconds=0.05))
     client, _ = await opened()
     loops = engine.worker.heartbeat.loop, engine.worker.claimer.loop
     for loop in loops:
         await loop.stop()
-    before = engine.worker.incarnation.id  # on a busy machine it is not the first: a lease of 1.5 s is soon over
+    before = engine.worker.incarnation.id
     await store.retire(before, None, died=False)
     gate = store.after = Gate("beat", lambda beat: beat.worker == before)
     loops[0].start()
@@ -322,7 +320,7 @@ async def test_a_claim_that_is_answered_after_its_lease_begins_nothing(
         later(machine, monkeypatch)
         slow.open.set()
         assert await handle.result(LIMIT) == "e"
-        assert (worker.metrics()["leases_lost"], what_was_done()) == (1, ["e"])
+        assert worker.metrics()["leases_lost"] > 0 and what_was_done() == ["e"]
 
 
 async def test_a_start_that_is_answered_after_its_lease_begins_nothing_before_it_is_claimed(
@@ -338,7 +336,7 @@ async def test_a_start_that_is_answered_after_its_lease_begins_nothing_before_it
     later(engine.machine, monkeypatch)
     slow.open.set()
     assert await (await starting).result(LIMIT) == "f"
-    assert (engine.metrics()["leases_lost"], what_was_done()) == (1, ["f"])
+    assert engine.metrics()["leases_lost"] > 0 and what_was_done() == ["f"]
 
 
 # -- rule 21 and 22 ---------------------------------------------------------------------------

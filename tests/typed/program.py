@@ -5,12 +5,25 @@ A checker that ignores a line without a mistake says so: that is an error too. T
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, assert_type
 
-from perdure import BlockingEngine, Engine, Handle, NamedWorkflow, Step, Workflow, machine, step, testing, workflow
+from perdure import (
+    BlockingEngine,
+    Engine,
+    Handle,
+    NamedWorkflow,
+    Schedule,
+    Step,
+    Workflow,
+    machine,
+    step,
+    testing,
+    workflow,
+)
+from perdure.client.schedules import ScheduleHandle, ScheduleView
 from perdure.client.view import ProcessView
-from perdure.portal import BlockingHandle
+from perdure.portal import BlockingHandle, BlockingScheduleHandle
 
 
 @step
@@ -85,6 +98,42 @@ def block(engine: BlockingEngine, handle: BlockingHandle[int]) -> None:
     engine.run(buy, "7")  # type: ignore[arg-type]
     handle.cancel(whom="Ann")  # type: ignore[call-arg]
     BlockingEngine("sqlite:///shop.db", wrk=True)  # type: ignore[call-arg]
+
+
+async def plan(engine: Engine, at: datetime) -> None:
+    daily = Schedule("@daily", zone="Europe/Berlin", overlap="queue", catch_up=timedelta(hours=2))
+    assert_type(await engine.schedules.put("n", daily, order, "A-17", cents=7), ScheduleHandle)
+    assert_type(await engine.schedules.put("n", daily, order.options(deadline=60), "A-17"), ScheduleHandle)
+    assert_type(await engine.schedules.put("n", daily, NamedWorkflow("shop.order"), "A-17", 7), ScheduleHandle)
+    assert_type(await engine.schedules.list(), list[ScheduleView])
+    nightly = engine.schedules.handle("n")
+    assert_type(await nightly.status(), ScheduleView)
+    assert_type(await nightly.trigger(timeout=5), Handle[Any])
+    assert_type(await nightly.backfill(at, at + timedelta(days=1)), int)
+    await engine.schedules.put("n", Schedule("@daily"), order, 17)  # type: ignore[arg-type]
+    await engine.schedules.put("n", Schedule("@daily"), order)  # type: ignore[call-arg]
+    await engine.schedules.put("n", "@daily", order, "A-17")  # type: ignore[arg-type]
+    await engine.schedules.put("n", daily, order.options(deadline=60), "A-17", colour="red")  # type: ignore[call-arg]
+    await engine.schedules.put("n", daily, charge, "A-17", 7)  # type: ignore[arg-type]
+    await nightly.backfill(at)  # type: ignore[call-arg]
+    Schedule("@daily", overlap="both")  # type: ignore[arg-type]
+
+
+def plan_and_block(engine: BlockingEngine, at: datetime) -> None:
+    assert_type(engine.schedules.put("n", Schedule("@daily"), order, "A-17", 7), BlockingScheduleHandle)
+    assert_type(engine.schedules.list(), list[ScheduleView])
+    nightly = engine.schedules.handle("n")
+    assert_type(nightly, BlockingScheduleHandle)
+    assert_type(nightly.status(), ScheduleView)
+    assert_type(nightly.trigger(timeout=5), BlockingHandle[Any])
+    assert_type(nightly.process(), BlockingHandle[Any])
+    assert_type(nightly.backfill(at, at + timedelta(days=1)), int)
+    nightly.pause(who="Ann", why="a holiday")
+    engine.schedules.put("n", Schedule("@daily"), order, 17)  # type: ignore[arg-type]
+    engine.schedules.put("n", Schedule("@daily"), order)  # type: ignore[call-arg]
+    engine.schedules.put("n", "@daily", order, "A-17")  # type: ignore[arg-type]
+    nightly.pause(whom="Ann")  # type: ignore[call-arg]
+    nightly.backfill(at)  # type: ignore[call-arg]
 
 
 def approve(order: str, cents: int) -> bool:

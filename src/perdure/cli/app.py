@@ -17,6 +17,7 @@ from perdure.cli.database import clock, recovery
 from perdure.cli.plain_output import complain
 from perdure.cli.policy import policy
 from perdure.cli.queue import queue
+from perdure.cli.schedule import schedule
 from perdure.cli.start import start
 from perdure.cli.tree import tree
 from perdure.cli.values import values
@@ -51,7 +52,7 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
 
 
 GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
-    "Starting": (start, commands.signal, call),
+    "Starting": (start, commands.signal, call, schedule),
     "Looking": (inspect.ps, inspect.show, inspect.history, tree, values, workers),
     "Repairing": (
         commands.retry,

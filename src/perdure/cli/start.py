@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
@@ -42,6 +42,17 @@ def arguments(workflow: Workflow[Any, Any], texts: Sequence[str]) -> list[Any]:
         )
     hints = get_type_hints(workflow.function, include_extras=True)
     return [_read(name, hints.get(name, Any), text) for name, text in zip(names, texts, strict=False)]
+
+
+def typed_input(
+    workflow: Workflow[Any, Any], texts: Sequence[str], whole: str | None
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """The workflow's arguments by place and by name, typed one by one or as a whole; raises InvalidInput."""
+    if whole is None:
+        return arguments(workflow, texts), {}
+    if texts:
+        raise InvalidInput("the arguments are given twice; give them one by one or as --input")
+    return whole_input(workflow, whole)
 
 
 def whole_input(workflow: Workflow[Any, Any], raw: str) -> tuple[list[Any], dict[str, Any]]:
@@ -114,12 +125,12 @@ def _calls(
         yield args, line.key
 
 
-_Args = Annotated[str, Parameter(allow_leading_hyphen=False)]
+TypedArgument = Annotated[str, Parameter(allow_leading_hyphen=False)]
 
 
 async def start(
     workflow: str,
-    *args: _Args,
+    *args: TypedArgument,
     key: str | None = None,
     input: str | None = None,
     lines: Annotated[Path | None, Parameter(name="--from", allow_leading_hyphen=True)] = None,
@@ -156,20 +167,14 @@ async def start(
     wait
         Wait for its end and print its result.
     """
-    flow = _workflow(workflow)
+    flow = the_workflow(workflow)
     async with connected(url, registry=Registry(flow)) as engine:
         if lines is not None:
             _only_lines(args, key, input, signal, attribute, delay, deadline)
             with nullcontext(sys.stdin) if str(lines) == "-" else _opened(lines) as source:
                 await submit(engine, flow, source, json=json)
             return
-        by_name: dict[str, Any] = {}
-        if input is None:
-            by_place = arguments(flow, args)
-        elif args:
-            raise InvalidInput("the arguments are given twice; give them one by one or as --input")
-        else:
-            by_place, by_name = whole_input(flow, input)
+        by_place, by_name = typed_input(flow, args, input)
         options = flow.options(
             key=key,
             deadline=None if deadline is None else text.seconds_of(deadline),
@@ -209,7 +214,7 @@ SENT = {
 }
 
 
-def _workflow(source: str) -> Workflow[Any, Any]:
+def the_workflow(source: str) -> Workflow[Any, Any]:
     """The one workflow that ``shop:order`` or ``shop`` names."""
     sys.path.append("")  # modules are looked for in the current folder, after all libraries
     registry = Registry(source)

@@ -105,12 +105,13 @@ class Schedules:
                 await self._put(workflow.name, plan, target)
 
     async def _put(self, name: str, plan: Plan, target: Target) -> None:
+        since = await self._client.store.now()
         try:
-            handle = await self._client.start(ScheduleMachine.made.options(key=name), name, plan, target)
+            handle = await self._client.start(ScheduleMachine.made.options(key=name), name, plan, target, since)
         except KeyConflict:
             handle = await self._client.handle(KIND, name)
         if not handle.created:
-            await handle.signal(ScheduleMachine.put, plan, target)
+            await handle.signal(ScheduleMachine.put, plan, target, since)
 
     def handle(self, name: str) -> ScheduleHandle:
         """The schedule of that name; nothing is read before one of its verbs is used."""
@@ -230,7 +231,7 @@ class _Kept(Struct):
     name: str
     plan: Plan
     target: Target | None
-    standing: Standing = Standing(0)
+    standing: Standing
     paused: str = ""
     started: int = 0
     skipped: int = 0
@@ -241,8 +242,8 @@ class _Kept(Struct):
 def _kept(row: Process) -> _Kept | None:
     """What a schedule's row says, also before a worker has seen it; None if it was removed."""
     if not has_begun(row.state):
-        made, _ = ScheduleMachine.__machine__.shape.decode(row.input)
-        return _Kept(*made)
+        (name, plan, target, since), _ = ScheduleMachine.__machine__.shape.decode(row.input)
+        return _Kept(name, plan, target, Standing(plan.timetable.beginning(since)))
     kept = payload.decode(shown_state(row.state) or b"", _Kept, what="the state of a schedule")
     return None if kept.target is None else kept
 
@@ -257,8 +258,7 @@ def _view(row: Process) -> ScheduleView | None:
     kept = _kept(row)
     if kept is None or kept.target is None:
         return None
-    cursor = kept.standing.cursor or kept.plan.timetable.beginning(row.created_at)
-    due = None if kept.paused else next(kept.plan.timetable.after(cursor), None)
+    due = None if kept.paused else next(kept.plan.timetable.after(kept.standing.cursor), None)
     return ScheduleView(
         name=kept.name,
         workflow=kept.target.kind,

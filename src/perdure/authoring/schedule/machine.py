@@ -37,17 +37,17 @@ class ScheduleMachine(Machine, name=KIND):
     recent: list[Occurrence] = field(default_factory=list)
 
     @init
-    async def made(self, name: str, plan: Plan, target: Target) -> None:
-        """Begin with what comes from now on."""
+    async def made(self, name: str, plan: Plan, target: Target, since: int) -> None:
+        """Begin with what comes since it was made, even if no worker ran then."""
         self.name, self.plan, self.target = name, plan, target
-        self.standing = Standing(plan.timetable.beginning(_now()))
+        self.standing = Standing(plan.timetable.beginning(since))
         await self._go(target)
 
     @signal
-    async def put(self, plan: Plan, target: Target) -> None:
-        """Take a new plan and a new target. What has come by now is behind it if the times are others than before."""
+    async def put(self, plan: Plan, target: Target, since: int) -> None:
+        """Take a new plan and a new target. What came before it was sent is behind it if the times are new ones."""
         same = self.target is not None and self.plan.timetable == plan.timetable
-        cursor = self.standing.cursor if same else plan.timetable.beginning(_now())
+        cursor = self.standing.cursor if same else plan.timetable.beginning(since)
         self.plan, self.target, self.standing = plan, target, replace(self.standing, cursor=cursor)
         await self._go(target)
 
