@@ -45,7 +45,7 @@ def test_the_first_and_the_last_day_of_the_calendar_are_shown_too() -> None:
 def test_every_command_that_shows_times_shows_them_in_utc_if_asked(terminal: Terminal, words: tuple[str, ...]) -> None:
     assert terminal("start", "tests.cli.till:approval", "A-1", "--key", "A-1").code == 0
     terminal("terminate", "A-1")
-    terminal("schedule", "put", "nightly", "tests.cli.till:approval", "A-2", "--cron", "0 3 * * *")
+    terminal("schedule", "put", "nightly", "tests.cli.till:approval", "A-2", "--every", "7d")
     local, utc = terminal(*words).out, terminal(*words, "--utc").out
     assert (" EE" in local, " UTC" in local) == (True, False)
     assert (" EE" in utc, " UTC" in utc) == (False, True)

@@ -32,6 +32,8 @@ async def long_report(who: str, *, scheduled_at: datetime | None = None) -> str:
 
 
 @workflow(name="failing report")
-async def failing_report() -> None:
+async def failing_report(well: int = 0, scheduled_at: datetime | None = None) -> None:
+    """It fails but for one hour of the day."""
     await noted("failing", "")
-    raise ValueError("the printer is on fire")
+    if scheduled_at is not None and scheduled_at.hour != well:
+        raise ValueError("the printer is on fire")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure import Engine, Handle, Schedule, Status, testing
+from perdure import Engine, Handle, Schedule, Status, limits, testing
 from perdure.authoring.schedule.machine import KIND
 from perdure.client.schedules import ScheduleView
 from perdure.errors import CallRefused, InvalidInput, InvalidKey, ScheduleNotFound, UnknownKind
@@ -67,6 +67,20 @@ async def test_a_time_that_has_just_passed_is_caught_up_once_and_an_old_one_is_m
         assert [late.started, late.missed, late.next] == [1, 0, None] and [old.started, old.missed] == [0, 1]
 
 
+async def test_more_than_one_round_takes_are_caught_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SCHEDULE_STARTED_RECORDS", 3)
+    async with testing.engine(begins=MONDAY) as engine:
+        handle = await engine.schedules.put("hourly", Schedule(every=HOUR, overlap="allow"), report, "x")
+        await engine.sleep(1)
+        process = await handle.process()
+        await process.hold()
+        await engine.sleep(10 * HOUR)
+        assert done == []
+        await process.resume()
+        await engine.sleep(60)
+        assert [at[11:16] for _, at in done] == [f"{hour:02}:00" for hour in range(1, 11)]
+
+
 # -- while others run ------------------------------------------------------------------------------------------------
 
 
@@ -116,12 +130,12 @@ async def test_where_overlap_is_allowed_all_run() -> None:
 
 async def test_after_so_many_failures_in_a_row_it_pauses_and_says_why() -> None:
     async with testing.engine(begins=MONDAY) as engine:
-        await engine.schedules.put("hourly", Schedule(every=HOUR, stop_after=3), failing_report)
+        await engine.schedules.put("hourly", Schedule(every=HOUR, stop_after=3), failing_report, 3)
         await engine.sleep(DAY)
-        assert len(done) == 3 and (await seen(engine)).paused == "the last 3 processes have failed"
+        assert len(done) == 6 and (await seen(engine)).paused == "the last 3 processes have failed"
         await engine.schedules.handle("hourly").resume()
         await engine.sleep(DAY)
-        assert len(done) == 6
+        assert len(done) == 12
 
 
 async def test_jitter_puts_an_occurrence_off_and_not_its_instant() -> None:
@@ -156,7 +170,7 @@ async def test_a_trigger_starts_one_now_also_while_another_runs_or_it_pauses() -
         handle = await engine.schedules.put("hourly", HOURLY, long_report, "x")
         await handle.pause()
         first, second = [await handle.trigger() for _ in range(2)]
-        await engine.sleep(1)
+        await engine.sleep(HOUR)
         assert first.id != second.id and len(done) == 2
         await handle.resume()
         await engine.sleep(HOUR)

@@ -52,7 +52,7 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
 
 
 GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
-    "Starting": (start, commands.signal, call, schedule),
+    "Starting": (start, commands.signal, call),
     "Looking": (inspect.ps, inspect.show, inspect.history, tree, values, workers),
     "Repairing": (
         commands.retry,
@@ -68,7 +68,7 @@ GROUPS: Mapping[str, Sequence[App | Callable[..., Any]]] = {
         commands.repair,
     ),
     "Running": (worker.worker, worker.demo, policy),
-    "Database": (worker.migrate, queue, recovery, clock),
+    "Database": (worker.migrate, queue, schedule, recovery, clock),
     "Program": (completion,),
 }
 for place, (title, verbs) in enumerate(GROUPS.items()):

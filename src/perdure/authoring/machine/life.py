@@ -162,9 +162,7 @@ class Life:
             self.acting = False
         self._ended(loop)
 
-    def _broken(
-        self, loop: AskingLoop, method: Method[..., Any], call: Call[Any] | None, error: Exception
-    ) -> Broken:
+    def _broken(self, loop: AskingLoop, method: Method[..., Any], call: Call[Any] | None, error: Exception) -> Broken:
         """The machine is broken until a person has put right what is wrong; whoever waits for this method hears it."""
         if method is self._kind.init:
             loop.state = written(Checkpoint(self._run, form=self._kind.form), b"{}")

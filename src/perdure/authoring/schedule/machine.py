@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from perdure.authoring.machine import Machine, Refusal, call, field, init, schedule, signal, suspend, timer
 from perdure.authoring.schedule.definition import Plan, moment
-from perdure.authoring.schedule.occurrences import Occurrence, Round, RoundReport, Standing, Target, go_round
+from perdure.authoring.schedule.occurrences import Occurrence, Round, RoundReport, Standing, Target, go_round, look
 from perdure.turns.current import turn_for
 
 KIND = "perdure.schedule"
@@ -98,8 +98,12 @@ class ScheduleMachine(Machine, name=KIND):
 
     async def _go(self, target: Target, at_once: Sequence[int] = ()) -> RoundReport:
         """Look what has come, start it, and set the time of the next look."""
-        round = Round(self.name, self.plan, target, self.standing, _now(), [*at_once], bool(self.paused))
-        report = await go_round(round)
+        now = _now()
+        running = [one.process for one in self.standing.running]
+        ended = await look(running) if running else []
+        report = await go_round(
+            Round(self.name, self.plan, target, self.standing, now, ended, [*at_once], bool(self.paused))
+        )
         self.standing = report.standing
         self.started += len(report.started)
         self.skipped += report.skipped

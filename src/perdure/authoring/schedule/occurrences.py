@@ -1,12 +1,13 @@
-"""A round of a schedule: the step that looks which occurrences have come, and starts their processes.
+"""The rounds of a schedule: steps that look which occurrences have come, and start their processes.
 
-It may run twice: an occurrence's key is made of the schedule's name and its instant, so its process is started once.
+A step may run twice: an occurrence's key is made of the schedule's name and its instant, so its process is started
+once. Which processes have ended is looked at in a step of its own: so a round that runs again decides as before.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -63,7 +64,14 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     due: int | None = None
 
 
-class Round(Struct, frozen=True):
+class Ended(Struct, frozen=True, omit_defaults=True):
+    """A process that has ended since it was looked at last, and whether it has ``failed``, completed or neither."""
+
+    process: str
+    failed: bool | None = None
+
+
+class Round(Struct, frozen=True, omit_defaults=True):
     """What a schedule has to do ``now``: ``at_once`` are instants that are started whatever else runs."""
 
     name: str
@@ -71,6 +79,7 @@ class Round(Struct, frozen=True):
     target: Target
     standing: Standing
     now: int
+    ended: list[Ended] = []
     at_once: list[int] = []
     paused: bool = False
 
@@ -113,12 +122,25 @@ def key_of(name: str, instant: int) -> str:
     return f"{name}/{iso(instant)}"
 
 
-@step(
-    name="perdure.schedule.round",
-    retry=Retry(attempts=1_000_000, cap=limits.SCHEDULE_RETRY_SECONDS, budget=None),
-)
+_UNTIL_IT_SUCCEEDS = Retry(attempts=1_000_000, cap=limits.SCHEDULE_RETRY_SECONDS, budget=None)
+
+
+@step(name="perdure.schedule.look", retry=_UNTIL_IT_SUCCEEDS)
+async def look(processes: list[str]) -> list[Ended]:
+    """Which of these have ended."""
+    store: Store = attempt().engine.store
+    rows = await store.search(Search(ids=tuple(map(id_bytes, processes)), limit=len(processes)))
+    known = {id_text(row.id): row.status for row in rows}
+    over = {one: known.get(one, Status.CANCELLED) for one in processes}  # what is gone has been removed
+    return [Ended(one, _OUTCOME.get(status)) for one, status in over.items() if status in FINAL]
+
+
+_OUTCOME = {Status.FAILED: True, Status.COMPLETED: False}
+
+
+@step(name="perdure.schedule.round", retry=_UNTIL_IT_SUCCEEDS)
 async def go_round(round: Round) -> RoundReport:
-    """Start what has come; what the round says is all that it depends on, beside the states of the running ones."""
+    """Start what has come. It does the same whenever it runs: what the round says is all that it depends on."""
     return await _Going(round, attempt().engine).go()
 
 
@@ -129,17 +151,17 @@ class _Going:
         self._round = round
         self._plan = round.plan
         self._engine = engine
-        self._running = list(round.standing.running)
         self._failures = round.standing.failures
+        self._running = self._still_running()
         self._started: list[Occurrence] = []
         self._skipped = 0
         self._missed = 0
 
     async def go(self) -> RoundReport:
         standing = self._round.standing
-        await self._look_at_running()
         stop = self._must_stop()
         if stop or self._round.paused:
+            self._skipped += len(standing.waiting)
             await self._begin(self._round.at_once)
             rest = replace(standing, running=self._tracked(), failures=self._failures, waiting=[], due=None)
             return RoundReport(rest, self._started, self._skipped, self._missed, stop)
@@ -152,26 +174,18 @@ class _Going:
 
     # -- those before --------------------------------------------------------------------------------------------------
 
-    async def _look_at_running(self) -> None:
-        """Let go of those that have ended, in the order of their instants, and count failures in a row."""
-        rows = await self._rows(one.process for one in self._running)
+    def _still_running(self) -> list[Occurrence]:
+        """Those that have not ended, in the order of their instants; failures of the others in a row are counted."""
+        ended = {one.process: one for one in self._round.ended}
         still: list[Occurrence] = []
-        for one in sorted(self._running, key=lambda one: one.at):
-            row = rows.get(id_bytes(one.process))
-            if row is not None and row.status not in FINAL:
+        for one in sorted(self._round.standing.running, key=lambda one: one.at):
+            if one.process not in ended:
                 still.append(one)
-            elif row is not None and row.status is Status.FAILED:
+            elif ended[one.process].failed:
                 self._failures += 1
-            elif row is not None and row.status is Status.COMPLETED:
+            elif ended[one.process].failed is False:
                 self._failures = 0
-        self._running = still
-
-    async def _rows(self, ids: Iterable[str]) -> Mapping[bytes, Process]:
-        wanted = tuple(map(id_bytes, ids))
-        if not wanted:
-            return {}
-        rows = await self._engine.store.search(Search(ids=wanted, limit=len(wanted)))
-        return {row.id: row for row in rows}
+        return still
 
     def _must_stop(self) -> str:
         most = self._plan.stop_after
@@ -181,9 +195,9 @@ class _Going:
 
     def _tracked(self) -> list[Occurrence]:
         """Those whose end matters for what comes; with ``overlap="allow"`` there may be any number."""
-        if self._plan.overlap == "allow" and self._plan.stop_after is None:
-            return []
-        return self._running[-limits.SCHEDULE_STARTED_RECORDS :]
+        if self._plan.overlap != "allow":
+            return self._running
+        return [] if self._plan.stop_after is None else self._running[-limits.SCHEDULE_STARTED_RECORDS :]
 
     # -- what has come -------------------------------------------------------------------------------------------------
 
@@ -222,9 +236,6 @@ class _Going:
         if plan.overlap == "cancel":
             await self._cancel(len(others))
             at_once, others = at_once + others, []
-        elif others and attempt().number > 1:  # an earlier attempt may have started one of these
-            begun = [instant for instant in others if await self._exists(instant)]
-            at_once, others = at_once + begun, [instant for instant in others if instant not in begun]
         await self._begin(at_once)
         waiting = others[: limits.SCHEDULE_STARTED_RECORDS] if plan.overlap == "queue" else []
         self._skipped += len(others) - len(waiting)
@@ -235,10 +246,6 @@ class _Going:
             await self._engine.process(one.process).cancel(
                 who=f"schedule {self._round.name}", why="the next one has come", origin="schedule"
             )
-
-    async def _exists(self, instant: int) -> bool:
-        search = Search(kind=self._round.target.kind, key=key_of(self._round.name, instant), limit=1)
-        return bool(await self._engine.store.search(search))
 
     async def _begin(self, instants: Iterable[int]) -> None:
         """Start the processes of these instants, each once."""

@@ -1,0 +1,391 @@
+"""A schedule comes round when people expect it, also where clocks are put on or back; what makes no sense is refused.
+
+What people expect is written down twice: as times, for the cases that they ask about, and as an oracle that walks
+through every minute; ``python -m tests.schedules.oracle`` is its long form.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from itertools import islice, pairwise
+from random import Random
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pytest
+
+from perdure import Schedule
+from perdure.authoring.schedule.timetable import Timetable, follows_the_clock, spread, zone_of
+from perdure.errors import DefinitionError
+from tests.schedules import oracle
+from tests.schedules.oracle import EXPRESSIONS, HARD, MICROSECONDS, Expression, Walk, differences, drawn, out_of_step
+
+PEOPLE_ASK = (
+    # Put on: 29 March 2026, 02:00 to 03:00. What is left out comes at once after the gap, and once.
+    ("Europe/Berlin", "30 2 * * *", "2026-03-28T00:00Z", ["28T01:30", "29T01:00", "30T00:30"]),
+    ("Europe/Berlin", "0,30 2 * * *", "2026-03-29T00:00Z", ["29T01:00", "30T00:00", "30T00:30"]),
+    ("Europe/Berlin", "0 2,3 * * *", "2026-03-29T00:00Z", ["29T01:00", "30T00:00", "30T01:00"]),
+    ("Europe/Berlin", "*/30 2 * * *", "2026-03-28T01:30Z", ["28T01:30", "30T00:00", "30T00:30"]),
+    ("Europe/Berlin", "0 * * * *", "2026-03-29T00:00Z", ["29T00:00", "29T01:00", "29T02:00"]),
+    # Put back: 25 October 2026, 03:00 to 02:00. What comes twice runs the first time.
+    ("Europe/Berlin", "30 2 * * *", "2026-10-24T00:00Z", ["24T00:30", "25T00:30", "26T01:30"]),
+    ("Europe/Berlin", "59 2 * * *", "2026-10-25T00:58Z", ["25T00:59", "26T01:59", "27T01:59"]),
+    ("Europe/Berlin", "*/30 2 * * *", "2026-10-25T00:30Z", ["25T00:30", "25T01:00", "25T01:30"]),
+    ("Europe/Berlin", "0 * * * *", "2026-10-25T00:00Z", ["25T00:00", "25T01:00", "25T02:00"]),
+    ("America/New_York", "30 1 * * *", "2026-10-31T05:00Z", ["31T05:30", "01T05:30", "02T06:30"]),
+    # Half an hour, at midnight, one minute after it, a whole day.
+    ("Australia/Lord_Howe", "15 2 * * *", "2026-10-03T15:00Z", ["03T15:30", "04T15:15", "05T15:15"]),
+    ("Australia/Lord_Howe", "45 1 * * *", "2026-04-04T14:00Z", ["04T14:45", "05T15:15", "06T15:15"]),
+    ("Asia/Beirut", "0 0 * * *", "2024-03-30T00:00Z", ["30T22:00", "31T21:00", "01T21:00"]),
+    ("Africa/Cairo", "30 23 * * *", "2024-10-31T00:00Z", ["31T20:30", "01T21:30", "02T21:30"]),
+    ("America/St_Johns", "0 0 * * *", "2006-10-29T00:00Z", ["29T02:30", "30T03:30", "31T03:30"]),
+    ("America/St_Johns", "1 0 * * *", "2006-10-29T00:00Z", ["29T03:31", "30T03:31", "31T03:31"]),
+    ("Asia/Kathmandu", "0 0 * * *", "1985-12-31T00:00Z", ["31T18:30", "01T18:15", "02T18:15"]),
+    ("Pacific/Apia", "0 12 * * *", "2011-12-29T00:00Z", ["29T22:00", "30T10:00", "30T22:00"]),
+    ("Pacific/Kwajalein", "0 6 * * *", "1993-08-20T00:00Z", ["20T18:00", "21T12:00", "21T18:00"]),
+    ("Europe/London", "30 2 * * *", "1968-02-17T00:00Z", ["17T02:30", "18T02:00", "19T01:30"]),
+    # Both days are given: one of them suffices, unless a field begins with a star.
+    ("UTC", "0 0 13 * 5", "2026-03-01T00:00Z", ["06T00:00", "13T00:00", "20T00:00"]),
+    ("UTC", "0 0 13 * 1", "2026-03-10T00:00Z", ["13T00:00", "16T00:00", "23T00:00"]),
+    ("UTC", "0 0 1,13 * *", "2026-03-01T00:00Z", ["01T00:00", "13T00:00"]),
+    ("UTC", "0 0 */15 * 1", "2026-03-01T00:00Z", ["16T00:00"]),
+    ("UTC", "0 0 1-7 * */7", "2026-03-01T00:00Z", ["01T00:00"]),
+)
+"""(zone, expression, since when, the next instants: day and time in UTC)."""
+
+MANY = 80
+"""Instants of an expression in three days that only the long form has time for."""
+PUT_ON, PUT_BACK = datetime(2026, 3, 29, 1, tzinfo=UTC), datetime(2026, 10, 25, 1, tzinfo=UTC)
+"""When clocks change in Berlin."""
+
+
+def micros(time: datetime | str) -> int:
+    moment = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def written(instants: list[int]) -> list[str]:
+    times = [datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=one) for one in instants]
+    return [f"{time:%dT%H:%M}" if time.second == 0 else f"{time:%dT%H:%M:%S}" for time in times]
+
+
+def after(cron: str, zone: str, since: datetime | str, count: int = 3) -> list[str]:
+    return written(list(islice(Timetable(cron=cron, zone=zone).after(micros(since)), count)))
+
+
+def around(zone: str, change: datetime, hours: float, step: int = 60) -> Walk:
+    return Walk(zone, change - timedelta(hours=hours), change + timedelta(hours=hours), step)
+
+
+# -- cron: by hand and by brute force --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("zone", "cron", "since", "expected"), PEOPLE_ASK)
+def test_an_expression_comes_when_people_expect_it(zone: str, cron: str, since: str, expected: list[str]) -> None:
+    first = datetime.fromisoformat(since)
+    assert after(cron, zone, first - timedelta(microseconds=1), len(expected)) == expected
+    walk = Walk(zone, first, first + timedelta(days=3 if zone != "UTC" else 20))
+    assert written(Expression(cron).instants(walk))[: len(expected)] == expected
+
+
+@pytest.fixture(scope="module", params=HARD)
+def walks(request: pytest.FixtureRequest) -> list[Walk]:
+    """The first walks through the changes of a zone whose clocks are hard to follow."""
+    return list(islice(oracle.walks(request.param), 3))
+
+
+def test_the_timetable_agrees_with_brute_force_around_each_change_of_the_clocks(walks: list[Walk]) -> None:
+    for walk in walks:
+        assert walk.zone == "UTC" or ((walk.twice or walk.left_out) and len(walk.changes) == 1), str(walk)
+        random = Random(str(walk))
+        chosen = [*EXPRESSIONS, *(drawn(random, walk) for _ in range(5))]
+        few = {cron: len(Expression(cron).instants(walk)) for cron in chosen}
+        assert sum(0 < count <= MANY for count in few.values()) > 10
+        for cron in [cron for cron, count in few.items() if count <= MANY]:
+            assert differences(walk, cron) == []
+
+
+def test_asked_from_any_instant_the_next_ones_are_found(walks: list[Walk]) -> None:
+    for walk in walks:
+        random = Random(str(walk))
+        for cron in (*random.sample(EXPRESSIONS, 4), "30 0-4 * * *", "*/30 * * * *", drawn(random, walk)):
+            assert out_of_step(walk, cron, random, 7) == []
+
+
+def test_the_instants_are_strictly_in_order_from_wherever_they_are_asked(walks: list[Walk]) -> None:
+    for walk in walks:
+        random = Random(str(walk))
+        for cron in random.sample(EXPRESSIONS, 3):
+            since = random.randrange(walk.first * MICROSECONDS, walk.last * MICROSECONDS)
+            found = [since, *islice(Timetable(cron=cron, zone=walk.zone).after(since), 15)]
+            assert len(found) == 16
+            assert all(one < other for one, other in pairwise(found))
+
+
+@pytest.mark.parametrize(("cron", "count"), [("* * * * *", 180), ("*/7 * * * *", 27), ("* 0,2 * * *", None)])
+def test_each_time_that_is_shown_comes_also_in_an_hour_that_comes_twice(cron: str, count: int | None) -> None:
+    for change in (PUT_ON, PUT_BACK):
+        walk = around("Europe/Berlin", change, 1.5)
+        assert count in (None, len(Expression(cron).instants(walk)))
+        assert differences(walk, cron) == []
+
+
+@pytest.mark.parametrize("cron", ["*/15 59,0-1 * * * *", "30 */20 * * * *", "0,45 0 2 * * *"])
+def test_six_fields_begin_with_seconds_and_go_by_the_time_that_passes(cron: str) -> None:
+    for change in (PUT_ON, PUT_BACK):
+        walk = around("Europe/Berlin", change, 1.25, step=1)
+        assert walk.twice + walk.left_out == 3600
+        assert differences(walk, cron) == []
+    seconds = after("30 0 2 * * *", "Europe/Berlin", "2026-10-24T12:00Z", 3)
+    assert seconds == ["25T00:00:30", "25T01:00:30", "26T01:00:30"]
+
+
+@pytest.mark.parametrize("cron", ["0 0 * * *", "*/20 * * * *", "10 0 * * *", "45 0 * * *", "30 23 * * *"])
+def test_a_change_by_44_minutes_and_30_seconds_is_followed_to_the_second(cron: str) -> None:
+    change = datetime(1972, 1, 7, 0, 44, 30, tzinfo=UTC)
+    walk = around("Africa/Monrovia", change, 2, step=1)
+    assert walk.left_out == 44 * 60 + 30
+    assert Expression(cron).instants(walk)
+    assert differences(walk, cron) == []
+
+
+def test_what_is_asked_at_an_instant_of_its_own_is_not_given_again() -> None:
+    for since, expected in (
+        ("2026-10-25T00:29:59.999999Z", "25T00:30"),
+        ("2026-10-25T00:30:00Z", "26T01:30"),
+        ("2026-10-25T00:30:00.000001Z", "26T01:30"),
+        ("2026-10-25T01:29:59Z", "26T01:30"),
+        ("2026-03-29T00:59:59.999999Z", "29T01:00"),
+        ("2026-03-29T01:00:00Z", "30T00:30"),
+    ):
+        assert after("30 2 * * *", "Europe/Berlin", since, 1) == [expected]
+
+
+@pytest.mark.timeout(20)
+def test_what_comes_once_in_decades_is_found_and_the_search_ends_with_the_calendar() -> None:
+    sundays = Timetable(cron="0 0 29 2 */7", zone="Pacific/Auckland")
+    found = [zone_time(one, "Pacific/Auckland") for one in islice(sundays.after(0), 6)]
+    assert [time.year for time in found] == [1976, 2004, 2032, 2060, 2088, 2128]
+    assert {(time.month, time.day, time.isoweekday()) for time in found} == {(2, 29, 7)}
+    last = list(Timetable(cron="0 0 29 2 *", zone="Europe/Berlin").after(micros("8990-01-01T00:00Z")))
+    assert [zone_time(one, "Europe/Berlin").year for one in last] == [8992, 8996, 9004]
+    assert list(Timetable(cron="* * * * * *").after(micros("9999-12-31T00:00Z"))) == []
+
+
+def zone_time(instant: int, zone: str) -> datetime:
+    return datetime.fromtimestamp(instant // MICROSECONDS, ZoneInfo(zone))
+
+
+@pytest.mark.parametrize(
+    ("cron", "same"),
+    [
+        ("0 9 * FEB-mar mon-Wed", "0 9 * 2-3 1-3"),
+        ("0 9 * * Sun", "0 9 * * 0,7"),
+        ("0 9 L 4 *", "0 9 30 4 *"),
+        ("0 9 * * sun#2", "0 9 8-14 * */7"),
+        ("0 9 * 3 7L", "0 9 25-31 3 */7"),
+    ],
+)
+def test_names_and_last_days_mean_what_they_say(cron: str, same: str) -> None:
+    first, last = micros("2026-01-01T00:00Z"), micros("2033-01-01T00:00Z")
+    assert list(Timetable(cron=cron).between(first, last)) == list(Timetable(cron=same).between(first, last))
+
+
+def test_an_expression_follows_the_clock_if_its_minute_or_hour_begins_with_a_star() -> None:
+    for cron in ("*/10 * * * *", "0 * * * *", "* 2 * * *", "30 */2 * * *", "0 30 2 * * *"):
+        assert follows_the_clock(cron) and Expression(cron).flowing
+    for cron in ("30 2 * * *", "0-59 0-23 * * *", "30 2 */2 * *", "30 2 * */2 */2"):
+        assert not (follows_the_clock(cron) or Expression(cron).flowing)
+
+
+# -- the oracle ------------------------------------------------------------------------------------------------------
+
+
+def test_the_long_form_tells_in_one_line_how_much_agreed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert oracle.main(["CHECKS=20000", "ZONE=Lord_Howe", "SEED=3"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    checks, _, told = line.partition(" checks")
+    assert int(checks.replace(",", "")) >= 20_000
+    assert ": 0 differed" in told
+
+
+@pytest.mark.parametrize("late", [-60, 1, 3600])
+def test_the_long_form_fails_if_the_timetable_is_wrong(
+    late: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Wrong(Timetable, frozen=True):
+        def after(self, instant: int) -> Any:
+            return (found + late * MICROSECONDS for found in Timetable(cron=self.cron, zone=self.zone).after(instant))
+
+    monkeypatch.setattr(oracle, "Timetable", Wrong)
+    assert oracle.main(["CHECKS=6000", "ZONE=Berlin"]) == 1
+    assert "is left out" in capsys.readouterr().out
+
+
+def test_a_zone_that_is_not_there_is_no_proof() -> None:
+    with pytest.raises(SystemExit, match="another ZONE"):
+        oracle.main(["ZONE=Nowhere"])
+
+
+# -- every, at, nicknames, next --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("every", "offset", "since", "expected"),
+    [
+        (10, 0, 0, [10, 20, 30]),
+        (10, 0, 9.999999, [10, 20, 30]),
+        (10, 0, 10, [20, 30, 40]),
+        (10, 3, 0, [3, 13, 23]),
+        (10, 3, 3, [13, 23, 33]),
+        (10, 25, 0, [5, 15, 25]),
+        (10, 0, -15, [-10, 0, 10]),
+        (1.5, 0.25, 1, [1.75, 3.25, 4.75]),
+        (timedelta(days=1), timedelta(hours=3), 1_774_742_400, [1_774_753_200, 1_774_839_600, 1_774_926_000]),
+    ],
+)
+def test_intervals_are_multiples_counted_from_1970(
+    every: Any, offset: Any, since: float, expected: list[float]
+) -> None:
+    schedule = Schedule(every=every, offset=offset)
+    start = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=since)
+    assert [time.timestamp() for time in schedule.next(3, after=start)] == expected
+
+
+def test_a_single_time_comes_once_and_is_the_same_in_every_zone() -> None:
+    at = datetime(2026, 3, 29, 3, 30, 0, 5, tzinfo=ZoneInfo("Europe/Berlin"))
+    schedule = Schedule(at=at)
+    assert schedule.plan == Schedule(at=at.astimezone(UTC)).plan
+    assert schedule.next(3, after=at - timedelta(microseconds=1)) == [at]
+    assert schedule.next(3, after=at) == []
+
+
+@pytest.mark.parametrize(
+    ("nickname", "cron"),
+    [
+        ("@yearly", "0 0 1 1 *"),
+        ("@annually", "0 0 1 1 *"),
+        ("@monthly", "0 0 1 * *"),
+        ("@weekly", "0 0 * * 0"),
+        ("@daily", "0 0 * * *"),
+        ("@midnight", "0 0 * * *"),
+        ("@hourly", "0 * * * *"),
+        (" @Daily\n", "0 0 * * *"),
+        ("0  3\t* * *", "0 3 * * *"),
+    ],
+)
+def test_nicknames_and_spaces_are_written_out_in_the_plan(nickname: str, cron: str) -> None:
+    schedule = Schedule(nickname, zone="Europe/Berlin")
+    assert schedule.plan == Schedule(cron, zone="Europe/Berlin").plan
+    assert schedule.plan.timetable == Timetable(cron=cron, zone="Europe/Berlin")
+    assert repr(schedule) == f"<Schedule {cron} Europe/Berlin>"
+
+
+def test_the_next_times_are_given_in_utc_from_now_on_unless_another_time_is_given() -> None:
+    before = datetime.now(UTC)
+    (soon,) = Schedule(every=60).next()
+    assert before < soon <= datetime.now(UTC) + timedelta(minutes=1)
+    berlin = datetime(2026, 7, 1, 3, 30, tzinfo=timezone(timedelta(hours=2)))
+    found = Schedule("0 3 * * *", zone="Europe/Berlin", jitter=600).next(1000, after=berlin)
+    assert found[0] == datetime(2026, 7, 2, 1, tzinfo=UTC)
+    assert {time.tzinfo for time in found} == {UTC}
+    assert len(found) == 1000
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        (Schedule("0 3 * * *"), "0 3 * * * UTC"),
+        (Schedule(every=90, offset=0.5), "every 90 s, 0.5 s later"),
+        (Schedule(every=3600), "every 3600 s"),
+        (Schedule(at=datetime(2026, 11, 25, 3, tzinfo=UTC)), "at 2026-11-25T03:00:00Z"),
+    ],
+)
+def test_a_schedule_says_when_it_comes_round(schedule: Schedule, words: str) -> None:
+    assert repr(schedule) == f"<Schedule {words}>"
+
+
+# -- jitter and zones ------------------------------------------------------------------------------------------------
+
+
+def test_jitter_is_the_same_wherever_it_is_asked_and_below_its_bound() -> None:
+    jitter = 300 * MICROSECONDS
+    nightly = [spread("nightly", day * 86_400 * MICROSECONDS, jitter) for day in range(400)]
+    assert nightly == [spread("nightly", day * 86_400 * MICROSECONDS, jitter) for day in range(400)]
+    assert nightly[:2] == [88_291_232, 198_292_356], (
+        "workers of different versions no longer agree when an occurrence begins"
+    )
+    assert 0 <= min(nightly) < jitter // 10
+    assert jitter * 9 // 10 < max(nightly) < jitter
+    assert len(set(nightly)) > 390
+    assert sum(one != spread("weekly", day * 86_400 * MICROSECONDS, jitter) for day, one in enumerate(nightly)) > 390
+    assert {spread("nightly", day, bound) for bound in (0, 1) for day in range(100)} == {0}
+
+
+def test_a_zone_is_read_once_and_an_unknown_one_is_told() -> None:
+    assert zone_of("Europe/Berlin") is zone_of("Europe/Berlin")
+    assert zone_of("Europe/Berlin").key == "Europe/Berlin"
+    with pytest.raises(ZoneInfoNotFoundError):
+        zone_of("Europe/Atlantis")
+    with pytest.raises(ValueError, match="ZoneInfo keys"):
+        zone_of("../Europe/Berlin")
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+NAIVE = NOON.replace(tzinfo=None)
+REFUSED: dict[str, list[dict[str, Any]]] = {
+    "Give exactly one of them.": [
+        {}, {"cron": "0 3 * * *", "every": 60}, {"cron": "0 3 * * *", "at": NOON}, {"every": 60, "at": NOON},
+        {"cron": "0 3 * * *", "every": 60, "at": NOON},
+    ],
+    "Write minute, hour, day, month and weekday: '0 3 * * *'.": [
+        {"cron": cron}
+        for cron in (
+            "", "every day", "5", "* * * *", "* * * * * * *", "99 * * * *", "60 * * * *", "* 24 * * *", "0 0 0 * *",
+            "0 0 32 * *", "0 0 * 13 *", "0 0 * * 8", "*/0 * * * *", "5-1 * * * *", "-1 * * * *", "1, * * * *",
+            "x * * * *", "0 0 * * mo", "@dayly", "9" * 5000 + " * * * *", "0 0 30 2 *", "0 0 31 4,6,9,11 *",
+        )
+    ],
+    "'0 0 */30 2 1#5' never comes. Correct its day or month.": [{"cron": "0 0 */30 2 1#5"}],
+    "Give a text like '0 3 * * *'.": [{"cron": 5}, {"cron": b"0 3 * * *"}],
+    "Write one like 'Europe/Berlin'.": [
+        {"cron": "0 3 * * *", "zone": zone}
+        for zone in ("Mars/Olympus", "", "Europe", "../UTC", "a" * 5000, "\ud800", "a\0b", 5, None, [], b"UTC")
+    ],
+    "Give a datetime with tzinfo, like UTC.": [{"at": at} for at in (NAIVE, "2026-01-01", 0, date(2026, 1, 1))],
+    "Give seconds or a timedelta, 1 s or more.": [
+        {"every": every}
+        for every in (0, 0.999, -60, True, "60", timedelta(), timedelta(days=-1), float("nan"), float("inf"), 1e11)
+    ],
+    "Give seconds or a timedelta, 0 s or more.": [
+        {"every": 60, name: wrong} for name in ("offset", "jitter", "catch_up") for wrong in (-1, True, "1", None)
+    ],
+    "Write 'skip', 'queue', 'cancel' or 'allow'.": [{"every": 60, "overlap": wrong} for wrong in ("wait", None, [])],
+    "Leave out limit=, or say what happens when it is reached.": [{"every": 60, "overlap": "allow", "limit": 2}],
+    "Give a whole number from 1, or leave it out.": [
+        {"every": 60, name: wrong} for name in ("limit", "stop_after") for wrong in (0, -1, True, 1.5, "1")
+    ],
+}  # fmt: skip
+"""What an error says is to be done, and what is refused so."""
+
+
+@pytest.mark.parametrize(("given", "advice"), [(one, advice) for advice, every in REFUSED.items() for one in every])
+def test_a_schedule_that_makes_no_sense_is_refused_with_what_to_do(given: dict[str, Any], advice: str) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        Schedule(**given)
+    assert advice in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("count", [0, -1, 1001, True, 1.0, None])
+def test_a_count_of_next_times_that_makes_no_sense_is_refused(count: Any) -> None:
+    with pytest.raises(DefinitionError, match=r"give a whole number from 1 to 1,000\."):
+        Schedule(every=60).next(count)
+
+
+@pytest.mark.parametrize("since", [NAIVE, "2026-01-01", 0])
+def test_next_times_after_a_time_without_a_zone_are_refused(since: Any) -> None:
+    with pytest.raises(DefinitionError, match="Give a datetime with tzinfo"):
+        Schedule(every=60).next(after=since)

@@ -1,0 +1,19 @@
+"""Schedules in virtual time, whatever is killed, lost or late."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.testing.simulator import simulate
+from tests.simulator.core_schedules import almanac, issue
+
+
+@pytest.mark.parametrize("first", range(0, 16, 8))
+def test_each_instant_comes_once_or_is_counted_as_left_out_in_any_weather(first: int) -> None:
+    for seed in range(first, first + 8):
+        simulate(almanac, seed, workflows=[issue]).check()
+
+
+def test_a_history_with_schedules_is_repeated_to_the_byte() -> None:
+    one = simulate(almanac, 3, workflows=[issue])
+    assert one.digest() == simulate(almanac, 3, workflows=[issue]).digest()
