@@ -198,9 +198,12 @@ class BlockingScheduleHandle:
         """The schedule's own process: see :meth:`ScheduleHandle.process`."""
         return BlockingHandle(self._engine, self.run(ScheduleHandle.process))
 
-    def trigger(self, *, timeout: Duration | None = None) -> BlockingHandle[Any]:
+    def trigger(
+        self, *, timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client"
+    ) -> BlockingHandle[Any]:
         """Start a process now and give its handle: see :meth:`ScheduleHandle.trigger`."""
-        return BlockingHandle(self._engine, self.run(ScheduleHandle.trigger, timeout=timeout))
+        started = self.run(ScheduleHandle.trigger, timeout=timeout, who=who, why=why, origin=origin)
+        return BlockingHandle(self._engine, started)
 
     status = _verb(ScheduleHandle.status)
     pause = _verb(ScheduleHandle.pause)

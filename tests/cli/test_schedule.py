@@ -96,9 +96,9 @@ def test_all_rules_and_arguments_that_are_given_are_kept_and_shown(terminal: Ter
     )  # fmt: skip
     assert said.code == 0
     told = terminal("schedule", "show", "stock", "--json").json
-    assert (told["times"], told["overlap"], told["limit"]) == ("every 900 s, 30 s later", "queue", 2)
-    assert (told["catch_up_seconds"], told["jitter_seconds"], told["stop_after"]) == (7200.0, 10.0, 3)
-    assert (told["named"] or told["args"], told["attributes"], told["deadline_seconds"]) == (
+    assert (told["times"], told["overlap"], told["limit"]) == ("every 15 min, 30 s later", "queue", 2)
+    assert (told["catch_up"], told["jitter"], told["stop_after"]) == (7200.0, 10.0, 3)
+    assert (told["named"] or told["args"], told["attributes"], told["deadline"]) == (
         {"order": "A", "count": 2}, {"branch": "Bern"}, 3600.0,
     )  # fmt: skip
     said = terminal("schedule", "show", "stock")

@@ -44,7 +44,12 @@ def test_what_we_need_is_named_by_range_and_never_pinned() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needs = [*project["dependencies"], *(need for extra in project["optional-dependencies"].values() for need in extra)]
     assert [need for need in needs if PINNED.search(need.partition(";")[0])] == []
-    assert sorted(re.split(r"\W", need)[0] for need in project["dependencies"]) == ["asyncpg", "cronsim", "msgspec", "tzdata"]
+    assert sorted(re.split(r"\W", need)[0] for need in project["dependencies"]) == [
+        "asyncpg",
+        "cronsim",
+        "msgspec",
+        "tzdata",
+    ]
 
 
 def test_each_need_has_a_floor_that_can_be_tried() -> None:

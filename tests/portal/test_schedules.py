@@ -49,7 +49,7 @@ def test_schedules_are_put_triggered_filled_in_and_listed_without_an_event_loop(
     [seen] = engine.schedules.list()
     assert (seen.name, seen.workflow, seen.started) == ("nightly", "order_paid", 3)
     assert engine.process(seen.recent[-1].process).result(LIMIT) == "receipt A-1"
-    assert nightly.process().id == seen.process and nightly.process().status().kind == "perdure.schedule"
+    assert nightly.process().id == seen.process and nightly.process().status().kind == "perdure/schedule"
 
 
 def test_schedules_are_paused_resumed_and_removed_without_an_event_loop(engine: BlockingEngine) -> None:

@@ -9,7 +9,7 @@ import pytest
 from perdure import Engine, Handle, Schedule, Status, limits, testing
 from perdure.authoring.schedule.machine import KIND
 from perdure.client.schedules import ScheduleView
-from perdure.errors import CallRefused, InvalidInput, InvalidKey, ScheduleNotFound, UnknownKind
+from perdure.errors import IllegalMove, InvalidInput, InvalidKey, ScheduleNotFound, UnknownKind
 from perdure.store.base import Search
 from tests.schedules.reports import done, failing_report, long_report, report
 
@@ -180,13 +180,18 @@ async def test_a_trigger_starts_one_now_also_while_another_runs_or_it_pauses() -
 async def test_a_backfill_starts_what_there_is_to_start_once() -> None:
     async with testing.engine(begins=MONDAY) as engine:
         handle = await engine.schedules.put("nightly", Schedule("0 3 * * *"), report, "x")
-        for _ in range(2):
-            assert await handle.backfill(MONDAY - timedelta(days=3), MONDAY) == 3
-        assert await handle.backfill(MONDAY - timedelta(days=5), MONDAY) == 5
+        for began in (3, 0):
+            assert await handle.backfill(MONDAY - timedelta(days=3), MONDAY) == began
+        assert await handle.backfill(MONDAY - timedelta(days=5), MONDAY) == 2
+        assert [(await handle.status()).started, len((await handle.status()).recent)] == [5, 5]
         await engine.sleep(1)
         assert sorted(at[8:10] for _, at in done) == ["01", "25", "26", "27", "28"]
         with pytest.raises(InvalidInput, match=r"more than 1,000 instants from .* Give a shorter time"):
             await handle.backfill(MONDAY - timedelta(days=2000), MONDAY)
+        with pytest.raises(InvalidInput, match="Give the earlier time first"):
+            await handle.backfill(MONDAY, MONDAY - timedelta(days=1))
+        with pytest.raises(InvalidInput, match="not a time with a zone"):
+            await handle.backfill(MONDAY.replace(tzinfo=None), MONDAY)
 
 
 async def test_who_puts_it_again_changes_it_and_what_had_come_by_then_stays_done() -> None:
@@ -221,9 +226,9 @@ async def test_one_that_was_removed_is_gone_until_it_is_put_again() -> None:
         assert len(done) == 1 and await engine.schedules.list() == []
         with pytest.raises(ScheduleNotFound, match="there is no schedule 'hourly'"):
             await handle.status()
-        with pytest.raises(CallRefused, match="has been removed"):
-            await handle.trigger()
-        await handle.pause()
+        for verb in (handle.pause, handle.resume, handle.remove, handle.trigger):
+            with pytest.raises(ScheduleNotFound):
+                await verb()
         await engine.schedules.put("hourly", HOURLY, report, "again")
         await engine.sleep(HOUR)
         assert [who for who, _ in done] == ["x", "again"]
@@ -235,7 +240,7 @@ async def test_all_are_listed_by_name_with_what_they_start() -> None:
         await engine.schedules.put("a", HOURLY, long_report, "x")
         await engine.sleep(1)
         first, second = await engine.schedules.list()
-        assert (first.name, first.workflow, first.times) == ("a", "long report", "every 3600 s")
+        assert (first.name, first.workflow, first.times) == ("a", "long report", "every 1 h")
         assert (second.times, second.next) == ("0 0 * * * Asia/Tokyo", MONDAY + timedelta(hours=15))
         assert {view.kind for view in await engine.list()} == {KIND}
 
@@ -258,3 +263,15 @@ async def test_what_cannot_be_started_is_refused_when_it_is_put() -> None:
             with pytest.raises(ScheduleNotFound):
                 await getattr(engine.schedules.handle("nobody"), verb)()
         assert await engine.list() == []
+
+
+async def test_one_whose_process_was_ended_by_a_person_says_so_and_does_not_hide_the_others() -> None:
+    async with testing.engine(begins=MONDAY) as engine:
+        handle = await engine.schedules.put("a", HOURLY, report, "x")
+        await engine.schedules.put("b", HOURLY, report, "x")
+        await (await handle.process()).terminate()
+        for change in (handle.pause(), engine.schedules.put("a", HOURLY, report, "y")):
+            with pytest.raises(IllegalMove, match="was ended by a person, and hears nothing any more"):
+                await change
+        ended, other = await engine.schedules.list()
+        assert (ended.status, ended.next, other.status) == ("cancelled", None, "running")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import datetime
 
 from msgspec import Struct, json
@@ -11,11 +12,12 @@ from perdure import Retry, Schedule, limits, step, workflow
 from perdure.authoring.schedule.definition import Overlap, instant_of, moment
 from perdure.client.schedules import ScheduleHandle, ScheduleView
 from perdure.clock import SECOND
-from perdure.errors import PerdureError
+from perdure.errors import IllegalMove, PerdureError
 from perdure.kernel.names import id_text
 from perdure.kernel.process import FINAL, Process, Status
 from perdure.store.base import Search
 from perdure.testing.simulator import Cluster
+from tests.simulator.misfortune import by_the_weather_alone
 
 
 @step(retry=Retry(attempts=60, first=0.2, cap=2.0), timeout=30)
@@ -111,6 +113,9 @@ async def _goes_on(cluster: Cluster, kept: Kept) -> None:
     """Once all is well again a schedule that does not pause has its next time before it, or soon behind it."""
     for _ in range(300):
         view = await kept.handle.status()
+        row = await cluster.client.row(view.process)
+        if row.status is Status.BROKEN:
+            await _revive(cluster, row)
         now = moment(await cluster.client.store.now())
         if view.paused or (view.next is not None and (now - view.next).total_seconds() < kept.every + 3):
             return
@@ -124,13 +129,23 @@ async def _ended(cluster: Cluster, kept: Kept) -> ScheduleView:
     for _ in range(300):
         view = await kept.handle.status()
         row = await cluster.client.row(view.process)
-        cluster.require("everything_ends", row.status is Status.RUNNING, f"schedule {kept.name} is {row.status}")
         rows = await _processes(cluster, kept)
+        for one in (row, *rows):
+            if one.status is Status.BROKEN:
+                await _revive(cluster, one)
         if view.paused == "the end" and row.owner is None and all(one.status in FINAL for one in rows):
             return view
         await asyncio.sleep(1)
     left = [(row.key, row.status, row.awaiting) for row in rows if row.status not in FINAL]
     raise PerdureError(f"what schedule {kept.name} has started does not end: {view.paused!r}, {row.owner!r}, {left}")
+
+
+async def _revive(cluster: Cluster, row: Process) -> None:
+    """Let one go on that the weather alone has parked."""
+    innocent = by_the_weather_alone(cluster, row)
+    cluster.require("everything_ends", innocent, f"{row.kind} {row.key} is broken: {row.error!r}")
+    with suppress(IllegalMove):  # the command before was carried out, and its answer was lost
+        await cluster.client.process(row.id).retry(who="anna")
 
 
 async def _processes(cluster: Cluster, kept: Kept) -> list[Process]:

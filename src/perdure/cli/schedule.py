@@ -298,7 +298,9 @@ Timeout = Annotated[str | None, Parameter(name="--timeout", help="Wait no longer
 
 
 @schedule.command
-async def trigger(name: str, *, timeout: Timeout = None, json: Json = False, url: Url = DEFAULT_URL) -> int:
+async def trigger(
+    name: str, *, timeout: Timeout = None, who: Who = "", why: Why = "", json: Json = False, url: Url = DEFAULT_URL
+) -> int:
     """Start a process now, whatever else runs, and print its id.
 
     It waits until a worker has started the process.
@@ -311,10 +313,10 @@ async def trigger(name: str, *, timeout: Timeout = None, json: Json = False, url
     seconds = None if timeout is None else text.seconds_of(timeout)
     async with connected(url) as engine:
         one = engine.schedules.handle(name)
-        await one.process()
+        await one.status()
         await _warn_if_unheard(engine)
         try:
-            started = await one.trigger(timeout=seconds)
+            started = await one.trigger(timeout=seconds, who=who or user(), why=why, origin=ORIGIN)
         except TimeoutError:
             return _unanswered(name, f"{timeout}")
     if json:
@@ -331,6 +333,8 @@ async def backfill(
     end: Annotated[str, Parameter(name="to")],
     *,
     timeout: Timeout = None,
+    who: Who = "",
+    why: Why = "",
     json: Json = False,
     url: Url = DEFAULT_URL,
 ) -> int:
@@ -352,10 +356,10 @@ async def backfill(
     first, last = _time(start), _time(end)
     async with connected(url) as engine:
         one = engine.schedules.handle(name)
-        await one.process()
+        await one.status()
         await _warn_if_unheard(engine)
         try:
-            count = await one.backfill(first, last, timeout=seconds)
+            count = await one.backfill(first, last, timeout=seconds, who=who or user(), why=why, origin=ORIGIN)
         except TimeoutError:
             return _unanswered(name, f"{timeout}")
     if json:

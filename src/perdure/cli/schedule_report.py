@@ -12,14 +12,11 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from perdure.authoring.schedule.definition import Plan
-from perdure.authoring.schedule.occurrences import Target
 from perdure.cli import output, table, text
 from perdure.cli.options import present
 from perdure.cli.rows import Rows
 from perdure.client.schedules import ScheduleView
 from perdure.client.view import ProcessView
-from perdure.clock import SECOND
 from perdure.engine import Engine
 from perdure.kernel.names import id_bytes
 from perdure.kernel.process import Status
@@ -49,19 +46,12 @@ class ScheduleReport:
     """What the store holds about one schedule; ``started`` are those of its last processes that are still kept."""
 
     view: ScheduleView
-    plan: Plan
-    target: Target
     started: Mapping[str, ProcessView]
     now: datetime
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain values, durations in seconds."""
-        plan, target = self.plan, self.target
         plain: dict[str, Any] = msgspec.to_builtins(self.view, builtin_types=(datetime,), enc_hook=output.carried)
-        plain |= {"limit": None if plan.overlap == "allow" else plan.limit, "stop_after": plan.stop_after}
-        plain |= {"catch_up_seconds": plan.catch_up / SECOND, "jitter_seconds": plan.jitter / SECOND}
-        plain |= {"args": target.args, "named": target.named, "attributes": target.attributes}
-        plain |= {"deadline_seconds": target.deadline}
         for one in plain["recent"]:
             process = self.started.get(one["process"])
             one["status"] = None if process is None else process.status.value
@@ -75,7 +65,7 @@ class ScheduleReport:
         return parts
 
     def _overview(self, utc: bool) -> Table:
-        view, plan, target = self.view, self.plan, self.target
+        view = self.view
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim", no_wrap=True)
         grid.add_column(overflow="fold")
@@ -88,14 +78,14 @@ class ScheduleReport:
         row("state", _state(view))
         row("workflow", view.workflow + (f", code version {view.version}" if view.version else ""))
         row("arguments", ", ".join(self._arguments()))
-        row("attributes", text.value(target.attributes) if target.attributes else "")
-        row("deadline", "" if target.deadline is None else f"{text.span(target.deadline)} after the start")
+        row("attributes", text.value(view.attributes) if view.attributes else "")
+        row("deadline", "" if view.deadline is None else f"{text.span(view.deadline)} after the start")
         row("when", view.times)
         row("next", f"{text.when(view.next, self.now)} ({text.clock(view.next, utc=utc)})" if view.next else "none")
         row("overlap", self._overlap())
-        row("catch-up", f"what is later than {text.span(plan.catch_up / SECOND)} is missed")
-        row("jitter", f"up to {text.span(plan.jitter / SECOND)}" if plan.jitter else "")
-        row("stop after", "" if plan.stop_after is None else f"{plan.stop_after:,} failed processes in a row")
+        row("catch-up", f"what is later than {text.span(view.catch_up)} is missed")
+        row("jitter", f"up to {text.span(view.jitter)}" if view.jitter else "")
+        row("stop after", "" if view.stop_after is None else f"{view.stop_after:,} failed processes in a row")
         row("occurrences", f"{view.started:,} started, {view.skipped:,} skipped, {view.missed:,} missed")
         row("running", f"{view.running:,}, when it looked last" if view.running else "none")
         row("queued", f"{view.waiting:,}" if view.waiting else "")
@@ -103,19 +93,19 @@ class ScheduleReport:
         return grid
 
     def _arguments(self) -> list[str]:
-        target = self.target
+        target = self.view
         told = [text.value(one) for one in target.args]
         told += [f"{name}={text.value(one)}" for name, one in target.named.items()]
         return [*told, "scheduled_at=the time of the occurrence"] if target.timed else told
 
     def _overlap(self) -> str:
         """What becomes of an occurrence while others run."""
-        plan = self.plan
-        if plan.overlap == "allow":
+        view = self.view
+        if view.limit is None:
             return "allow: it is started whatever runs"
-        runs = "the one before runs" if plan.limit == 1 else f"{plan.limit:,} of them run"
+        runs = "the one before runs" if view.limit == 1 else f"{view.limit:,} of them run"
         outcome = {"skip": "it is left out", "queue": "it waits", "cancel": "the oldest is asked to cancel"}
-        return f"{plan.overlap}: while {runs}, {outcome[plan.overlap]}"
+        return f"{view.overlap}: while {runs}, {outcome[view.overlap]}"
 
     def _recent(self, utc: bool) -> Rows:
         rows = Rows("for", "", "process", "status")
@@ -129,14 +119,6 @@ class ScheduleReport:
 async def report_on_schedule(engine: Engine, name: str) -> ScheduleReport:
     """Read everything about a schedule; raises ScheduleNotFound."""
     view = await engine.schedules.handle(name).status()
-    own = await engine.process(view.process).status()
     wanted = tuple(id_bytes(one.process) for one in view.recent)
     found = await engine.list(Search(ids=wanted, limit=len(wanted))) if wanted else []
-    return ScheduleReport(view, *_rules(own), {process.id: process for process in found}, await present(engine))
-
-
-def _rules(own: ProcessView) -> tuple[Plan, Target]:
-    """The rules of a schedule: in its process's state, or in its input until a worker has seen it."""
-    _, plan, target, *_ = own.input
-    kept = own.state or {"plan": plan, "target": target}
-    return msgspec.convert((kept["plan"], kept["target"]), tuple[Plan, Target])
+    return ScheduleReport(view, {process.id: process for process in found}, await present(engine))

@@ -40,8 +40,6 @@ from perdure.kernel.process import Process
 from perdure.kernel.worker import hosted_by
 from perdure.store.base import Search, Store
 
-_REFUSED = "another worker took this one for dead and ended it; nothing was started, try again"
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -104,14 +102,11 @@ class Client:
     async def begin(self, process: Process) -> StartAnswer:
         """Store a process as it is, but for its deadline, which is microseconds from now; says who has its key.
 
-        Raises StoreUnavailable if this engine's worker was ended meanwhile.
+        It may be asked for again under the same id, so it belongs to no worker from the beginning.
         """
         if process.deadline is not None:
             (process,) = await self._dated([process])
-        workflow = self.registry.versions.get((process.kind, process.code)) or NamedWorkflow(process.kind)
-        answer = await self._begin(process, workflow, ())
-        if answer.verdict is StartVerdict.REFUSED:
-            raise StoreUnavailable(_REFUSED)
+        answer: StartAnswer = await asked(self.doors.start, Start(process))
         return answer
 
     async def elsewhere(
@@ -307,4 +302,4 @@ def _check_existing(process: Process, answer: StartAnswer) -> None:
             "which was started with another input; use another key, or the same input"
         )
     if answer.verdict is StartVerdict.REFUSED:
-        raise StoreUnavailable(_REFUSED)
+        raise StoreUnavailable("another worker took this one for dead and ended it; nothing was started, try again")

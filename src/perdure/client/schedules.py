@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -15,17 +15,29 @@ from perdure import limits
 from perdure.authoring.schedule.definition import TIME_PARAMETER, Plan, Schedule, in_words, instant_of, iso, moment
 from perdure.authoring.schedule.machine import KIND, ScheduleMachine
 from perdure.authoring.schedule.occurrences import Occurrence, Standing, Target, key_of
+from perdure.authoring.schedule.timetable import Timetable
 from perdure.authoring.start import NamedWorkflow, Startable
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
-from perdure.clock import SECOND, Duration
-from perdure.errors import InvalidInput, KeyConflict, ProcessNotFound, ScheduleNotFound, UnknownKind
+from perdure.clock import SECOND, Duration, in_seconds
+from perdure.errors import (
+    CallRefused,
+    DefinitionError,
+    IllegalMove,
+    InvalidInput,
+    KeyConflict,
+    PerdureError,
+    ProcessNotFound,
+    ScheduleNotFound,
+    UnknownKind,
+)
 from perdure.kernel import payload
 from perdure.kernel.checkpoint import has_begun
 from perdure.kernel.checkpoint import shown as shown_state
+from perdure.kernel.message import SendVerdict
 from perdure.kernel.names import check_key, check_name, id_text
 from perdure.kernel.plain import shown
-from perdure.kernel.process import Process
+from perdure.kernel.process import Process, Status
 from perdure.store.base import Search
 
 if TYPE_CHECKING:
@@ -49,10 +61,12 @@ class OccurrenceView:
 class ScheduleView:
     """One schedule: what it starts and when, how far it has come, and why it pauses, if it does.
 
-    ``times`` says when in words, ``next`` is the next time in UTC (None if none comes, or while it pauses), ``running``
-    counts its processes that had not ended when it looked last, ``waiting`` the occurrences that are queued.
-    ``started``, ``skipped`` and ``missed`` count occurrences since the schedule was made. ``process`` is the id of the
-    schedule's own process, ``status`` that process's status.
+    ``times`` says when in words, ``next`` is the next time in UTC without jitter (None if none comes, or if it pauses
+    or cannot go on). ``running`` counts its processes that had not ended when it looked last, ``waiting`` the
+    occurrences that are queued. ``started``, ``skipped`` and ``missed`` count occurrences since it was made.
+    ``limit``, ``catch_up``, ``jitter``, ``stop_after`` and ``deadline`` are its rules, durations in seconds; ``args``,
+    ``named`` and ``attributes`` are what its processes get, ``timed`` says that they get the instant too. ``process``
+    is the id of the schedule's own process, ``status`` that process's status.
     """
 
     name: str
@@ -60,6 +74,15 @@ class ScheduleView:
     version: str
     times: str
     overlap: str
+    limit: int | None
+    catch_up: float
+    jitter: float
+    stop_after: int | None
+    args: builtins.list[Any]
+    named: dict[str, Any]
+    timed: bool
+    attributes: dict[str, Any]
+    deadline: float | None
     next: datetime | None
     paused: str
     running: int
@@ -67,7 +90,7 @@ class ScheduleView:
     started: int
     skipped: int
     missed: int
-    recent: list[OccurrenceView]
+    recent: builtins.list[OccurrenceView]
     process: str
     status: str
 
@@ -86,7 +109,7 @@ class Schedules:
         Each occurrence is one process, whose key is the schedule's name and the instant:
         ``nightly/2026-11-25T03:00:00Z``. A parameter ``scheduled_at: datetime`` that is not given here gets the
         instant; options of the workflow may be a deadline and attributes. A worker must run; any worker will do. Raises
-        InvalidInput, UnknownKind.
+        InvalidInput, UnknownKind, and IllegalMove if a person has ended the process of a schedule of that name.
         """
         validation.outside_a_turn()
         check_name(name, "the name of the schedule")
@@ -111,20 +134,20 @@ class Schedules:
         except KeyConflict:
             handle = await self._client.handle(KIND, name)
         if not handle.created:
-            await handle.signal(ScheduleMachine.put, plan, target, since)
+            refuse_ended(await handle.signal(ScheduleMachine.put, plan, target, since), name)
 
     def handle(self, name: str) -> ScheduleHandle:
         """The schedule of that name; nothing is read before one of its verbs is used."""
         return ScheduleHandle(self._client, check_name(name, "the name of the schedule"))
 
     async def list(self) -> builtins.list[ScheduleView]:
-        """All schedules, by name."""
+        """All schedules, by name; what cannot be read of one says why, in place of when it comes."""
         found: builtins.list[Process] = []
         page = Search(kind=KIND, limit=limits.LIST_ROWS)
         while rows := await self._client.store.search(page):
             found += rows
             page = Search(kind=KIND, limit=limits.LIST_ROWS, before_id=rows[-1].id)
-        return sorted((one for one in map(_view, found) if one is not None), key=lambda one: one.name)
+        return sorted((one for one in map(_shown, found) if one is not None), key=lambda one: one.name)
 
     async def _target(self, workflow: Startable[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Target:
         flow: Workflow[Any, Any] | NamedWorkflow
@@ -151,7 +174,8 @@ class Schedules:
 class ScheduleHandle:
     """One schedule by its name: what :meth:`Schedules.put` and :meth:`Schedules.handle` return.
 
-    Every verb but ``status`` is heard by a worker, any worker, and takes effect there. All raise ScheduleNotFound.
+    Every verb but ``status`` is heard by a worker, any worker, and takes effect there. All raise ScheduleNotFound, and
+    those that change it IllegalMove if a person has ended its process.
     """
 
     __slots__ = ("_client", "name")
@@ -171,7 +195,7 @@ class ScheduleHandle:
             raise self._unknown() from None
 
     async def status(self) -> ScheduleView:
-        """Read the schedule as it is now."""
+        """Read the schedule as it is now; raises UnreadablePayload or PayloadError if that cannot be read here."""
         seen = _view(await self._client.row((await self.process()).id))
         if seen is None:
             raise self._unknown()
@@ -189,37 +213,76 @@ class ScheduleHandle:
         """Remove the schedule; processes that it has started go on. It can be put again under its name."""
         await self._tell(ScheduleMachine.remove.name, [], who, why, origin)
 
-    async def trigger(self, *, timeout: Duration | None = None) -> Handle[Any]:
+    async def trigger(
+        self, *, timeout: Duration | None = None, who: str = "", why: str = "", origin: str = "client"
+    ) -> Handle[Any]:
         """Start a process now, also while others run or the schedule pauses, and return its handle.
 
-        Raises TimeoutError if no worker has answered after ``timeout`` seconds (default: never).
+        Raises TimeoutError if no worker has answered after ``timeout`` seconds (default: never); the process is started
+        all the same once one runs.
         """
-        process = await self.process()
-        started = await process.call(ScheduleMachine.trigger.options(timeout=timeout))
-        return self._client.process(started)
+        return self._client.process(await self._ask(ScheduleMachine.trigger.name, [], timeout, who, why, origin))
 
-    async def backfill(self, start: datetime, end: datetime, *, timeout: Duration | None = None) -> int:
-        """Start the processes of all instants from ``start`` up to ``end``, whatever else runs; return their number.
+    async def backfill(
+        self, start: datetime, end: datetime, *, timeout: Duration | None = None, who: str = "", why: str = "",
+        origin: str = "client",
+    ) -> int:  # fmt: skip
+        """Start the processes of all instants from ``start`` up to ``end``, whatever else runs; return how many began.
 
         Those that were started before are not started again. At most 1,000 instants at a time. Raises InvalidInput,
         and TimeoutError as :meth:`trigger` does.
         """
-        process = await self.process()
-        kept = _kept(await self._client.row(process.id))
-        if kept is None:
-            raise self._unknown()
-        first, last = instant_of(start, "start"), instant_of(end, "end")
+        try:
+            first, last = instant_of(start, "start"), instant_of(end, "end")
+        except DefinitionError as error:
+            raise InvalidInput(str(error)) from None
+        if first > last:
+            raise InvalidInput(f"start={start} is after end={end}. Give the earlier time first.")
+        kept = await self._kept()
         instants = [*islice(kept.plan.timetable.between(first - 1, last), limits.SCHEDULE_BACKFILL_RECORDS + 1)]
         if len(instants) > limits.SCHEDULE_BACKFILL_RECORDS:
             most = limits.SCHEDULE_BACKFILL_RECORDS
             raise InvalidInput(f"there are more than {most:,} instants from {start} to {end}. Give a shorter time.")
-        return await process.call(ScheduleMachine.backfill.options(timeout=timeout), instants)
+        return int(await self._ask(ScheduleMachine.backfill.name, [instants], timeout, who, why, origin))
+
+    async def _kept(self) -> _Kept:
+        """What its row says; raises ScheduleNotFound, also if it was removed."""
+        kept = _kept(await self._client.row((await self.process()).id))
+        if kept is None:
+            raise self._unknown()
+        return kept
 
     async def _tell(self, name: str, value: builtins.list[Any], who: str, why: str, origin: str) -> None:
-        await (await self.process()).signal(name, value, who=who, why=why, origin=origin)
+        await self._kept()
+        verdict = await (await self.process()).signal(name, value, who=who, why=why, origin=origin)
+        refuse_ended(verdict, self.name)
+
+    async def _ask(
+        self, name: str, value: builtins.list[Any], timeout: Duration | None, who: str, why: str, origin: str
+    ) -> Any:
+        await self._kept()
+        process = await self.process()
+        try:
+            return await process.call(name, value, timeout=timeout, who=who, why=why, origin=origin)
+        except TimeoutError:
+            raise TimeoutError(
+                f"no worker has answered for schedule {self.name!r} within {in_seconds(timeout):g} s. What was asked "
+                "for is done once one runs: do not ask again"
+            ) from None
+        except CallRefused:
+            raise self._unknown() from None
 
     def _unknown(self) -> ScheduleNotFound:
         return ScheduleNotFound(f"there is no schedule {self.name!r}; `perdure schedule ls` lists what there is")
+
+
+def refuse_ended(verdict: SendVerdict, name: str) -> None:
+    """Raise IllegalMove if the process of a schedule has ended: its name is taken, and it hears nothing any more."""
+    if verdict is SendVerdict.FINISHED:
+        raise IllegalMove(
+            f"the process of schedule {name!r} was ended by a person, and hears nothing any more. Use another name; "
+            "to end a schedule, use `perdure schedule rm`"
+        )
 
 
 # -- what a schedule's row says ----------------------------------------------------------------------------------------
@@ -248,6 +311,16 @@ def _kept(row: Process) -> _Kept | None:
     return None if kept.target is None else kept
 
 
+def _shown(row: Process) -> ScheduleView | None:
+    """The view of a schedule, as far as it can be read."""
+    try:
+        return _view(row)
+    except PerdureError as error:
+        nothing = Timetable(at=0)
+        blank = _Kept(row.key or "", Plan(nothing), Target("", ""), Standing(0), paused="it cannot be read")
+        return replace(_as_view(row, blank), times=str(error))
+
+
 def _stands(row: Process, plan: Plan, target: Target) -> bool:
     """Whether a schedule is as it is to be."""
     kept = _kept(row)
@@ -256,15 +329,31 @@ def _stands(row: Process, plan: Plan, target: Target) -> bool:
 
 def _view(row: Process) -> ScheduleView | None:
     kept = _kept(row)
-    if kept is None or kept.target is None:
-        return None
-    due = None if kept.paused else next(kept.plan.timetable.after(kept.standing.cursor), None)
+    return None if kept is None else _as_view(row, kept)
+
+
+def _as_view(row: Process, kept: _Kept) -> ScheduleView:
+    target = kept.target or Target("")
+    due = (
+        None
+        if kept.paused or row.status is not Status.RUNNING
+        else next(kept.plan.timetable.after(kept.standing.cursor), None)
+    )
     return ScheduleView(
         name=kept.name,
-        workflow=kept.target.kind,
-        version=kept.target.version,
+        workflow=target.kind,
+        version=target.version,
         times=in_words(kept.plan.timetable),
         overlap=kept.plan.overlap,
+        limit=None if kept.plan.overlap == "allow" else kept.plan.limit,
+        catch_up=kept.plan.catch_up / SECOND,
+        jitter=kept.plan.jitter / SECOND,
+        stop_after=kept.plan.stop_after,
+        args=target.args,
+        named=target.named,
+        timed=target.timed,
+        attributes=target.attributes,
+        deadline=target.deadline,
         next=None if due is None else moment(due),
         paused=kept.paused,
         running=len(kept.standing.running),

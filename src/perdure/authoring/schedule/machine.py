@@ -11,7 +11,7 @@ from perdure.authoring.schedule.definition import Plan, moment
 from perdure.authoring.schedule.occurrences import Occurrence, Round, RoundReport, Standing, Target, go_round, look
 from perdure.turns.current import turn_for
 
-KIND = "perdure.schedule"
+KIND = "perdure/schedule"
 RECENT = 10
 
 
@@ -22,8 +22,8 @@ class Removed(Refusal):
 class ScheduleMachine(Machine, name=KIND):
     """A schedule's machine, whose key is the schedule's name.
 
-    ``paused`` says why the schedule pauses; an empty text is a schedule that runs. ``recent`` are the last occurrences.
-    The counters count occurrences.
+    ``paused`` says why the schedule pauses; an empty text is a schedule that runs. ``recent`` are the last occurrences,
+    ``triggered`` is the instant of the last one that was started by hand. The counters count occurrences.
     """
 
     name: str
@@ -35,6 +35,7 @@ class ScheduleMachine(Machine, name=KIND):
     skipped: int = 0
     missed: int = 0
     recent: list[Occurrence] = field(default_factory=list)
+    triggered: int = 0
 
     @init
     async def made(self, name: str, plan: Plan, target: Target, since: int) -> None:
@@ -84,12 +85,14 @@ class ScheduleMachine(Machine, name=KIND):
     @call
     async def trigger(self) -> str:
         """Start a process now, whatever else runs; the answer is its id."""
-        return (await self._at_once([_now()])).started[-1].process
+        self.triggered = max(_now(), self.triggered + 1)
+        return next(one.process for one in (await self._at_once([self.triggered])).started if one.at == self.triggered)
 
     @call
     async def backfill(self, instants: list[int]) -> int:
-        """Start the processes of these instants, whatever else runs; those that exist are not started again."""
-        return len((await self._at_once(instants)).started)
+        """Start the processes of these instants, whatever else runs, and tell how many did not exist yet."""
+        wanted = set(instants)
+        return sum(one.at in wanted for one in (await self._at_once(instants)).started)
 
     async def _at_once(self, instants: list[int]) -> RoundReport:
         if self.target is None:

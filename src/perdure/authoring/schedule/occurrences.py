@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from itertools import islice
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from perdure.authoring.attempt import attempt
 from perdure.authoring.schedule.definition import TIME_PARAMETER, Plan, iso
 from perdure.authoring.schedule.timetable import spread
 from perdure.authoring.step import step
-from perdure.clock import Computer, microseconds
+from perdure.clock import microseconds
 from perdure.kernel import payload
 from perdure.kernel.commit import StartAnswer
 from perdure.kernel.names import id_bytes, id_text
@@ -108,7 +109,6 @@ class StartingEngine(Protocol):
     """The engine whose worker runs the step, as far as it is needed here."""
 
     store: Store
-    machine: Computer
 
     async def begin(self, process: Process) -> StartAnswer:
         """Store a new process, or learn who has its key."""
@@ -125,7 +125,7 @@ def key_of(name: str, instant: int) -> str:
 _UNTIL_IT_SUCCEEDS = Retry(attempts=1_000_000, cap=limits.SCHEDULE_RETRY_SECONDS, budget=None)
 
 
-@step(name="perdure.schedule.look", retry=_UNTIL_IT_SUCCEEDS)
+@step(name="perdure/look", retry=_UNTIL_IT_SUCCEEDS)
 async def look(processes: list[str]) -> list[Ended]:
     """Which of these have ended."""
     store: Store = attempt().engine.store
@@ -138,7 +138,7 @@ async def look(processes: list[str]) -> list[Ended]:
 _OUTCOME = {Status.FAILED: True, Status.COMPLETED: False}
 
 
-@step(name="perdure.schedule.round", retry=_UNTIL_IT_SUCCEEDS)
+@step(name="perdure/round", retry=_UNTIL_IT_SUCCEEDS)
 async def go_round(round: Round) -> RoundReport:
     """Start what has come. It does the same whenever it runs: what the round says is all that it depends on."""
     return await _Going(round, attempt().engine).go()
@@ -248,17 +248,17 @@ class _Going:
             )
 
     async def _begin(self, instants: Iterable[int]) -> None:
-        """Start the processes of these instants, each once."""
-        begun = await asyncio.gather(*map(self._begin_one, instants))
+        """Start the processes of these instants, each once, but for those that were started before this round."""
+        begun = [one for one in await asyncio.gather(*map(self._begin_one, instants)) if one is not None]
         self._started += begun
         self._running += begun
 
-    async def _begin_one(self, instant: int) -> Occurrence:
-        target, name, engine = self._round.target, self._round.name, self._engine
+    async def _begin_one(self, instant: int) -> Occurrence | None:
+        target, name = self._round.target, self._round.name
         named = {**target.named, TIME_PARAMETER: iso(instant)} if target.timed else target.named
         attributes = {**target.attributes, "schedule": name, TIME_PARAMETER: iso(instant)}
         process = Process(
-            engine.machine.new_id(),
+            self._id(instant),
             target.kind,
             key_of(name, instant),
             payload.encode({"": target.args, **named} if named else target.args, what="the arguments of an occurrence"),
@@ -266,4 +266,11 @@ class _Going:
             deadline=None if target.deadline is None else microseconds(target.deadline),
             attributes=payload.encode_attributes(attributes),
         )
-        return Occurrence(id_text((await engine.begin(process)).id), instant)
+        answer = await self._engine.begin(process)
+        return Occurrence(id_text(process.id), instant) if answer.id == process.id else None
+
+    def _id(self, instant: int) -> bytes:
+        """The id of the process for that instant: the same at each attempt of this round, and no other round's."""
+        time = (self._round.now // 1000).to_bytes(6, "big")
+        rest = blake2b(f"{attempt().idempotency_key} {instant}".encode(), digest_size=10).digest()
+        return bytes((*time, 0x70 | rest[0] & 0x0F, rest[1], 0x80 | rest[2] & 0x3F, *rest[3:]))

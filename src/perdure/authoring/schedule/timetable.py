@@ -18,8 +18,9 @@ from msgspec import Struct
 
 SECOND = timedelta(seconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_YEAR = 9000
-"""Behind it a day more or less may be outside of what a datetime can hold."""
+LAST_YEAR = 9000
+LAST_INSTANT = (datetime(LAST_YEAR, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+"""Nothing comes later: behind it a day more or less may be outside of what a datetime can hold."""
 
 
 class Timetable(Struct, frozen=True, omit_defaults=True):
@@ -53,8 +54,7 @@ class Timetable(Struct, frozen=True, omit_defaults=True):
 
 def _multiples(every: int, offset: int, instant: int) -> Iterator[int]:
     found = (instant - offset) // every * every + offset
-    while True:
-        found += every
+    while (found := found + every) < LAST_INSTANT:
         yield found
 
 
@@ -92,7 +92,7 @@ def _by_cron(cron: str, zone: ZoneInfo, instant: int) -> Iterator[int]:
     """
     flowing = follows_the_clock(cron)
     last = _EPOCH + timedelta(microseconds=instant)
-    while last.year < _LAST_YEAR:
+    while last.year < LAST_YEAR:
         found = _next(cron, zone, last, flowing)
         if found is None:
             return
