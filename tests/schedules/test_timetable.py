@@ -258,7 +258,8 @@ def test_a_single_time_comes_once_and_is_the_same_in_every_zone() -> None:
     assert schedule.plan == Schedule(at=at.astimezone(UTC)).plan
     assert schedule.next(3, after=at - timedelta(microseconds=1)) == [at]
     assert schedule.next(3, after=at) == []
-    assert [schedule.plan.timetable.beginning(now) for now in (5, micros(at) + 5)] == [5, micros(at) - 1]
+    assert Timetable(every=10).beginning(5) == schedule.plan.timetable.beginning(5) == 5
+    assert schedule.plan.timetable.beginning(micros(at) + 5) == micros(at) - 1
 
 
 def test_between_two_instants_the_last_one_is_counted_and_the_first_is_not() -> None:
@@ -323,8 +324,7 @@ def test_jitter_is_the_same_wherever_it_is_asked_and_below_its_bound() -> None:
     nightly = [spread("nightly", day * DAY, jitter) for day in range(400)]
     assert nightly == [spread("nightly", day * DAY, jitter) for day in range(400)]
     assert nightly[:2] == [88_291_232, 198_292_356], "an occurrence begins at another time than with the last release"
-    assert 0 <= min(nightly) < jitter // 10
-    assert jitter * 9 // 10 < max(nightly) < jitter
+    assert 0 <= min(nightly) < jitter // 10 < jitter * 9 // 10 < max(nightly) < jitter
     assert len(set(nightly)) > 390
     assert sum(one != spread("weekly", day * DAY, jitter) for day, one in enumerate(nightly)) > 390
     assert {spread("nightly", day, bound) for bound in (0, 1) for day in range(100)} == {0}

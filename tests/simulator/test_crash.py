@@ -19,7 +19,7 @@ from tests.simulator.enumeration.point import KILLS, SIDES, Point
 from tests.simulator.enumeration.tour import Points, points_at, seconds_after, toured
 
 SHORT = ("purchase",)
-LONG = {"visit": 3, "errand": 11, "purse": 11, "rounds": 11, "voyage": 11}
+LONG = {"almanac": 31, "visit": 3, "errand": 11, "purse": 11, "rounds": 11, "voyage": 11}
 """Of the places of these each so manieth is tried: an odd number, or all are before a call. `make crash` tries all."""
 PAIRED = tuple(name for name, plot in PLOTS.items() if plot.pairs)
 PATIENCE_SECONDS = 600
