@@ -17,13 +17,16 @@ from tests.simulator.ledger import Desk
 
 
 class Ending(Struct, frozen=True):
-    """How a process ends: ``steps`` are the results recorded in its last run, each once, in their order."""
+    """How a process ends: ``steps`` are the results recorded in its last run, each once, in their order.
+
+    None are those of a process whose steps depend on when it was killed.
+    """
 
     kind: str
     status: Status
     value: Any = None
     run: int = 1
-    steps: tuple[str, ...] = ()
+    steps: tuple[str, ...] | None = ()
 
 
 @dataclass(frozen=True)
