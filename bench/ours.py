@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Raw, json
 
-from bench import ours_payloads, ours_wakes, payload
+from bench import ours_machines, ours_payloads, ours_wakes, payload
 from bench.driver import Stopwatch, Task, gaps, lags, main, note_effect, ready, spread
 from perdure import Engine, Handle, Search, now, step, workflow
 from perdure.authoring.queue import Task as WaitingTask
@@ -333,5 +333,7 @@ if __name__ == "__main__":
             "w18": at_once,
             "seed_wakes": ours_wakes.seed_wakes,
             "w19": ours_wakes.wakes_in_turn,
+            "w20": ours_machines.calls,
+            "w21": ours_machines.schedules,
         }
     )

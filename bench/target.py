@@ -171,6 +171,17 @@ def _crowd(who: str, other_ms: float) -> list[Target]:
         _queued_step(who, "the same where a sync takes 1 ms longer", "w14"),
         *_history(who),
         at_most(who, "largest RSS while 20,000 with 100 events each are woken, MiB", "w19", "peak_rss_mib", 184),
+        at_least(who, "calls/s to 1,000 machines", "w20", "calls_per_s", 10_000),
+        Target(
+            who,
+            "a call to a machine, idle, p50",
+            "≤ 2.5 × a bare commit",
+            _commits("w20", who, _COMMIT[who]),
+            _fixed(2.5),
+            False,
+            2,
+        ),
+        at_most(who, "a call to a machine with 20,000 behind it, × a young one", "w20", "ratio", 1.25, 2),
         at_least(who, "20,000 by start_many, × a closed loop", "w18", "ratio", 0.95, 2),
     ]
 

@@ -332,5 +332,28 @@ ALL = {
             ),
             wakes_in_turn,
         ),
+        Workload(
+            "w20",
+            "calls to 1,000 machines, to one, and one at a time; the old one has 20,000 calls behind it",
+            (
+                Figure("calls_per_s", "1,000 machines: calls/s"),
+                Figure("cpu_ms_each", "CPU ms each", 3),
+                Figure("one_per_s", "one machine: calls/s"),
+                Figure("p50_ms", "idle p50 ms", 2),
+                Figure("ratio", "p50 of an old one × a young one", 2),
+            ),
+            _simple("w20"),
+        ),
+        Workload(
+            "w21",
+            "100,000 schedules due at one instant",
+            (
+                Figure("put_per_s", "schedules put /s"),
+                Figure("occurrences_per_s", "occurrences/s"),
+                Figure("last_s", "last began s after"),
+                Figure("peak_rss_mib", "peak RSS MiB"),
+            ),
+            _simple("w21"),
+        ),
     )
 }

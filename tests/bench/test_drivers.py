@@ -62,6 +62,18 @@ def test_starting_many_is_measured_against_a_closed_loop(ours: Contestant, clust
     assert measured["ratio"] == measured["processes_per_s"] / measured["loop_per_s"]
 
 
+def test_calls_to_machines_are_measured(ours: Contestant, cluster: Cluster) -> None:
+    measured = workload.ALL["w20"].measure(ours, cluster, 400)
+    assert figures("w20") <= set(measured)
+    assert min(measured[figure] for figure in figures("w20")) > 0
+
+
+def test_schedules_that_are_due_at_one_instant_are_measured(ours: Contestant, cluster: Cluster) -> None:
+    measured = workload.ALL["w21"].measure(ours, cluster, 20)
+    assert figures("w21") <= set(measured)
+    assert measured["occurrences_per_s"] > 0 and measured["last_s"] >= 0
+
+
 def test_two_engines_are_measured_against_one(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(several, "LEAD_SECONDS", 1.0)
     measured = workload.ALL["w17"].measure(contestant.ALL["ours"], cluster, 60)

@@ -181,6 +181,18 @@ async def test_letters_that_were_left_in_the_store_come_in_their_turn(
     assert await ann.call(Account.history) == wanted
 
 
+async def test_a_machine_that_is_called_very_much_at_once_has_a_short_history_too(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "FOLDED_RECORDS", 20)
+    engine, _ = await opened(work=True)
+    ann = await engine.start(Account.opened, "Ann")
+    sums = await asyncio.gather(*(ann.call(Account.deposit, 1) for _ in range(100)))
+    assert sorted(sums) == list(range(1, 101))
+    row = await engine.row(ann.id)
+    assert row.run > 5 and row.events < 30
+
+
 async def test_an_old_machine_has_a_short_history(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "FOLDED_TURNS", 5)
     engine, _ = await opened(work=True)

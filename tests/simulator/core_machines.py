@@ -165,7 +165,8 @@ async def repairing(cluster: Cluster, handles: list[Handle[Any]]) -> None:
 
 async def tills(cluster: Cluster) -> None:
     """Some tills, some customers at each; at the end a till has served each call once, in the order of the answers."""
-    before, limits.FOLDED_TURNS = limits.FOLDED_TURNS, cluster.pick((200, 6, 15))
+    before = limits.FOLDED_TURNS, limits.FOLDED_RECORDS
+    limits.FOLDED_TURNS, limits.FOLDED_RECORDS = cluster.pick(((200, 1_000), (6, 1_000), (15, 10)))
     try:
         handles = [await cluster.client.start(Till.opened, 1_000) for _ in range(cluster.pick((1, 2, 3)))]
         customers = [
@@ -186,7 +187,7 @@ async def tills(cluster: Cluster) -> None:
             await _history(cluster, handle)
         person.cancel()
     finally:
-        limits.FOLDED_TURNS = before
+        limits.FOLDED_TURNS, limits.FOLDED_RECORDS = before
 
 
 async def _rested(handle: Handle[Any], most: int) -> dict[str, Any]:

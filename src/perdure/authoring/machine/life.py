@@ -83,7 +83,7 @@ class Life:
         while not self._over:
             self.method += 1
             loop.open_branch(self.method)
-            if loop.runs + self._turns >= limits.FOLDED_TURNS:
+            if self._is_long(loop):
                 self._fold(loop, args, kwargs)
             arrival = await arrivals.next(loop, self.due)
             if arrival is None:
@@ -218,6 +218,10 @@ class Life:
             turn = loop.runs + self._turns
             here = Checkpoint(self._run, turn, self.method, self.letter, self.due, self._kind.form)
             loop.state = written(here, self._fields)
+
+    def _is_long(self, loop: AskingLoop) -> bool:
+        """Whether the history of this run is long: by its turns, or by its methods, which may be many in one turn."""
+        return loop.runs + self._turns >= limits.FOLDED_TURNS or 2 * self.method >= limits.FOLDED_RECORDS
 
     def _fold(self, loop: AskingLoop, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Begin a new run, so that the history of a machine stays short however old it grows."""
