@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
-from itertools import islice
 from typing import Any, ParamSpec, TypeVar, overload
 
 from perdure import limits
@@ -14,67 +14,17 @@ from perdure.client.parts import Reference
 from perdure.client.values import HINT_GAP_SECONDS, decoded, ended
 from perdure.clock import Duration
 from perdure.errors import CallRefused, CallUnanswered, KeyConflict, Overloaded
-from perdure.kernel.event import ANSWERS, Event, EventType
+from perdure.kernel.event import Event, EventType
 from perdure.kernel.failure import Failure
-from perdure.kernel.message import MessageType, call_text
+from perdure.kernel.message import MessageType, SendVerdict, call_text
 from perdure.kernel.names import id_text
 from perdure.kernel.payload import digest
 from perdure.kernel.process import FINAL, Process, Status
-from perdure.store.base import Store
 
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
-_ANSWERS = tuple(sorted(ANSWERS))
-
-
-class Answers:
-    """Looks for the answers to calls; one query looks for all that are wanted of one process at one moment.
-
-    ``open`` are the calls that wait here for their answers, by process and name.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.waiting = 0
-        self.open: set[tuple[bytes, str]] = set()
-        self._wanted: dict[bytes, dict[str, list[asyncio.Future[Event | None]]]] = {}
-        self._looks: set[asyncio.Task[None]] = set()
-
-    async def find(self, id: bytes, name: str) -> Event | None:
-        """The answer to the call ``name`` (``quote:7``: its name and message number); None if there is none yet."""
-        future: asyncio.Future[Event | None] = asyncio.get_running_loop().create_future()
-        wanted = self._wanted.get(id)
-        if wanted is None:
-            wanted = self._wanted[id] = {}
-            look = asyncio.create_task(self._look(id))
-            self._looks.add(look)
-            look.add_done_callback(self._looks.discard)
-        wanted.setdefault(name, []).append(future)
-        return await future
-
-    async def _look(self, id: bytes) -> None:
-        wanted = self._wanted.pop(id)
-        names = iter(wanted)
-        while some := tuple(islice(names, limits.LIST_ROWS)):
-            try:
-                found = await self.store.history(id, 1, limit=len(some), types=_ANSWERS, names=some)
-            except Exception as error:
-                self._tell((future for name in some for future in wanted[name]), error)
-                continue
-            answers = {event.name: event for event in found}
-            for name in some:
-                self._tell(wanted[name], answers.get(name))
-
-    @staticmethod
-    def _tell(futures: Any, answer: Event | Exception | None) -> None:
-        for future in futures:
-            if future.done():
-                continue
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
+DELIVERED = SendVerdict.DELIVERED
 
 
 class Calls(Reference):
@@ -128,12 +78,19 @@ class Calls(Reference):
         answers = self._parts.answers
         if answers.waiting >= limits.WAITING_CALLS:
             raise Overloaded(f"{limits.WAITING_CALLS:,} calls wait for answers here already; try again later")
+        id, hint = self.id_bytes, self._parts.followers.add(self.id_bytes)
         answers.waiting += 1
         try:
-            sent = await self._send(MessageType.CALL, name, raw, key, sender)
-            answer = await self._answer(name, sent.number, patience)
+            answers.sending(id)
+            try:
+                sent = await self._send(MessageType.CALL, name, raw, key, sender)
+                answers.begin(id, call_text(name, sent.number), hint)
+            finally:
+                answers.sent(id)
+            answer = await self._answer(call_text(name, sent.number), sent.verdict is DELIVERED, hint, patience)
         finally:
             answers.waiting -= 1
+            self._parts.followers.remove(id, hint)
         if answer.digest is not None and answer.digest != digest(raw):
             raise KeyConflict(f"the key belongs to a call {name!r} with another value; use another key, or that value")
         if answer.type is EventType.CALL_ANSWERED:
@@ -142,44 +99,58 @@ class Calls(Reference):
         text = f"{name} was refused: {failure.type}: {failure.message}".rstrip(": ")
         raise CallRefused(text, type=failure.type, detail=failure.message)
 
-    async def _answer(self, name: str, number: int, patience: float | None) -> Event:
-        """Wait for the answer; if the process ends meanwhile, look once more and give up."""
-        call = call_text(name, number)
-        self._parts.answers.open.add((self.id_bytes, call))
-        hint = self._parts.followers.add(self.id_bytes)
-        end = asyncio.create_task(self._parts.ended(self.id_bytes))
-        end.add_done_callback(partial(ended, hint))
+    async def _answer(self, call: str, fresh: bool, hint: asyncio.Event, patience: float | None) -> Event:
+        """Wait for the answer; if the process ends meanwhile, look once more and give up.
+
+        A ``fresh`` call cannot have been answered before it was followed; another one may have been long ago.
+        """
+        answers, id = self._parts.answers, self.id_bytes
+        end: asyncio.Task[Process] | None = None
         try:
-            answer = await self._parts.answers.find(self.id_bytes, call)
+            answer = answers.known(id, call) if fresh else await answers.find(id, call)
             if answer is not None:
                 return answer
+            end = asyncio.create_task(self._parts.ended(id))
+            end.add_done_callback(partial(ended, hint))
             async with asyncio.timeout(patience):
                 return await self._told(call, hint, end)
         except TimeoutError:
+            name = call.rpartition(":")[0]
             raise TimeoutError(f"no answer to {name!r} within {patience:g} s; ask again with the same key") from None
         finally:
-            end.cancel()
-            self._parts.answers.open.discard((self.id_bytes, call))
-            self._parts.followers.remove(self.id_bytes, hint)
+            if end is not None:
+                end.cancel()
+            answers.end(id, call)
 
     async def _told(self, call: str, hint: asyncio.Event, end: asyncio.Task[Process]) -> Event:
-        """Look for the answer at each hint that the process has published or answered, and once a second at least."""
-        pause = HINT_GAP_SECONDS
+        """Look for the answer at each hint that the process has published or answered, and once a second at least.
+
+        If our own worker has written it, it is known here and nothing is read. A hint that names no process may be
+        another one's: before the store is asked, the answer gets a moment to come by itself.
+        """
         while True:
-            try:
-                async with asyncio.timeout(pause):
-                    await hint.wait()
-            except TimeoutError:
-                pause = min(2 * pause, limits.POLL_SECONDS)
-            if self._parts.followers.vague(hint):
-                await asyncio.sleep(HINT_GAP_SECONDS)
+            await _heard(hint, limits.POLL_SECONDS)
             hint.clear()
+            if self._parts.followers.vague(hint):
+                await _heard(hint, HINT_GAP_SECONDS)
+                hint.clear()
+            else:
+                await asyncio.sleep(0)  # the store tells that our own worker has written before that worker does
             over = end.done()
-            answer = await self._parts.answers.find(self.id_bytes, call)
+            answer = self._parts.answers.known(self.id_bytes, call)
+            if answer is None:
+                answer = await self._parts.answers.find(self.id_bytes, call)
             if answer is not None:
                 return answer
             if over:
                 raise _unanswered(end.result(), call)
+
+
+async def _heard(hint: asyncio.Event, seconds: float) -> None:
+    """Wait for a hint, so long at most."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await hint.wait()
 
 
 def _unanswered(process: Process, call: str) -> CallUnanswered:

@@ -12,7 +12,7 @@ from perdure.authoring.registry import Registry, several
 from perdure.authoring.start import NamedWorkflow, Startable, StartOptions, split
 from perdure.authoring.workflow import Workflow
 from perdure.client import validation
-from perdure.client.calls import Answers
+from perdure.client.answers import Answers
 from perdure.client.clock import Timekeeping
 from perdure.client.handle import Handle
 from perdure.client.local_worker import LocalWorker, NoWorker
@@ -61,13 +61,14 @@ class Client:
         self.doors = doors
         self.registry = registry
         self.machine = machine
-        self.results = Results(store, machine, doors.outage)
+        answers = Answers(store)
+        self.results = Results(store, machine, doors.outage, answers)
         self.queues = Queues(store)
         self.recovery = Recovery(store)
         self.clock = Timekeeping(store)
         self.schedules = Schedules(self)
         self.local: LocalWorker = local or NoWorker()
-        self.parts = ClientParts(store, doors, machine, self.results, Followers(store), Answers(store), self.local)
+        self.parts = ClientParts(store, doors, machine, self.results, Followers(store), answers, self.local)
 
     # -- starting ------------------------------------------------------------------------------------------------
 

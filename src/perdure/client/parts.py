@@ -18,7 +18,7 @@ from perdure.loop import Outage
 from perdure.store.base import Search, Store
 
 if TYPE_CHECKING:
-    from perdure.client.calls import Answers
+    from perdure.client.answers import Answers
     from perdure.client.results import Results
     from perdure.client.values import Followers
 

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from perdure import limits
+from perdure.client.answers import Answers
 from perdure.client.unserved import Unserved
 from perdure.clock import Computer
 from perdure.errors import PerdureError, ProcessBroken, ProcessCancelled, ProcessFailed, ProcessNotFound
@@ -29,7 +30,8 @@ class Results:
     the same time does, for a test's clock stands still.
     """
 
-    def __init__(self, store: Store, machine: Computer, outage: Outage) -> None:
+    def __init__(self, store: Store, machine: Computer, outage: Outage, answers: Answers) -> None:
+        self.answered = answers.told
         self.store = store
         self.machine = machine
         self.outage = outage

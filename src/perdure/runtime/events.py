@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from perdure.kernel.commit import Commit
+    from perdure.kernel.event import Event
     from perdure.kernel.process import Process
     from perdure.kernel.soundness import Finding
     from perdure.runtime.instance import Instance
 
 
 class Ends(Protocol):
-    """Gets the ends of processes, for the callers that wait for them."""
+    """Gets the ends of processes, and the answers to calls, for the callers that wait for them."""
 
     def ended(self, process: Process, sent: float) -> None:
         """A process has ended or was parked, by a commit that went out at that monotonic time."""
 
     def parted(self, id: bytes) -> None:
         """A process was let go here."""
+
+    def answered(self, id: bytes, events: Sequence[Event]) -> None:
+        """These events of a process have been written here, and answers to calls may be among them."""
 
 
 class WorkerEvents(Ends, Protocol):

@@ -217,6 +217,8 @@ class Scheduler:
     def applied(self, instance: Instance, commit: Commit, inbox: int) -> None:
         """A commit has been written: release what waited for it, let the process go, or go on."""
         process = commit.after
+        if commit.published:
+            self.events.answered(process.id, commit.events)
         if process.owner is None:
             # If we die here the row is free and due at its time; nobody waits for us.
             if process.status is not RUNNING:

@@ -282,6 +282,7 @@ class Dispatch:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self.ended = worker.ends.ended
+        self.answered = worker.ends.answered
 
     def parted(self, id: bytes) -> None:
         """There may be room for another."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 
 from perdure import limits
-from perdure.client.calls import Answers
+from perdure.client.answers import Answers
 from perdure.clock import SECOND, Computer
 from perdure.kernel.names import id_text
 from perdure.kernel.process import FINAL, Process, Status
