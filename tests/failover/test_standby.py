@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 
+import asyncpg
 import pytest
 
 from perdure import receive, step, workflow
@@ -42,6 +44,7 @@ async def test_a_standby_can_be_read_and_says_clearly_that_it_only_reads(pair: P
         handle = await engine.start(parcel.options(key="A-1"), "a book")
         await soon(engine, handle.id)
         standby = pair.standby.url(name)
+        await copied(standby)
         async with Engine(standby, workflows=[parcel]) as reader:
             await soon(reader, handle.id)
             assert [view.key for view in await reader.list()] == ["A-1"]
@@ -59,6 +62,15 @@ async def test_a_standby_can_be_read_and_says_clearly_that_it_only_reads(pair: P
         with pytest.raises(StoreReadOnly, match="point the URL at the primary"):
             async with Engine(standby, work=True, workflows=[parcel]):
                 pass
+
+
+async def copied(url: str) -> None:
+    """Wait until the standby has this database, which was made on the primary a moment ago."""
+    async with asyncio.timeout(LIMIT):
+        while True:
+            with suppress(asyncpg.InvalidCatalogNameError, asyncpg.CannotConnectNowError):
+                return await (await asyncpg.connect(url)).close()
+            await asyncio.sleep(0.01)
 
 
 async def found(reader: Engine, id: str) -> bool:

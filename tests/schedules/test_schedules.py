@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from perdure import Engine, Handle, Schedule, Status, limits, testing
 from perdure.authoring.schedule.machine import KIND
 from perdure.client.schedules import ScheduleView
-from perdure.errors import IllegalMove, InvalidInput, InvalidKey, ScheduleNotFound, UnknownKind
+from perdure.errors import DefinitionError, IllegalMove, InvalidInput, InvalidKey, ScheduleNotFound, UnknownKind
 from perdure.store.base import Search
 from tests.schedules.reports import done, failing_report, long_report, report
 
@@ -275,3 +277,16 @@ async def test_one_whose_process_was_ended_by_a_person_says_so_and_does_not_hide
                 await change
         ended, other = await engine.schedules.list()
         assert (ended.status, ended.next, other.status) == ("cancelled", None, "running")
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ({"cron": "24 2-2/9 * * *"}, "the range 2-2/9 has one value, and no step; write 2"),
+        ({"cron": "0 3 * * *", "offset": 60}, "offset= is for every="),
+        ({"every": 60, "zone": "Mars/Phobos"}, "zone= is for cron"),
+    ],
+)
+def test_what_would_be_passed_over_in_silence_is_refused(given: dict[str, Any], advice: str) -> None:
+    with pytest.raises(DefinitionError, match=re.escape(advice)):
+        Schedule(**given)

@@ -84,6 +84,7 @@ async def test_a_schedule_in_code_is_kept_by_whoever_hosts_the_workflow_and_put_
         letters = 1 if schedule is LATE else 0
         heard = partial(_all_heard, letters)
         await until_row(engine, (await handle.status()).process, heard)
+        await until(lambda begun=schedule is LATE: done or not begun)
         await engine.close()
     client, _ = await opened()
     handle = client.schedules.handle("nightly")

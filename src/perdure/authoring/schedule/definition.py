@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -29,6 +30,8 @@ NICKNAMES: Mapping[str, str] = {
 TIME_PARAMETER = "scheduled_at"
 """A workflow with a parameter of that name is given the instant of its occurrence."""
 DAY = timedelta(days=1)
+_SINGLE = re.compile(r"\b(\w+)-\1/\d+")
+"""A range of one value with a step, which the library reads as if it had no end."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST = 1_000
 
@@ -86,6 +89,12 @@ class Schedule:
             timetable = Timetable(at=instant_of(at, "at"))
         else:
             timetable = Timetable(every=_duration("every", every, SECOND), offset=_duration("offset", offset))
+        if every is None and offset != 0:
+            raise DefinitionError(
+                "offset= is for every=. Leave it out: cron says its times itself, and at= is one time."
+            )
+        if cron is None and zone != "UTC":
+            raise DefinitionError("zone= is for cron. Leave it out: every= counts in UTC, and at= says its own zone.")
         if overlap not in get_args(Overlap):
             raise DefinitionError(f"overlap={overlap!r:.100} is unknown. Write 'skip', 'queue', 'cancel' or 'allow'.")
         if overlap == "allow" and limit is not None:
@@ -133,10 +142,12 @@ def _expression(cron: Any, zone: Any) -> str:
     try:
         if not 5 <= len(fields.split()) <= 6:
             raise ValueError(f"it has {len(fields.split())} fields")
+        if single := _SINGLE.search(fields):
+            raise ValueError(f"the range {single[0]} has one value, and no step; write {single[1]}")
         soon = next(Timetable(cron=fields, zone=zone).after(0), None)
     except (CronSimError, ValueError) as error:
         raise DefinitionError(
-            f"{cron!r:.100} is not a cron expression: {error}. Write minute, hour, day, month and weekday: '0 3 * * *'."
+            f"{cron!r:.100} is not a cron expression: {error!s:.100}. Write minute, hour, day, month and weekday: '0 3 * * *'."
         ) from None
     if soon is None:
         raise DefinitionError(f"{cron!r:.100} never comes. Correct its day or month.")
@@ -163,7 +174,7 @@ def _span(duration: int) -> str:
 
 def instant_of(at: Any, what: str) -> int:
     """A time with a zone in microseconds since 1970; raises DefinitionError."""
-    if not isinstance(at, datetime) or at.tzinfo is None:
+    if not isinstance(at, datetime) or at.utcoffset() is None:
         raise DefinitionError(f"{what}={shown(at)} is not a time with a zone. Give a datetime with tzinfo, like UTC.")
     instant = (at - _EPOCH) // timedelta(microseconds=1)
     if not 0 <= instant <= LAST_INSTANT:

@@ -19,7 +19,8 @@ from msgspec import Struct
 SECOND = timedelta(seconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_YEAR = 9000
-LAST_INSTANT = (datetime(LAST_YEAR, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_END = datetime(LAST_YEAR, 1, 1, tzinfo=UTC)
+LAST_INSTANT = (_END - _EPOCH) // timedelta(microseconds=1)
 """Nothing comes later: behind it a day more or less may be outside of what a datetime can hold."""
 
 
@@ -92,26 +93,25 @@ def _by_cron(cron: str, zone: ZoneInfo, instant: int) -> Iterator[int]:
     """
     flowing = follows_the_clock(cron)
     last = _EPOCH + timedelta(microseconds=instant)
-    while last.year < LAST_YEAR:
-        found = _next(cron, zone, last, flowing)
-        if found is None:
-            return
+    while (found := _next(cron, zone, last, flowing)) is not None and found < _END:
         last = found
         yield (found - _EPOCH) // timedelta(microseconds=1)
 
 
 def _next(cron: str, zone: ZoneInfo, last: datetime, flowing: bool) -> datetime | None:
-    here = last.astimezone(zone).replace(tzinfo=None)
+    local = last.astimezone(zone)
+    here = local.replace(tzinfo=None, fold=0)
+    best = _first(cron, zone, here, last, flowing)
     twice = _offset(here, zone, 0) - _offset(here, zone, 1)  # more than 0 while an hour comes twice
-    best: datetime | None = None
-    for wall in CronSim(cron, here - max(twice, timedelta()) - SECOND):
-        found = [one for one in _instants(wall, zone, flowing) if one > last]
-        if best is not None and (not found or found[0] > best) and wall - here > twice:
-            return best
-        best = min([*found, *([] if best is None else [best])], default=None)
-        if best is not None and twice <= timedelta():
-            return best
-    return best
+    if not flowing or local.fold or twice <= timedelta() or (best is not None and best - last < twice):
+        return best
+    return _first(cron, zone, here - twice, last, flowing)
+
+
+def _first(cron: str, zone: ZoneInfo, wall: datetime, last: datetime, flowing: bool) -> datetime | None:
+    """The first instant after ``last`` at which a fitting time is shown that comes after ``wall`` in the calendar."""
+    found = (one for fitting in CronSim(cron, wall) for one in _instants(fitting, zone, flowing) if one > last)
+    return next(found, None)
 
 
 def _instants(wall: datetime, zone: ZoneInfo, flowing: bool) -> list[datetime]:
