@@ -89,10 +89,8 @@ class Schedule:
             timetable = Timetable(at=instant_of(at, "at"))
         else:
             timetable = Timetable(every=_duration("every", every, SECOND), offset=_duration("offset", offset))
-        if every is None and offset != 0:
-            raise DefinitionError(
-                "offset= is for every=. Leave it out: cron says its times itself, and at= is one time."
-            )
+        if every is None and in_seconds(offset) != 0:
+            raise DefinitionError("offset= is for every=. Leave it out: cron and at= say their times themselves.")
         if cron is None and zone != "UTC":
             raise DefinitionError("zone= is for cron. Leave it out: every= counts in UTC, and at= says its own zone.")
         if overlap not in get_args(Overlap):
@@ -147,7 +145,8 @@ def _expression(cron: Any, zone: Any) -> str:
         soon = next(Timetable(cron=fields, zone=zone).after(0), None)
     except (CronSimError, ValueError) as error:
         raise DefinitionError(
-            f"{cron!r:.100} is not a cron expression: {error!s:.100}. Write minute, hour, day, month and weekday: '0 3 * * *'."
+            f"{cron!r:.100} is not a cron expression: {error!s:.100}. "
+            "Write minute, hour, day, month and weekday: '0 3 * * *'."
         ) from None
     if soon is None:
         raise DefinitionError(f"{cron!r:.100} never comes. Correct its day or month.")
