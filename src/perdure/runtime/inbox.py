@@ -34,10 +34,10 @@ class Inbox:
     message which event has received it; 0 marks a letter that the code has not received. ``fetching``: the code waits
     for letters that must be read from the store. Orders up to ``void`` were meant for an earlier run, and ``until`` is
     the earliest time by which a person wants the process to have ended. ``patience`` is the store's time until which
-    the process stays in memory after a message.
+    the process stays in memory after a message, ``called_at`` when a machine has received its last letter.
     """
 
-    __slots__ = ("consumed", "fetching", "heard", "patience", "seen", "unheard", "until", "void")
+    __slots__ = ("called_at", "consumed", "fetching", "heard", "patience", "seen", "unheard", "until", "void")
 
     def __init__(self, seen: int) -> None:
         self.heard = seen
@@ -48,6 +48,7 @@ class Inbox:
         self.void = 0
         self.until: int | None = None
         self.patience = 0
+        self.called_at = 0
 
     def await_messages(self, count: int = 0) -> None:
         """So many messages are known to be in the inbox (0: some): they are read before the process goes on."""
@@ -85,6 +86,16 @@ class Inbox:
         self.consume(number, event)
         if event >= limits.LONG_HISTORY_EVENTS:
             self.patience = at + microseconds(limits.LONG_HISTORY_HOLD_SECONDS)
+
+    def called(self, at: int) -> None:
+        """A machine has received a letter at that time: if they come often, it stays in memory for the next one.
+
+        They come often if there were several within that time: else each would cost one commit more, to let it go.
+        """
+        hold = microseconds(limits.MACHINE_HOLD_SECONDS)
+        if at - self.called_at <= hold // 4:
+            self.patience = at + hold
+        self.called_at = at
 
     def see(self, number: int) -> bool:
         """Note that a turn hears a letter; false if an earlier turn has heard it, and it was only read again."""

@@ -33,13 +33,14 @@ def replay(instance: Instance, events: Sequence[Event], messages: Sequence[Messa
 class Replay:
     """One replay. ``asked`` are the children that the code has asked for, ``outgoing`` the signals that it has sent.
 
-    ``kept`` are the results that the run before has left for steps that are open when this run begins. ``turns`` is the
-    number of a machine's last turn, which need not be replayed.
+    ``kept`` are the results that the run before has left for steps that are open when this run begins. ``turns`` and
+    ``latest`` are the number and the time of a machine's last turn, which need not be replayed.
     """
 
     def __init__(self, instance: Instance, events: Sequence[Event], messages: Sequence[Message]) -> None:
         self.instance = instance
         self.turns = last_turn(instance.process, events)
+        self.latest = next((event.at for event in reversed(events) if event.turn), 0)
         self.events = unfinished(instance.process, events)
         self.opening = opening_of(events)
         self.letters = {message.number: message for message in messages}
@@ -68,7 +69,7 @@ class Replay:
             last = event.number
         self._turn(number, last)
         self._arrive()
-        self.instance.reach(self.instance.at, max(number, self.turns))
+        self.instance.reach(max(self.instance.at, self.latest), max(number, self.turns))
         if self.instance.loop.machine is not None:
             self.instance.loop.machine.replayed(self.instance.loop.runs, self.instance.turns)
         self._go_on()

@@ -175,6 +175,8 @@ def _record_letter(instance: Instance, number: int, name: str) -> None:
     """Record that the code has received a letter, whose payload stays in the inbox."""
     instance.record(_MESSAGE, "", name, None, None, number)
     instance.inbox.received(number, instance.number, instance.at)
+    if instance.loop.machine is not None:
+        instance.inbox.called(instance.at)
 
 
 def wanted(instance: Instance) -> list[LettersWanted]:
