@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
 
-from perdure import Schedule, Status, testing, workflow
+from perdure import Engine, Schedule, Status, testing, workflow
 from perdure.authoring.schedule import occurrences
 from perdure.authoring.schedule.machine import KIND
 from perdure.authoring.workflow import Workflow
@@ -142,3 +143,16 @@ async def test_a_schedule_a_year_old_loads_as_fast_as_a_new_one() -> None:
         await engine.sleep(300 * 3600 + 1)
         row = await engine.row((await handle.status()).process)
         assert row.run > 1 and row.events < 700 and len(set(done)) == len(done) == 300
+
+
+async def test_one_that_cannot_be_read_says_so_and_does_not_hide_the_others(sqlite_url: str) -> None:
+    async with Engine(sqlite_url, work=True, workflows=[report]) as engine:
+        for name in ("a", "b"):
+            handle = await engine.schedules.put(name, Schedule("@yearly"), report, "x")
+            await until_row(engine, (await handle.status()).process, lambda row: row.state and not row.owner)
+    with sqlite3.connect(sqlite_url.removeprefix("sqlite:///")) as raw:
+        raw.execute("UPDATE process SET state = ? WHERE key = 'a'", (b'{"@machine":{"run":1,"method":1},"name":7}',))
+    async with Engine(sqlite_url) as client:
+        damaged, other = await client.schedules.list()
+        assert (damaged.name, damaged.paused, damaged.next) == ("a", "it cannot be read", None)
+        assert "name" in damaged.times and (other.name, other.paused) == ("b", "")

@@ -9,12 +9,12 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from msgspec import Struct, json
+from msgspec import json
 
 from perdure import limits
 from perdure.authoring.schedule.definition import TIME_PARAMETER, Plan, Schedule, in_words, instant_of, iso, moment
 from perdure.authoring.schedule.machine import KIND, ScheduleMachine
-from perdure.authoring.schedule.occurrences import Occurrence, Standing, Target, key_of
+from perdure.authoring.schedule.occurrences import Standing, Target, key_of
 from perdure.authoring.schedule.timetable import Timetable
 from perdure.authoring.start import NamedWorkflow, Startable
 from perdure.authoring.workflow import Workflow
@@ -31,9 +31,7 @@ from perdure.errors import (
     ScheduleNotFound,
     UnknownKind,
 )
-from perdure.kernel import payload
-from perdure.kernel.checkpoint import has_begun
-from perdure.kernel.checkpoint import shown as shown_state
+from perdure.kernel.checkpoint import has_begun, parted
 from perdure.kernel.message import SendVerdict
 from perdure.kernel.names import check_key, check_name, id_text
 from perdure.kernel.plain import shown
@@ -245,7 +243,7 @@ class ScheduleHandle:
             raise InvalidInput(f"there are more than {most:,} instants from {start} to {end}. Give a shorter time.")
         return int(await self._ask(ScheduleMachine.backfill.name, [instants], timeout, who, why, origin))
 
-    async def _kept(self) -> _Kept:
+    async def _kept(self) -> ScheduleMachine:
         """What its row says; raises ScheduleNotFound, also if it was removed."""
         kept = _kept(await self._client.row((await self.process()).id))
         if kept is None:
@@ -288,27 +286,22 @@ def refuse_ended(verdict: SendVerdict, name: str) -> None:
 # -- what a schedule's row says ----------------------------------------------------------------------------------------
 
 
-class _Kept(Struct):
-    """The fields of a schedule's machine as its row has them."""
-
-    name: str
-    plan: Plan
-    target: Target | None
-    standing: Standing
-    paused: str = ""
-    started: int = 0
-    skipped: int = 0
-    missed: int = 0
-    recent: list[Occurrence] = []
-
-
-def _kept(row: Process) -> _Kept | None:
+def _kept(row: Process) -> ScheduleMachine | None:
     """What a schedule's row says, also before a worker has seen it; None if it was removed."""
-    if not has_begun(row.state):
-        (name, plan, target, since), _ = ScheduleMachine.__machine__.shape.decode(row.input)
-        return _Kept(name, plan, target, Standing(plan.timetable.beginning(since)))
-    kept = payload.decode(shown_state(row.state) or b"", _Kept, what="the state of a schedule")
-    return None if kept.target is None else kept
+    kind = ScheduleMachine.__machine__
+    if row.state is not None and has_begun(row.state):
+        checkpoint, fields = parted(row.state)
+        kept: ScheduleMachine = kind.entity(fields, checkpoint.form)
+        return None if kept.target is None else kept
+    (name, plan, target, since), _ = kind.shape.decode(row.input)
+    return _made(name, plan, target, plan.timetable.beginning(since))
+
+
+def _made(name: str, plan: Plan, target: Target, cursor: int) -> ScheduleMachine:
+    """A schedule that has done nothing yet."""
+    kept: ScheduleMachine = ScheduleMachine.__machine__.blank()
+    kept.name, kept.plan, kept.target, kept.standing = name, plan, target, Standing(cursor)
+    return kept
 
 
 def _shown(row: Process) -> ScheduleView | None:
@@ -316,9 +309,8 @@ def _shown(row: Process) -> ScheduleView | None:
     try:
         return _view(row)
     except PerdureError as error:
-        nothing = Timetable(at=0)
-        blank = _Kept(row.key or "", Plan(nothing), Target("", ""), Standing(0), paused="it cannot be read")
-        return replace(_as_view(row, blank), times=str(error))
+        nothing = _made(row.key or "", Plan(Timetable(at=0)), Target(""), 0)
+        return replace(_as_view(row, nothing), times=str(error), paused="it cannot be read", next=None)
 
 
 def _stands(row: Process, plan: Plan, target: Target) -> bool:
@@ -332,7 +324,7 @@ def _view(row: Process) -> ScheduleView | None:
     return None if kept is None else _as_view(row, kept)
 
 
-def _as_view(row: Process, kept: _Kept) -> ScheduleView:
+def _as_view(row: Process, kept: ScheduleMachine) -> ScheduleView:
     target = kept.target or Target("")
     due = (
         None
