@@ -95,6 +95,20 @@ async def test_a_schedule_in_code_is_kept_by_whoever_hosts_the_workflow_and_put_
     assert done == [("tidy", (NOW - timedelta(hours=1)).isoformat())]
 
 
+async def test_a_worker_begins_although_the_schedule_in_its_code_was_ended_by_a_person(
+    opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    @workflow(name="nightly", schedule=Schedule("@yearly"))
+    async def tidy() -> None: ...
+
+    engine, _ = await opened(work=True, workflows=[tidy])
+    await (await engine.schedules.handle("nightly").process()).terminate()
+    await engine.close()
+    tidy.schedule = Schedule("@monthly")
+    await opened(work=True, workflows=[tidy])
+    assert "the schedule of workflow 'nightly' is not kept: the process of schedule 'nightly' was ended" in caplog.text
+
+
 async def test_a_schedule_survives_its_worker_and_goes_on_where_it_was(opened: Open) -> None:
     engine, _ = await opened(work=True, workflows=[report])
     handle = await engine.schedules.put("often", Schedule(every=1, overlap="allow"), report, "x")

@@ -36,6 +36,7 @@ from perdure.kernel.message import SendVerdict
 from perdure.kernel.names import check_key, check_name, id_text
 from perdure.kernel.plain import shown
 from perdure.kernel.process import Process, Status
+from perdure.logs import logger
 from perdure.store.base import Search
 
 if TYPE_CHECKING:
@@ -118,12 +119,19 @@ class Schedules:
         return self.handle(name)
 
     async def declare(self, workflow: Workflow[Any, Any]) -> None:
-        """Put the schedule with which a workflow was defined, under the workflow's name, unless it stands as it is."""
-        if workflow.schedule is not None:
-            plan, target = workflow.schedule.plan, await self._target(workflow, (), {})
-            found = await self._client.store.search(Search(kind=KIND, key=workflow.name, limit=1))
-            if not found or not _stands(found[0], plan, target):
+        """Put the schedule with which a workflow was defined, under the workflow's name, unless it stands as it is.
+
+        If a person has ended the process of that schedule, this is logged: the worker has other things to do.
+        """
+        if workflow.schedule is None:
+            return
+        plan, target = workflow.schedule.plan, await self._target(workflow, (), {})
+        found = await self._client.store.search(Search(kind=KIND, key=workflow.name, limit=1))
+        if not found or not _stands(found[0], plan, target):
+            try:
                 await self._put(workflow.name, plan, target)
+            except IllegalMove as ended:
+                logger("worker").warning("the schedule of workflow %r is not kept: %s", workflow.name, ended)
 
     async def _put(self, name: str, plan: Plan, target: Target) -> None:
         since = await self._client.store.now()
