@@ -16,7 +16,7 @@ from perdure.kernel.declared_error import NOTHING, Declared
 from perdure.kernel.failure import Failure
 from perdure.kernel.message import MessageType
 from perdure.kernel.payload import encode_attributes
-from perdure.kernel.process import Process
+from perdure.kernel.process import DEFAULT_PRIORITY, Process
 from perdure.turns.ask import OnParentEnd
 from perdure.turns.current import turns
 
@@ -59,7 +59,7 @@ class Child(Generic[P, R]):
             raise DefinitionError(f"priority={priority!r:.100} is not valid. Give a whole number from 0 (first) to 9.")
         self.on_parent_end: OnParentEnd = on_parent_end
         self.undo = undo_of(self, undo)
-        self.priority = 4 if priority is None else priority
+        self.priority = DEFAULT_PRIORITY if priority is None else priority
         limit = seconds("deadline", deadline, f"child {self.name!r}")
         self.deadline = workflow.deadline if limit is None else limit
         self.attributes = None if attributes is None else encode_attributes(attributes)

@@ -26,6 +26,7 @@ class StartOptions(Struct, frozen=True):
     attributes: Mapping[str, Any] | None = None
     signal: FirstSignal | None = None
     delay: Duration | None = None
+    priority: int | None = None
 
 
 NO_OPTIONS = StartOptions()
@@ -42,6 +43,7 @@ class Startable(Generic[P, R]):
         attributes: Mapping[str, Any] | None = None,
         signal: FirstSignal | None = None,
         delay: Duration | None = None,
+        priority: int | None = None,
     ) -> WithOptions[P, R]:
         """The same with options for one start: ``engine.start(order.options(key="A-17"), 1299)``.
 
@@ -50,9 +52,10 @@ class Startable(Generic[P, R]):
         process as failed if it is not finished by then. ``attributes`` can be searched for. ``signal`` is a name and a
         value, and a key of its own as a third: it is stored with a new process in one transaction, or sent to the one
         that has the key; the handle says what became of it (``sent``). ``delay`` in seconds from now is when the code
-        begins: a signal, a call or a cancellation that arrives earlier starts it at once.
+        begins: a signal, a call or a cancellation that arrives earlier starts it at once. ``priority`` is from 0
+        (first) to 9 (default: 4): of those that wait for a worker the first ones are taken first.
         """
-        return WithOptions(self, StartOptions(key, deadline, attributes, signal, delay))
+        return WithOptions(self, StartOptions(key, deadline, attributes, signal, delay, priority))
 
 
 class NamedWorkflow(Startable[..., Any]):

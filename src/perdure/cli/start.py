@@ -137,6 +137,7 @@ async def start(
     attribute: Attributes = None,
     delay: str | None = None,
     deadline: str | None = None,
+    priority: int | None = None,
     signal: str | None = None,
     wait: Switch = False,
     json: Json = False,
@@ -162,6 +163,8 @@ async def start(
         Start its code after this time: 90s, 15m, 2h, 7d. A message that comes sooner starts it at once.
     deadline
         End it as failed if it is not finished by then: 90s, 15m, 2h, 7d.
+    priority
+        From 0 (first) to 9: whose turn it is when many wait for a worker. Default: 4.
     signal
         Send it this signal in the same transaction, as name=value; or to the process that has the key already.
     wait
@@ -170,7 +173,7 @@ async def start(
     flow = the_workflow(workflow)
     async with connected(url, registry=Registry(flow)) as engine:
         if lines is not None:
-            _only_lines(args, key, input, signal, attribute, delay, deadline)
+            _only_lines(args, key, input, signal, attribute, delay, deadline, priority)
             with nullcontext(sys.stdin) if str(lines) == "-" else _opened(lines) as source:
                 await submit(engine, flow, source, json=json)
             return
@@ -179,6 +182,7 @@ async def start(
             key=key,
             deadline=None if deadline is None else text.seconds_of(deadline),
             delay=None if delay is None else text.seconds_of(delay),
+            priority=priority,
             attributes=attributes_of(attribute) or None,
             signal=None if signal is None else _first_signal(signal),
         )

@@ -107,8 +107,9 @@ class Schedules:
 
         Each occurrence is one process, whose key is the schedule's name and the instant:
         ``nightly/2026-11-25T03:00:00Z``. A parameter ``scheduled_at: datetime`` that is not given here gets the
-        instant; options of the workflow may be a deadline and attributes. A worker must run; any worker will do. Raises
-        InvalidInput, UnknownKind, and IllegalMove if a person has ended the process of a schedule of that name.
+        instant; options of the workflow may be a deadline, a priority and attributes. A worker must run; any worker
+        will do. Raises InvalidInput, UnknownKind, and IllegalMove if a person has ended the process of a schedule of
+        that name.
         """
         validation.outside_a_turn()
         check_name(name, "the name of the schedule")
@@ -174,7 +175,10 @@ class Schedules:
         attributes = dict(options.attributes or {})
         validation.attributes({**attributes, "schedule": "", TIME_PARAMETER: iso(_FAR)})
         deadline = options.deadline and validation.duration(options.deadline, "the deadline") / SECOND
-        return Target(flow.name, flow.version, positional, named, timed, deadline or flow.deadline, attributes)
+        priority = validation.priority(options.priority)
+        return Target(
+            flow.name, flow.version, positional, named, timed, deadline or flow.deadline, attributes, priority
+        )
 
 
 class ScheduleHandle:

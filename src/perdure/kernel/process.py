@@ -38,6 +38,10 @@ MOVES: Mapping[Status, frozenset[Status]] = {
 """The legal moves. A final status is left only by an operator's command that opens a new run."""
 
 
+DEFAULT_PRIORITY = 4
+"""Of a process of which nothing else is said; 0 comes first, 9 last."""
+
+
 class Process(Struct, frozen=True, gc=False):
     """One row of the table ``process``. Times are microseconds since 1970 by the store's clock.
 
@@ -69,7 +73,7 @@ class Process(Struct, frozen=True, gc=False):
     deaths: int = 0
     alone_deaths: int = 0
     deadline: int | None = None
-    priority: int = 4
+    priority: int = DEFAULT_PRIORITY
     attributes: bytes | None = None
     state: bytes | None = None
     progress: bytes | None = None

@@ -24,7 +24,7 @@ from perdure.clock import microseconds
 from perdure.kernel import payload
 from perdure.kernel.commit import StartAnswer
 from perdure.kernel.names import id_bytes, id_text
-from perdure.kernel.process import FINAL, Process, Status
+from perdure.kernel.process import DEFAULT_PRIORITY, FINAL, Process, Status
 from perdure.kernel.retry import Retry
 from perdure.store.base import Search, Store
 
@@ -42,6 +42,7 @@ class Target(Struct, frozen=True, omit_defaults=True):
     timed: bool = False
     deadline: float | None = None
     attributes: dict[str, Any] = {}
+    priority: int = DEFAULT_PRIORITY
 
 
 class Occurrence(Struct, frozen=True):
@@ -265,6 +266,7 @@ class _Going:
             code=target.version,
             deadline=None if target.deadline is None else microseconds(target.deadline),
             attributes=payload.encode_attributes(attributes),
+            priority=target.priority,
         )
         answer = await self._engine.begin(process)
         return Occurrence(id_text(process.id), instant) if answer.id == process.id else None
